@@ -1,0 +1,65 @@
+# Every target makes its own .venv first; python3 (>= 3.11) and make are all that is needed.
+#   make PYTHON=python3.12 test     takes another python
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types layers pytest bench kill fmt install clean
+
+help: ## what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## a real node, 100,000 messages, a kill in the middle, and the count of what arrived
+	@$(BIN)/penstock demo
+
+test: lint types layers pytest ## everything that must pass
+
+lint: $(READY) ## ruff: rules and format
+	@echo "» lint"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "not formatted; run: make fmt"; exit 1; }
+
+types: $(READY) ## mypy --strict
+	@echo "» types"
+	@$(BIN)/mypy
+
+layers: $(READY) ## imports point downwards, machines do no IO
+	@echo "» layers"
+	@$(BIN)/lint-imports --no-logo
+
+pytest: $(READY) ## the tests alone
+	@echo "» tests"
+	@$(BIN)/pytest
+
+bench: $(READY) ## measures; prints numbers beside the machine's limits, judges nothing
+	@$(BIN)/python -m bench.run $(BENCH)
+
+kill: $(READY) ## kills a node fifty times under load and balances the books
+	@$(BIN)/python -m tests.fire.kill_node --cycles 50
+
+fmt: $(READY) ## formats and fixes what can be fixed
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+install: $(READY) ## only the .venv
+
+clean: ## removes the .venv and all caches
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	@find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml requirements/dev.txt requirements/constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed; name another: make PYTHON=/path/to/python3 ..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: Penstock needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)"; \
+	  echo "hint: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "error: $(PYTHON) cannot make virtual environments (venv or ensurepip is missing)"; \
+	  echo "hint: on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@if [ ! -x $(BIN)/python ]; then echo "» making $(VENV) ($$($(PYTHON) -V))"; $(PYTHON) -m venv $(VENV); fi
+	@echo "» installing the tools and libraries into $(VENV) (a minute at first)"
+	@$(PIP) install -r requirements/dev.txt -c requirements/constraints.txt
+	@$(PIP) install --no-build-isolation -e . -c requirements/constraints.txt
+	@touch $@
