@@ -1,0 +1,76 @@
+"""Where a node listens: ``penstock://HOST:PORT``, several with commas between, or a list of such URLs.
+
+Several addresses are one service, tried in the order given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.model.errors import BadURL
+
+SCHEME = "penstock://"
+PORT_DEFAULT = 7411
+
+_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,253})")
+_BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?)\](?::(.*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int = PORT_DEFAULT
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return SCHEME + str(self)
+
+
+def parse_addresses(url: str | Sequence[str]) -> list[Address]:
+    """The addresses of a URL or of a list of URLs, in order; a repeated one counts once."""
+    urls = [url] if isinstance(url, str) else list(url)
+    if not urls:
+        raise BadURL("no address was given")
+    found = [address for one in urls for address in _parse_url(one)]
+    return list(dict.fromkeys(found))
+
+
+def _parse_url(url: str) -> list[Address]:
+    if not isinstance(url, str):
+        raise BadURL(f"an address is text, not {type(url).__name__}")
+    if not url.startswith(SCHEME):
+        raise BadURL(f"address {url!r} does not begin with {SCHEME}")
+    places = url.removeprefix(SCHEME).removesuffix("/").split(",")
+    return [parse_place(place.strip().removeprefix(SCHEME), url) for place in places]
+
+
+def parse_place(text: str, url: str | None = None) -> Address:
+    """One ``HOST:PORT``, ``HOST`` or ``[IPV6]:PORT``; ``url`` is what to name in an error."""
+    url = url or text
+    if text.startswith("["):
+        bracketed = _BRACKETED.fullmatch(text)
+        if bracketed is None:
+            raise BadURL(f"address {url!r}: {text!r} is not [IPV6]:PORT")
+        return Address(bracketed[1], _parse_port(bracketed[2], url))
+    host, colon, port = text.partition(":")
+    if ":" in port:
+        raise BadURL(f"address {url!r}: an IPv6 address stands in brackets, as in penstock://[::1]:7411")
+    if not _HOST.fullmatch(host):
+        raise BadURL(
+            f"address {url!r}: {host!r} is not a host name" if host else f"address {url!r} has no host"
+        )
+    return Address(host, _parse_port(port if colon else None, url))
+
+
+def _parse_port(text: str | None, url: str) -> int:
+    if text is None:
+        return PORT_DEFAULT
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 65535):
+        raise BadURL(f"address {url!r}: {text!r} is not a port (1 to 65535)")
+    return int(text)

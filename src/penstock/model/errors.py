@@ -1,0 +1,354 @@
+"""The catalogue of errors: what happened, to what, and what to do next.
+
+Every error has a ``code`` (stable, also on the wire and in ``--json``), a ``hint`` (what to do next) and
+``retryable`` (whether the same call can succeed later without a change). A class is an entry of the
+catalogue; ``penstock errors CODE`` prints its docstring.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+
+class PenstockError(Exception):
+    """Something failed that has no entry of its own in the catalogue."""
+
+    code: ClassVar[str] = "error"
+    default_hint: ClassVar[str] = "See the node's log for what led to this."
+    retryable: ClassVar[bool] = False
+    receipt: Any = None
+    """Of a message that was refused: its ``Receipt``."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint or self.default_hint
+
+    def __str__(self) -> str:
+        return self.message
+
+    def again(self) -> Self:
+        """The same error as a new exception, so that each place that raises it has a traceback of its own."""
+        return type(self)(self.message, hint=self.hint)
+
+
+# --- bytes ------------------------------------------------------------------------------------------
+
+
+class BadFrame(PenstockError):
+    """The bytes on a connection or in a file are not a Penstock frame.
+
+    Usually another protocol speaks to this port (a browser, a TLS client), or a file is not one of ours.
+    """
+
+    code = "bad-frame"
+    default_hint = "Check that the URL is a Penstock node's and that both sides agree on TLS."
+
+
+class BadChecksum(BadFrame):
+    """A frame arrived whole, but its crc32c does not match its bytes: it was altered on the way."""
+
+    code = "bad-checksum"
+    default_hint = "The frame was altered in memory, on the network or on disk; the sender may try again."
+    retryable = True
+
+
+class FrameTooLarge(BadFrame):
+    """A frame's header claims more bytes than the limit; nothing was allocated for it."""
+
+    code = "frame-too-large"
+    default_hint = "Send smaller segments; the node's limit is in its welcome and in `limits` of its settings."
+
+
+class UnknownFrame(BadFrame):
+    """A frame's type is none that this version knows in this place."""
+
+    code = "unknown-frame"
+    default_hint = "Update the older of the two sides, or check that the peer speaks Penstock."
+
+
+class BadSegment(PenstockError):
+    """A segment is not a valid Arrow record batch of its topic's columns."""
+
+    code = "bad-segment"
+    default_hint = "Build segments with the client library, or see docs/protocol.md for the two segment forms."
+
+
+class SegmentTooLarge(PenstockError):
+    """A segment, or one message alone, is larger than a segment may be."""
+
+    code = "segment-too-large"
+    default_hint = "A segment holds at most 8 MiB; keep large objects elsewhere and send a reference."
+
+
+class SchemaMismatch(PenstockError):
+    """Rows do not have the columns that their topic asks for."""
+
+    code = "schema-mismatch"
+    default_hint = "Compare the columns named in the message with `penstock topic show TOPIC`."
+
+
+class Damaged(PenstockError):
+    """Stored entries failed their checksum or are missing. They are reported by range and never served."""
+
+    code = "damaged"
+    default_hint = (
+        "Run `penstock inspect` on the file named; restore it from a copy or a peer, or read on behind it."
+    )
+
+
+# --- talking to a node ------------------------------------------------------------------------------
+
+
+class ProtocolError(PenstockError):
+    """A well-formed frame came in a state that does not allow it."""
+
+    code = "protocol"
+    default_hint = "This is a fault of the peer's client library; see docs/protocol.md."
+
+
+class VersionUnsupported(PenstockError):
+    """The two sides of a connection have no protocol version in common."""
+
+    code = "version-unsupported"
+    default_hint = "Update the older side."
+
+
+class Unavailable(PenstockError):
+    """No node answered at the address."""
+
+    code = "unavailable"
+    default_hint = "Is the node running? Start one with `penstock node`, or pass the right --url."
+    retryable = True
+
+
+class ConnectionLost(PenstockError):
+    """The connection ended while an answer was awaited; what was asked may or may not have happened."""
+
+    code = "connection-lost"
+    default_hint = "The client reconnects by itself; ask again."
+    retryable = True
+
+
+class TimedOut(PenstockError):
+    """The answer did not come within the time allowed."""
+
+    code = "timeout"
+    default_hint = "The node may be overloaded or out of reach; try again, or allow more time."
+    retryable = True
+
+
+class LimitReached(PenstockError):
+    """A limit of the node was reached: connections, topics, consumers or bytes in memory."""
+
+    code = "limit"
+    default_hint = "Close what is not needed, or raise the limit named in the message in the node's settings."
+    retryable = True
+
+
+class NodeStopping(PenstockError):
+    """The node is shutting down and takes nothing new."""
+
+    code = "stopping"
+    default_hint = "The client reconnects when the node is back."
+    retryable = True
+
+
+class Closed(PenstockError):
+    """The client, producer or consumer was closed already."""
+
+    code = "closed"
+    default_hint = "Open a new one; use it inside its `async with` block."
+
+
+class BadRequest(PenstockError):
+    """An argument is missing, of the wrong kind or out of range."""
+
+    code = "bad-request"
+    default_hint = "Correct the argument named in the message."
+
+
+class BadURL(BadRequest):
+    """An address is not of the form penstock://HOST:PORT."""
+
+    code = "bad-url"
+    default_hint = "Write penstock://HOST:PORT, several with commas between: penstock://a:7411,b:7411."
+
+
+# --- topics -----------------------------------------------------------------------------------------
+
+
+class BadTopicName(PenstockError):
+    """A topic name is not TOPIC or TENANT/PRODUCT/COMPONENT/TOPIC of allowed characters."""
+
+    code = "bad-topic-name"
+    default_hint = (
+        "Use NAME or tenant/product/component/name; each part 1-128 of letters, digits, '.', '_' or '-', "
+        "starting with a letter or digit and without '..'."
+    )
+
+
+class TopicNotFound(PenstockError):
+    """The topic does not exist, and was not to be created."""
+
+    code = "topic-not-found"
+    default_hint = (
+        "Create it with `penstock topic create NAME`, or list what there is with `penstock topic list`."
+    )
+
+
+class TopicExists(PenstockError):
+    """A topic of that name exists already with other settings."""
+
+    code = "topic-exists"
+    default_hint = (
+        "Shards and schema are fixed for a topic's life; choose another name or delete the topic first."
+    )
+
+
+class TopicMismatch(PenstockError):
+    """The topic is not the one the sender knew: it was re-created, or its shard count differs."""
+
+    code = "topic-mismatch"
+    default_hint = "Open the producer anew, so that it reads the topic's present settings."
+
+
+# --- producing --------------------------------------------------------------------------------------
+
+
+class Gap(PenstockError):
+    """A segment came before the ones that must precede it; the answer names the segment expected."""
+
+    code = "gap"
+    default_hint = "The sender goes back to the segment named, or declares the hole."
+    retryable = True
+
+
+class Conflict(PenstockError):
+    """A segment number came again with other content: a producer's sequence went backwards."""
+
+    code = "conflict"
+    default_hint = "Use a new block (the default), or `resume=True` so that numbers are never used twice."
+
+
+class SnapshotNeeded(PenstockError):
+    """A typed segment came to a node that has no decoder state for it."""
+
+    code = "snapshot"
+    default_hint = "The sender sends a snapshot and goes on from its last acknowledged segment."
+    retryable = True
+
+
+class PredecessorMissing(PenstockError):
+    """A new block waits for the producer's earlier block, whose segments have not all arrived."""
+
+    code = "predecessor"
+    default_hint = (
+        "Send or declare lost what the earlier block left behind, or open the producer with ordered=False."
+    )
+    retryable = True
+
+
+class DiskFull(PenstockError):
+    """The node's disk has no room; nothing of the segment was kept."""
+
+    code = "disk-full"
+    default_hint = "Free space on the node's data folder or lower retention; the client tries again."
+    retryable = True
+
+
+class StorageFailed(PenstockError):
+    """The node could not write or sync; nothing was acknowledged and the file is not trusted again."""
+
+    code = "storage-failed"
+    default_hint = "Look at the node's disk (dmesg, smartctl); the client tries again on a new file."
+    retryable = True
+
+
+class BufferFull(PenstockError):
+    """A producer holds as many unsent bytes as it may; `post` does not wait."""
+
+    code = "buffer-full"
+    default_hint = "Use `send`, await some promises or `flush()` first, or raise memory_max."
+    retryable = True
+
+
+# --- subscriptions ----------------------------------------------------------------------------------
+
+
+class SubscriptionNotFound(PenstockError):
+    """The topic has no subscription of that name."""
+
+    code = "subscription-not-found"
+    default_hint = "A subscription is created when the first consumer opens it."
+
+
+class SubscriptionMismatch(PenstockError):
+    """The subscription exists with another kind or mode."""
+
+    code = "subscription-mismatch"
+    default_hint = "Open it with the kind and mode it was created with, or use another subscription name."
+
+
+class SubscriptionBusy(PenstockError):
+    """A unique subscription has its one consumer already."""
+
+    code = "subscription-busy"
+    default_hint = "Close the other consumer, or use another subscription."
+    retryable = True
+
+
+class NotSupported(PenstockError):
+    """The node understood the request but does not offer it."""
+
+    code = "not-supported"
+    default_hint = "See the CHANGELOG for what this version offers."
+
+
+# --- running a node ---------------------------------------------------------------------------------
+
+
+class DataLocked(PenstockError):
+    """Another node process uses the data folder."""
+
+    code = "data-locked"
+    default_hint = "Stop the other node, or give this one another --data folder."
+
+
+class BadData(PenstockError):
+    """The data folder is not one of ours, or is of a version this program cannot read."""
+
+    code = "bad-data"
+    default_hint = "Point --data at an empty folder or at one made by this or an earlier version."
+
+
+class BadConfig(PenstockError):
+    """A settings file has a fault."""
+
+    code = "bad-config"
+    default_hint = "Correct the key named in the message; docs/settings.md lists them all."
+
+
+class AddressInUse(PenstockError):
+    """The node cannot listen on the address."""
+
+    code = "address-in-use"
+    default_hint = "Another program listens there; choose another --listen address (port 0 picks a free one)."
+
+
+def _entries(base: type[PenstockError]) -> dict[str, type[PenstockError]]:
+    found = {base.code: base}
+    for child in base.__subclasses__():
+        found |= _entries(child)
+    return found
+
+
+CATALOGUE: dict[str, type[PenstockError]] = _entries(PenstockError)
+
+
+def from_code(code: str, message: str, hint: str | None = None) -> PenstockError:
+    """The error that a code read from the wire stands for; an unknown code keeps its text."""
+    kind = CATALOGUE.get(code)
+    if kind is None:
+        return PenstockError(f"{message} ({code})", hint=hint)
+    return kind(message, hint=hint)

@@ -1,0 +1,49 @@
+"""Topic names: ``tenant/product/component/topic``; a bare name lives in ``default/default/default``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from penstock.model.errors import BadTopicName
+
+PART_LENGTH_MAX = 128
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicName:
+    tenant: str
+    product: str
+    component: str
+    topic: str
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Reads a bare name or all four parts; anything else is a ``BadTopicName`` that says which part."""
+        if not isinstance(text, str):
+            raise BadTopicName(f"a topic name is text, not {type(text).__name__}")
+        parts = text.split("/")
+        if len(parts) == 1:
+            parts = [_DEFAULT, _DEFAULT, _DEFAULT, *parts]
+        if len(parts) != 4:
+            raise BadTopicName(f"topic name {_shown(text)} has {len(parts)} parts; it takes 1 or 4")
+        for place, part in zip(("tenant", "product", "component", "topic"), parts, strict=True):
+            if not _PART.fullmatch(part) or ".." in part:
+                raise BadTopicName(f"topic name {_shown(text)}: its {place} {_shown(part)} is not allowed")
+        return cls(*parts)
+
+    @property
+    def short(self) -> str:
+        """The bare name where the rest is default, else the whole."""
+        if (self.tenant, self.product, self.component) == (_DEFAULT, _DEFAULT, _DEFAULT):
+            return self.topic
+        return str(self)
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.product}/{self.component}/{self.topic}"
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -1,0 +1,57 @@
+"""A set of entries answers in spans what a plain set answers one by one."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.model.entry_set import EntrySet
+
+SPANS = st.lists(st.tuples(st.booleans(), st.integers(0, 200), st.integers(0, 40)), max_size=30)
+
+
+def as_set(spans: list[tuple[int, int]]) -> set[int]:
+    return {entry for start, end in spans for entry in range(start, end)}
+
+
+def build(steps: list[tuple[bool, int, int]]) -> tuple[EntrySet, set[int]]:
+    entries, model = EntrySet(), set[int]()
+    for add, start, length in steps:
+        if add:
+            entries.add(start, start + length)
+            model |= set(range(start, start + length))
+        else:
+            entries.discard(start, start + length)
+            model -= set(range(start, start + length))
+    return entries, model
+
+
+@given(SPANS, st.integers(0, 240), st.integers(0, 240))
+def test_it_agrees_with_a_plain_set(steps: list[tuple[bool, int, int]], start: int, end: int) -> None:
+    entries, model = build(steps)
+    window = set(range(start, end))
+    assert len(entries) == len(model)
+    assert as_set(list(entries.spans(start, end))) == model & window
+    assert as_set(list(entries.missing(start, end))) == window - model
+    assert entries.count(start, end) == len(model & window)
+    assert entries.run_end(start) == next(n for n in range(start, 500) if n not in model)
+    assert entries.first == min(model, default=None)
+    assert entries.end == max(model, default=-1) + 1
+    assert all((entry in entries) == (entry in model) for entry in range(250))
+
+
+@given(SPANS)
+def test_it_survives_being_written_and_read(steps: list[tuple[bool, int, int]]) -> None:
+    entries, model = build(steps)
+    assert as_set(list(EntrySet.decode(entries.encode()).spans(0, 1000))) == model
+
+
+@given(SPANS, st.integers(0, 240), st.integers(0, 60))
+def test_moving_takes_from_one_set_and_gives_to_the_other(
+    steps: list[tuple[bool, int, int]], start: int, length: int
+) -> None:
+    entries, model = build(steps)
+    target = EntrySet()
+    moved = entries.move(start, start + length, target)
+    part = model & set(range(start, start + length))
+    assert moved == len(part)
+    assert as_set(list(target.spans(0, 1000))) == part
+    assert as_set(list(entries.spans(0, 1000))) == model - part

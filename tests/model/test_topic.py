@@ -1,0 +1,86 @@
+"""Topic names: one part or four, of characters that are safe in a path and a URL."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.model.errors import BadTopicName
+from penstock.model.topic import TopicName
+
+PARTS = st.from_regex(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,127}", fullmatch=True)
+
+
+def test_a_bare_name_lives_in_the_default_places() -> None:
+    name = TopicName.parse("orders")
+    assert str(name) == "default/default/default/orders"
+    assert name.short == "orders"
+
+
+def test_four_parts_are_tenant_product_component_topic() -> None:
+    name = TopicName.parse("acme/shop/till/orders")
+    assert (name.tenant, name.product, name.component, name.topic) == ("acme", "shop", "till", "orders")
+    assert name.short == str(name) == "acme/shop/till/orders"
+
+
+def test_the_whole_default_name_and_the_bare_one_are_the_same() -> None:
+    assert TopicName.parse("default/default/default/orders") == TopicName.parse("orders")
+
+
+@given(st.one_of(st.lists(PARTS, min_size=1, max_size=1), st.lists(PARTS, min_size=4, max_size=4)))
+@settings(deadline=None)
+def test_a_name_is_read_back_from_both_its_texts(parts: list[str]) -> None:
+    name = TopicName.parse("/".join(parts))
+    assert TopicName.parse(str(name)) == name
+    assert TopicName.parse(name.short) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "/",
+        ".",
+        "..",
+        "a..b",
+        "a/b/../d",
+        "../../../etc",
+        ".hidden",
+        "-x",
+        "_x",
+        "a b",
+        "a\n",
+        "a\0",
+        "a\\b",
+        "a%2e",
+        "é",
+        "a/b",
+        "a/b/c",
+        "a/b/c/d/e",
+        "a//c/d",
+        "a/b/c/",
+        "x" * 129,
+    ],
+)
+def test_other_names_are_refused(text: str) -> None:
+    with pytest.raises(BadTopicName):
+        TopicName.parse(text)
+
+
+def test_the_longest_part_is_128_characters() -> None:
+    assert TopicName.parse("x" * 128).topic == "x" * 128
+
+
+def test_a_refusal_names_the_part_and_stays_short() -> None:
+    with pytest.raises(BadTopicName, match=r"its component 'c\.\.' is not allowed"):
+        TopicName.parse("a/b/c../d")
+    with pytest.raises(BadTopicName) as caught:
+        TopicName.parse("x" * 10_000)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("value", [None, 1, b"orders", ["orders"]])
+def test_what_is_not_text_is_refused(value: object) -> None:
+    with pytest.raises(BadTopicName, match="is text"):
+        TopicName.parse(value)  # type: ignore[arg-type]
