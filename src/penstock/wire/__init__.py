@@ -1,0 +1,7 @@
+"""Bytes: what travels on a connection and stands in a file, with no IO anywhere.
+
+Reading order: frame (every byte is in one), title (sets the context), columns and segment (plain rows), leaves,
+typed_form and typed (rows of a schema, with encoder state), ipc_claims (what an Arrow message says of itself),
+record (a stored segment), control (the conversation), connection (the machine that tells a conversation from
+noise).
+"""

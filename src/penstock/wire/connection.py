@@ -1,0 +1,208 @@
+"""The connection machine: tells a conversation from noise, with no IO.
+
+One machine a side. Feed it bytes; it returns events in order. What is to be written meanwhile waits in
+``data_to_send()``. States and what each lets in:
+
+====================  ===============================================  ==================
+state                 the node's side takes                            the client's side takes
+====================  ===============================================  ==================
+GREETING              HELLO                                            WELCOME, ERROR
+OPEN                  the client's frames (``FROM_CLIENT``)            the node's (``FROM_NODE``)
+CLOSED                nothing: bytes are dropped                       nothing
+====================  ===============================================  ==================
+
+A frame out of place, a checksum that fails or a claim over the limit ends the connection: the stream cannot be
+trusted any more. The node's side says why in a last ERROR frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from penstock.model.errors import PenstockError, ProtocolError, VersionUnsupported
+from penstock.wire.control import (
+    PROTOCOL_VERSION,
+    Control,
+    Error,
+    Hello,
+    Welcome,
+    decode_control,
+    encode_control,
+)
+from penstock.wire.frame import (
+    CONTROL_BYTES_MAX,
+    FILE_BODY_BYTES_MAX,
+    SEGMENT_BYTES_MAX,
+    Frame,
+    FrameReader,
+    FrameType,
+)
+
+FROM_CLIENT: Final[Mapping[int, int]] = {
+    FrameType.TITLE: CONTROL_BYTES_MAX,
+    FrameType.SEGMENT: SEGMENT_BYTES_MAX,
+    FrameType.SNAPSHOT: SEGMENT_BYTES_MAX,
+    FrameType.PING: CONTROL_BYTES_MAX,
+    FrameType.PONG: CONTROL_BYTES_MAX,
+    FrameType.REQUEST: CONTROL_BYTES_MAX,
+    FrameType.HOLE: CONTROL_BYTES_MAX,
+    FrameType.BLOCK_END: CONTROL_BYTES_MAX,
+    FrameType.SUBSCRIBE: CONTROL_BYTES_MAX,
+    FrameType.UNSUBSCRIBE: CONTROL_BYTES_MAX,
+    FrameType.CREDIT: CONTROL_BYTES_MAX,
+    FrameType.SETTLE: CONTROL_BYTES_MAX,
+}
+"""What a client may send once it is welcome, and how large its body may be."""
+
+FROM_NODE: Final[Mapping[int, int]] = {
+    FrameType.SEGMENT: FILE_BODY_BYTES_MAX,
+    FrameType.ERROR: CONTROL_BYTES_MAX,
+    FrameType.PING: CONTROL_BYTES_MAX,
+    FrameType.PONG: CONTROL_BYTES_MAX,
+    FrameType.RESPONSE: CONTROL_BYTES_MAX,
+    FrameType.ACK: CONTROL_BYTES_MAX,
+    FrameType.SUBSCRIBED: CONTROL_BYTES_MAX,
+    FrameType.UNSUBSCRIBED: CONTROL_BYTES_MAX,
+    FrameType.DELIVER: CONTROL_BYTES_MAX,
+    FrameType.SETTLED: CONTROL_BYTES_MAX,
+    FrameType.LOST: CONTROL_BYTES_MAX,
+}
+"""What a node may send once it has welcomed a client."""
+
+_RAW = frozenset((FrameType.TITLE, FrameType.SEGMENT, FrameType.SNAPSHOT))
+
+
+class State(Enum):
+    GREETING = auto()
+    OPEN = auto()
+    CLOSED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The connection ended, by this side's judgement or by the other's ERROR."""
+
+    error: PenstockError
+
+
+Event = Frame | Control | Fault
+"""TITLE, SEGMENT and SNAPSHOT come as frames; the conversation as its structs; the end as a Fault."""
+
+
+class _Side:
+    """What both sides share: reading frames, and ending when they cannot be trusted."""
+
+    def __init__(self, greeting: Mapping[int, int], traffic: Mapping[int, int]) -> None:
+        self.state = State.GREETING
+        self._traffic = traffic
+        self._reader = FrameReader({**greeting, **traffic})
+        self._out: list[bytes] = []
+
+    @property
+    def mid_frame(self) -> bool:
+        return self._reader.mid_frame
+
+    @property
+    def partial_bytes(self) -> int:
+        return self._reader.partial_bytes
+
+    def data_to_send(self) -> list[bytes]:
+        """What is to be written now, in order; asking takes it."""
+        out, self._out = self._out, []
+        return out
+
+    def receive(self, data: bytes) -> list[Event]:
+        """The events that ``data`` completes; the last may be a ``Fault``."""
+        if self.state is State.CLOSED:
+            return []
+        events: list[Event] = []
+        try:
+            for frame in self._reader.feed(data):
+                event = self._on_frame(frame)
+                if event is not None:
+                    events.append(event)
+            if self._reader.fault is not None:
+                raise self._reader.fault
+        except PenstockError as error:
+            events.append(self._end(error))
+        return events
+
+    def _on_frame(self, frame: Frame) -> Event | None:
+        if self.state is State.OPEN:
+            if frame.type not in self._traffic:
+                raise ProtocolError(f"a {FrameType(frame.type).name} frame in an open connection")
+            return frame if frame.type in _RAW else decode_control(frame.type, frame.body)
+        if frame.type in self._traffic and frame.type != FrameType.ERROR:
+            raise ProtocolError(f"a {FrameType(frame.type).name} frame before the greeting")
+        return self._on_greeting(decode_control(frame.type, frame.body))
+
+    def _on_greeting(self, message: Control) -> Event | None:
+        raise AssertionError("each side greets in its own way")
+
+    def _end(self, error: PenstockError) -> Fault:
+        self.state = State.CLOSED
+        return Fault(error)
+
+
+class NodeSide(_Side):
+    """The node's half: waits for HELLO, answers WELCOME or ERROR."""
+
+    def __init__(self, *, node: str, software: str, window_bytes_max: int) -> None:
+        super().__init__({FrameType.HELLO: CONTROL_BYTES_MAX}, FROM_CLIENT)
+        self._node = node
+        self._software = software
+        self._window_bytes_max = window_bytes_max
+
+    def _on_greeting(self, message: Control) -> Event | None:
+        assert isinstance(message, Hello), "only HELLO passes the reader here"
+        if PROTOCOL_VERSION not in message.versions:
+            raise VersionUnsupported(
+                f"the client speaks versions {message.versions[:8]}, this node {PROTOCOL_VERSION}"
+            )
+        self.state = State.OPEN
+        welcome = Welcome(
+            PROTOCOL_VERSION,
+            self._node,
+            self._software,
+            SEGMENT_BYTES_MAX,
+            CONTROL_BYTES_MAX,
+            self._window_bytes_max,
+        )
+        self._out.append(encode_control(welcome))
+        return message
+
+    def _end(self, error: PenstockError) -> Fault:
+        self.refuse(error)
+        return super()._end(error)
+
+    def refuse(self, error: PenstockError) -> None:
+        """Queues the last ERROR frame of a connection that is about to be closed."""
+        if self.state is not State.CLOSED:
+            self._out.append(encode_control(Error(error.code, error.message, error.hint, error.retryable)))
+            self.state = State.CLOSED
+
+
+class ClientSide(_Side):
+    """The client's half: says HELLO, waits for WELCOME."""
+
+    def __init__(self, *, client: str, token: str | None = None) -> None:
+        super().__init__({FrameType.WELCOME: CONTROL_BYTES_MAX}, FROM_NODE)
+        self._out.append(encode_control(Hello([PROTOCOL_VERSION], client, token)))
+
+    def _on_frame(self, frame: Frame) -> Event | None:
+        event = super()._on_frame(frame)
+        if isinstance(event, Error) and (event.request, event.consumer, event.block) == (None, None, None):
+            raise event.as_exception()
+        return event
+
+    def _on_greeting(self, message: Control) -> Event | None:
+        if isinstance(message, Error):
+            return message
+        assert isinstance(message, Welcome), "only WELCOME and ERROR pass the reader here"
+        if message.version != PROTOCOL_VERSION:
+            raise VersionUnsupported(f"the node chose version {message.version}")
+        self.state = State.OPEN
+        return message

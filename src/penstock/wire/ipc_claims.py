@@ -1,0 +1,109 @@
+"""What an Arrow IPC message claims about itself, read from its metadata before its body is touched.
+
+Arrow checks the metadata's structure when it opens a message, and the buffers' bounds when it reads the batch.
+It does not refuse a **compressed** body, whose few bytes may unfold to gigabytes, and pyarrow does not show the
+field. So the few fields that matter are read here from the flatbuffer: a table begins with the signed distance
+back to its vtable; the vtable holds its own size, the table's, and each field's place in the table (0: absent).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.model.errors import BadSegment
+
+_I16 = struct.Struct("<H")
+_I32 = struct.Struct("<i")
+_U32 = struct.Struct("<I")
+_I64 = struct.Struct("<q")
+
+_MESSAGE_HEADER, _MESSAGE_CUSTOM = 2, 4
+_BATCH_LENGTH, _BATCH_NODES, _BATCH_COMPRESSION = 0, 1, 3
+_DICTIONARY_ID, _DICTIONARY_DATA, _DICTIONARY_DELTA = 0, 1, 2
+_PREFIX_BYTES = 8
+"""The continuation marker and the metadata's size, in front of an encapsulated message."""
+
+
+class BatchClaims(NamedTuple):
+    rows: int
+    nodes: list[tuple[int, int]]
+    """Length and null count of each array, depth first."""
+    compressed: bool
+
+
+class DictionaryClaims(NamedTuple):
+    id: int
+    delta: bool
+    batch: BatchClaims
+
+
+def message_bytes(message: pa.Message) -> int:
+    """How many bytes an encapsulated message takes, with its prefix."""
+    return int(_PREFIX_BYTES + message.metadata.size + message.body.size)
+
+
+def record_batch_claims(message: pa.Message, size: int) -> BatchClaims:
+    """The claims of a record batch that fills ``size`` bytes exactly; anything else is a ``BadSegment``."""
+    if message.type != "record batch":
+        raise BadSegment(f"a {message.type} where a record batch was expected")
+    if message_bytes(message) != size:
+        raise BadSegment(f"a message of {message_bytes(message):,} bytes in {size:,}")
+    data = memoryview(message.metadata)
+    return _batch_claims(data, _reference(data, _root(data), _MESSAGE_HEADER))
+
+
+def dictionary_claims(message: pa.Message) -> DictionaryClaims:
+    """The claims of a dictionary message."""
+    if message.type != "dictionary":
+        raise BadSegment(f"a {message.type} where a dictionary was expected")
+    data = memoryview(message.metadata)
+    table = _reference(data, _root(data), _MESSAGE_HEADER)
+    id_at = _field(data, table, _DICTIONARY_ID)
+    delta_at = _field(data, table, _DICTIONARY_DELTA)
+    return DictionaryClaims(
+        _I64.unpack_from(data, id_at)[0] if id_at else 0,
+        bool(delta_at and data[delta_at]),
+        _batch_claims(data, _reference(data, table, _DICTIONARY_DATA)),
+    )
+
+
+def _batch_claims(data: memoryview, table: int) -> BatchClaims:
+    length_at = _field(data, table, _BATCH_LENGTH)
+    rows = _I64.unpack_from(data, length_at)[0] if length_at else 0
+    nodes: list[tuple[int, int]] = []
+    if _field(data, table, _BATCH_NODES):
+        vector = _reference(data, table, _BATCH_NODES)
+        (count,) = _U32.unpack_from(data, vector)
+        nodes = list(struct.iter_unpack("<qq", data[vector + 4 : vector + 4 + 16 * count]))
+    for length, nulls in nodes:
+        if not 0 <= nulls <= length:
+            raise BadSegment(f"a batch that claims {nulls} nulls in {length} values")
+    return BatchClaims(rows, nodes, _field(data, table, _BATCH_COMPRESSION) != 0)
+
+
+def _root(data: memoryview) -> int:
+    return int(_U32.unpack_from(data)[0])
+
+
+def _field(data: memoryview, table: int, index: int) -> int:
+    """Where a table's field stands; 0 if it is absent."""
+    vtable = table - _I32.unpack_from(data, table)[0]
+    if vtable < 0:
+        raise BadSegment("a message whose metadata points before its beginning")
+    (vtable_bytes,) = _I16.unpack_from(data, vtable)
+    at = 4 + 2 * index
+    if at + 2 > vtable_bytes:
+        return 0
+    (place,) = _I16.unpack_from(data, vtable + at)
+    return table + place if place else 0
+
+
+def _reference(data: memoryview, table: int, index: int) -> int:
+    """What a table's field points to."""
+    at = _field(data, table, index)
+    if not at:
+        raise BadSegment("a message whose metadata lacks a part")
+    return at + int(_U32.unpack_from(data, at)[0])

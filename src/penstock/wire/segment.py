@@ -1,0 +1,297 @@
+"""A plain topic's segment: rows of ``PLAIN_SCHEMA``, self-contained, stored by the node as it came.
+
+Little endian; the first 8 bytes are the same in both forms::
+
+    form u8 | columns u8 | nulls u8 | 0 u8 | rows u32
+
+``columns`` has bit i for column i of ``PLAIN_SCHEMA``; one that is all null is left out (``sent_at`` never).
+
+Form 1, IPC, for segments above ``BARE_BYTES_MAX``: ``nulls`` is 0 and one encapsulated Arrow IPC record batch
+message of the columns follows (no schema, no dictionaries, no body compression), to the last byte.
+
+Form 2, bare, for small ones: the Arrow buffers with no metadata between them, since IPC's costs 630 bytes for a
+row of five columns, and this 64. ``nulls`` has bit i for a column that has a validity bitmap. In this order::
+
+    sent_at i64[rows]
+    offsets i32[rows + 1]                of value, key, id, headers: each that is in ``columns``
+    offsets i32[entries + 1], twice      of the headers' names and texts; entries is the last offset of headers
+    bitmap, ceil(rows / 8) bytes         of each column in ``nulls``
+    data                                 of value, key, id, the headers' names, the headers' texts
+
+Offsets begin at 0, and the last one is the length of the data they speak of, so nothing else needs a length.
+
+The bytes come from anyone: whatever is wrong with them is a ``BadSegment``, found before memory is spent on it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.model.errors import BadSegment, SchemaMismatch, SegmentTooLarge
+from penstock.wire.columns import (
+    NAMES,
+    PLAIN_SCHEMA,
+    SCHEMAS,
+    SENT_AT_US_MAX,
+    SENT_AT_US_MIN,
+    TYPES,
+    fill_columns,
+    rows_to_batch,
+    table_to_batches,
+)
+from penstock.wire.frame import SEGMENT_BYTES_MAX
+from penstock.wire.ipc_claims import record_batch_claims
+
+__all__ = [
+    "PLAIN_SCHEMA",
+    "count_rows",
+    "decode_plain",
+    "encode_plain",
+    "fill_columns",
+    "rows_to_batch",
+    "table_to_batches",
+]
+
+FORM_IPC: Final = 1
+FORM_BARE: Final = 2
+
+BARE_BYTES_MAX = 8 * 1024
+"""Above this much data IPC's metadata is under 8 % and both forms take the same time."""
+BARE_ROWS_MAX = 512
+
+HEADER = struct.Struct("<BBBBI")
+HEADER_BYTES = HEADER.size
+
+_HEADERS, _SENT_AT = 3, 4
+_TEXT: Final = pa.string()
+_ENTRY: Final = pa.struct([TYPES[_HEADERS].key_field, TYPES[_HEADERS].item_field])
+_FIRST = struct.Struct("<i")
+_ARROW_FAULTS: Final = (pa.ArrowException, ValueError, OSError, EOFError, struct.error)
+
+
+# --- encoding ---------------------------------------------------------------------------------------
+
+
+def encode_plain(batch: pa.RecordBatch) -> bytes:
+    """The segment of a batch, whichever form is smaller for its size; slices are cut to their rows."""
+    rows = batch.num_rows
+    if rows == 0:
+        raise BadSegment("a segment without rows")
+    columns = _columns_of(batch)
+    small = _bare(columns, rows)
+    if small is not None:
+        return small
+    mask = sum(1 << index for index in columns)
+    message = pa.RecordBatch.from_arrays(list(columns.values()), schema=SCHEMAS[mask]).serialize()
+    if message.size <= BARE_BYTES_MAX and rows <= BARE_ROWS_MAX:
+        # A slice: writing it as IPC has rebased its offsets, so its buffers now begin at its first row.
+        whole = pa.ipc.read_record_batch(message, SCHEMAS[mask])
+        small = _bare(dict(zip(columns, whole.columns, strict=True)), rows)
+        if small is not None:
+            return small
+    _check_size(HEADER_BYTES + message.size)
+    return b"".join((HEADER.pack(FORM_IPC, mask, 0, 0, rows), message))
+
+
+def _columns_of(batch: pa.RecordBatch) -> dict[int, pa.Array]:
+    """The batch's columns that are not all null, by their place in the schema and in its order."""
+    found: dict[int, pa.Array] = {}
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        try:
+            index = NAMES.index(field.name)
+        except ValueError:
+            raise SchemaMismatch(f"column {field.name!r}: a plain topic has {', '.join(NAMES)}") from None
+        if field.type != TYPES[index] or index in found:
+            raise SchemaMismatch(f"column {field.name!r} is {field.type}; it must be one {TYPES[index]}")
+        if column.null_count < len(column):
+            found[index] = column
+    if _SENT_AT not in found or found[_SENT_AT].null_count:
+        raise SchemaMismatch("column 'sent_at' is missing or has nulls")
+    if _HEADERS in found and found[_HEADERS].items.null_count:
+        raise SchemaMismatch("column 'headers' has a header without text")
+    return dict(sorted(found.items()))
+
+
+def _bare(columns: dict[int, pa.Array], rows: int) -> bytes | None:
+    """The bare form; None if it would be too large, or if an offset of a slice would have to be moved."""
+    if rows > BARE_ROWS_MAX:
+        return None
+    offsets: list[Any] = []
+    bitmaps: list[Any] = []
+    data: list[Any] = []
+    mask = nulls = 0
+    for index, column in columns.items():
+        mask |= 1 << index
+        if column.offset:
+            return None
+        buffers = column.buffers()
+        if column.null_count:
+            nulls |= 1 << index
+            bitmaps.append(buffers[0][: (rows + 7) // 8])
+        if index == _SENT_AT:
+            offsets.insert(0, buffers[1][: 8 * rows])
+            continue
+        parts = _bare_headers(column, buffers, rows) if index == _HEADERS else _bare_bytes(buffers[1:], rows)
+        if parts is None:
+            return None
+        offsets += parts[0]
+        data += parts[1]
+    if sum(map(len, offsets)) + sum(map(len, data)) > BARE_BYTES_MAX:
+        return None
+    return b"".join((HEADER.pack(FORM_BARE, mask, nulls, 0, rows), *offsets, *bitmaps, *data))
+
+
+def _bare_bytes(buffers: list[Any], count: int) -> tuple[list[Any], list[Any]] | None:
+    """Offsets and data of a binary or text array; None where the offsets do not begin at 0."""
+    offsets = buffers[0][: 4 * (count + 1)]
+    if _FIRST.unpack_from(offsets)[0]:
+        return None
+    (end,) = _FIRST.unpack_from(offsets, 4 * count)
+    return [offsets], [buffers[1][:end]] if end else []
+
+
+def _bare_headers(column: pa.Array, buffers: list[Any], rows: int) -> tuple[list[Any], list[Any]] | None:
+    offsets = buffers[1][: 4 * (rows + 1)]
+    if _FIRST.unpack_from(offsets)[0] or column.keys.offset or column.items.offset:
+        return None
+    (entries,) = _FIRST.unpack_from(offsets, 4 * rows)
+    if entries == 0:  # an empty array may come without any buffers
+        return [offsets, bytes(8)], []
+    names = _bare_bytes(buffers[4:6], entries)
+    texts = _bare_bytes(buffers[7:9], entries)
+    if names is None or texts is None:
+        return None
+    return [offsets, *names[0], *texts[0]], names[1] + texts[1]
+
+
+def _check_size(size: int) -> None:
+    if size > SEGMENT_BYTES_MAX:
+        raise SegmentTooLarge(f"a segment of {size:,} bytes; at most {SEGMENT_BYTES_MAX:,} are allowed")
+
+
+# --- decoding ---------------------------------------------------------------------------------------
+
+
+def decode_plain(data: bytes) -> pa.RecordBatch:
+    """The batch in a segment, fully validated, over the same memory: the columns it has, in schema order."""
+    _check_size(len(data))
+    if len(data) < HEADER_BYTES:
+        raise BadSegment(f"a segment of {len(data)} bytes is too short")
+    form, mask, nulls, zero, rows = HEADER.unpack_from(data)
+    if rows == 0:
+        raise BadSegment("a segment without rows")
+    if mask >= len(SCHEMAS) or not mask >> _SENT_AT & 1 or nulls & ~mask or nulls >> _SENT_AT or zero:
+        raise BadSegment(f"a segment with columns {mask:#x} and nulls {nulls:#x}")
+    if len(data) < HEADER_BYTES + 8 * rows:
+        raise BadSegment(f"a segment of {len(data):,} bytes cannot hold {rows:,} rows")
+    try:
+        if form == FORM_BARE:
+            batch = _decode_bare(data, mask, nulls, rows)
+        elif form == FORM_IPC and nulls == 0:
+            batch = _decode_ipc(data, mask, rows)
+        else:
+            raise BadSegment(f"a segment of form {form}")
+        batch.validate(full=True)
+        _check_rows(batch, mask)
+    except _ARROW_FAULTS as error:
+        raise BadSegment(f"a segment that cannot be read: {error}") from error
+    return batch
+
+
+def count_rows(data: bytes) -> int:
+    """How many rows a segment has, after checking all of it."""
+    return int(decode_plain(data).num_rows)
+
+
+def _aligned(data: bytes) -> pa.Buffer:
+    """The bytes as a buffer; copied in the rare case that they do not stand at a multiple of 8."""
+    buffer = pa.py_buffer(data)
+    return buffer if buffer.address % 8 == 0 else pa.py_buffer(bytes(data))
+
+
+def _decode_ipc(data: bytes, mask: int, rows: int) -> pa.RecordBatch:
+    buffer = _aligned(data).slice(HEADER_BYTES)
+    message = pa.ipc.read_message(buffer)
+    claims = record_batch_claims(message, buffer.size)
+    if claims.rows != rows:
+        raise BadSegment(f"a segment of {rows:,} rows whose batch claims {claims.rows:,}")
+    if claims.compressed:
+        raise BadSegment("a segment whose batch is compressed")
+    return pa.ipc.read_record_batch(message, SCHEMAS[mask])
+
+
+class _Cursor:
+    """Takes the bare form's buffers in order; one that would pass the end is a ``BadSegment``."""
+
+    __slots__ = ("at", "buffer", "data", "size")
+
+    def __init__(self, data: bytes) -> None:
+        self.buffer = _aligned(data)
+        self.data = data
+        self.size = len(data)
+        self.at = HEADER_BYTES
+
+    def take(self, size: int) -> pa.Buffer:
+        at = self.at
+        self.at = end = at + size
+        if end > self.size:
+            raise BadSegment(f"a segment of {self.size:,} bytes that speaks of {end:,}")
+        return self.buffer.slice(at, size)
+
+    def take_offsets(self, count: int) -> tuple[pa.Buffer, int]:
+        """``count + 1`` offsets and the last of them; the ones between are for Arrow's validation."""
+        offsets = self.take(4 * (count + 1))
+        (last,) = _FIRST.unpack_from(self.data, self.at - 4)
+        if last < 0 or _FIRST.unpack_from(self.data, self.at - 4 * (count + 1))[0]:
+            raise BadSegment("a segment whose offsets do not run from 0")
+        return offsets, last
+
+
+def _decode_bare(data: bytes, mask: int, nulls: int, rows: int) -> pa.RecordBatch:
+    cursor = _Cursor(data)
+    from_buffers = pa.Array.from_buffers
+    sent_at = from_buffers(TYPES[_SENT_AT], rows, [None, cursor.take(8 * rows)], 0)
+    columns = [index for index in range(_SENT_AT) if mask >> index & 1]
+    offsets = [cursor.take_offsets(rows) for _ in columns]
+    entries = offsets[-1][1] if mask >> _HEADERS & 1 else 0
+    inside = [cursor.take_offsets(entries) for _ in ("names", "texts")] if mask >> _HEADERS & 1 else []
+    bitmaps = [cursor.take((rows + 7) // 8) if nulls >> index & 1 else None for index in columns]
+    arrays: list[Any] = []
+    for index, (starts, end), bitmap in zip(columns, offsets, bitmaps, strict=True):
+        unknown = -1 if bitmap is not None else 0
+        if index == _HEADERS:
+            inner = [from_buffers(_TEXT, entries, [None, at, cursor.take(size)], 0) for at, size in inside]
+            entry = from_buffers(_ENTRY, entries, [None], 0, children=inner)
+            arrays.append(from_buffers(TYPES[index], rows, [bitmap, starts], unknown, children=[entry]))
+        else:
+            arrays.append(from_buffers(TYPES[index], rows, [bitmap, starts, cursor.take(end)], unknown))
+    if cursor.at != cursor.size:
+        raise BadSegment(f"a segment with {cursor.size - cursor.at:,} bytes behind its end")
+    return pa.RecordBatch.from_arrays([*arrays, sent_at], schema=SCHEMAS[mask])
+
+
+def _check_rows(batch: pa.RecordBatch, mask: int) -> None:
+    """What Arrow's validation leaves: no nulls where there may be none, and times that a calendar can show."""
+    sent_at = batch.column(batch.num_columns - 1)
+    if sent_at.null_count:
+        raise BadSegment("a row without sent_at")
+    first, last = _extent(sent_at)
+    if first < SENT_AT_US_MIN or last > SENT_AT_US_MAX:
+        raise BadSegment("a row whose sent_at is outside the years 1 to 9999")
+    if mask >> _HEADERS & 1:
+        headers = batch.column(batch.num_columns - 2)
+        if headers.items.null_count or headers.keys.null_count:
+            raise BadSegment("a header without name or text")
+
+
+def _extent(sent_at: pa.Array) -> tuple[int, int]:
+    """The least and the greatest time; Arrow's kernel has a fixed cost that a few rows do not repay."""
+    if len(sent_at) > BARE_ROWS_MAX:
+        extent = pc.min_max(sent_at.view(pa.int64())).as_py()
+        return extent["min"], extent["max"]
+    times = memoryview(sent_at.buffers()[1]).cast("q")[: len(sent_at)]
+    return min(times), max(times)

@@ -1,0 +1,58 @@
+"""TITLE: what sets the context of the frames that follow, on the wire as in a file.
+
+::
+
+    block: 16 bytes | shard power u8 | msgpack of Title's other fields, by position
+
+The first 17 bytes are the transport document's. A connection may carry several producers; each TITLE switches
+to its block. A repeated TITLE of a known block only switches.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.model.errors import BadFrame
+from penstock.model.identity import BLOCK_BYTES, SHARD_POWER_MAX
+
+
+class Predecessor(msgspec.Struct, frozen=True, array_like=True):
+    """The block a producer wrote before, and one past its last segment on each shard."""
+
+    block: bytes
+    segments_next: dict[int, int]
+
+
+class Title(msgspec.Struct, frozen=True, array_like=True):
+    topic: str
+    topic_uuid: bytes
+    """16 bytes, as the node told when the topic was opened."""
+    producer: str = ""
+    epoch: int = 0
+    schema: bytes | None = None
+    """A typed topic's Arrow schema, IPC-encoded; None in a plain topic."""
+    predecessor: Predecessor | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Title)
+
+
+def encode_title(block: bytes, shard_power: int, title: Title) -> bytes:
+    """The body of a TITLE frame."""
+    assert len(block) == BLOCK_BYTES and 0 <= shard_power <= SHARD_POWER_MAX
+    return block + bytes((shard_power,)) + _encoder.encode(title)
+
+
+def decode_title(body: bytes) -> tuple[bytes, int, Title]:
+    """Block, shard power and the rest of a TITLE frame's body."""
+    if len(body) <= BLOCK_BYTES + 1:
+        raise BadFrame(f"a title of {len(body)} bytes is too short")
+    power = body[BLOCK_BYTES]
+    if power > SHARD_POWER_MAX:
+        raise BadFrame(f"a title with shard power {power}; at most {SHARD_POWER_MAX} is allowed")
+    try:
+        title = _decoder.decode(body[BLOCK_BYTES + 1 :])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadFrame(f"a title that cannot be read: {error}") from error
+    return body[:BLOCK_BYTES], power, title

@@ -1,0 +1,47 @@
+"""Valid bytes made invalid: flipped, overwritten, cut, spliced. What a fuzzer would try first."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+WORDS = [
+    bytes(8),
+    b"\xff" * 8,
+    b"\xff\xff\xff\x7f",
+    b"\x00\x00\x00\x80",
+    b"\x01",
+    b"\x00",
+    b"\xff",
+    b"\x10\x00",
+]
+
+
+def mutations(pool: list[bytes]) -> st.SearchStrategy[bytes]:
+    """One of the pool with one to four changes."""
+    change = st.tuples(
+        st.sampled_from(["flip", "word", "cut", "splice", "insert", "remove"]),
+        st.integers(0, 2**20),
+        st.integers(0, 2**20),
+        st.sampled_from(WORDS),
+    )
+
+    def apply(data: bytes, changes: list[tuple[str, int, int, bytes]]) -> bytes:
+        altered = bytearray(data)
+        for kind, first, second, word in changes:
+            at = first % (len(altered) + 1)
+            if kind == "flip" and at < len(altered):
+                altered[at] ^= 1 << second % 8
+            elif kind == "word":
+                altered[at : at + len(word)] = word
+            elif kind == "cut":
+                del altered[at:]
+            elif kind == "splice":
+                other = pool[second % len(pool)]
+                altered[at:] = other[second % (len(other) + 1) :]
+            elif kind == "insert":
+                altered[at:at] = word
+            elif kind == "remove":
+                del altered[at : at + second % 16]
+        return bytes(altered)
+
+    return st.builds(apply, st.sampled_from(pool), st.lists(change, min_size=1, max_size=4))

@@ -1,0 +1,136 @@
+"""A frame is read back whole or not at all, however its bytes arrive and whatever became of them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.model.errors import BadChecksum, BadFrame, FrameTooLarge, UnknownFrame
+from penstock.wire.frame import (
+    FILE_BODY_BYTES_MAX,
+    HEADER,
+    Frame,
+    FrameReader,
+    FrameType,
+    decode_at,
+    encode,
+    encode_parts,
+)
+
+LIMITS: dict[int, int] = {FrameType.SEGMENT: 1000, FrameType.PING: 10}
+FRAMES = [
+    encode(FrameType.SEGMENT, b"first", shard=3, segment=70_000),
+    encode(FrameType.PING, b""),
+    encode(FrameType.SEGMENT, bytes(range(256))),
+]
+STREAM = b"".join(FRAMES)
+
+
+def bodies(frames: list[Frame]) -> list[bytes]:
+    return [frame.body for frame in frames]
+
+
+def test_the_header_is_the_documented_eleven_bytes() -> None:
+    frame = encode(FrameType.SEGMENT, b"ab", shard=0x0102, segment=0x03040506)
+    assert frame[:11] == bytes.fromhex("04 0201 06050403 02000000")
+    assert frame[11:13] == b"ab"
+    assert len(frame) == 11 + 2 + 4
+
+
+def test_what_was_encoded_is_decoded() -> None:
+    frame = decode_at(b"??" + FRAMES[0], 2, 1000)
+    assert frame is not None
+    assert frame[:4] == (FrameType.SEGMENT, 3, 70_000, b"first")
+    assert frame.crc == struct.unpack("<I", FRAMES[0][-4:])[0]
+
+
+def test_a_frame_in_parts_has_the_same_bytes_as_in_one_piece() -> None:
+    parts, crc = encode_parts(FrameType.SEGMENT, b"fi", b"", b"rst", shard=3, segment=70_000)
+    assert b"".join(parts) == FRAMES[0]
+    assert crc == struct.unpack("<I", FRAMES[0][-4:])[0]
+
+
+@pytest.mark.parametrize("split", range(len(STREAM) + 1))
+def test_frames_come_out_whole_at_every_split(split: int) -> None:
+    reader = FrameReader(LIMITS)
+    frames = reader.feed(STREAM[:split]) + reader.feed(STREAM[split:])
+    assert bodies(frames) == [b"first", b"", bytes(range(256))]
+    assert reader.fault is None
+    assert not reader.mid_frame
+
+
+def test_frames_come_out_whole_when_bytes_come_one_by_one() -> None:
+    reader = FrameReader(LIMITS)
+    frames = [frame for at in range(len(STREAM)) for frame in reader.feed(STREAM[at : at + 1])]
+    assert bodies(frames) == [b"first", b"", bytes(range(256))]
+
+
+def test_a_reader_says_when_it_waits_for_the_rest_of_a_frame() -> None:
+    reader = FrameReader(LIMITS)
+    reader.feed(FRAMES[0] + FRAMES[1][:5])
+    assert reader.mid_frame
+    assert reader.partial_bytes == 5
+
+
+@pytest.mark.parametrize("frame", FRAMES[:2])
+def test_every_single_flipped_bit_is_noticed(frame: bytes) -> None:
+    for bit in range(8 * len(frame)):
+        altered = bytearray(frame)
+        altered[bit // 8] ^= 1 << bit % 8
+        reader = FrameReader(dict.fromkeys(range(256), FILE_BODY_BYTES_MAX))
+        assert reader.feed(bytes(altered)) == [], f"bit {bit}"
+        # A size that grew leaves the reader waiting; everything else is a fault at once.
+        assert reader.fault is not None or reader.mid_frame, f"bit {bit}"
+        try:
+            assert decode_at(bytes(altered), 0, FILE_BODY_BYTES_MAX) is None, f"bit {bit}"
+        except BadFrame:
+            continue
+
+
+def test_a_claim_of_four_gigabytes_is_refused_from_the_header_alone() -> None:
+    header = HEADER.pack(FrameType.SEGMENT, 0, 0, 2**32 - 1)
+    reader = FrameReader(LIMITS)
+    assert reader.feed(header) == []
+    assert isinstance(reader.fault, FrameTooLarge)
+    assert reader.partial_bytes == 0
+    with pytest.raises(FrameTooLarge):
+        decode_at(header, 0, FILE_BODY_BYTES_MAX)
+
+
+def test_each_type_has_its_own_limit() -> None:
+    assert bodies(FrameReader(LIMITS).feed(encode(FrameType.PING, bytes(10)))) == [bytes(10)]
+    reader = FrameReader(LIMITS)
+    reader.feed(encode(FrameType.PING, bytes(11)))
+    assert isinstance(reader.fault, FrameTooLarge)
+
+
+@pytest.mark.parametrize("kind", [0, FrameType.TITLE, 200])
+def test_a_type_that_has_no_place_here_is_a_fault(kind: int) -> None:
+    reader = FrameReader(LIMITS)
+    assert reader.feed(encode(kind, b"")) == []
+    assert isinstance(reader.fault, UnknownFrame)
+
+
+def test_preallocated_zeros_are_not_a_frame() -> None:
+    with pytest.raises(UnknownFrame):
+        decode_at(bytes(100), 0, 1000)
+
+
+def test_frames_before_a_fault_are_still_returned_and_nothing_after_it() -> None:
+    damaged = FRAMES[0][:-1] + bytes([FRAMES[0][-1] ^ 1])
+    reader = FrameReader(LIMITS)
+    assert bodies(reader.feed(FRAMES[1] + FRAMES[2] + damaged + FRAMES[1])) == [b"", bytes(range(256))]
+    assert isinstance(reader.fault, BadChecksum)
+    assert reader.feed(FRAMES[1]) == []
+
+
+@given(data=st.binary(max_size=200), cut=st.integers(0, 200))
+@settings(max_examples=200, deadline=None)
+def test_noise_is_a_fault_or_a_wait_and_never_another_exception(data: bytes, cut: int) -> None:
+    reader = FrameReader(LIMITS)
+    reader.feed(data[:cut])
+    reader.feed(data[cut:])
+    assert reader.fault is None or isinstance(reader.fault, BadFrame)
