@@ -1,0 +1,167 @@
+"""One write of staged frames: the only part of a log or a journal that touches the disk while it grows.
+
+It carries all that it needs, so a worker thread runs it while its owner goes on staging. The order is what
+makes it safe:
+
+- into an existing file: reserve room, one gathering write, one sync, then a STATUS behind it that says so. The
+  STATUS itself is not synced; the next sync covers it.
+- into a new file: everything above under a name that recovery does not know (``.new``), then rename, then the
+  folder's sync. A file that recovery finds has a whole head.
+- what became needless (dropped files) is removed last, when what says so is durable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.files.disk import Disk, DiskFile
+from penstock.wire.frame import OVERHEAD_BYTES, FrameType, encode
+
+STATUS_BODY = struct.Struct("<QQ")
+"""Body of a STATUS frame in a file: synced length u64 | one past the last durable entry u64."""
+STATUS_BYTES = OVERHEAD_BYTES + STATUS_BODY.size
+NEW_SUFFIX = ".new"
+
+
+class Status(NamedTuple):
+    """Everything before ``synced_bytes`` was durable when this was written, up to ``end_entry``."""
+
+    synced_bytes: int
+    end_entry: int
+
+
+def encode_status(status: Status, shard: int = 0) -> bytes:
+    return encode(FrameType.STATUS, STATUS_BODY.pack(*status), shard=shard)
+
+
+def decode_status(body: bytes) -> Status | None:
+    """None for a body that is not one of ours."""
+    return Status._make(STATUS_BODY.unpack(body)) if len(body) == STATUS_BODY.size else None
+
+
+class Seal(NamedTuple):
+    """How the file before a new one is left behind."""
+
+    path: str
+    truncate_to: int | None
+    """Where its reserved room begins; None for a file that is not to be touched again."""
+    index_path: str
+    index_frame: bytes
+
+
+class FrameWrite:
+    """Everything that was staged for one file."""
+
+    def __init__(
+        self,
+        *,
+        folder: str,
+        path: str,
+        shard: int,
+        file: DiskFile | None,
+        offset: int,
+        parts: Sequence[bytes],
+        size: int,
+        end_entry: int,
+        synced_before: int = 0,
+        sync: bool = True,
+        reserve_to: int = 0,
+        seal: Seal | None = None,
+        removals: Sequence[str] = (),
+    ) -> None:
+        self.folder = folder
+        self.path = path
+        self.shard = shard
+        self.file = file
+        """Where it goes; None for a new file, which ``run`` then leaves here."""
+        self.created = file is None
+        self.offset = offset
+        self.parts = parts
+        self.bytes = size
+        self.end_entry = end_entry
+        self.synced_before = synced_before
+        self.sync = sync
+        """False leaves the sync to the operating system (durability ``os``)."""
+        self.reserve_to = reserve_to
+        self.seal = seal
+        self.removals = removals
+        self.status_owed: bytes | None = None
+        """The STATUS, where writing it failed: the next write puts it in its place."""
+
+    @property
+    def end(self) -> int:
+        """Where the STATUS starts."""
+        return self.offset + self.bytes
+
+    def run(self, disk: Disk) -> None:
+        """Writes and syncs; an ``OSError`` means that nothing of it counts."""
+        if self.file is None:
+            self._create(disk)
+        else:
+            self._fill(self.file, self.parts)
+            self._mark_synced(self.file)
+        if self.seal is not None:
+            self._leave_behind(disk, self.seal)
+        for path in self.removals:
+            with contextlib.suppress(OSError):  # opening removes what is left
+                disk.remove(path)
+
+    def _create(self, disk: Disk) -> None:
+        path = self.path + NEW_SUFFIX
+        if disk.exists(path):
+            disk.remove(path)
+        file = disk.create(path)
+        try:
+            # A new file is synced whatever the durability: its head is what recovery stands on.
+            self.sync = True
+            # The STATUS goes with the rest: the file gets its name only when all of it is synced.
+            self._fill(file, [*self.parts, self._status()])
+            disk.rename(path, self.path)
+            disk.sync_folder(self.folder)
+        except OSError:
+            file.close()
+            raise
+        self.file = file
+
+    def _fill(self, file: DiskFile, parts: Sequence[bytes]) -> None:
+        if self.reserve_to:
+            # Without reserved room a write is slower, not wrong; a full disk shows in the write itself.
+            with contextlib.suppress(OSError):
+                file.preallocate(self.reserve_to)
+        file.write_at(self.offset, parts)
+        if self.sync:
+            file.sync()
+
+    def _mark_synced(self, file: DiskFile) -> None:
+        status = self._status()
+        try:
+            file.write_at(self.end, [status])
+        except OSError:  # what it speaks of is durable all the same
+            self.status_owed = status
+
+    def _status(self) -> bytes:
+        synced = self.end if self.sync else self.synced_before
+        return encode_status(Status(synced, self.end_entry), self.shard)
+
+    def _leave_behind(self, disk: Disk, seal: Seal) -> None:
+        """Best effort: reserved room and an index can be had again at any time."""
+        with contextlib.suppress(OSError):
+            if seal.truncate_to is not None:
+                file = disk.open(seal.path, writable=True)
+                file.truncate(seal.truncate_to)
+                file.close()
+            write_whole(disk, seal.index_path, seal.index_frame)
+
+
+def write_whole(disk: Disk, path: str, data: bytes) -> None:
+    """Writes a file that can be made again: not synced, replacing what is there."""
+    if disk.exists(path):
+        disk.remove(path)
+    file = disk.create(path)
+    try:
+        file.write_at(0, [data])
+    finally:
+        file.close()

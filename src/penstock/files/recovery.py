@@ -1,0 +1,100 @@
+"""The one recovery rule of every frame file that is appended to and synced.
+
+A STATUS frame says up to where its file was synced when it was written. With that:
+
+1. Bad bytes with a later valid frame behind them are damage. They stay where they are; what stood in them
+is lost.
+2. Bytes past the last recorded sync with nothing valid behind them are a torn tail, and are cut off. So are
+bytes that
+   look torn (a sector kept its zeros) and all behind them, unless a STATUS there proves that they were
+   synced: their write was never acknowledged, and its end without its beginning would break an order.
+3. What is valid but not proven to be synced is written and synced again before it counts. After a failed sync a
+   system may show bytes that are not on its disk, and a later sync would not put them there.
+4. A file gets its name when its first write is synced. One in which nothing can be read was damaged, not torn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.files.disk import DiskFile
+from penstock.files.frame_file import CHUNK_BYTES, Accept, Bad, Found, looks_torn, scan
+from penstock.files.frame_write import STATUS_BYTES, Status, decode_status, encode_status
+from penstock.wire.frame import FrameType
+
+
+class Recovery:
+    """Reads one file through: first ``items``, then, of a file that is to be appended to, ``settle``."""
+
+    def __init__(self, file: DiskFile, *, shard: int | None = None, accept: Accept | None = None) -> None:
+        self.file = file
+        self.end = 0
+        """Where the last frame that counts ends."""
+        self.proven = 0
+        """The longest synced length that a STATUS recorded."""
+        self.stored_end = 0
+        """Where the last frame that counts and is no STATUS ends."""
+        self.bad_at: int | None = None
+        """Where the torn tail begins."""
+        self.bad_bytes = 0
+        self._shard = shard
+        self._accept = accept
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether there is not one frame in the file."""
+        return self.end == 0
+
+    def items(self) -> Iterator[Found | Bad]:
+        """What counts, in order: frames, and damage before a frame. A torn tail is left out."""
+        held: list[Found | Bad] = []
+        torn = False
+        for item in scan(self.file, shard=self._shard, accept=self._accept):
+            if isinstance(item, Bad):
+                held.append(item)
+                torn = torn or looks_torn(self.file, item)
+                continue
+            if torn and not self._proves(item, held[0].offset):
+                held.append(item)
+                continue
+            for one in held:
+                self._count(one)
+                yield one
+            held, torn = [], False
+            self._count(item)
+            yield item
+        if held:
+            self.bad_at = held[0].offset
+            self.bad_bytes = held[-1].end - self.bad_at
+
+    def settle(self, end_entry: int) -> int:
+        """Cuts off the torn tail and makes sure of what is left; returns where to append."""
+        file = self.file
+        if self.bad_at is not None:
+            file.truncate(self.end)
+        if self.stored_end > self.proven:
+            for offset in range(self.proven, self.end, CHUNK_BYTES):
+                file.write_at(offset, [file.read_at(offset, min(CHUNK_BYTES, self.end - offset))])
+            file.sync()
+            file.write_at(self.end, [encode_status(Status(self.end, end_entry), self._shard or 0)])
+            self.proven = self.end
+            return self.end + STATUS_BYTES
+        if self.bad_at is not None:
+            file.sync()
+        return self.end
+
+    def _count(self, item: Found | Bad) -> None:
+        if isinstance(item, Bad):
+            return
+        self.end = item.end
+        if item.frame.type != FrameType.STATUS:
+            self.stored_end = item.end
+            return
+        status = decode_status(item.frame.body)
+        if status is not None:
+            self.proven = max(self.proven, min(status.synced_bytes, item.offset))
+
+    def _proves(self, item: Found, offset: int) -> bool:
+        """Whether a frame says that the bytes at ``offset`` were durable."""
+        status = decode_status(item.frame.body) if item.frame.type == FrameType.STATUS else None
+        return status is not None and status.synced_bytes > offset

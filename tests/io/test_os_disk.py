@@ -1,0 +1,91 @@
+"""The real disk keeps the contract of all disks, and lets one process have a folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.io import os_disk
+from penstock.io.os_disk import OsDisk
+from penstock.model.errors import DataLocked
+from tests.io.disks import DiskContract
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> OsDisk:
+    return OsDisk(tmp_path / "made" / "for" / "this")
+
+
+class TestOsDisk(DiskContract):
+    pass
+
+
+def test_a_folder_that_is_taken_names_the_process_that_has_it(disk: OsDisk) -> None:
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, pathlib; from penstock.io.os_disk import OsDisk\n"
+            "disk = OsDisk(pathlib.Path(sys.argv[1])); disk.lock(); print('locked', flush=True); sys.stdin.read()",
+            str(disk.root),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout is not None and holder.stdout.readline() == b"locked\n"
+        with pytest.raises(DataLocked, match=f"process {holder.pid}"):
+            disk.lock()
+    finally:
+        holder.kill()
+        holder.communicate()
+    disk.lock()  # a process that died holds nothing
+    assert (disk.root / "LOCK").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_folder_that_was_given_back_can_be_taken(disk: OsDisk) -> None:
+    disk.lock()
+    with pytest.raises(DataLocked):
+        OsDisk(disk.root).lock()
+    disk.unlock()
+    other = OsDisk(disk.root)
+    other.lock()
+    other.unlock()
+
+
+def test_a_short_write_is_gone_on_with(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole_write = os.pwritev
+    monkeypatch.setattr(
+        os_disk.os, "pwritev", lambda handle, parts, offset: whole_write(handle, [b"".join(parts)[:5]], offset)
+    )
+    file = disk.create("file")
+    assert file.write_at(2, [b"abc", b"defg", b"hi"]) == 9
+    assert file.read_at(0, 20) == b"\0\0abcdefghi"
+
+
+@pytest.mark.parametrize(("error", "raised"), [(errno.EOPNOTSUPP, False), (errno.ENOSPC, True)])
+def test_a_disk_that_cannot_reserve_does_nothing_and_a_full_one_says_so(
+    disk: OsDisk, monkeypatch: pytest.MonkeyPatch, error: int, raised: bool
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(os_disk.os, "posix_fallocate", refuse)
+    file = disk.create("file")
+    if raised:
+        with pytest.raises(OSError, match="space"):
+            file.preallocate(100)
+    else:
+        file.preallocate(100)
+    assert file.size() == 0
+
+
+def test_paths_stay_below_the_root(disk: OsDisk) -> None:
+    for path in ("/etc/passwd", "../outside", "a/../../b"):
+        with pytest.raises(AssertionError, match="below the root"):
+            disk.open(path)
