@@ -1,0 +1,118 @@
+"""A lane: one journal and those who wait for its sync.
+
+Group commit falls out of it: while one write is under way everything that arrives is staged; when it is done,
+all of that goes in the next, with one sync. Whoever waits is called once what they staged is durable, or with
+the error that kept it from being so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from penstock.files.disk import Disk
+from penstock.model.errors import DiskFull, PenstockError, StorageFailed
+
+ENOSPC = 28
+EDQUOT = 122
+
+Waiter = Callable[[PenstockError | None], None]
+
+
+class Write(Protocol):
+    """Everything that was staged, to be written and synced by a worker thread."""
+
+    def run(self, disk: Disk) -> None: ...
+
+
+class Stage(Protocol):
+    """What a log and a journal have in common for a lane."""
+
+    @property
+    def staged_bytes(self) -> int: ...
+
+    def take(self) -> Any: ...
+
+
+def as_error(error: OSError, what: str) -> PenstockError:
+    """The catalogue's name for a failed write or sync."""
+    if error.errno in (ENOSPC, EDQUOT):
+        return DiskFull(f"no room on the node's disk for {what}: {error.strerror}")
+    return StorageFailed(f"the node could not write {what}: {error.strerror or error}")
+
+
+class Lane:
+    """``on_done(write, error)`` moves the journal's own state; waiters are called after it."""
+
+    def __init__(
+        self,
+        name: str,
+        stage: Stage,
+        on_done: Callable[[Any, OSError | None], bool],
+        dirty: dict[Lane, None],
+    ) -> None:
+        """``on_done`` returns whether what was staged behind a failed write is lost with it.
+
+        ``dirty`` collects the lanes that have something to write, in the order they got it.
+        """
+        self.name = name
+        self.stage = stage
+        self.resume_us = 0
+        """No write before this time: after a failure the disk is given a moment."""
+        self._on_done = on_done
+        self._dirty = dirty
+        self._staged: list[Waiter] = []
+        self._under_way: list[Waiter] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a write is under way."""
+        return self._under_way is not None
+
+    @property
+    def due(self) -> bool:
+        """Whether there is something to write and nothing under way."""
+        return self._under_way is None and self.stage.staged_bytes > 0
+
+    def mark(self) -> None:
+        """Something was staged that nobody waits for."""
+        if self.stage.staged_bytes > 0:
+            self._dirty[self] = None
+
+    def wait(self, waiter: Waiter, *, staged: bool = True) -> None:
+        """Calls ``waiter`` when what is staged now is durable; with ``staged=False``, what is under way."""
+        self.mark()
+        if not staged and self._under_way is not None:
+            self._under_way.append(waiter)
+        elif self.stage.staged_bytes > 0:
+            self._staged.append(waiter)
+        elif self._under_way is not None:
+            self._under_way.append(waiter)
+        else:
+            waiter(None)
+
+    def take(self) -> Write:
+        """What is to be written now."""
+        assert self.due, "nothing to write, or a write is under way"
+        self._dirty.pop(self, None)
+        write: Write = self.stage.take()
+        self._under_way, self._staged = self._staged, []
+        return write
+
+    def done(self, write: Write, error: OSError | None) -> None:
+        """The write ended: moves the journal's state, then tells those who waited."""
+        assert self._under_way is not None
+        waiters, self._under_way = self._under_way, None
+        dropped = self._on_done(write, error)
+        self.mark()
+        if error is None:
+            for waiter in waiters:
+                waiter(None)
+            return
+        if dropped:
+            waiters, self._staged = waiters + self._staged, []
+            failure = as_error(error, self.name)
+            for waiter in waiters:
+                waiter(failure)
+        else:  # kept by the journal and written again: everyone goes on waiting
+            self._staged = waiters + self._staged

@@ -1,0 +1,52 @@
+"""What the core asks its shell to do. The shell does it in order and reports back where told to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.node.core.commits import Lane
+    from penstock.node.core.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write the parts, one behind the other, to a connection."""
+
+    connection: int
+    parts: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close a connection once what was sent to it is written."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Take the lane's write, run it in a worker thread, and report with ``NodeCore.wrote``."""
+
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Read a log in a worker thread and report with ``NodeCore.fetched``."""
+
+    subscription: Subscription
+    shard: int
+    entry: int
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTree:
+    """Remove a folder that nothing refers to any more."""
+
+    folder: str
+
+
+Effect = Send | Close | Commit | Fetch | RemoveTree

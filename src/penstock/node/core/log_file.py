@@ -1,0 +1,175 @@
+"""The bytes of a log's files. Version 1.
+
+A file ``<first entry, 20 digits>.log`` holds frames, all with the log's shard in their header::
+
+    TITLE     block: 16 zero bytes; epoch = the incarnation (a second copy of what MARKS says)
+    MARKS     version u8 | incarnation u32 | first entry u64 | first entry of the file before u64 (all ones:
+    none)
+              | first kept entry u64 | stored_at of the last record before i64 µs | n u32 | n x (start u64,
+              end u64) damaged entries | the marks of every live block (msgpack, marks.py)
+    SEGMENT   a stored segment (wire/record.py)
+    RECORD    kind u8 | next entry u64 | payload. Kind 1, the end of a block: block, at i64 µs.
+              Kind 2, entries dropped: first kept entry u64
+    STATUS    synced length u64 | next entry u64 (files/frame_write.py)
+
+A file's entries end where the next file begins: what stands in it from there on was never durable and does not
+count. A damaged TITLE costs nothing, a damaged MARKS a scan of the file before; damaged records are lost by
+exact range; a damaged STATUS says nothing, so what it covered is proven by the next one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.files.disk import DiskFile
+from penstock.files.frame_file import Bad, read_frame, scan
+from penstock.model.errors import BadFrame
+from penstock.model.identity import BLOCK_BYTES
+from penstock.wire.frame import HEADER_BYTES, FrameType, encode
+from penstock.wire.title import Title, decode_title, encode_title
+
+SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+VERSION = 1
+NO_BLOCK = bytes(BLOCK_BYTES)
+
+_NONE = 2**64 - 1
+_MARKS = struct.Struct("<BIQQQqI")
+_SPAN = struct.Struct("<QQ")
+_EVENT = struct.Struct("<BQ")
+_END = struct.Struct("<16sq")
+_KEPT = struct.Struct("<Q")
+_EVENT_END = 1
+_EVENT_DROP = 2
+
+
+def file_name(first: int) -> str:
+    return f"{first:020d}{SUFFIX}"
+
+
+def index_name(first: int) -> str:
+    return f"{first:020d}{INDEX_SUFFIX}"
+
+
+def parse_name(name: str) -> int | None:
+    """The first entry that a log file's name tells; None for other names."""
+    digits = name.removesuffix(SUFFIX)
+    return int(digits) if len(digits) == 20 and digits.isdecimal() and name.endswith(SUFFIX) else None
+
+
+class Head(NamedTuple):
+    """What MARKS says beside the marks themselves."""
+
+    incarnation: int
+    first: int
+    previous: int | None
+    kept: int
+    stored_at_us: int
+
+
+def encode_head(
+    head: Head, damaged: Iterable[tuple[int, int]], marks: bytes, *, title: Title, shard: int, shard_power: int
+) -> bytes:
+    """The TITLE and MARKS frames that a file begins with."""
+    title = msgspec.structs.replace(title, epoch=head.incarnation)
+    spans = [_SPAN.pack(start, end) for start, end in damaged]
+    previous = _NONE if head.previous is None else head.previous
+    fixed = _MARKS.pack(
+        VERSION, head.incarnation, head.first, previous, head.kept, head.stored_at_us, len(spans)
+    )
+    return encode(FrameType.TITLE, encode_title(NO_BLOCK, shard_power, title), shard=shard) + encode(
+        FrameType.MARKS, b"".join((fixed, *spans, marks)), shard=shard
+    )
+
+
+def decode_marks_body(body: bytes) -> tuple[Head, list[tuple[int, int]], bytes]:
+    """Head, damaged entries and the encoded marks."""
+    head, count = _decode_fixed(body)
+    end = _MARKS.size + count * _SPAN.size
+    if len(body) < end:
+        raise BadFrame(f"a MARKS frame of {len(body)} bytes is too short")
+    return head, list(_SPAN.iter_unpack(body[_MARKS.size : end])), body[end:]
+
+
+def _decode_fixed(body: bytes) -> tuple[Head, int]:
+    if len(body) < _MARKS.size:
+        raise BadFrame(f"a MARKS frame of {len(body)} bytes is too short")
+    version, incarnation, first, previous, kept, stored_at_us, count = _MARKS.unpack_from(body)
+    if version != VERSION:
+        raise BadFrame(f"a log file of version {version}; this program reads version {VERSION}")
+    return Head(incarnation, first, None if previous == _NONE else previous, kept, stored_at_us), count
+
+
+def peek_head(file: DiskFile, first: int) -> Head | None:
+    """What a sealed file says of itself, from its first bytes alone; None where they are damaged.
+
+    Long marks are not read to their end, so their checksum is not checked: that the entry fits the file's
+    name is enough for what this is used for, noticing a file that is gone.
+    """
+    try:
+        title = read_frame(file, 0)
+        data = file.read_at(title.end, HEADER_BYTES + _MARKS.size)
+        head, _ = _decode_fixed(data[HEADER_BYTES:])
+    except BadFrame:
+        return None
+    return head if head.first == first and data[0] == FrameType.MARKS else None
+
+
+def load_marks(file: DiskFile, first: int, shard: int) -> tuple[Head, list[tuple[int, int]], bytes] | None:
+    """The MARKS frame of a file, checked; None where it is damaged."""
+    for item in scan(file, shard=shard):
+        if isinstance(item, Bad):
+            continue
+        if item.frame.type == FrameType.MARKS:
+            try:
+                found = decode_marks_body(item.frame.body)
+            except BadFrame:
+                return None
+            return found if found[0].first == first else None
+        if item.frame.type != FrameType.TITLE:
+            return None
+    return None
+
+
+def title_of(body: bytes) -> Title | None:
+    try:
+        return decode_title(body)[2]
+    except BadFrame:
+        return None
+
+
+class BlockEnded(NamedTuple):
+    entry: int
+    block: bytes
+    at_us: int
+
+
+class Dropped(NamedTuple):
+    entry: int
+    kept: int
+
+
+def encode_event(event: BlockEnded | Dropped, shard: int) -> bytes:
+    """The RECORD frame of a small event."""
+    if isinstance(event, BlockEnded):
+        body = _EVENT.pack(_EVENT_END, event.entry) + _END.pack(event.block, event.at_us)
+    else:
+        body = _EVENT.pack(_EVENT_DROP, event.entry) + _KEPT.pack(event.kept)
+    return encode(FrameType.RECORD, body, shard=shard)
+
+
+def decode_event(body: bytes) -> BlockEnded | Dropped | None:
+    """None for a kind that this version does not know."""
+    if len(body) < _EVENT.size:
+        return None
+    kind, entry = _EVENT.unpack_from(body)
+    payload = body[_EVENT.size :]
+    if kind == _EVENT_END and len(payload) == _END.size:
+        return BlockEnded(entry, *_END.unpack(payload))
+    if kind == _EVENT_DROP and len(payload) == _KEPT.size:
+        return Dropped(entry, *_KEPT.unpack(payload))
+    return None

@@ -1,0 +1,285 @@
+"""Checked reads of what is durable in a log.
+
+A read takes one ``View`` at its start and touches nothing that appending changes, so it may run in a worker
+thread. Every frame's checksum is checked every time. What fails it is reported as lost by its exact span,
+from the end of the record before to the first entry of the next good one, and is never returned.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from contextlib import suppress
+from typing import NamedTuple
+
+from penstock.files.disk import Disk, DiskFile
+from penstock.files.frame_write import write_whole
+from penstock.model.errors import BadFrame
+from penstock.model.ranges import RangeSet
+from penstock.node.core.log_file import file_name, index_name, load_marks
+from penstock.node.core.log_index import FileIndex, Point, load_index, place_of, place_of_time
+from penstock.node.core.log_walk import Bounds, build_index, walk
+from penstock.node.core.marks import Marks, Stored
+from penstock.wire.record import RecordHeader
+
+INDEXES_MAX = 32
+HINTS_MAX = 512
+READ_BYTES_MIN = 64 * 1024
+
+Span = tuple[int, int]
+
+
+class StoredRecord(NamedTuple):
+    """A stored segment: its header, its number in its block, and the whole frame's bytes in pieces."""
+
+    header: RecordHeader
+    segment: int
+    parts: list[bytes]
+
+
+class Run(NamedTuple):
+    """What a read met: records in order, the entry to go on from, and the spans that can never be served."""
+
+    records: list[StoredRecord]
+    next_entry: int
+    lost: list[Span]
+
+
+class FileView(NamedTuple):
+    first: int
+    floor_us: int
+    """When the last record before this file was stored."""
+    bytes: int
+    """Of a sealed file."""
+
+
+class View(NamedTuple):
+    """What was durable at one moment."""
+
+    files: tuple[FileView, ...]
+    entry_first: int
+    entry_durable: int
+    end_offset: int
+    """Of the last file: where its durable frames end."""
+    points: list[Point]
+    """Of the last file; it only ever grows."""
+
+    def number_of(self, entry: int) -> int:
+        """Which file would hold ``entry``; -1 where it lies before them all."""
+        return bisect_right(self.files, entry, key=lambda file: file.first) - 1
+
+    def end_entry(self, number: int) -> int:
+        return self.files[number + 1].first if number + 1 < len(self.files) else self.entry_durable
+
+
+class LogReader:
+    """Finds and reads records. ``damaged`` collects what was found rotten."""
+
+    def __init__(self, disk: Disk, folder: str, shard: int, index_every_bytes: int) -> None:
+        self.damaged = RangeSet()
+        self._disk = disk
+        self._folder = folder
+        self._shard = shard
+        self._index_every_bytes = index_every_bytes
+        # Threads share these: they are replaced or set whole, never changed in steps.
+        self._indexes: dict[int, FileIndex] = {}
+        self._hints: dict[int, tuple[int, int]] = {}
+        self._segments: dict[tuple[int, bytes], dict[int, Stored]] = {}
+
+    def read(self, view: View, entry: int, bytes_max: int) -> Run:
+        records: list[StoredRecord] = []
+        lost: list[Span] = []
+        at = entry
+        if at < view.entry_first:
+            at = min(view.entry_first, view.entry_durable)
+            lost.append((entry, at))
+        room = bytes_max
+        while at < view.entry_durable and (room > 0 or not records):
+            number = view.number_of(at)
+            if number < 0:
+                lost.append((at, view.files[0].first if view.files else view.entry_durable))
+                at = lost[-1][1]
+                continue
+            stop = self._read_file(view, number, at, room, records, lost)
+            room = bytes_max - sum(len(record.parts[0]) for record in records)
+            if stop <= at:
+                break  # the next record is larger than the room left
+            at = stop
+        return Run(records, at, lost)
+
+    def _read_file(
+        self, view: View, number: int, at: int, room: int, records: list[StoredRecord], lost: list[Span]
+    ) -> int:
+        """Adds the records of one file from ``at`` on; returns the entry to go on from."""
+        first, limit = view.files[number].first, view.end_entry(number)
+        try:
+            file = self._disk.open(self._path(first))
+        except FileNotFoundError:
+            self._lose(at, limit, at, lost)
+            return limit
+        full = False
+        try:
+            bounds = self._bounds(view, number, file, at)
+            expected = bounds.expected
+            for item in walk(file, bounds, self._shard, max(room, READ_BYTES_MIN)):
+                header = item.header
+                if header.first_entry > expected:
+                    self._lose(expected, header.first_entry, at, lost)
+                expected = header.end_entry
+                if header.end_entry <= at or header.count == 0:
+                    continue
+                if records and len(item.raw) > room:
+                    expected, full = header.first_entry, True
+                    self._hint(expected, first, item.offset)
+                    break
+                records.append(StoredRecord(header, item.segment, [item.raw]))
+                room -= len(item.raw)
+                if room <= 0:
+                    full = True
+                    self._hint(expected, first, item.offset + len(item.raw))
+                    break
+        finally:
+            file.close()
+        if not full and expected < limit:
+            self._lose(expected, limit, at, lost)
+            return limit
+        return max(expected, at)
+
+    def _bounds(self, view: View, number: int, file: DiskFile, entry: int) -> Bounds:
+        """Where in a file to start walking for ``entry``."""
+        first, limit = view.files[number].first, view.end_entry(number)
+        points, end_offset = self.points_of(view, number, file)
+        hint = self._hints.get(entry)
+        if hint is not None and hint[0] == first:
+            return Bounds(hint[1], end_offset, entry, limit)
+        point = place_of(points, entry)
+        if point is None:
+            return Bounds(0, end_offset, first, limit)
+        return Bounds(point.offset, end_offset, point.entry, limit)
+
+    def points_of(self, view: View, number: int, file: DiskFile) -> tuple[list[Point], int]:
+        """The points of a file and where its frames end; a sealed file's index is made anew if need be."""
+        if number == len(view.files) - 1:
+            return view.points, view.end_offset
+        first, limit = view.files[number].first, view.end_entry(number)
+        index = self._indexes.get(first)
+        if index is None:
+            path = f"{self._folder}/{index_name(first)}"
+            index = load_index(self._disk, path, first)
+            if index is None:
+                index = build_index(file, first, limit, self._shard, self._index_every_bytes)
+                with suppress(OSError):
+                    write_whole(self._disk, path, index.encode(self._shard))
+            kept = list(self._indexes.items())[-INDEXES_MAX + 1 :]
+            self._indexes = dict([*kept, (first, index)])
+        return index.points, index.end_offset
+
+    def find_time(self, view: View, stored_at_us: int) -> int:
+        """The first entry stored at or after a time; the end where there is none."""
+        start = max(bisect_left(view.files, stored_at_us, key=lambda file: file.floor_us) - 1, 0)
+        for number in range(start, len(view.files)):
+            try:
+                file = self._disk.open(self._path(view.files[number].first))
+            except FileNotFoundError:
+                continue
+            try:
+                points, end_offset = self.points_of(view, number, file)
+                point = place_of_time(points, stored_at_us) or Point(view.files[number].first, 0, 0)
+                bounds = Bounds(point.offset, end_offset, point.entry, view.end_entry(number))
+                for item in walk(file, bounds, self._shard, READ_BYTES_MIN):
+                    if item.header.stored_at_us >= stored_at_us and item.header.count:
+                        return max(item.header.first_entry, view.entry_first)
+            finally:
+                file.close()
+        return view.entry_durable
+
+    def find_segment(self, view: View, block: bytes, segment: int) -> Stored | None:
+        """Where an admitted segment stands: the heads of the files tell in which, a scan of it the place."""
+        low, high = 0, len(view.files)
+        while low < high:  # the first file whose head has the segment; it was stored in the one before
+            middle = (low + high) // 2
+            if self._marked_before(view.files[middle].first, block, segment):
+                high = middle
+            else:
+                low = middle + 1
+        for number in range(low - 1, -1, -1):
+            found = self._segments_of(view, number, block).get(segment)
+            if found is not None or self._marked_before(view.files[number].first, block, segment) is not None:
+                return found
+        return None  # heads that cannot be read were passed over: it could have been in any file
+
+    def _marked_before(self, first: int, block: bytes, segment: int) -> bool | None:
+        """Whether a segment was admitted before a file began; None where its head cannot be read."""
+        try:
+            file = self._disk.open(self._path(first))
+        except FileNotFoundError:
+            return None
+        try:
+            loaded = load_marks(file, first, self._shard)
+            if loaded is None:
+                return None
+            known = Marks.decode(loaded[2]).get(block)
+        except BadFrame:
+            return None
+        finally:
+            file.close()
+        return known is not None and segment in known.admitted
+
+    def _segments_of(self, view: View, number: int, block: bytes) -> dict[int, Stored]:
+        """All segments of a block in one file. Who asks for one old segment asks for its neighbours next."""
+        first = view.files[number].first
+        sealed = number < len(view.files) - 1
+        found = self._segments.get((first, block))
+        if found is not None and sealed:
+            return found
+        found = {}
+        with suppress(FileNotFoundError):
+            file = self._disk.open(self._path(first))
+            try:
+                _, end_offset = self.points_of(view, number, file)
+                bounds = Bounds(0, end_offset, first, view.end_entry(number))
+                for item in walk(file, bounds, self._shard, 1024 * 1024):
+                    if item.header.block == block:
+                        found[item.segment] = Stored(
+                            item.header.origin_crc, item.header.first_entry, item.header.count
+                        )
+            finally:
+                file.close()
+        if sealed:
+            kept = list(self._segments.items())[-7:]
+            self._segments = dict([*kept, ((first, block), found)])
+        return found
+
+    def forget(self, first: int) -> None:
+        """A file was replaced or dropped: what was remembered of it does not hold."""
+        self._indexes = {key: index for key, index in self._indexes.items() if key != first}
+        self._segments = {key: found for key, found in self._segments.items() if key[0] != first}
+        self._hints = {}
+
+    def _hint(self, entry: int, first: int, offset: int) -> None:
+        """Remembers where a reader will go on."""
+        if len(self._hints) >= HINTS_MAX:
+            self._hints = {}
+        self._hints[entry] = (first, offset)
+
+    def forget_before(self, entry: int) -> None:
+        """Files before ``entry`` were dropped, and their damage with them."""
+        self._indexes = {key: index for key, index in self._indexes.items() if key >= entry}
+        damaged = self.damaged.copy()
+        damaged.discard(0, entry)
+        self.damaged = damaged
+
+    def lose(self, start: int, end: int) -> None:
+        """Notes a damaged span."""
+        if self.damaged.missing(start, end):
+            damaged = self.damaged.copy()
+            damaged.add(start, end)
+            self.damaged = damaged
+
+    def _lose(self, start: int, end: int, at: int, lost: list[Span]) -> None:
+        """Notes a damaged span; the part from ``at`` on is told to the reader."""
+        self.lose(start, end)
+        if end > at:
+            lost.append((max(start, at), end))
+
+    def _path(self, first: int) -> str:
+        return f"{self._folder}/{file_name(first)}"

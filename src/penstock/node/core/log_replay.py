@@ -1,0 +1,275 @@
+"""Replaying one file of a log onto what is known so far: the marks, the next entry, what is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.files.disk import Disk, DiskFile
+from penstock.files.frame_file import Bad, Found
+from penstock.files.frame_write import decode_status
+from penstock.files.recovery import Recovery
+from penstock.model.errors import BadData
+from penstock.model.ranges import RangeSet
+from penstock.node.core.log_file import (
+    BlockEnded,
+    Dropped,
+    decode_event,
+    decode_marks_body,
+    file_name,
+    title_of,
+)
+from penstock.node.core.log_index import Point
+from penstock.node.core.log_reader import FileView
+from penstock.node.core.log_walk import belongs
+from penstock.node.core.marks import Marks
+from penstock.wire.frame import Frame, FrameType
+from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
+from penstock.wire.title import Title
+
+
+class Damage(NamedTuple):
+    """Bytes of a file that are no frames, and the entries that stood in them (often none)."""
+
+    file: str
+    offset: int
+    end: int
+    entries: tuple[int, int]
+    reason: str
+
+
+@dataclass
+class RecoveryReport:
+    """What opening a log found that is not as it was left."""
+
+    torn_bytes: int = 0
+    damaged: list[Damage] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    """Entries of files that are gone."""
+    new_incarnation: bool = False
+    files_read: int = 0
+
+    def lines(self) -> list[str]:
+        """For a person; empty where all is well."""
+        found = []
+        if self.torn_bytes:
+            found.append(f"cut off {self.torn_bytes:,} bytes of a write that was never acknowledged")
+        for damage in self.damaged:
+            first, end = damage.entries
+            lost = f"entries {first} to {end - 1} are lost" if end > first else "no entry is lost"
+            found.append(f"{damage.file}, bytes {damage.offset} to {damage.end}: {damage.reason}; {lost}")
+        found += [f"a file is missing: entries {first} to {end - 1} are lost" for first, end in self.missing]
+        if self.new_incarnation:
+            found.append("entries that may have been read are lost at the end: a new incarnation begins")
+        return found
+
+
+@dataclass
+class Recovered:
+    """All that a log starts from."""
+
+    report: RecoveryReport = field(default_factory=RecoveryReport)
+    marks: Marks = field(default_factory=Marks)
+    incarnation: int = 1
+    kept: int = 0
+    next_entry: int = 0
+    stored_at_us: int = 0
+    """Of the last record."""
+    damaged: RangeSet = field(default_factory=RangeSet)
+    files: list[FileView] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+    """Of the last file."""
+    end_offset: int = 0
+    file: DiskFile | None = None
+    """The last file, where it can be appended to; None where the next append starts a new one."""
+    synced_bytes: int = 0
+
+
+class Replay:
+    """One file, frame by frame, onto the state. ``limit`` is where its entries end; None for the last file."""
+
+    def __init__(
+        self,
+        state: Recovered,
+        disk: Disk,
+        folder: str,
+        first: int,
+        limit: int | None,
+        title: Title,
+        shard: int,
+        index_every_bytes: int,
+    ) -> None:
+        self.state = state
+        self.path = f"{folder}/{file_name(first)}"
+        self.name = file_name(first)
+        self.first = first
+        self.limit = limit
+        self.title = title
+        self.shard = shard
+        self.index_every_bytes = index_every_bytes
+        self.bad: Bad | None = None
+        """Bad bytes whose entries are not known yet."""
+        self.lost_at_end = False
+        """Whether damage is the last thing known, with no record behind it."""
+        self.over = False
+        """A record of the next file's entries was met: the rest does not count."""
+        self.head_seen = False
+        state.points = []
+        self.file = disk.open(self.path, writable=limit is None)
+        self.recovery = Recovery(self.file, shard=shard, accept=self._accept)
+
+    def run(self, *, trust_marks: bool) -> None:
+        self.state.report.files_read += 1
+        self._expect(self.first, 0, "records are missing before this file")
+        for item in self.recovery.items():
+            self._take(item, trust_marks=trust_marks)
+            if self.over:
+                break
+        if self.limit is None:
+            self._finish_last()
+        else:
+            self._finish_sealed()
+
+    def _accept(self, offset: int, frame: Frame) -> bool:
+        if frame.type == FrameType.STATUS:
+            status = decode_status(frame.body)
+            return (
+                status is not None
+                and status.synced_bytes <= offset
+                and status.end_entry >= self.state.next_entry
+            )
+        if frame.type == FrameType.RECORD:
+            event = decode_event(frame.body)
+            return event is not None and event.entry >= self.state.next_entry
+        return belongs(frame, self.state.next_entry)
+
+    def _take(self, item: Found | Bad, *, trust_marks: bool) -> None:
+        if isinstance(item, Bad):
+            self.bad = Bad(self.bad.offset if self.bad else item.offset, item.end)
+            return
+        type_, body = item.frame.type, item.frame.body
+        if type_ == FrameType.SEGMENT and len(body) >= RECORD_HEADER_BYTES:
+            self._take_record(item)
+        elif type_ == FrameType.STATUS:
+            self._take_status(item)
+        elif type_ == FrameType.RECORD:
+            self._take_event(item)
+        elif type_ == FrameType.TITLE:
+            self._take_title(body)
+        elif type_ == FrameType.MARKS and trust_marks and not self.head_seen:
+            self._take_marks(body)
+
+    def _take_record(self, item: Found) -> None:
+        header = decode_record_header(item.frame.body)
+        state = self.state
+        if self.limit is not None and header.end_entry > self.limit:
+            self.over = True
+            return
+        if header.first_entry < state.next_entry:
+            return
+        self._expect(header.first_entry, item.offset, "bytes are damaged")
+        self.lost_at_end = False
+        if not state.points or item.offset - state.points[-1].offset >= self.index_every_bytes:
+            state.points.append(Point(header.first_entry, header.stored_at_us, item.offset))
+        state.marks.admit(
+            header.block,
+            item.frame.segment,
+            origin_crc=header.origin_crc,
+            first_entry=header.first_entry,
+            count=header.count,
+            at_us=header.stored_at_us,
+        )
+        state.next_entry = header.end_entry
+        state.stored_at_us = max(state.stored_at_us, header.stored_at_us)
+
+    def _take_status(self, item: Found) -> None:
+        status = decode_status(item.frame.body)
+        if status is None or (self.limit is not None and status.end_entry > self.limit):
+            return
+        if status.end_entry > self.state.next_entry:
+            self.lost_at_end = True
+        self._expect(status.end_entry, item.offset, "bytes are damaged")
+
+    def _take_event(self, item: Found) -> None:
+        event = decode_event(item.frame.body)
+        if event is None:
+            return
+        if event.entry > self.state.next_entry:
+            self.lost_at_end = True
+        self._expect(event.entry, item.offset, "bytes are damaged")
+        if isinstance(event, BlockEnded):
+            self.state.marks.end(event.block, event.at_us)
+        elif isinstance(event, Dropped):
+            self.state.kept = max(self.state.kept, event.kept)
+
+    def _take_title(self, body: bytes) -> None:
+        title = title_of(body)
+        if title is None:
+            return
+        if title.topic_uuid != self.title.topic_uuid:
+            raise BadData(f"{self.path} belongs to topic {title.topic}, not to {self.title.topic}")
+        self.state.incarnation = max(self.state.incarnation, title.epoch)
+
+    def _take_marks(self, body: bytes) -> None:
+        head, damaged, marks = decode_marks_body(body)
+        state = self.state
+        state.marks = Marks.decode(marks)
+        state.incarnation = max(state.incarnation, head.incarnation)
+        state.kept = max(state.kept, head.kept)
+        state.stored_at_us = max(state.stored_at_us, head.stored_at_us)
+        for start, end in damaged:
+            state.damaged.add(start, end)
+        self.head_seen = True
+
+    def _expect(self, entry: int, offset: int, reason: str) -> None:
+        """The next entry is known: what lies before it was lost in the bad bytes before ``offset``."""
+        state = self.state
+        bad = self.bad or Bad(offset, offset)
+        if entry > state.next_entry or self.bad is not None:
+            span = (state.next_entry, max(entry, state.next_entry))
+            state.report.damaged.append(Damage(self.name, bad.offset, bad.end, span, reason))
+            state.damaged.add(*span)
+        self.bad = None
+        state.next_entry = max(state.next_entry, entry)
+
+    def _finish_sealed(self) -> None:
+        assert self.limit is not None
+        recovery = self.recovery
+        if recovery.bad_at is not None:
+            self.bad = Bad(recovery.bad_at, recovery.bad_at + recovery.bad_bytes)
+        if self.state.next_entry < self.limit:
+            reason = "bytes are damaged" if self.bad else "records are missing at the end"
+            self._expect(self.limit, recovery.end, reason)
+        self.file.close()
+
+    def _finish_last(self) -> None:
+        """Cuts off a torn tail and makes sure of what is left."""
+        state, recovery = self.state, self.recovery
+        if recovery.unreadable:
+            self._give_up()
+            return
+        state.report.torn_bytes += recovery.bad_bytes
+        if self.lost_at_end:
+            state.incarnation += 1
+            state.report.new_incarnation = True
+        state.end_offset = recovery.settle(state.next_entry)
+        state.synced_bytes = recovery.proven
+        if self.lost_at_end or not self.head_seen:
+            self.file.close()  # the log goes on in a new file
+        else:
+            state.file = self.file
+
+    def _give_up(self) -> None:
+        """Nothing in the file can be read.
+
+        How many entries it held is not known; each took at least a byte, so none is used twice.
+        """
+        state, size = self.state, self.recovery.bad_bytes
+        self.bad = Bad(0, size)
+        self._expect(
+            state.next_entry + max(size, 1), size, "nothing here can be read, and its entries are a guess"
+        )
+        state.incarnation += 1
+        state.report.new_incarnation = True
+        state.end_offset = 0
+        self.file.close()

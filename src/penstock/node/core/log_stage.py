@@ -1,0 +1,134 @@
+"""What was appended to a log and is not on its disk yet; and the write that takes it there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from google_crc32c import extend, value
+
+from penstock.files.frame_write import FrameWrite, Seal
+from penstock.node.core.log_file import BlockEnded, Dropped, encode_event, file_name, index_name
+from penstock.node.core.log_index import FileIndex, Point
+from penstock.node.core.log_reader import FileView, StoredRecord, View
+from penstock.wire.frame import HEADER, TRAILER, FrameType
+from penstock.wire.record import RECORD_HEADER, RECORD_HEADER_BYTES, RecordHeader
+
+JOIN_BYTES_MAX = 16 * 1024
+"""A body up to this size is copied into one piece with its frame: cheaper than more pieces in the write."""
+_SEGMENT = int(FrameType.SEGMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    rotate_bytes: int = 64 * 1024 * 1024
+    """A file that has grown to this size is followed by a new one."""
+    preallocate_bytes: int = 8 * 1024 * 1024
+    """Room is reserved in steps of this size; 0 for none."""
+    index_every_bytes: int = 64 * 1024
+    sync: bool = True
+    """False for durability ``os``."""
+
+
+class DroppedSegment(NamedTuple):
+    """A segment whose write failed: as if it had never come."""
+
+    block: bytes
+    segment: int
+    first_entry: int
+    count: int  # type: ignore[assignment]  # hides a method of tuple that nobody needs
+
+
+class Stage:
+    """Everything appended since the last ``take``, and how to undo it."""
+
+    __slots__ = (
+        "admitted",
+        "bytes",
+        "ended",
+        "floor_us",
+        "head_first",
+        "kept_before",
+        "offset",
+        "parts",
+        "points",
+        "records",
+        "removed",
+    )
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.bytes = 0
+        self.offset = 0
+        """Where in the file it goes."""
+        self.head_first: int | None = None
+        """The first entry of the file that this begins; None where it goes on in the last one."""
+        self.floor_us = 0
+        """When the last record before that file was stored."""
+        self.records: list[StoredRecord] = []
+        self.points: list[Point] = []
+        self.admitted: list[DroppedSegment] = []
+        self.ended: list[tuple[bytes, int | None]] = []
+        """Blocks that ended, with what their marks said before."""
+        self.kept_before: int | None = None
+        """The first kept entry before a prefix was dropped; None where none was."""
+        self.removed: tuple[FileView, ...] = ()
+
+    def begin_file(self, first: int, head: bytes, floor_us: int) -> None:
+        """The write is the first of a new file."""
+        self.parts = [head]
+        self.bytes = len(head)
+        self.head_first = first
+        self.floor_us = floor_us
+
+    def add_record(self, header: RecordHeader, shard: int, segment: int, body: bytes) -> None:
+        """Frames a segment; one with entries is a record to be read."""
+        size = RECORD_HEADER_BYTES + len(body)
+        lead = HEADER.pack(_SEGMENT, shard, segment, size) + RECORD_HEADER.pack(*header)
+        trailer = TRAILER.pack(extend(value(lead), body))
+        parts = [b"".join((lead, body, trailer))] if size <= JOIN_BYTES_MAX else [lead, body, trailer]
+        self.parts += parts
+        self.bytes += len(lead) + len(body) + len(trailer)
+        if header.count:
+            self.records.append(StoredRecord(header, segment, parts))
+        self.admitted.append(DroppedSegment(header.block, segment, header.first_entry, header.count))
+
+    def note_point(self, entry: int, stored_at_us: int, offset_before: int | None, every_bytes: int) -> None:
+        """Remembers where the next record stands, if the last such point lies far enough back."""
+        offset = self.offset + self.bytes
+        if self.points:
+            offset_before = self.points[-1].offset
+        elif self.head_first is not None:
+            offset_before = None
+        if offset_before is None or offset - offset_before >= every_bytes:
+            self.points.append(Point(entry, stored_at_us, offset))
+
+    def removals(self, folder: str) -> list[str]:
+        """The paths of what was dropped."""
+        firsts = [file.first for file in self.removed]
+        return [f"{folder}/{name(first)}" for first in firsts for name in (file_name, index_name)]
+
+    def add_event(self, event: BlockEnded | Dropped, shard: int) -> None:
+        frame = encode_event(event, shard)
+        self.parts.append(frame)
+        self.bytes += len(frame)
+
+
+class LogWrite(FrameWrite):
+    """Everything staged at one ``take``; ``run(disk)`` writes and syncs it."""
+
+    stage: Stage
+
+
+def seal_last(view: View, folder: str, shard: int, *, sound: bool) -> Seal | None:
+    """How the last file is left when a new one begins; one that is not ``sound`` is not touched."""
+    if not view.files:
+        return None
+    first = view.files[-1].first
+    index = FileIndex(first, view.entry_durable, view.end_offset, list(view.points))
+    return Seal(
+        path=f"{folder}/{file_name(first)}",
+        truncate_to=view.end_offset if sound else None,
+        index_path=f"{folder}/{index_name(first)}",
+        index_frame=index.encode(shard),
+    )

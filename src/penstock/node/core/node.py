@@ -1,0 +1,301 @@
+"""The node's core: everything it decides, nothing it does itself.
+
+The shell (server.py, or a simulation) calls in: ``connected``, ``received``, ``disconnected``, ``wrote``,
+``fetched``, ``on_time``; after each call it drains ``effects()``. Reading this class top to bottom is reading
+a message's way through the node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.files.disk import Disk
+from penstock.model.errors import NodeStopping, PenstockError, TopicNotFound
+from penstock.node.core.commits import Lane, Write
+from penstock.node.core.consuming import Consuming
+from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
+from penstock.node.core.log import Run, ShardLog
+from penstock.node.core.producing import Producing
+from penstock.node.core.requests import Requests
+from penstock.node.core.session import Session
+from penstock.node.core.stores import Stores
+from penstock.node.core.topics import Topic, TopicDeleted
+from penstock.node.settings import Settings
+from penstock.wire.connection import Event, Fault, NodeSide, State
+from penstock.wire.control import (
+    BlockEnd,
+    Credit,
+    Error,
+    Hello,
+    Hole,
+    Ping,
+    Pong,
+    Request,
+    Response,
+    Settle,
+    Subscribe,
+    Unsubscribe,
+    encode_control,
+)
+from penstock.wire.frame import Frame, FrameType
+
+
+class NodeCore:
+    def __init__(
+        self,
+        disk: Disk,
+        settings: Settings,
+        *,
+        node: str,
+        software: str,
+        now_us: Callable[[], int],
+        new_uuid: Callable[[], bytes],
+    ) -> None:
+        self.disk = disk
+        self.settings = settings
+        self.node = node
+        self.now_us = now_us
+        self.new_uuid = new_uuid
+        self.counters: Counter[str] = Counter()
+        self.stores = Stores(disk, settings, now_us)
+        self.catalog = self.stores.catalog
+        self.subscriptions = self.stores.subscriptions
+        self.stopping = False
+        self._software = software
+        self._sessions: dict[int, Session] = {}
+        self._effects: list[Effect] = [RemoveTree(folder) for folder in self.stores.leftovers]
+        self._producing = Producing(
+            self.catalog,
+            self.counters,
+            now_us=now_us,
+            send=lambda session, parts: self._send(session.connection, parts),
+        )
+        self._consuming = Consuming(
+            self.stores,
+            self.counters,
+            now_us=now_us,
+            effect=lambda effect: self._effects.append(effect),
+            send=self._send,
+        )
+        self._requests = Requests(self, self.counters)
+
+    @property
+    def recovered(self) -> list[str]:
+        """What opening the data folder found that is not as it should be, a line each."""
+        return self.stores.recovered
+
+    # --- effects ------------------------------------------------------------------------------------
+
+    def effects(self) -> list[Effect]:
+        """What is to be done now, in order; asking takes it."""
+        self._producing.flush()
+        self._effects += map(Commit, self.stores.due())
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _send(self, connection: int, parts: list[bytes]) -> None:
+        if connection in self._sessions:
+            self._effects.append(Send(connection, parts))
+
+    @property
+    def unacked_bytes(self) -> int:
+        """Bytes of segments taken in and not answered yet, in all."""
+        return self._producing.unacked_bytes
+
+    # --- connections --------------------------------------------------------------------------------
+
+    def connected(self, connection: int) -> Session:
+        side = NodeSide(
+            node=self.node, software=self._software, window_bytes_max=self.settings.limits.window_bytes
+        )
+        session = Session(connection, side)
+        self._sessions[connection] = session
+        self.counters["connections_opened"] += 1
+        return session
+
+    def disconnected(self, connection: int) -> None:
+        session = self._sessions.pop(connection, None)
+        if session is not None:
+            self.counters["connections_closed"] += 1
+            self._consuming.on_disconnect(session)
+
+    def received(self, connection: int, data: bytes) -> None:
+        """Bytes came on a connection."""
+        session = self._sessions.get(connection)
+        if session is None:
+            return
+        for event in session.side.receive(data):
+            try:
+                self._on_event(session, event)
+            except PenstockError as error:
+                self._refuse_connection(session, error)
+                break
+        out = session.side.data_to_send()
+        if out:
+            self._effects.append(Send(connection, out))
+
+    def refuse(self, connection: int, error: PenstockError) -> None:
+        """Ends a connection for a reason that the shell found: too slow, too many, stopping."""
+        session = self._sessions.get(connection)
+        if session is not None and session.side.state is not State.CLOSED:
+            self._refuse_connection(session, error)
+
+    def _refuse_connection(self, session: Session, error: PenstockError) -> None:
+        self.counters[f"connections_refused_{error.code}"] += 1
+        session.side.refuse(error)
+        out = session.side.data_to_send()
+        if out:
+            self._effects.append(Send(session.connection, out))
+        self._effects.append(Close(session.connection))
+
+    def _on_event(self, session: Session, event: Event) -> None:
+        if isinstance(event, Frame):
+            if event.type == FrameType.SEGMENT:
+                self._producing.on_segment(session, event)
+            elif event.type == FrameType.TITLE:
+                self._producing.on_title(session, event)
+            else:
+                self._producing.on_snapshot(session, event)
+        elif isinstance(event, Settle):
+            self._refer(session, event, lambda: self._consuming.on_settle(session, event))
+        elif isinstance(event, Credit):
+            self._consuming.on_credit(session, event)
+        elif isinstance(event, Request):
+            self._on_request(session, event)
+        elif isinstance(event, Subscribe):
+            self._refer(session, event, lambda: self._on_subscribe(session, event))
+        elif isinstance(event, Unsubscribe):
+            self._consuming.on_unsubscribe(session, event)
+        elif isinstance(event, Ping):
+            self._send(session.connection, [encode_control(Pong(event.number))])
+        elif isinstance(event, Hole):
+            self._producing.on_hole(session, event)
+        elif isinstance(event, BlockEnd):
+            self._producing.on_block_end(session, event)
+        elif isinstance(event, Hello):
+            session.greeted = True
+        elif isinstance(event, Fault):
+            self.counters[f"faults_{event.error.code}"] += 1
+            self._effects.append(Send(session.connection, session.side.data_to_send()))
+            self._effects.append(Close(session.connection))
+
+    # --- requests and consumers ---------------------------------------------------------------------
+
+    def _on_request(self, session: Session, request: Request) -> None:
+        def answer(result: Any) -> None:
+            plain = msgspec.to_builtins(result, builtin_types=(bytes,))
+            self._send(session.connection, [encode_control(Response(request.number, plain))])
+
+        def refuse(error: PenstockError) -> None:
+            self._send(session.connection, [_error(error, request=request.number)])
+
+        try:
+            self._check_running()
+            self._requests.on_request(request.operation, answer, refuse)
+        except PenstockError as error:
+            refuse(error)
+
+    def _on_subscribe(self, session: Session, ask: Subscribe) -> None:
+        self._check_running()
+
+        def found(topic: Topic) -> None:
+            if self._sessions.get(session.connection) is session:
+                self._refer(session, ask, lambda: self._consuming.on_subscribe(session, ask, topic))
+
+        def refuse(error: PenstockError) -> None:
+            self._send(session.connection, [_error(error, consumer=ask.consumer)])
+
+        self._requests.open_topic(ask.topic, ask.create_topic, found, refuse)
+
+    def _refer(self, session: Session, ask: Subscribe | Settle, act: Callable[[], None]) -> None:
+        """An error in ``act`` concerns this consumer alone; the connection goes on."""
+        try:
+            act()
+        except PenstockError as error:
+            self.counters[f"consumers_refused_{error.code}"] += 1
+            self._send(session.connection, [_error(error, consumer=ask.consumer)])
+
+    def _check_running(self) -> None:
+        if self.stopping:
+            raise NodeStopping("the node is shutting down")
+
+    def set_writable(self, connection: int, writable: bool) -> None:
+        """The shell's write buffer for a connection is full, or has drained."""
+        session = self._sessions.get(connection)
+        if session is None:
+            return
+        for subscription in session.consumers.values():
+            if subscription.attachment is not None:
+                subscription.attachment.writable = writable
+                if writable:
+                    self._consuming.pump(subscription)
+
+    # --- the disk -----------------------------------------------------------------------------------
+
+    def wrote(self, lane: Lane, write: Write, error: OSError | None) -> None:
+        """A lane's write ended."""
+        if error is not None:
+            self.counters["writes_failed"] += 1
+        self.stores.wrote(lane, write, error)
+        self._producing.flush()  # producers are answered before consumers are served
+        for topic, shard, records in self.stores.readable():
+            self._consuming.on_durable(topic, shard, records)
+
+    def fetched(self, fetch: Fetch, run: Run | None) -> None:
+        """A read of a log ended; None if the disk failed it."""
+        self._consuming.fetched(fetch, run)
+
+    def log_of(self, fetch: Fetch) -> ShardLog | None:
+        topic = self.catalog.by_uuid(fetch.subscription.topic_uuid)
+        return topic.shards[fetch.shard].log if topic is not None else None
+
+    # --- changes ------------------------------------------------------------------------------------
+
+    def topic_deleted(self, deleted: TopicDeleted) -> None:
+        topic = self.catalog.apply(deleted)
+        if topic is None:
+            return
+        gone = TopicNotFound(f"topic {topic.shown} was deleted")
+        for subscription in self.subscriptions.drop_topic(topic.uuid):
+            attachment = self._consuming.send_away(subscription)
+            if attachment is not None:
+                self._sessions[attachment.connection].consumers.pop(attachment.consumer, None)
+                self._send(attachment.connection, [_error(gone, consumer=attachment.consumer)])
+        for session in self._sessions.values():
+            for context in session.blocks.values():
+                if context.topic is topic:
+                    context.refusal = gone
+        self._effects.append(RemoveTree(topic.folder))
+
+    # --- time and end -------------------------------------------------------------------------------
+
+    @property
+    def due_us(self) -> int | None:
+        """When ``on_time`` is to be called next."""
+        times = (self.stores.due_us, self._consuming.due_us)
+        return min((time for time in times if time is not None), default=None)
+
+    def on_time(self) -> None:
+        self._consuming.on_time()
+
+    def close(self) -> None:
+        """Everything staged was committed: closes the files in good order."""
+        self.stores.close()
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "software": self._software,
+            "topics": len(self.catalog),
+            "connections": len(self._sessions),
+            "counters": dict(sorted(self.counters.items())),
+            "recovered": self.stores.recovered[:1000],
+        }
+
+
+def _error(error: PenstockError, *, request: int | None = None, consumer: int | None = None) -> bytes:
+    return encode_control(Error(error.code, error.message, error.hint, error.retryable, request, consumer))

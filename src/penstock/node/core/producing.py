@@ -1,0 +1,257 @@
+"""Segments in, acknowledgements out.
+
+A segment is validated, judged by its number and appended, all without IO; its answer waits in the shard's
+lane until the append is synced. A whole segment at a time: no row is touched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+
+from penstock.model.errors import (
+    BadSegment,
+    Conflict,
+    Gap,
+    NotSupported,
+    PenstockError,
+    PredecessorMissing,
+    ProtocolError,
+    SchemaMismatch,
+    SegmentTooLarge,
+    TopicMismatch,
+    TopicNotFound,
+)
+from penstock.model.identity import SEGMENT_NUMBER_MAX
+from penstock.node.core.admission import Admit, Conflicting, Early, Repeat, predecessor_done
+from penstock.node.core.session import BlockContext, Session
+from penstock.node.core.topics import Catalog, Shard
+from penstock.wire.control import Ack, AckItem, BlockEnd, Hole, encode_control
+from penstock.wire.frame import Frame
+from penstock.wire.segment import count_rows
+from penstock.wire.title import decode_title
+
+BLOCKS_MAX = 1024
+"""Blocks that one connection may speak of; the oldest context is let go and must be titled again."""
+ANSWERS_MAX = 2048
+"""Answers in one ACK frame, which keeps it far below the limit of a control frame."""
+
+FINAL = (BadSegment, SchemaMismatch, SegmentTooLarge)
+"""Faults of the segment itself: the same bytes can never be taken."""
+
+
+class Producing:
+    def __init__(
+        self,
+        catalog: Catalog,
+        counters: Counter[str],
+        *,
+        now_us: Callable[[], int],
+        send: Callable[[Session, list[bytes]], None],
+    ) -> None:
+        self._catalog = catalog
+        self._counters = counters
+        self._now_us = now_us
+        self._send = send
+        self.unacked_bytes = 0
+        """Bytes of segments taken in and not answered yet, in all sessions."""
+        self._answers: dict[tuple[int, bytes, int], tuple[Session, str, list[AckItem]]] = {}
+
+    # --- context ------------------------------------------------------------------------------------
+
+    def on_title(self, session: Session, frame: Frame) -> None:
+        """Switches the connection to a block, new or known."""
+        block, shard_power, title = decode_title(frame.body)
+        known = session.blocks.get(block)
+        if known is not None and known.title == title and known.refusal is None:
+            session.current = known
+            return
+        topic = self._catalog.by_uuid(title.topic_uuid)
+        context = BlockContext(block, title, topic)
+        if topic is None:
+            context.refusal = self._unknown_topic(title.topic)
+        elif topic.created.shard_power != shard_power:
+            shards = 2**topic.created.shard_power
+            context.refusal = TopicMismatch(
+                f"topic {topic.shown} has {shards} shards, the producer cut {2**shard_power}"
+            )
+        elif title.schema is not None:
+            context.refusal = NotSupported(f"topic {topic.shown} is plain; it takes no schema")
+        if len(session.blocks) >= BLOCKS_MAX and block not in session.blocks:
+            session.blocks.pop(next(iter(session.blocks)))
+        session.blocks[block] = context
+        session.current = context
+
+    def _unknown_topic(self, name: str) -> PenstockError:
+        if self._catalog.by_name(name) is not None:
+            return TopicMismatch(f"topic {name} was deleted and created again")
+        return TopicNotFound(f"there is no topic {name!r}")
+
+    # --- segments -----------------------------------------------------------------------------------
+
+    def on_segment(self, session: Session, frame: Frame) -> None:
+        context = session.current
+        if context is None:
+            raise ProtocolError("a segment came before any title")
+        refusal = context.refusal
+        topic = context.topic
+        if refusal is None and topic is not None and frame.shard >= len(topic.shards):
+            refusal = TopicMismatch(f"topic {topic.shown} has no shard {frame.shard}")
+        if refusal is not None or topic is None or not topic.shards:
+            refusal = refusal or self._unknown_topic(context.title.topic)
+            self._reject(session, context, frame, refusal)
+            return
+        shard = topic.shards[frame.shard]
+        if not self._predecessor_done(context):
+            missing = PredecessorMissing("the producer's earlier block is not complete")
+            self._reject(session, context, frame, missing)
+            return
+        verdict = shard.admission.decide(context.block, frame.segment, frame.crc)
+        if isinstance(verdict, Admit):
+            self._admit(session, context, shard, frame, late=verdict.late)
+        elif isinstance(verdict, Repeat):
+            self._repeat(session, context, shard, frame, verdict.first_entry)
+        elif isinstance(verdict, Early):
+            gap = Gap(f"segment {frame.segment} came, {verdict.expected} is expected")
+            self._reject(session, context, frame, gap, expected=verdict.expected)
+        else:
+            assert isinstance(verdict, Conflicting)
+            conflict = Conflict(f"segment {frame.segment} of shard {frame.shard} was stored with other content")
+            self._reject(session, context, frame, conflict)
+
+    def _predecessor_done(self, context: BlockContext) -> bool:
+        if context.predecessor_done or context.title.predecessor is None:
+            return True
+        assert context.topic is not None
+        admissions = [shard.admission for shard in context.topic.shards]
+        context.predecessor_done = predecessor_done(admissions, context.title.predecessor)
+        return context.predecessor_done
+
+    def _admit(
+        self, session: Session, context: BlockContext, shard: Shard, frame: Frame, *, late: bool
+    ) -> None:
+        body, count, refusal = frame.body, 0, None
+        try:
+            count = count_rows(body)
+        except FINAL as error:  # recorded, so that what follows in the block is not stuck behind it
+            refusal = error
+            body = msgspec.msgpack.encode([error.code, error.message[:1000]])
+        first_entry = shard.log.append(
+            block=context.block,
+            segment=frame.segment,
+            count=count,
+            origin_crc=frame.crc,
+            stored_at_us=self._now_us(),
+            body=body,
+        )
+        shard.admission.admitted(context.block, frame.segment)
+        if late:
+            self._counters["segments_late"] += 1
+        if refusal is None:
+            answer = AckItem(frame.segment, "stored", first_entry)
+            self._counters["segments_stored"] += 1
+            self._counters["messages_stored"] += count
+        else:
+            answer = _rejected(frame.segment, refusal)
+            self._counters["segments_refused"] += 1
+        self._answer_when_durable(session, context, shard, frame, answer)
+
+    def _repeat(
+        self, session: Session, context: BlockContext, shard: Shard, frame: Frame, first_entry: int | None
+    ) -> None:
+        self._counters["segments_duplicate"] += 1
+        answer = AckItem(frame.segment, "duplicate", first_entry)
+        durable = first_entry is None or first_entry < shard.log.entry_durable
+        if durable:
+            self._answer(session, context, frame.shard, answer)
+        else:  # the first copy is on its way to the disk: both are answered when it is there
+            staged = first_entry is not None and first_entry >= shard.log.entry_taken
+            self._answer_when_durable(session, context, shard, frame, answer, staged=staged)
+
+    def _answer_when_durable(
+        self,
+        session: Session,
+        context: BlockContext,
+        shard: Shard,
+        frame: Frame,
+        answer: AckItem,
+        *,
+        staged: bool = True,
+    ) -> None:
+        size = len(frame.body)
+        session.unacked_bytes += size
+        self.unacked_bytes += size
+
+        def durable(error: PenstockError | None) -> None:
+            session.unacked_bytes -= size
+            self.unacked_bytes -= size
+            if error is not None:
+                self._counters["segments_failed"] += 1
+                self._answer(session, context, frame.shard, _rejected(frame.segment, error))
+            else:
+                self._answer(session, context, frame.shard, answer)
+
+        shard.lane.wait(durable, staged=staged)
+
+    def _reject(
+        self,
+        session: Session,
+        context: BlockContext,
+        frame: Frame,
+        error: PenstockError,
+        *,
+        expected: int | None = None,
+    ) -> None:
+        self._counters[f"segments_rejected_{error.code}"] += 1
+        self._answer(session, context, frame.shard, _rejected(frame.segment, error, expected))
+
+    # --- answers ------------------------------------------------------------------------------------
+
+    def _answer(self, session: Session, context: BlockContext, shard: int, item: AckItem) -> None:
+        durability = context.topic.created.durability if context.topic is not None else "sync"
+        key = (session.connection, context.block, shard)
+        _, _, items = self._answers.setdefault(key, (session, durability, []))
+        items.append(item)
+        if len(items) >= ANSWERS_MAX:
+            del self._answers[key]
+            self._send(session, [encode_control(Ack(context.block, shard, durability, items))])
+
+    def flush(self) -> None:
+        """Sends the answers gathered since the last call, one frame a block and shard."""
+        if not self._answers:
+            return
+        answers, self._answers = self._answers, {}
+        for (_, block, shard), (session, durability, items) in answers.items():
+            self._send(session, [encode_control(Ack(block, shard, durability, items))])
+
+    def on_snapshot(self, session: Session, frame: Frame) -> None:
+        """Encoder state, for typed topics only."""
+        raise NotSupported("a SNAPSHOT frame came; plain topics have no encoder state")
+
+    # --- holes and ends -----------------------------------------------------------------------------
+
+    def on_hole(self, session: Session, hole: Hole) -> None:
+        context = session.blocks.get(hole.block)
+        if context is None or context.topic is None or not 0 <= hole.shard < len(context.topic.shards):
+            raise ProtocolError("a hole in a block that no title named, or in a shard that is not there")
+        if not 0 <= hole.segment <= SEGMENT_NUMBER_MAX:
+            raise ProtocolError(f"a hole up to segment {hole.segment}, which cannot be")
+        left_out = context.topic.shards[hole.shard].admission.declare(hole.block, hole.segment)
+        self._counters["segments_in_holes"] += left_out
+
+    def on_block_end(self, session: Session, end: BlockEnd) -> None:
+        context = session.blocks.get(end.block)
+        if context is None or context.topic is None:
+            return
+        for shard_number in end.segments_next:
+            if 0 <= shard_number < len(context.topic.shards):
+                shard = context.topic.shards[shard_number]
+                if shard.log.marks.get(end.block) is not None:
+                    shard.log.append_end(end.block, self._now_us())
+                    shard.lane.mark()
+
+
+def _rejected(segment: int, error: PenstockError, expected: int | None = None) -> AckItem:
+    return AckItem(segment, "rejected", None, error.code, error.message[:1000], expected)

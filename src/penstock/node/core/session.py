@@ -1,0 +1,36 @@
+"""One connection as the node knows it: its conversation, its producer's context, its consumers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.model.errors import PenstockError
+from penstock.node.core.subscription import Subscription
+from penstock.node.core.topics import Topic
+from penstock.wire.connection import NodeSide
+from penstock.wire.title import Title
+
+
+@dataclass(slots=True)
+class BlockContext:
+    """What a TITLE set: the segments that follow belong to this block."""
+
+    block: bytes
+    title: Title
+    topic: Topic | None
+    refusal: PenstockError | None = None
+    """Why segments of this block are turned away, if they are."""
+    predecessor_done: bool = False
+
+
+@dataclass(slots=True)
+class Session:
+    connection: int
+    side: NodeSide
+    blocks: dict[bytes, BlockContext] = field(default_factory=dict)
+    current: BlockContext | None = None
+    """The block that SEGMENT frames belong to now."""
+    consumers: dict[int, Subscription] = field(default_factory=dict)
+    greeted: bool = False
+    unacked_bytes: int = 0
+    """Bytes of segments that were taken in and are not answered yet."""

@@ -1,0 +1,42 @@
+"""What a consumer says became of entries: checked as a whole, then applied as a whole."""
+
+from __future__ import annotations
+
+from penstock.model.errors import BadRequest, TopicNotFound
+from penstock.node.core.settlement import Settlement
+from penstock.node.core.subscription import Subscription
+from penstock.node.core.topics import Topic
+from penstock.wire.control import Settle
+
+DELAY_S_MAX = 366 * 86400.0
+
+
+def check_settle(topic: Topic | None, ask: Settle) -> None:
+    """Refuses a settlement before any of it takes effect: positions are never ahead of the log."""
+    if topic is None:
+        raise TopicNotFound("the topic was deleted")
+    if not 0 <= ask.shard < len(topic.shards):
+        raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
+    end = topic.shards[ask.shard].log.entry_durable
+    spans = [*ask.acked, *ask.skipped, *((entry, entry + 1) for entry, _ in ask.nacked)]
+    for start, stop in spans:
+        if not 0 <= start < stop <= end:
+            raise BadRequest(f"entries {start} to {stop} cannot be settled: the shard's entries end at {end}")
+    for _, delay_s in ask.nacked:
+        if delay_s is not None and not 0.0 <= delay_s <= DELAY_S_MAX:
+            raise BadRequest(f"a delay of {delay_s} s is not between 0 and {DELAY_S_MAX:.0f}")
+
+
+def settle(subscription: Subscription, ask: Settle, now_us: int) -> tuple[Settlement, int]:
+    """Applies a settlement; returns what the journal is to hold, and how much of it came late."""
+    late = sum(subscription.ack(ask.shard, *span) for span in ask.acked)
+    late += sum(subscription.skip(ask.shard, *span) for span in ask.skipped)
+    returned: list[tuple[int, int, int]] = []
+    for entry, delay_s in ask.nacked:
+        deliveries = subscription.nack(ask.shard, entry, delay_s, now_us)
+        if deliveries is None:
+            late += 1
+        else:
+            returned.append((entry, entry + 1, deliveries))
+    topic, name = subscription.topic_uuid, subscription.name
+    return Settlement(topic, name, ask.shard, ask.acked, ask.skipped, [], returned), late

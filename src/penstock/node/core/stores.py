@@ -1,0 +1,212 @@
+"""Everything durable of a node: its catalog, its logs and its settlement journal, opened and committed.
+
+Opening makes one consistent whole of what is on the disk, also where part of it rotted or is an older copy, and
+says what it found in ``recovered``. Committing is a lane a journal (commits.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from penstock.files.disk import Disk
+from penstock.files.journal import FileJournal
+from penstock.model.errors import PenstockError
+from penstock.node.core.admission import Admission
+from penstock.node.core.commits import Lane, Write
+from penstock.node.core.log import LogOptions, StoredRecord
+from penstock.node.core.settlement import Subscriptions
+from penstock.node.core.settlement import decode_change as decode_settlement
+from penstock.node.core.strays import identify, strays
+from penstock.node.core.subscription import Subscription
+from penstock.node.core.topics import TOPICS_FOLDER, Catalog, Shard, Topic, TopicCreated, TopicDeleted
+from penstock.node.core.topics import decode_change as decode_catalog_change
+from penstock.node.settings import Settings
+
+WRITE_AGAIN_US = 500_000
+"""How long a lane waits after a failed write before the next."""
+
+Readable = tuple[Topic, int, list[StoredRecord]]
+"""Records of a topic's shard that were just synced."""
+
+
+class Stores:
+    def __init__(self, disk: Disk, settings: Settings, now_us: Callable[[], int]) -> None:
+        self.catalog = Catalog()
+        self.subscriptions = Subscriptions()
+        self.recovered: list[str] = []
+        """What opening found that is not as it should be, a line each."""
+        self.leftovers: list[str] = []
+        """Folders of deleted topics that are still to be removed."""
+        self._disk = disk
+        self._settings = settings
+        self._now_us = now_us
+        self._dirty: dict[Lane, None] = {}
+        """Lanes with something to write, in the order they got it."""
+        self._readable: list[Readable] = []
+        self._log_options = LogOptions(
+            rotate_bytes=settings.log.rotate_bytes,
+            preallocate_bytes=settings.log.preallocate_bytes,
+            index_every_bytes=settings.log.index_every_bytes,
+        )
+        self._open_catalog()
+        self._open_settlements()
+
+    # --- opening ------------------------------------------------------------------------------------
+
+    def _open_catalog(self) -> None:
+        self._catalog_journal = journal = FileJournal.open(self._disk, "catalog")
+        deleted: set[bytes] = set()
+        for body in journal.records:
+            change = decode_catalog_change(body)
+            self.catalog.apply(change)
+            if isinstance(change, TopicDeleted):
+                deleted.add(change.uuid)
+        self.recovered += [f"catalog: {line}" for line in journal.report.lines()]
+        self._catalog_lane = Lane("the catalog", journal, self._catalog_wrote, self._dirty)
+        self._take_strays(deleted, adopt=bool(journal.report.damaged))
+        if journal.report.damaged:  # what is left of it begins a sound generation
+            journal.compact(list(self.catalog.snapshot()))
+            self._catalog_lane.mark()
+        for topic in self.catalog:
+            self._open_logs(topic)
+
+    def _take_strays(self, deleted: set[bytes], *, adopt: bool) -> None:
+        """Folders that no topic claims: finishes a deletion, or takes back what a damaged catalog lost."""
+        for uuid in strays(self._disk, {topic.uuid for topic in self.catalog}):
+            folder = f"{TOPICS_FOLDER}/{uuid.hex()}"
+            created = identify(self._disk, uuid, self._now_us()) if adopt and uuid not in deleted else None
+            if uuid in deleted:
+                self.leftovers.append(folder)
+            elif created is not None and self.catalog.by_name(created.name) is None:
+                self.catalog.apply(created)
+                self.recovered.append(f"topic {created.name} was lost from the catalog; its logs bring it back")
+            else:
+                self.recovered.append(f"folder {folder} belongs to no topic; it is left alone")
+
+    def _open_logs(self, topic: Topic) -> None:
+        for number in range(2**topic.created.shard_power):
+            log = topic.open_log(number, self._disk, self._now_us(), self._log_options)
+            place = f"topic {topic.shown}, shard {number}"
+            self.recovered += [f"{place}: {line}" for line in log.report.lines()]
+            lane = Lane(place, log, partial(self._log_wrote, topic, number), self._dirty)
+            topic.shards.append(Shard(log, Admission(log), lane))
+
+    def _open_settlements(self) -> None:
+        self.settlements = journal = FileJournal.open(self._disk, "settlements")
+        for body in journal.records:
+            change = decode_settlement(body)
+            if self.catalog.by_uuid(change.topic) is not None:
+                self.subscriptions.apply(change)
+        self.recovered += [f"settlements: {line}" for line in journal.report.lines()]
+        self.settlement_lane = Lane("the settlement journal", journal, self._settlements_wrote, self._dirty)
+        for subscription in self.subscriptions.all():
+            self._fit(subscription)
+        if journal.report.damaged:
+            journal.compact(list(self.subscriptions.snapshot()))
+            self.settlement_lane.mark()
+
+    def _fit(self, subscription: Subscription) -> None:
+        """Positions and logs must agree, also when one of them was restored from an older copy."""
+        topic = self.catalog.by_uuid(subscription.topic_uuid)
+        assert topic is not None
+        for number, (cursor, shard) in enumerate(zip(subscription.cursors, topic.shards, strict=True)):
+            cursor.offered = cursor.cursor
+            if cursor.cursor < shard.log.entry_first:
+                subscription.lose(number, cursor.cursor, shard.log.entry_first)
+            settled_end = max(cursor.cursor, cursor.settled.end)
+            if settled_end > shard.log.entry_next:
+                gone = f"entries {shard.log.entry_next} to {settled_end - 1} are gone"
+                self.recovered.append(
+                    f"topic {topic.shown}, shard {number}: {gone}, though subscription {subscription.name!r} "
+                    "settled them; a new incarnation begins"
+                )
+                shard.log.begin_incarnation(settled_end)
+
+    # --- committing ---------------------------------------------------------------------------------
+
+    def due(self) -> list[Lane]:
+        """The lanes that can write now."""
+        if not self._dirty:
+            return []
+        now_us = self._now_us()
+        return [lane for lane in self._dirty if lane.due and lane.resume_us <= now_us]
+
+    @property
+    def due_us(self) -> int | None:
+        """When a lane that waits after a failure is to try again."""
+        return min((lane.resume_us for lane in self._dirty if not lane.busy), default=None)
+
+    def wrote(self, lane: Lane, write: Write, error: OSError | None) -> None:
+        """A lane's write ended; those who waited for it are told."""
+        if error is not None:
+            lane.resume_us = self._now_us() + WRITE_AGAIN_US
+        lane.done(write, error)
+        # Only now is memory what the journal says: topics come into being when those who waited are told.
+        if lane is self._catalog_lane:
+            self._compact_if_long(self._catalog_journal, self.catalog, lane)
+        elif lane is self.settlement_lane:
+            self._compact_if_long(self.settlements, self.subscriptions, lane)
+
+    def _compact_if_long(self, journal: FileJournal, state: Catalog | Subscriptions, lane: Lane) -> None:
+        if journal.size_bytes > max(self._settings.journal_compact_bytes, 4 * journal.snapshot_bytes):
+            journal.compact(list(state.snapshot()))
+            lane.mark()
+
+    def readable(self) -> list[Readable]:
+        """What became readable since the last call."""
+        readable, self._readable = self._readable, []
+        return readable
+
+    def _log_wrote(self, topic: Topic, number: int, write: Any, error: OSError | None) -> bool:
+        shard = topic.shards[number]
+        if error is not None:
+            shard.log.failed(write, error)
+            shard.admission.forget()
+            return True
+        self._readable.append((topic, number, shard.log.committed(write)))
+        return False
+
+    def _catalog_wrote(self, write: Any, error: OSError | None) -> bool:
+        _journal_wrote(self._catalog_journal, self.catalog, write, error)
+        return True
+
+    def _settlements_wrote(self, write: Any, error: OSError | None) -> bool:
+        # Settlements stay in memory when a write fails, and go with the next one: nobody is answered before.
+        _journal_wrote(self.settlements, self.subscriptions, write, error)
+        return False
+
+    # --- changes ------------------------------------------------------------------------------------
+
+    def change_catalog(self, body: bytes, durable: Callable[[PenstockError | None], None]) -> None:
+        self._catalog_journal.append(body)
+        self._catalog_lane.wait(durable)
+
+    def change_settlements(self, body: bytes, durable: Callable[[PenstockError | None], None]) -> None:
+        self.settlements.append(body)
+        self.settlement_lane.wait(durable)
+
+    def topic_created(self, created: TopicCreated) -> None:
+        """Its record is durable: the topic exists from now on."""
+        topic = self.catalog.apply(created)
+        assert topic is not None
+        self._open_logs(topic)
+
+    def close(self) -> None:
+        """Everything staged was committed: marks the files as closed in good order."""
+        for topic in self.catalog:
+            for shard in topic.shards:
+                shard.log.close()
+        self._catalog_journal.close()
+        self.settlements.close()
+
+
+def _journal_wrote(
+    journal: FileJournal, state: Catalog | Subscriptions, write: Any, error: OSError | None
+) -> None:
+    if error is None:
+        journal.committed(write)
+    else:
+        journal.failed(write, error)
+        journal.compact(list(state.snapshot()))

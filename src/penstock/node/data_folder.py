@@ -1,0 +1,66 @@
+"""The data folder: whose it is and which version wrote it.
+
+::
+
+    NODE            who this node is: one RECORD frame, written once
+    LOCK            held by the running node
+    catalog/        which topics exist (a journal)
+    settlements/    which subscriptions exist and what became of their entries (a journal)
+    topics/UUID/SHARD/   the logs
+
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.files.disk import Disk
+from penstock.model.errors import BadData, BadFrame
+from penstock.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
+
+FORMAT = 1
+NODE_FILE = "NODE"
+
+
+class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+    format: int
+    node: str
+    created_at_us: int
+
+
+def open_identity(disk: Disk, *, node: str, now_us: int) -> Identity:
+    """Reads who the node is; an empty folder becomes that of ``node``."""
+    if disk.exists(NODE_FILE):
+        return _read(disk)
+    if any(name not in ("LOCK", f"{NODE_FILE}.new", "lost+found") for name in disk.list("")):
+        raise BadData("the data folder is not empty and has no NODE file, so it is not a node's")
+    identity = Identity(FORMAT, node, now_us)
+    if disk.exists(f"{NODE_FILE}.new"):  # left by a crash before the rename below
+        disk.remove(f"{NODE_FILE}.new")
+    file = disk.create(f"{NODE_FILE}.new")
+    try:
+        file.write_at(0, [encode(FrameType.RECORD, msgspec.msgpack.encode(identity))])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(f"{NODE_FILE}.new", NODE_FILE)
+    disk.sync_folder("")
+    return identity
+
+
+def _read(disk: Disk) -> Identity:
+    file = disk.open(NODE_FILE)
+    try:
+        data = file.read_at(0, CONTROL_BYTES_MAX)
+    finally:
+        file.close()
+    try:
+        frame = decode_at(data, 0, CONTROL_BYTES_MAX)
+        if frame is None or frame.type != FrameType.RECORD:
+            raise BadFrame("it is cut short")
+        identity = msgspec.msgpack.decode(frame.body, type=Identity)
+    except (BadFrame, msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise BadData(f"the data folder's NODE file cannot be read: {error}") from error
+    if identity.format != FORMAT:
+        raise BadData(f"the data folder has format {identity.format}; this version reads format {FORMAT}")
+    return identity

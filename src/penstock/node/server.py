@@ -1,0 +1,355 @@
+"""The node's shell: sockets, worker threads, timers and signals around the core.
+
+It makes no decisions. Bytes go in, effects come out and are carried out in order; writes, syncs and reads of
+files run in worker threads, so the loop never waits for a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import signal
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import uvloop
+
+from penstock import __version__
+from penstock.io.os_disk import OsDisk
+from penstock.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
+from penstock.node.core.commits import Lane, Write
+from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
+from penstock.node.core.log import Run, ShardLog
+from penstock.node.core.node import NodeCore
+from penstock.node.core.session import Session
+from penstock.node.data_folder import open_identity
+from penstock.node.settings import Settings
+
+logger = logging.getLogger("penstock.node")
+
+GOODBYE_S = 2.0
+"""How long a refused client may take to read why."""
+STOP_S_MAX = 30.0
+"""How long a stopping node waits for its last writes."""
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+class Connection(asyncio.Protocol):
+    """One client. Knows its socket and its clocks; everything else is the core's."""
+
+    def __init__(self, server: Server, number: int) -> None:
+        self._server = server
+        self.number = number
+        self.transport: asyncio.Transport | None = None
+        self.session: Session | None = None
+        self.opened_s = self.heard_s = self.frame_s = 0.0
+        self.reading = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.opened_s = self.heard_s = time.monotonic()
+        self._server.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_s = time.monotonic()
+        self._server.core.received(self.number, data)
+        assert self.session is not None
+        if self.session.side.partial_bytes <= len(data):  # what is unfinished began to arrive just now
+            self.frame_s = self.heard_s
+        self._server.drain()
+        self._server.check_window(self)
+
+    def pause_writing(self) -> None:
+        self._server.core.set_writable(self.number, False)
+
+    def resume_writing(self) -> None:
+        self._server.core.set_writable(self.number, True)
+        self._server.drain()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.disconnected(self)
+
+
+class Server:
+    def __init__(self, disk: OsDisk, core: NodeCore, settings: Settings) -> None:
+        self.core = core
+        self._disk = disk
+        self._settings = settings
+        self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="penstock-disk")
+        self._connections: dict[int, Connection] = {}
+        self._paused: set[Connection] = set()
+        self._numbers = 0
+        self._writing = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._listener: asyncio.Server | None = None
+        self._ticker: asyncio.Task[None] | None = None
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    async def start(self) -> str:
+        """Listens; returns the URL that clients use."""
+        host, port = self._settings.address
+        try:
+            self._listener = await self._loop.create_server(self._accept, host, port, backlog=1024)
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
+                raise AddressInUse(f"cannot listen on {self._settings.listen}: {error.strerror}") from error
+            raise
+        self._ticker = self._loop.create_task(self._tick())
+        self.drain()
+        port = self._listener.sockets[0].getsockname()[1]
+        return f"penstock://[{host}]:{port}" if ":" in host else f"penstock://{host}:{port}"
+
+    async def stop(self) -> None:
+        """Takes nothing new, finishes what was begun, says goodbye, and closes the files in good order."""
+        self.core.stopping = True
+        assert self._listener is not None and self._ticker is not None
+        self._listener.close()
+        self._ticker.cancel()
+        for connection in self._connections.values():
+            if connection.transport is not None and connection.reading:
+                connection.transport.pause_reading()
+        self.drain()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._quiet.wait(), STOP_S_MAX)
+        for number in list(self._connections):
+            self.core.refuse(number, NodeStopping("the node is shutting down"))
+        self.drain()
+        await asyncio.sleep(0.05)
+        for connection in list(self._connections.values()):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await self._loop.run_in_executor(self._pool, self.core.close)
+        self._pool.shutdown(wait=True)
+
+    def _accept(self) -> Connection:
+        self._numbers += 1
+        return Connection(self, self._numbers)
+
+    # --- connections --------------------------------------------------------------------------------
+
+    def connected(self, connection: Connection) -> None:
+        self._connections[connection.number] = connection
+        connection.session = self.core.connected(connection.number)
+        limit = self._settings.limits.connections
+        if len(self._connections) > limit:
+            error = LimitReached(f"this node takes at most {limit} connections (limits.connections)")
+            self.core.refuse(connection.number, error)
+            self.drain()
+
+    def disconnected(self, connection: Connection) -> None:
+        self._connections.pop(connection.number, None)
+        self._paused.discard(connection)
+        self.core.disconnected(connection.number)
+        self.drain()
+
+    def check_window(self, connection: Connection) -> None:
+        """Stops reading from a producer that is far ahead of the disk."""
+        limits, session = self._settings.limits, connection.session
+        assert session is not None
+        full = session.unacked_bytes > limits.window_bytes or self.core.unacked_bytes > limits.staged_bytes
+        if full and connection.reading and connection.transport is not None:
+            connection.reading = False
+            connection.transport.pause_reading()
+            self._paused.add(connection)
+
+    def _resume_reading(self) -> None:
+        limits = self._settings.limits
+        if self.core.unacked_bytes > limits.staged_bytes // 2:
+            return
+        for connection in list(self._paused):
+            assert connection.session is not None and connection.transport is not None
+            if connection.session.unacked_bytes <= limits.window_bytes // 2:
+                self._paused.discard(connection)
+                connection.reading = True
+                connection.heard_s = connection.frame_s = time.monotonic()
+                connection.transport.resume_reading()
+
+    async def _tick(self) -> None:
+        """Once a second: connections that took too long."""
+        limits = self._settings.limits
+        while True:
+            await asyncio.sleep(1.0)
+            now_s = time.monotonic()
+            partial = 0
+            for connection in list(self._connections.values()):
+                session = connection.session
+                assert session is not None
+                if not connection.reading:
+                    continue
+                partial += session.side.partial_bytes
+                if not session.greeted and now_s - connection.opened_s > limits.handshake_s:
+                    error = TimedOut(f"no greeting within {limits.handshake_s:g} s")
+                elif session.side.mid_frame and now_s - connection.frame_s > limits.frame_s:
+                    error = TimedOut(f"a frame did not become whole within {limits.frame_s:g} s")
+                elif now_s - connection.heard_s > limits.idle_s:
+                    error = TimedOut(f"nothing was heard for {limits.idle_s:g} s")
+                else:
+                    continue
+                self.core.refuse(connection.number, error)
+            self._shed(partial)
+            self.drain()
+
+    def _shed(self, partial: int) -> None:
+        """Closes the newest connections with half-sent frames while they hold too much memory together."""
+        limit = self._settings.limits.partial_bytes
+        for connection in sorted(self._connections.values(), key=lambda item: -item.number):
+            if partial <= limit:
+                return
+            assert connection.session is not None
+            held = connection.session.side.partial_bytes
+            if held:
+                partial -= held
+                error = LimitReached(f"half-sent frames hold over {limit:,} bytes (limits.partial_bytes)")
+                self.core.refuse(connection.number, error)
+
+    # --- effects ------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Carries out what the core asks for."""
+        while effects := self.core.effects():
+            for effect in effects:
+                self._do(effect)
+        self._set_timer()
+
+    def _do(self, effect: Effect) -> None:
+        if isinstance(effect, Send):
+            self._send(effect)
+        elif isinstance(effect, Commit):
+            write = effect.lane.take()
+            self._writing += 1
+            self._quiet.clear()
+            self._pool.submit(self._run_write, effect.lane, write)
+        elif isinstance(effect, Fetch):
+            log = self.core.log_of(effect)
+            if log is None:
+                self.core.fetched(effect, None)
+            else:
+                self._pool.submit(self._run_fetch, effect, log)
+        elif isinstance(effect, Close):
+            connection = self._connections.get(effect.connection)
+            if connection is not None and connection.transport is not None:
+                connection.transport.close()
+                self._loop.call_later(GOODBYE_S, connection.transport.abort)  # it may not read its goodbye
+        else:
+            assert isinstance(effect, RemoveTree)
+            self._pool.submit(self._run_remove, effect.folder)
+
+    def _send(self, send: Send) -> None:
+        connection = self._connections.get(send.connection)
+        if connection is None or connection.transport is None or connection.transport.is_closing():
+            return
+        connection.transport.writelines(send.parts)
+        if connection.transport.get_write_buffer_size() > self._settings.limits.unsent_bytes:
+            logger.warning("connection %d does not read what it is sent; closed", connection.number)
+            self.core.counters["connections_refused_unsent"] += 1
+            connection.transport.abort()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_us = self.core.due_us
+        if due_us is not None:
+            self._timer = self._loop.call_later(max(0.0, (due_us - now_us()) / 1e6) + 0.001, self._on_time)
+
+    def _on_time(self) -> None:
+        self.core.on_time()
+        self.drain()
+
+    # --- worker threads -----------------------------------------------------------------------------
+
+    def _run_write(self, lane: Lane, write: Write) -> None:
+        error: OSError | None = None
+        try:
+            write.run(self._disk)
+        except OSError as failure:
+            error = failure
+        except Exception as failure:  # a fault of ours must not be taken for a write that succeeded
+            logger.exception("writing %s failed", lane.name)
+            error = OSError(errno.EIO, f"internal fault: {failure}")
+        self._loop.call_soon_threadsafe(self._wrote, lane, write, error)
+
+    def _wrote(self, lane: Lane, write: Write, error: OSError | None) -> None:
+        self._writing -= 1
+        if error is not None:
+            logger.error("cannot write %s: %s; what was not acknowledged is refused", lane.name, error)
+        self.core.wrote(lane, write, error)
+        self.drain()
+        if self._paused:
+            self._resume_reading()
+        if not self._writing:
+            self._quiet.set()
+
+    def _run_fetch(self, fetch: Fetch, log: ShardLog) -> None:
+        run: Run | None = None
+        try:
+            run = log.read(fetch.entry, fetch.bytes_max)
+        except OSError as error:
+            logger.error("cannot read entry %d: %s", fetch.entry, error)
+        except Exception:
+            logger.exception("reading entry %d failed", fetch.entry)
+        self._loop.call_soon_threadsafe(self._fetched, fetch, run)
+
+    def _fetched(self, fetch: Fetch, run: Run | None) -> None:
+        for start, end in run.lost if run is not None else []:
+            logger.error("entries %d to %d cannot be served: they are damaged or missing", start, end - 1)
+        self.core.fetched(fetch, run)
+        self.drain()
+
+    def _run_remove(self, folder: str) -> None:
+        try:
+            self._disk.remove_tree(folder)
+            self._disk.sync_folder("topics")
+        except OSError as error:
+            logger.error("cannot remove %s: %s", folder, error)
+
+
+async def _serve(disk: OsDisk, core: NodeCore, settings: Settings, on_ready: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stopped.set)
+    server = Server(disk, core, settings)
+    url = await server.start()
+    on_ready(url)
+    await stopped.wait()
+    logger.info("stopping")
+    await server.stop()
+
+
+def run(settings: Settings, on_ready: Callable[[str], None] = lambda url: None) -> None:
+    """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready(url)`` when clients can connect."""
+    settings.address  # noqa: B018  (a fault in it is told before anything is opened)
+    disk = OsDisk(Path(settings.data))
+    disk.lock()
+    try:
+        identity = open_identity(disk, node=uuid.uuid4().hex, now_us=now_us())
+        core = NodeCore(
+            disk,
+            settings,
+            node=identity.node,
+            software=f"penstock {__version__}",
+            now_us=now_us,
+            new_uuid=lambda: uuid.uuid4().bytes,
+        )
+        for line in core.recovered:
+            logger.warning("%s", line)
+        uvloop.run(_serve(disk, core, settings, on_ready))
+    finally:
+        disk.unlock()
+
+
+__all__: list[Any] = ["Connection", "Server", "run"]

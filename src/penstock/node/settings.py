@@ -1,0 +1,91 @@
+"""A node's settings: defaults, a TOML file, and what the command line says on top."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.model.errors import BadConfig
+
+MIB = 1024 * 1024
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds on what clients can make a node hold."""
+
+    connections: int = 10_000
+    topics: int = 10_000
+    window_bytes: int = 32 * MIB
+    """Unacknowledged segments of one connection; past it the node stops reading from that connection."""
+    staged_bytes: int = 256 * MIB
+    """Unsynced bytes in all; past it the node stops reading segments until the disk has caught up."""
+    partial_bytes: int = 256 * MIB
+    """Frames that have arrived in part, in all connections; past it the newest such connection is closed."""
+    unsent_bytes: int = 64 * MIB
+    """Bytes waiting for one connection that does not read; past it the connection is closed."""
+    handshake_s: float = 10.0
+    """A connection that has not said hello by then is closed."""
+    frame_s: float = 30.0
+    """A frame that has begun to arrive must be whole by then."""
+    idle_s: float = 90.0
+    """A connection that is silent for longer (clients ping) is closed."""
+
+
+class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    rotate_bytes: int = 64 * MIB
+    preallocate_bytes: int = 8 * MIB
+    index_every_bytes: int = 64 * 1024
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    data: str = ""
+    listen: str = "127.0.0.1:7411"
+    auto_create_topics: bool = True
+    threads: int = 4
+    """Worker threads for writes, syncs and reads."""
+    journal_compact_bytes: int = 8 * MIB
+    """The catalog and the settlement journal are compacted once they are longer than this."""
+    limits: Limits = Limits()
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def load(cls, path: str | None, overrides: dict[str, Any] | None = None) -> Settings:
+        """Reads a TOML file, if given; ``overrides`` (from the command line) win where they are not None."""
+        values: dict[str, Any] = {}
+        if path is not None:
+            try:
+                values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            except OSError as error:
+                raise BadConfig(f"cannot read settings file {path}: {error.strerror}") from error
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise BadConfig(f"settings file {path} is not TOML: {error}") from error
+        values |= {key: value for key, value in (overrides or {}).items() if value is not None}
+        try:
+            settings = msgspec.convert(values, cls)
+        except msgspec.ValidationError as error:
+            raise BadConfig(f"settings{f' file {path}' if path else ''}: {error}") from error
+        settings.check()
+        return settings
+
+    def check(self) -> None:
+        """Refuses numbers that cannot work."""
+        positive = {
+            "threads": self.threads,
+            "journal_compact_bytes": self.journal_compact_bytes,
+            **{f"limits.{name}": getattr(self.limits, name) for name in self.limits.__struct_fields__},
+            **{f"log.{name}": getattr(self.log, name) for name in self.log.__struct_fields__},
+        }
+        for name, value in positive.items():
+            if value <= 0:
+                raise BadConfig(f"setting {name} = {value} must be above 0")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to listen on."""
+        host, colon, port = self.listen.rpartition(":")
+        if not colon or not host or not port.isdigit() or int(port) > 65535:
+            raise BadConfig(f"listen = {self.listen!r} is not HOST:PORT", hint="For example 127.0.0.1:7411.")
+        return host.removeprefix("[").removesuffix("]"), int(port)

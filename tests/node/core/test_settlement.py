@@ -1,0 +1,118 @@
+"""What the settlement journal says is enough to put every subscription back where it was."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.node.core.settlement import (
+    Change,
+    Opened,
+    Removed,
+    Settlement,
+    Subscriptions,
+    decode_change,
+    encode_change,
+)
+
+TOPIC = b"t" * 16
+END = 300
+
+Step = tuple[str, int, int, int]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["ack", "skip", "lose", "nack", "release", "offer"]),
+        st.integers(0, 1),
+        st.integers(0, END - 1),
+        st.integers(1, 20),
+    ),
+    max_size=40,
+)
+
+
+def run(steps: list[Step], subscriptions: Subscriptions) -> list[Change]:
+    """Lets a subscription live through the steps; returns what the journal would hold."""
+    opened = Opened(TOPIC, "s", "unique", "non_resilient", [0, 5], 17)
+    subscriptions.apply(opened)
+    subscription = subscriptions.get(TOPIC, "s")
+    assert subscription is not None
+    journal: list[Change] = [opened]
+    for what, shard, start, length in steps:
+        end = min(END, start + length)
+        if what == "offer":
+            subscription.cursors[shard].offer_new(end, 10)
+        elif what == "release":
+            subscription.cursors[shard].release()
+        elif what == "nack":
+            deliveries = subscription.nack(shard, start, 0.0, 0)
+            if deliveries is not None:
+                journal.append(Settlement(TOPIC, "s", shard, [], [], [], [(start, start + 1, deliveries)]))
+        else:
+            spans = [(start, end)]
+            getattr(subscription, "ack" if what == "ack" else what)(shard, start, end)
+            fields = {"ack": (spans, [], []), "skip": ([], spans, []), "lose": ([], [], spans)}[what]
+            journal.append(Settlement(TOPIC, "s", shard, *fields, []))
+    return journal
+
+
+def settled(subscriptions: Subscriptions) -> list[set[int]]:
+    subscription = subscriptions.get(TOPIC, "s")
+    assert subscription is not None
+    return [
+        {entry for entry in range(END) if entry < cursor.cursor or entry in cursor.settled}
+        for cursor in subscription.cursors
+    ]
+
+
+def counts(subscriptions: Subscriptions) -> tuple[int, int, int, int]:
+    subscription = subscriptions.get(TOPIC, "s")
+    assert subscription is not None
+    found = subscription.counts
+    return found.acked, found.skipped, found.lost, found.nacked
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_replaying_the_journal_restores_what_is_settled(steps: list[Step]) -> None:
+    lived = Subscriptions()
+    journal = run(steps, lived)
+    replayed = Subscriptions()
+    for change in journal:
+        replayed.apply(decode_change(encode_change(change)))
+    assert settled(replayed) == settled(lived)
+    assert counts(replayed) == counts(lived)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_a_snapshot_stands_for_the_whole_journal(steps: list[Step]) -> None:
+    lived = Subscriptions()
+    run(steps, lived)
+    restored = Subscriptions()
+    for body in lived.snapshot():
+        restored.apply(decode_change(body))
+    assert settled(restored) == settled(lived)
+    assert counts(restored) == counts(lived)
+    before, after = lived.get(TOPIC, "s"), restored.get(TOPIC, "s")
+    assert before is not None
+    assert after is not None
+    for one, other in zip(before.cursors, after.cursors, strict=True):
+        assert [one.deliveries(entry) for entry in range(END)] == [
+            other.deliveries(entry) for entry in range(END)
+        ]
+
+
+def test_reading_a_record_twice_does_no_harm() -> None:
+    subscriptions = Subscriptions()
+    journal = run([("offer", 0, 0, 20), ("ack", 0, 3, 5), ("skip", 0, 10, 2)], subscriptions)
+    for change in journal[1:]:
+        subscriptions.apply(change)
+    assert settled(subscriptions)[0] == {3, 4, 5, 6, 7, 10, 11}
+    assert counts(subscriptions) == (5, 2, 0, 0)
+
+
+def test_a_removed_subscription_is_gone_and_its_records_are_passed_over() -> None:
+    subscriptions = Subscriptions()
+    run([], subscriptions)
+    subscriptions.apply(Removed(TOPIC, "s"))
+    assert subscriptions.get(TOPIC, "s") is None
+    subscriptions.apply(Settlement(TOPIC, "s", 0, [(0, 5)], [], [], []))
+    assert list(subscriptions.snapshot()) == []
