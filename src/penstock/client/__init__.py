@@ -1,0 +1,6 @@
+"""The client: connect, produce, consume, administer.
+
+In the order data meets them: connect (the client), link, connection and backoff (one conversation, kept up);
+producer, batcher, tables, promise and shipper (rows in, receipts out); consumer, intake, batch and settler
+(batches out, settlements in); admin (questions to a node). Machines stand below, in ``transport`` and ``wire``.
+"""

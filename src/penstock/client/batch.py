@@ -1,0 +1,155 @@
+"""A batch: the rows of one stored segment that a consumer was offered, as Arrow columns and as messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.model.errors import BadFrame, BadRequest, BadSegment
+from penstock.model.message import Message, Origin
+from penstock.wire.columns import fill_columns
+from penstock.wire.control import Deliver, Span
+from penstock.wire.frame import Frame
+from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_record_header
+from penstock.wire.segment import decode_plain
+
+_BOOLEANS = ("bool", "bool_")
+"""Python's and NumPy's."""
+
+
+class Batch:
+    """Rows of one stored segment, in order. Columns and messages are made when they are asked for."""
+
+    __slots__ = ("_rows", "attempt", "origin", "spans")
+
+    def __init__(self, rows: pa.RecordBatch, origin: Origin, spans: list[Span], attempt: int) -> None:
+        self._rows = rows
+        self.origin = origin
+        """Where the segment came from and where it stands."""
+        self.spans = spans
+        """The entries of the rows, as ranges ``start <= entry < end``."""
+        self.attempt = attempt
+
+    def __len__(self) -> int:
+        return int(self._rows.num_rows)
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} rows, shard {self.shard}, entries {self.spans}>"
+
+    @property
+    def shard(self) -> int:
+        return self.origin.shard
+
+    @property
+    def arrow(self) -> pa.RecordBatch:
+        """The columns value, key, id, headers, sent_at; those that no row has are null."""
+        return fill_columns(self._rows)
+
+    @property
+    def entries(self) -> pa.Int64Array:
+        """The entry of each row."""
+        return pa.array(self._entry_list(), pa.int64())
+
+    def messages(self) -> list[Message]:
+        """The rows as messages."""
+        rows = self._rows
+        count = rows.num_rows
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        nothing: list[Any] = [None] * count
+        values, keys, ids, headers = (
+            columns[name].to_pylist() if name in columns else nothing
+            for name in ("value", "key", "id", "headers")
+        )
+        attempt, origin = self.attempt, self.origin
+        return [
+            Message(value, key, own_id, entry, attempt, origin, sent_at_us, items)
+            for value, key, own_id, entry, sent_at_us, items in zip(
+                values, keys, ids, self._entry_list(), _micros(columns["sent_at"]), headers, strict=True
+            )
+        ]
+
+    def select(self, rows: Any) -> list[Span]:
+        """The entries of chosen rows as ranges: ``rows`` is a boolean mask of all rows, or row numbers."""
+        chosen = rows.to_pylist() if isinstance(rows, pa.Array | pa.ChunkedArray) else list(rows)
+        entries = self._entry_list()
+        if chosen and type(chosen[0]).__name__ in _BOOLEANS:
+            if len(chosen) != len(entries):
+                raise BadRequest(f"a mask of {len(chosen)} for a batch of {len(entries)} rows")
+            picked = [entry for entry, wanted in zip(entries, chosen, strict=True) if wanted]
+        else:
+            try:
+                picked = [entries[row] for row in sorted(set(map(int, chosen)))]
+            except IndexError:
+                raise BadRequest(f"rows {chosen!r:.80} are not all in a batch of {len(entries)} rows") from None
+        return _runs(picked)
+
+    def _entry_list(self) -> list[int]:
+        if len(self.spans) == 1:
+            return list(range(*self.spans[0]))
+        return [entry for start, end in self.spans for entry in range(start, end)]
+
+
+def read_record(frame: Frame, deliver: Deliver, topic: str, node: str) -> Batch | None:
+    """The rows of a delivered record that are meant; None if there are none. Faults are ``PenstockError``s."""
+    header = decode_record_header(frame.body)
+    spans = _meant(deliver.spans, header)
+    if not spans:
+        return None
+    rows = decode_plain(frame.body[RECORD_HEADER_BYTES:])
+    if rows.num_rows != header.count:
+        raise BadSegment(f"a record of {header.count} rows holds {rows.num_rows}")
+    origin = Origin(
+        topic, deliver.shard, header.first_entry, header.block, frame.segment, header.stored_at_us, node
+    )
+    return Batch(_cut(rows, header, spans), origin, spans, deliver.attempt)
+
+
+def meant_spans(frame: Frame, deliver: Deliver) -> list[Span]:
+    """The entries that were to come in a record; where not even its header can be read, the whole delivery's."""
+    try:
+        return _meant(deliver.spans, decode_record_header(frame.body))
+    except BadFrame:
+        return deliver.spans
+
+
+def without(batch: Batch, drop: list[Span]) -> Batch | None:
+    """The batch less the entries in ``drop``; None where nothing is left."""
+    gone = {entry for start, end in drop for entry in range(start, end)}
+    keep = [(row, entry) for row, entry in enumerate(batch._entry_list()) if entry not in gone]
+    if not keep:
+        return None
+    rows = batch._rows.take(pa.array([row for row, _ in keep], pa.int64()))
+    return Batch(rows, batch.origin, _runs([entry for _, entry in keep]), batch.attempt)
+
+
+def _meant(spans: list[Span], header: RecordHeader) -> list[Span]:
+    first, end = header.first_entry, header.end_entry
+    return [(max(a, first), min(b, end)) for a, b in spans if a < end and b > first]
+
+
+def _cut(rows: pa.RecordBatch, header: RecordHeader, spans: list[Span]) -> pa.RecordBatch:
+    """The rows of the spans: all, a slice, or slices put together."""
+    first = header.first_entry
+    if len(spans) == 1:
+        start, end = spans[0]
+        return rows if end - start == header.count else rows.slice(start - first, end - start)
+    places = [entry - first for start, end in spans for entry in range(start, end)]
+    return rows.take(pa.array(places, pa.int64()))
+
+
+def _micros(column: pa.Array) -> list[int]:
+    """A timestamp column as whole numbers, without a Python object of Arrow's for each."""
+    start = column.offset
+    return memoryview(column.buffers()[1]).cast("q")[start : start + len(column)].tolist()
+
+
+def _runs(entries: list[int]) -> list[Span]:
+    """Ascending entries as ranges."""
+    runs: list[Span] = []
+    for entry in entries:
+        if runs and runs[-1][1] == entry:
+            runs[-1] = (runs[-1][0], entry + 1)
+        else:
+            runs.append((entry, entry + 1))
+    return runs

@@ -1,0 +1,178 @@
+"""The client: one service, and what is open to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Generator, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from weakref import WeakSet
+
+from penstock.client.admin import Admin
+from penstock.client.backoff import Backoff
+from penstock.client.consumer import Consumer
+from penstock.client.link import Link, LinkOptions
+from penstock.client.options import ConsumerOptions, LostSpan, ProducerOptions
+from penstock.client.producer import Producer
+from penstock.model.address import parse_addresses
+from penstock.model.errors import Closed, NotSupported, PenstockError
+
+log = logging.getLogger("penstock.client")
+
+Member = TypeVar("Member", Producer, Consumer)
+
+
+class Client:
+    """A connection to a service that is kept up until it is closed. ``connect`` makes one."""
+
+    def __init__(self, url: str | Sequence[str], token: str | None, name: str, options: LinkOptions) -> None:
+        self._addresses = parse_addresses(url)
+        self._token = token
+        self._name = name
+        self._options = options
+        self._link: Link | None = None
+        self._members: WeakSet[Producer | Consumer] = WeakSet()
+
+    async def open(self) -> Self:
+        """Connects, or raises ``Unavailable`` with what each address answered; ``async with`` does this."""
+        link = Link(self._addresses, client=self._name, token=self._token, options=self._options)
+        await link.open()
+        self._link = link
+        return self
+
+    async def close(self) -> None:
+        """Closes producers and consumers that are still open, then the connection."""
+        link, self._link = self._link, None
+        if link is None:
+            return
+        try:
+            closing = [member.close() for member in self._members]
+            results = await asyncio.gather(*closing, return_exceptions=True)
+        finally:
+            await link.close()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except PenstockError as failure:
+            if error is None:
+                raise
+            log.warning("closing the client: %s", failure.message)
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.open().__await__()
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, subscriptions and the node itself."""
+        return Admin(self.link)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a node answers now; if not, the client is reconnecting."""
+        return self._link is not None and self._link.up
+
+    def producer(
+        self,
+        topic: str,
+        name: str | None = None,
+        *,
+        create: bool = True,
+        batch_rows: int = 5000,
+        batch_bytes: int = 512 * 1024,
+        linger_s: float = 0.0,
+        memory_max: int = 64 * 1024 * 1024,
+        window_bytes: int = 16 * 1024 * 1024,
+        ordered: bool = True,
+        timeout: float | None = None,
+        close_timeout: float = 30.0,
+        copies: Sequence[str] = (),
+    ) -> Producer:
+        """A producer of ``topic``, to be opened with ``async with``; see ``ProducerOptions``."""
+        if copies:
+            raise NotSupported("copies to further destinations are not offered by this version")
+        options = ProducerOptions(
+            create=create,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+            linger_s=linger_s,
+            memory_max=memory_max,
+            window_bytes=window_bytes,
+            ordered=ordered,
+            timeout=timeout,
+            close_timeout=close_timeout,
+        )
+        return self.add(Producer(self.link, topic, name, options))
+
+    def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        kind: str = "unique",
+        mode: str = "non_resilient",
+        start: str | int = "earliest",
+        credit_bytes: int = 8 * 1024 * 1024,
+        create: bool = True,
+        name: str | None = None,
+        close_timeout: float = 30.0,
+        on_lost: Callable[[LostSpan], None] | None = None,
+    ) -> Consumer:
+        """A consumer of ``topic``, to be opened with ``async with``; see ``ConsumerOptions``."""
+        options = ConsumerOptions(
+            kind=kind,
+            mode=mode,
+            start=start,
+            credit_bytes=credit_bytes,
+            create=create,
+            close_timeout=close_timeout,
+            on_lost=on_lost,
+        )
+        return self.add(Consumer(self.link, topic, subscription, name, options))
+
+    def add(self, member: Member) -> Member:
+        """Closes ``member`` with the client, if it is still open then."""
+        self._members.add(member)
+        return member
+
+    @property
+    def link(self) -> Link:
+        """What everything that is open here talks through."""
+        if self._link is None:
+            raise Closed("the client is not open", hint="Use it inside `async with penstock.connect(...)`.")
+        return self._link
+
+
+def connect(
+    url: str | Sequence[str],
+    token: str | None = None,
+    *,
+    name: str | None = None,
+    connect_timeout: float = 5.0,
+    ping_after: float = 10.0,
+    dead_after: float = 30.0,
+    backoff: Backoff | None = None,
+) -> Client:
+    """A client of the service at ``url``: ``penstock://HOST:PORT``, several with commas between, or a list.
+
+    Use it as ``async with penstock.connect(url) as client``. Several addresses are tried in order. A connection
+    that is lost later is made anew for as long as the client is open.
+    """
+    options = LinkOptions(
+        connect_timeout_s=connect_timeout,
+        ping_after_s=ping_after,
+        dead_after_s=dead_after,
+        backoff=backoff or Backoff(),
+    )
+    return Client(url, token, name or f"{socket.gethostname()}/{os.getpid()}", options)

@@ -1,0 +1,350 @@
+"""The link: a client's one conversation with a service, kept up over lost connections.
+
+Addresses are tried in order. The first connection succeeds or fails within its timeout; a later loss leads to
+reconnecting for ever, with backoff, until the link is closed. Producers and consumers register handlers; each
+learns when the link goes down and comes up, and sends again what it must.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.client.backoff import Backoff
+from penstock.client.connection import Connection
+from penstock.model.address import Address
+from penstock.model.errors import (
+    Closed,
+    ConnectionLost,
+    PenstockError,
+    ProtocolError,
+    TimedOut,
+    Unavailable,
+)
+from penstock.wire.connection import ClientSide, Event
+from penstock.wire.control import (
+    Ack,
+    Control,
+    Deliver,
+    Error,
+    Lost,
+    Operation,
+    Request,
+    Response,
+    Settled,
+    Subscribed,
+    Unsubscribed,
+    Welcome,
+    encode_control,
+)
+from penstock.wire.frame import Frame
+
+log = logging.getLogger("penstock.client")
+
+REQUEST_TIMEOUT_S = 30.0
+
+
+class Handler(Protocol):
+    """What producers and consumers hear from the link."""
+
+    def on_up(self) -> None:
+        """A new connection is there; nothing of the old one will be answered."""
+
+    def on_down(self) -> None:
+        """The connection is gone; the link makes a new one."""
+
+    def on_error(self, error: PenstockError) -> None:
+        """The node refused something of this handler's."""
+
+    def on_writable(self) -> None:
+        """Writing was paused and may go on."""
+
+
+class BlockHandler(Handler, Protocol):
+    def on_ack(self, ack: Ack) -> None: ...
+
+
+class ConsumerHandler(Handler, Protocol):
+    def on_deliver(self, deliver: Deliver, frames: list[Frame]) -> None: ...
+
+    def on_control(self, message: Subscribed | Unsubscribed | Settled | Lost) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkOptions:
+    connect_timeout_s: float = 5.0
+    ping_after_s: float = 10.0
+    dead_after_s: float = 30.0
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+class Link:
+    def __init__(
+        self, addresses: Sequence[Address], *, client: str, token: str | None, options: LinkOptions
+    ) -> None:
+        self.addresses = list(addresses)
+        self.reconnects = 0
+        self.backoff = options.backoff
+        self.welcome: Welcome | None = None
+        self._client = client
+        self._token = token
+        self._options = options
+        self._connection: Connection | None = None
+        self._up = asyncio.Event()
+        self._closed = False
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._blocks: dict[bytes, BlockHandler] = {}
+        self._consumers: dict[int, ConsumerHandler] = {}
+        self._numbers = 0
+        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._delivery: tuple[Deliver, list[Frame]] | None = None
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        return self._connection is not None
+
+    @property
+    def writable(self) -> bool:
+        return self._connection is not None and self._connection.writable
+
+    @property
+    def destination(self) -> str:
+        """The URL of the node that answers now, or of the first address."""
+        address = self._connection.address if self._connection else self.addresses[0]
+        return address.url
+
+    async def open(self) -> None:
+        await self._connect()
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+            await asyncio.gather(self._reconnecting, return_exceptions=True)
+        connection, self._connection = self._connection, None
+        self._up.clear()
+        if connection is not None:
+            await connection.close()
+        self._up.set()  # whoever waits for it learns that it is closed
+        self._fail_requests(Closed("the client was closed"))
+
+    async def wait_up(self) -> None:
+        if self._closed:
+            raise Closed("the client was closed")
+        await self._up.wait()
+        if self._closed:
+            raise Closed("the client was closed")
+
+    async def _connect(self) -> None:
+        """One round over the addresses within the connect timeout."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._options.connect_timeout_s
+        failures: list[tuple[Address, PenstockError]] = []
+        for index, address in enumerate(self.addresses):
+            left_s = max(deadline - loop.time(), 0.0) / (len(self.addresses) - index)
+            connection = self._new_connection(address)
+            try:
+                self.welcome = await connection.open(left_s)
+            except PenstockError as error:
+                failures.append((address, error))
+                continue
+            self._on_up(connection)
+            return
+        if len(failures) == 1 and not failures[0][1].retryable:
+            raise failures[0][1]  # the node is there and said no
+        tried = "; ".join(f"{address}: {error.message}" for address, error in failures)
+        raise Unavailable(f"no node answered at {tried}")
+
+    def _new_connection(self, address: Address) -> Connection:
+        connection = Connection(
+            address,
+            ClientSide(client=self._client, token=self._token),
+            on_event=self._on_event,
+            on_end=lambda error: self._on_down(connection, error),
+            on_writable=self._on_writable,
+        )
+        return connection
+
+    def _on_up(self, connection: Connection) -> None:
+        self._connection = connection
+        self._delivery = None
+        connection.watch(self._options.ping_after_s, self._options.dead_after_s)
+        self._up.set()
+        for handler in self._handlers():
+            try:
+                handler.on_up()
+            except Exception:
+                log.exception("a producer or consumer failed to go on over a new connection")
+
+    def _on_down(self, connection: Connection, error: PenstockError) -> None:
+        if self._connection is not connection:
+            return
+        self._connection = None
+        self._up.clear()
+        self._fail_requests(ConnectionLost(error.message))
+        for handler in self._handlers():
+            handler.on_down()
+        if not self._closed:
+            log.warning("connection lost: %s; reconnecting", error.message)
+            self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
+
+    async def _reconnect(self) -> None:
+        attempt = 0
+        while not self._closed:
+            await asyncio.sleep(self.backoff.delay_s(attempt))
+            attempt += 1
+            try:
+                self.reconnects += 1
+                await self._connect()
+            except PenstockError as error:
+                self.reconnects -= 1
+                log.info("still not connected: %s", error.message)
+            else:
+                log.info("reconnected to %s", self.destination)
+                return
+
+    # --- writing ------------------------------------------------------------------------------------
+
+    def send(self, *messages: Control) -> bool:
+        """Writes conversation frames; False while the link is down (the caller sends again when it is up)."""
+        if self._connection is None:
+            return False
+        self._connection.write([encode_control(message) for message in messages])
+        return True
+
+    def send_segments(self, block: bytes, title: bytes, frames: list[bytes]) -> None:
+        """Writes a block's frames, behind its TITLE where the connection last spoke of another block."""
+        assert self._connection is not None, "callers look at `writable` first"
+        if self._connection.block != block:
+            frames = [title, *frames]
+            self._connection.block = block
+        self._connection.write(frames)
+
+    def forget_title(self) -> None:
+        """The node refused the title: it is to be written again before the next segment."""
+        if self._connection is not None:
+            self._connection.block = None
+
+    async def request(
+        self, operation: Operation, *, retry: bool = False, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Any:
+        """Asks and waits for the answer. A question without consequences is asked again after a loss."""
+        what = type(operation).__name__
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    await self.wait_up()
+                    try:
+                        return await self._ask(operation)
+                    except ConnectionLost:
+                        if not retry:
+                            raise
+        except TimeoutError:
+            raise TimedOut(f"{what} was not answered within {timeout_s:.3g} s") from None
+
+    async def _ask(self, operation: Operation) -> Any:
+        number = self.next_number()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._requests[number] = answer
+        try:
+            if not self.send(Request(number, operation)):
+                raise ConnectionLost("the connection was lost")
+            return await answer
+        finally:
+            del self._requests[number]
+
+    def next_number(self) -> int:
+        """A number for a request or a consumer, unique on this link."""
+        self._numbers += 1
+        return self._numbers
+
+    # --- handlers -----------------------------------------------------------------------------------
+
+    def add_block(self, block: bytes, handler: BlockHandler) -> None:
+        self._blocks[block] = handler
+
+    def remove_block(self, block: bytes) -> None:
+        self._blocks.pop(block, None)
+
+    def add_consumer(self, number: int, handler: ConsumerHandler) -> None:
+        self._consumers[number] = handler
+
+    def remove_consumer(self, number: int) -> None:
+        self._consumers.pop(number, None)
+
+    def _handlers(self) -> list[Handler]:
+        return [*self._blocks.values(), *self._consumers.values()]
+
+    def _on_writable(self) -> None:
+        for handler in self._handlers():
+            handler.on_writable()
+
+    # --- what the node says -------------------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        if self._delivery is not None:
+            self._collect(event)
+        elif isinstance(event, Ack):
+            if (block := self._blocks.get(event.block)) is not None:
+                block.on_ack(event)
+        elif isinstance(event, Deliver):
+            self._delivery = (event, [])
+            self._deliver_if_whole()
+        elif isinstance(event, Subscribed | Unsubscribed | Settled | Lost):
+            if (consumer := self._consumers.get(event.consumer)) is not None:
+                consumer.on_control(event)
+        elif isinstance(event, Response):
+            self._answer(event.number, event.result)
+        elif isinstance(event, Error):
+            self._on_error(event)
+        else:
+            self._distrust(f"a {type(event).__name__} that nothing announced")
+
+    def _collect(self, event: Event) -> None:
+        assert self._delivery is not None
+        if not isinstance(event, Frame):
+            self._distrust(f"a {type(event).__name__} inside a delivery")
+            return
+        self._delivery[1].append(event)
+        self._deliver_if_whole()
+
+    def _deliver_if_whole(self) -> None:
+        assert self._delivery is not None
+        deliver, frames = self._delivery
+        if len(frames) < deliver.records:
+            return
+        self._delivery = None
+        if (consumer := self._consumers.get(deliver.consumer)) is not None:
+            consumer.on_deliver(deliver, frames)
+
+    def _on_error(self, event: Error) -> None:
+        error = event.as_exception()
+        if event.request is not None:
+            self._answer(event.request, error)
+        elif event.consumer is not None and (consumer := self._consumers.get(event.consumer)):
+            consumer.on_error(error)
+        elif event.block is not None and (block := self._blocks.get(event.block)):
+            block.on_error(error)
+
+    def _answer(self, number: int, result: Any) -> None:
+        waiter = self._requests.get(number)
+        if waiter is None or waiter.done():
+            return
+        if isinstance(result, PenstockError):
+            waiter.set_exception(result)
+        else:
+            waiter.set_result(result)
+
+    def _fail_requests(self, error: PenstockError) -> None:
+        for number in list(self._requests):
+            self._answer(number, error.again())
+
+    def _distrust(self, what: str) -> None:
+        """The stream makes no sense any more: end it, and begin anew."""
+        if self._connection is not None:
+            self._connection.abort(ProtocolError(f"the node sent {what}"))

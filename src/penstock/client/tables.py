@@ -1,0 +1,40 @@
+"""A user's table, cut into pieces that are each one segment of one shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.transport.sharder import Sharder
+from penstock.wire.columns import table_to_batches
+
+SPLIT_BYTES_MAX = 4 * 1024 * 1024
+"""How much of a table with keys is split by shard at a time: each shard's piece is near a whole segment."""
+
+
+class Piece(NamedTuple):
+    shard: int
+    batch: pa.RecordBatch
+    first_row: int
+    """The table's row that the piece's rows are counted from."""
+    places: pa.Array | None
+    """Where each row stood, counted from ``first_row``; None where they follow in a run."""
+
+
+def cut_table(
+    table: pa.Table | pa.RecordBatch, sharder: Sharder, sent_at_us: int, bytes_target: int
+) -> Iterator[Piece]:
+    """Pieces of about ``bytes_target`` in the table's order; a table at fault raises before the first piece."""
+    keyed = sharder.mask > 0 and "key" in table.schema.names
+    block_bytes = min(bytes_target * (sharder.mask + 1), SPLIT_BYTES_MAX) if keyed else bytes_target
+    first = 0
+    for block in table_to_batches(table, sent_at_us, max(block_bytes, bytes_target)):
+        for shard, rows, places in sharder.split(block):
+            at = 0
+            for batch in table_to_batches(rows, sent_at_us, bytes_target) if keyed else [rows]:
+                where = None if places is None else places.slice(at, batch.num_rows)
+                yield Piece(shard, batch, first if places is not None else first + at, where)
+                at += batch.num_rows
+        first += block.num_rows

@@ -1,0 +1,94 @@
+"""The blocking client: one service, and what is open to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.client import connect as aio
+from penstock.client.backoff import Backoff
+from penstock.client.consumer import Consumer as AsyncConsumer
+from penstock.client.options import ConsumerOptions, ProducerOptions
+from penstock.client.producer import Producer as AsyncProducer
+from penstock.sync.admin import Admin
+from penstock.sync.background import Background
+from penstock.sync.consumer import Consumer, LockedSettler
+from penstock.sync.producer import LockedBatcher, Producer
+
+
+def connect(
+    url: str | Sequence[str],
+    token: str | None = None,
+    *,
+    name: str | None = None,
+    connect_timeout: float = 5.0,
+    ping_after: float = 10.0,
+    dead_after: float = 30.0,
+    backoff: Backoff | None = None,
+) -> Client:
+    """Connects, or raises ``Unavailable``; the client is to be closed, best by ``with``."""
+    client = aio.connect(
+        url,
+        token,
+        name=name,
+        connect_timeout=connect_timeout,
+        ping_after=ping_after,
+        dead_after=dead_after,
+        backoff=backoff,
+    )
+    return Client(client)
+
+
+class Client:
+    """The blocking client. ``connect`` makes one."""
+
+    def __init__(self, client: aio.Client) -> None:
+        self._background = Background()
+        self._client = client
+        try:
+            self._background.run(client.open())
+        except BaseException:
+            self._background.stop()
+            raise
+
+    def close(self) -> None:
+        """Closes producers and consumers that are still open, then the connection."""
+        try:
+            self._background.run(self._client.close())
+        finally:
+            self._background.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._background.run(self._client.__aexit__(kind, error, trace))
+        finally:
+            self._background.stop()
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, subscriptions and the node itself."""
+        return Admin(self._client, self._background)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a node answers now; if not, the client is reconnecting."""
+        return self._client.connected
+
+    def producer(self, topic: str, name: str | None = None, **options: Any) -> Producer:
+        """An open producer of ``topic``; the options are those of ``ProducerOptions``."""
+        producer = AsyncProducer(self._client.link, topic, name, ProducerOptions(**options), LockedBatcher)
+        self._background.run(self._client.add(producer).open())
+        return Producer(producer, self._background)
+
+    def consumer(self, topic: str, subscription: str, *, name: str | None = None, **options: Any) -> Consumer:
+        """An open consumer of a subscription; the options are those of ``ConsumerOptions``."""
+        settings = ConsumerOptions(**options)
+        consumer = AsyncConsumer(self._client.link, topic, subscription, name, settings, LockedSettler)
+        self._background.run(self._client.add(consumer).open())
+        return Consumer(consumer, self._background)

@@ -1,0 +1,146 @@
+"""The blocking consumer: batches are fetched from the loop's thread, settlements gathered for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.client.batch import Batch
+from penstock.client.consumer import SETTLE_AFTER_S
+from penstock.client.consumer import Consumer as AsyncConsumer
+from penstock.client.options import LostSpan
+from penstock.client.settler import Settler
+from penstock.model.message import Message
+from penstock.sync.background import Background
+from penstock.wire.control import Settle
+
+BATCHES_AHEAD = 64
+"""Batches that one hop between the threads brings at most."""
+
+
+class LockedSettler(Settler):
+    """Settlements come from the calling thread and are taken by the loop's."""
+
+    def __init__(self, consumer: int, shards: int) -> None:
+        super().__init__(consumer, shards)
+        self._lock = threading.Lock()
+
+    def ack(self, shard: int, start: int, end: int) -> int:
+        with self._lock:
+            return super().ack(shard, start, end)
+
+    def skip(self, shard: int, start: int, end: int) -> int:
+        with self._lock:
+            return super().skip(shard, start, end)
+
+    def nack(self, shard: int, entry: int, delay_s: float | None) -> int:
+        with self._lock:
+            return super().nack(shard, entry, delay_s)
+
+    def take(self) -> list[Settle]:
+        with self._lock:
+            return super().take()
+
+
+class Consumer:
+    """Reads one subscription, from one thread at a time."""
+
+    def __init__(self, consumer: AsyncConsumer, background: Background) -> None:
+        self._consumer = consumer
+        self._background = background
+        self._ready: deque[Batch] = deque()
+        self._current: Iterator[Message] = iter(())
+        self._kicked = False
+
+    def __iter__(self) -> Iterator[Message]:
+        while True:
+            yield from self._current
+            if (batch := self._next_batch()) is None:
+                return
+            self._current = iter(batch.messages())
+
+    def batches(self) -> Iterator[Batch]:
+        """One batch after the other: the rows of a stored segment, as columns."""
+        while (batch := self._next_batch()) is not None:
+            yield batch
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message; None if none comes within ``timeout`` seconds, or the consumer was closed."""
+        while (message := next(self._current, None)) is None:
+            if (batch := self._next_batch(timeout)) is None:
+                return None
+            self._current = iter(batch.messages())
+        return message
+
+    def _next_batch(self, timeout: float | None = None) -> Batch | None:
+        if not self._ready:
+            self._ready.extend(self._background.run(self._arrived(timeout)))
+        return self._ready.popleft() if self._ready else None
+
+    async def _arrived(self, timeout: float | None) -> list[Batch]:
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._consumer.next_batches(BATCHES_AHEAD)
+        except TimeoutError:
+            return []
+
+    @property
+    def lost(self) -> list[LostSpan]:
+        """Entries that were reported as not to come."""
+        return self._consumer.lost
+
+    def ack(self, what: Message | Batch, *, rows: Any = None) -> None:
+        """Done: the message does not come again. ``rows`` of a batch: a boolean mask, or row numbers."""
+        consumer = self._consumer
+        if consumer.stopped is not None:
+            raise consumer.stopped.again()
+        consumer.record(consumer.settler.ack, what, rows)
+        self._kick_once()
+
+    def skip(self, what: Message | Batch, *, rows: Any = None) -> None:
+        """Not wanted: settled like an acknowledgement, and counted apart."""
+        consumer = self._consumer
+        if consumer.stopped is not None:
+            raise consumer.stopped.again()
+        consumer.record(consumer.settler.skip, what, rows)
+        self._kick_once()
+
+    def nack(self, what: Message | Batch, delay: float | None = None, *, rows: Any = None) -> None:
+        """Failed: it comes again after ``delay`` seconds, or after the subscription's backoff."""
+        self._background.run(self._consumer.nack(what, delay, rows=rows))
+
+    def flush(self) -> None:
+        """Returns when everything settled before is on the node's disk."""
+        self._background.run(self._consumer.flush())
+
+    def close(self) -> None:
+        """Brings settlements to the node's disk; unsettled messages are released."""
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ready.clear()
+        self._current = iter(())
+        self._background.run(self._consumer.__aexit__(kind, error, trace))
+
+    def _kick_once(self) -> None:
+        """Settlements leave some milliseconds from now, with whatever else was settled by then."""
+        if not self._kicked:
+            self._kicked = True
+            self._background.loop.call_soon_threadsafe(self._start_timer)
+
+    def _start_timer(self) -> None:
+        self._background.loop.call_later(SETTLE_AFTER_S, self._send)
+
+    def _send(self) -> None:
+        self._kicked = False  # before they are taken: one that comes now kicks again
+        if self._consumer.stopped is None:
+            self._consumer.send_settlements()

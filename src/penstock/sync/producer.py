@@ -1,0 +1,148 @@
+"""The blocking producer: rows are gathered by the calling threads and sent by the loop's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.client.batcher import Batcher
+from penstock.client.producer import Producer as AsyncProducer
+from penstock.client.producer import ProducerStats
+from penstock.client.promise import BatchReceipt
+from penstock.client.promise import Promise as AsyncPromise
+from penstock.model.errors import BufferFull, TimedOut
+from penstock.model.receipt import Receipt
+from penstock.sync.background import Background
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Promise(AsyncPromise):
+    """What ``post`` returns: ``result()`` waits for the receipt, or raises what refused the message."""
+
+    __slots__ = ()
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        """The receipt; ``TimedOut`` if it is not known within ``timeout`` seconds."""
+        parcel = self._parcel
+        parcel.claim(self._row)
+        if parcel.fate is None:
+            known = threading.Event()
+            parcel.waiters.append(known.set)
+            # The fate is looked at again: it may have come between the look above and the line before.
+            if parcel.fate is None and not known.wait(timeout):
+                raise TimedOut(f"no answer within {timeout} s")
+        return parcel.settled(self._row)
+
+
+class LockedBatcher(Batcher):
+    """Rows come from the calling thread and are sealed by the loop's."""
+
+    promise = Promise
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._lock = threading.Lock()
+
+    def add(
+        self, value: bytes, key: bytes | None, id: str | None, headers: Mapping[str, str] | None
+    ) -> AsyncPromise:
+        with self._lock:
+            return super().add(value, key, id, headers)
+
+    def seal_all(self) -> None:
+        with self._lock:
+            super().seal_all()
+
+
+class Producer:
+    """Sends messages to one topic, from any thread."""
+
+    def __init__(self, producer: AsyncProducer, background: Background) -> None:
+        self._producer = producer
+        self._background = background
+        self._linger_s = producer.linger_s
+        self._kicked = False
+        self._hurried = False
+
+    def post(
+        self,
+        value: bytes | bytearray | memoryview,
+        *,
+        key: bytes | None = None,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Promise:
+        """Takes a message and returns at once; ``promise.result()`` waits for its receipt.
+
+        Raises ``BufferFull`` when ``memory_max`` is reached.
+        """
+        producer = self._producer
+        producer.check_room()
+        promise = producer.batcher.add(value, key, id, headers)  # type: ignore[arg-type]  # it checks
+        if not self._kicked:
+            self._kicked = True
+            self._background.loop.call_soon_threadsafe(self._kick)
+        elif self._linger_s and producer.batcher.sealed and not self._hurried:
+            self._hurried = True
+            self._background.loop.call_soon_threadsafe(self._hurry)
+        assert isinstance(promise, Promise)
+        return promise
+
+    def _kick(self) -> None:
+        if self._linger_s:
+            self._background.loop.call_later(self._linger_s, self._tick)
+        else:
+            self._tick()
+
+    def _tick(self) -> None:
+        self._kicked = False  # before the rows are taken: one that comes now kicks again
+        self._producer.tick()
+
+    def _hurry(self) -> None:
+        """Full segments do not linger."""
+        self._hurried = False
+        self._producer.ship_sealed()
+
+    def send(
+        self,
+        value: bytes | bytearray | memoryview,
+        *,
+        key: bytes | None = None,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        """Sends a message and returns its receipt: it is stored, durably, or this raises what refused it."""
+        while True:
+            try:
+                return self.post(value, key=key, id=id, headers=headers).result()
+            except BufferFull:
+                self._background.run(self._producer.wait_room())
+
+    def send_batch(self, table: pa.Table | pa.RecordBatch) -> BatchReceipt:
+        """Sends a table and returns what became of its rows."""
+        return self._background.run(self._producer.send_batch(table))
+
+    def flush(self) -> None:
+        """Returns when the fate of everything posted before is known. Failures nobody asked for are raised."""
+        self._background.run(self._producer.flush())
+
+    @property
+    def stats(self) -> ProducerStats:
+        """Counts as they stand now."""
+        return self._producer.stats
+
+    def close(self) -> None:
+        """Flushes, within ``close_timeout``, and ends the block."""
+        self._background.run(self._producer.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._background.run(self._producer.__aexit__(kind, error, trace))

@@ -1,0 +1,69 @@
+"""Which shard a row goes to.
+
+A topic has ``2**power`` shards. A key always goes to shard ``xxh3_64(key) & (2**power - 1)``, on every client
+and for the topic's life. Rows without a key stay together on one shard for a segment, and segments go round.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from xxhash import xxh3_64_intdigest
+
+from penstock.model.identity import SHARD_POWER_MAX
+
+
+class Sharder:
+    """Assigns shards; its only state is whose turn it is among segments without a key."""
+
+    def __init__(self, power: int, turn: int = 0) -> None:
+        assert 0 <= power <= SHARD_POWER_MAX
+        self.mask = (1 << power) - 1
+        self.turn = turn & self.mask
+        """The shard that rows without a key go to now."""
+
+    def of_key(self, key: bytes) -> int:
+        shard: int = xxh3_64_intdigest(key) & self.mask
+        return shard
+
+    def next_turn(self) -> int:
+        """Ends the segment of rows without a key; the next one goes to the next shard."""
+        self.turn = (self.turn + 1) & self.mask
+        return self.turn
+
+    def split(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch, pa.Array | None]]:
+        """A batch cut by shard: (shard, its rows in their order, where they stood in ``batch``).
+
+        Each distinct key is hashed once. Where all rows share a shard, the batch comes back as it is, with None
+        for where they stood.
+        """
+        keys = _column(batch, "key")
+        if self.mask == 0 or keys is None or keys.null_count == len(keys):
+            piece = (self.turn, batch, None)
+            self.next_turn()
+            return [piece]
+        shards = self._shards_of(keys)
+        present = pc.unique(shards).to_pylist()
+        if keys.null_count:
+            self.next_turn()
+        if len(present) == 1:
+            return [(present[0], batch, None)]
+        pieces = []
+        for shard in sorted(present):
+            places = pc.indices_nonzero(pc.equal(shards, shard))
+            pieces.append((shard, batch.take(places), places))
+        return pieces
+
+    def _shards_of(self, keys: pa.Array) -> pa.Array:
+        """The shard of every row."""
+        coded = keys.dictionary_encode()
+        by_code = [self.of_key(key) for key in coded.dictionary.to_pylist()]
+        shards = pa.array(by_code, pa.int32()).take(coded.indices)
+        return pc.fill_null(shards, self.turn)
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Any:
+    index = batch.schema.get_field_index(name)
+    return None if index < 0 else batch.column(index)

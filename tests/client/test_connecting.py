@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import penstock
+from penstock.client.backoff import Backoff
+from penstock.model.errors import (
+    BadFrame,
+    Closed,
+    ConnectionLost,
+    TimedOut,
+    TopicNotFound,
+    Unavailable,
+    VersionUnsupported,
+)
+from penstock.wire.connection import NodeSide
+from penstock.wire.control import DeleteTopic, Error, ListTopics, Request, Response, encode_control
+from tests.client.peer import Peer, listening, serving, until
+
+
+async def closed_port() -> int:
+    """A port that nobody listens on."""
+    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port: int = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    return port
+
+
+def test_every_address_that_was_tried_is_named_with_its_reason() -> None:
+    async def scenario() -> None:
+        first, second = await closed_port(), await closed_port()
+        with pytest.raises(Unavailable) as caught:
+            async with penstock.connect(f"penstock://127.0.0.1:{first},127.0.0.1:{second}"):
+                pass
+        assert f"127.0.0.1:{first}" in caught.value.message
+        assert f"127.0.0.1:{second}" in caught.value.message
+        assert "efused" in caught.value.message
+        assert caught.value.hint
+
+    asyncio.run(scenario())
+
+
+def test_the_next_address_serves_where_the_first_does_not() -> None:
+    async def scenario() -> None:
+        nobody = await closed_port()
+        async with (
+            serving() as peer,
+            penstock.connect([f"penstock://127.0.0.1:{nobody}", peer.url]) as client,
+        ):
+            assert client.connected
+
+    asyncio.run(scenario())
+
+
+def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def scenario() -> None:
+        async with listening(say_nothing) as url:
+            with pytest.raises(Unavailable, match=f"{url.removeprefix('penstock://')}: no answer within"):
+                await penstock.connect(url, connect_timeout=0.05)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("greeting", "error"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" * 4, BadFrame),
+        (encode_control(Error("version-unsupported", "only 9", "", False)), VersionUnsupported),
+    ],
+)
+def test_a_refusal_at_the_door_is_raised_as_what_it_is(
+    greeting: bytes, error: type[penstock.PenstockError]
+) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+
+    async def scenario() -> None:
+        async with listening(greet) as url:
+            with pytest.raises(error):
+                await penstock.connect(url)
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_is_not_open_says_so() -> None:
+    with pytest.raises(Closed):
+        penstock.connect("penstock://127.0.0.1:1").producer("t")
+
+
+def test_a_question_is_asked_again_after_a_loss_and_a_change_is_not() -> None:
+    async def scenario() -> None:
+        async with serving() as peer, quick(peer) as client:
+            first = await peer.conversation()
+            asked = asyncio.create_task(client.admin.list_topics())
+            changed = asyncio.create_task(client.admin.delete_topic("t"))
+            await first.next(Request)
+            await first.next(Request)
+            first.abort()
+            second = await peer.conversation()
+            request = await second.next(Request)
+            assert isinstance(request.operation, ListTopics)
+            second.say(Response(request.number, []))
+            assert await asked == []
+            with pytest.raises(ConnectionLost):
+                await changed
+
+    asyncio.run(scenario())
+
+
+def test_an_error_of_a_request_is_raised_where_it_was_asked() -> None:
+    async def scenario() -> None:
+        async with serving() as peer, quick(peer) as client:
+            conversation = await peer.conversation()
+            asked = asyncio.create_task(client.admin.delete_topic("t"))
+            request = await conversation.next(Request)
+            assert request.operation == DeleteTopic("default/default/default/t")
+            conversation.say(Error("topic-not-found", "no t", "make one", False, request=request.number))
+            with pytest.raises(TopicNotFound, match="no t") as caught:
+                await asked
+            assert caught.value.hint == "make one"
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_falls_silent_is_left_for_a_new_connection() -> None:
+    async def scenario() -> None:
+        arrived: asyncio.Queue[None] = asyncio.Queue()
+
+        async def greet_then_sulk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            side = NodeSide(node="n", software="s", window_bytes_max=2**20)
+            side.receive(await reader.read(1000))
+            writer.writelines(side.data_to_send())
+            arrived.put_nowait(None)
+
+        async with (
+            listening(greet_then_sulk) as url,
+            penstock.connect(url, backoff=Backoff(0.001, 0.001), ping_after=0.02, dead_after=0.06),
+        ):
+            await arrived.get()
+            await arrived.get()
+
+    asyncio.run(scenario())
+
+
+def test_pings_keep_an_idle_connection() -> None:
+    async def scenario() -> None:
+        async with serving() as peer, penstock.connect(peer.url, ping_after=0.01, dead_after=0.2) as client:
+            await asyncio.sleep(0.4)
+            assert client.connected
+            assert client.link.reconnects == 0
+
+    asyncio.run(scenario())
+
+
+def test_noise_in_mid_conversation_ends_that_connection_only() -> None:
+    async def scenario() -> None:
+        async with serving() as peer, quick(peer) as client:
+            first = await peer.conversation()
+            first.write(b"\xff" * 64)
+            await peer.conversation()
+            await client.link.wait_up()
+            assert client.link.reconnects == 1
+
+    asyncio.run(scenario())
+
+
+def test_closing_the_client_ends_what_waits_for_a_node_that_is_away() -> None:
+    async def scenario() -> None:
+        async with serving() as peer:
+            client = await quick(peer, min_s=60.0, random=1.0)
+            conversation = await peer.conversation()
+            waiting = asyncio.create_task(client.admin.list_topics())
+            await conversation.next(Request)
+            conversation.abort()
+            await until(lambda: not client.connected)
+            await client.close()
+            with pytest.raises(Closed):
+                await waiting
+
+    asyncio.run(scenario())
+
+
+def test_backoff_grows_to_its_maximum_under_full_jitter() -> None:
+    most = Backoff(0.05, 5.0, random=lambda: 1.0)
+    assert [most.delay_s(attempt) for attempt in (0, 1, 2, 6, 7, 10_000)] == [0.05, 0.1, 0.2, 3.2, 5.0, 5.0]
+    assert Backoff(0.05, 5.0, random=lambda: 0.0).delay_s(9) == 0.0
+
+
+def test_a_request_is_not_awaited_for_ever() -> None:
+    async def scenario() -> None:
+        async with serving() as peer, quick(peer) as client:
+            with pytest.raises(TimedOut):
+                await client.link.request(ListTopics(), timeout_s=0.02)
+
+    asyncio.run(scenario())
+
+
+def quick(peer: Peer, min_s: float = 0.001, random: float = 0.5) -> penstock.Client:
+    return penstock.connect(peer.url, backoff=Backoff(min_s, min_s, random=lambda: random))

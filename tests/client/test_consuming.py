@@ -1,0 +1,251 @@
+"""Consuming from a real node."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+
+import penstock
+from penstock.model.errors import (
+    BadRequest,
+    NotSupported,
+    SubscriptionBusy,
+    TopicNotFound,
+)
+from tests.fire.real_node import RealNode
+
+
+async def fill(client: penstock.Client, topic: str, count: int, first: int = 0, batch_rows: int = 5000) -> None:
+    async with client.producer(topic, batch_rows=batch_rows) as producer:
+        for number in range(first, first + count):
+            producer.post(b"%d" % number)
+
+
+async def numbers(consumer: penstock.Consumer, idle_s: float = 0.2) -> list[int]:
+    """What comes until nothing comes for a while; all of it is acknowledged."""
+    found = []
+    while (message := await consumer.receive(idle_s)) is not None:
+        found.append(int(message.value))
+        await consumer.ack(message)
+    return found
+
+
+def test_what_was_acknowledged_does_not_come_again(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            await fill(client, topic, 1000, batch_rows=64)
+            async with client.consumer(topic, "s") as consumer:
+                async for message in consumer:
+                    if message.entry % 3:
+                        await consumer.ack(message)
+                    if message.entry == 999:
+                        break
+            async with client.consumer(topic, "s") as consumer:
+                assert await numbers(consumer) == list(range(0, 1000, 3))
+            async with client.consumer(topic, "s") as consumer:
+                assert await consumer.receive(0.1) is None
+
+    asyncio.run(scenario())
+
+
+def test_batches_are_acknowledged_whole_by_mask_or_by_row(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            await fill(client, topic, 30, batch_rows=10)
+            async with client.consumer(topic, "s") as consumer:
+                batches = consumer.batches()
+                await consumer.ack(await anext(batches))
+                await consumer.ack(await anext(batches), rows=[row % 2 == 0 for row in range(10)])
+                await consumer.ack(await anext(batches), rows=pa.array([0, 9]))
+                await consumer.flush()
+                [info] = await client.admin.list_subscriptions(topic)
+                assert (info.settled, info.in_flight) == (17, 13)
+            async with client.consumer(topic, "s") as consumer:
+                assert await numbers(consumer) == [11, 13, 15, 17, 19, *range(21, 29)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("rows", [[True], [10], [-11], pa.array([True] * 9)])
+def test_rows_that_are_not_in_the_batch_are_refused(shared_url: str, topic: str, rows: object) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            await fill(client, topic, 10)
+            async with client.consumer(topic, "s") as consumer:
+                batch = await anext(consumer.batches())
+                with pytest.raises(BadRequest):
+                    await consumer.ack(batch, rows=rows)
+                with pytest.raises(BadRequest):
+                    await consumer.ack(b"not a message")  # type: ignore[arg-type]
+                with pytest.raises(BadRequest):
+                    await consumer.nack(batch, delay=-1.0)
+
+    asyncio.run(scenario())
+
+
+def test_a_nack_brings_the_message_again_with_the_next_attempt(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            await fill(client, topic, 3)
+            async with client.consumer(topic, "s") as consumer:
+                for _ in range(3):
+                    message = await consumer.receive(5)
+                    assert message is not None
+                    if message.entry == 1:
+                        await consumer.nack(message, delay=0.01)
+                    else:
+                        await consumer.ack(message)
+                again = await consumer.receive(5)
+                assert again is not None
+                assert (again.entry, again.attempt) == (1, 2)
+                await consumer.skip(again)
+                await consumer.flush()
+                [info] = await client.admin.list_subscriptions(topic)
+                assert (info.settled, info.unacked) == (3, 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_live_consumer_gets_what_is_sent_meanwhile(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client, client.consumer(topic, "s") as consumer:
+            assert await consumer.receive(0.01) is None
+            async with client.producer(topic) as producer:
+                for number in range(50):
+                    await producer.send(b"%d" % number)
+                    message = await consumer.receive(5)
+                    assert message is not None
+                    assert int(message.value) == number
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("start", "expected"), [("earliest", 0), ("latest", 20), (7, 7)])
+def test_a_new_subscription_begins_where_it_is_told(
+    shared_url: str, topic: str, start: str | int, expected: int
+) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            await fill(client, topic, 20)
+            async with client.consumer(topic, "s", start=start) as consumer:
+                await fill(client, topic, 5, first=20)
+                assert await numbers(consumer) == list(range(expected, 25))
+
+    asyncio.run(scenario())
+
+
+def test_small_credit_still_delivers_everything(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            await fill(client, topic, 3000, batch_rows=7)
+            async with client.consumer(topic, "s", credit_bytes=1) as consumer:
+                assert await numbers(consumer) == list(range(3000))
+
+    asyncio.run(scenario())
+
+
+def test_several_tasks_share_a_consumer(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            await fill(client, topic, 500, batch_rows=20)
+            async with client.consumer(topic, "s") as consumer:
+                found = await asyncio.gather(*(numbers(consumer) for _ in range(4)))
+                assert sorted(number for some in found for number in some) == list(range(500))
+
+    asyncio.run(scenario())
+
+
+def test_what_the_node_does_not_allow_is_raised_when_opening(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            await fill(client, topic, 1)
+            with pytest.raises(NotSupported):
+                await client.consumer(topic, "s", kind="shared").open()
+            with pytest.raises(TopicNotFound):
+                await client.consumer("nowhere", "s", create=False).open()
+            with pytest.raises(BadRequest):
+                await client.consumer(topic, "not a name").open()
+            async with client.consumer(topic, "s", name="first"):
+                with pytest.raises(SubscriptionBusy, match="first"):
+                    await client.consumer(topic, "s").open()
+
+    asyncio.run(scenario())
+
+
+def test_deleting_a_topic_tells_its_consumer(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            await fill(client, topic, 1)
+            async with client.consumer(topic, "s") as consumer:
+                assert await consumer.receive(5) is not None
+                waiting = asyncio.create_task(consumer.receive())
+                with pytest.raises(SubscriptionBusy):
+                    await client.admin.delete_subscription(topic, "s")
+                await client.admin.delete_topic(topic)
+                with pytest.raises(TopicNotFound):
+                    await waiting
+
+
+def test_a_subscription_that_was_deleted_begins_anew(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            await fill(client, topic, 3)
+            for _ in range(2):
+                async with client.consumer(topic, "s") as consumer:
+                    assert await numbers(consumer) == [0, 1, 2]
+                await client.admin.delete_subscription(topic, "s")
+            assert await client.admin.list_subscriptions(topic) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_message_of_another_topic_is_not_settled_here(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            for name in (topic, f"{topic}.other"):
+                await fill(client, name, 1)
+            async with client.consumer(topic, "s") as one, client.consumer(f"{topic}.other", "s") as other:
+                message = await other.receive(5)
+                assert message is not None
+                for settle in (one.ack, one.skip, one.nack):
+                    with pytest.raises(BadRequest, match="other"):
+                        await settle(message)
+
+    asyncio.run(scenario())
+
+
+def test_a_wait_for_a_batch_may_be_given_up(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client, client.consumer(topic, "s") as consumer:
+            batches = consumer.batches()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(batches), 0.01)
+            await fill(client, topic, 3)
+            assert len(await asyncio.wait_for(anext(batches), 5)) == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_consumer_goes_on_over_kills_of_the_node_without_loss_or_repeat(node: RealNode, topic: str) -> None:
+    async def scenario() -> None:
+        count = 6000
+        async with penstock.connect(node.url) as client:
+            await fill(client, topic, count, batch_rows=100)
+            async with client.consumer(topic, "s", credit_bytes=20_000) as consumer:
+                found = []
+                async for message in consumer:
+                    found.append(int(message.value))
+                    await consumer.ack(message)
+                    if len(found) in (1000, 3500):
+                        await asyncio.to_thread(node.restart)
+                    if len(found) == count:
+                        break
+                assert found == list(range(count))
+                await consumer.flush()
+                assert await consumer.receive(0.2) is None
+        async with penstock.connect(node.url) as client, client.consumer(topic, "s") as consumer:
+            assert await consumer.receive(0.1) is None
+
+    asyncio.run(scenario())

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.client.settler import SPANS_MAX, Settler
+from penstock.wire.control import Settle, encode_control
+
+
+def test_consecutive_acks_are_one_range_also_across_takes() -> None:
+    settler = Settler(1, 1)
+    for entry in range(5):
+        settler.ack(0, entry, entry + 1)
+    assert [settle.acked for settle in settler.take()] == [[(0, 5)]]
+    settler.ack(0, 5, 6)
+    assert [settle.acked for settle in settler.take()] == [[(5, 6)]]
+    assert settler.take() == []
+
+
+def test_settlements_are_kept_until_they_are_confirmed() -> None:
+    settler = Settler(1, 2)
+    settler.ack(0, 0, 1)
+    settler.ack(1, 0, 1)
+    first, second = settler.take()
+    assert (first.number, second.number) == (1, 2)
+    settler.confirm(1)
+    assert list(settler.unconfirmed) == [second]
+    settler.confirm(2)
+    assert not settler.unconfirmed
+
+
+def test_many_ranges_are_cut_into_frames_that_fit() -> None:
+    settler = Settler(1, 1)
+    for entry in range(0, 2 * (SPANS_MAX + 5), 2):
+        settler.ack(0, entry, entry + 1)
+        settler.nack(0, entry + 1, 1.5)
+    frames = settler.take()
+    assert len(frames) == 2
+    assert sum(len(frame.acked) for frame in frames) == SPANS_MAX + 5
+    assert sum(len(frame.nacked) for frame in frames) == SPANS_MAX + 5
+    for frame in frames:
+        encode_control(frame)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["ack", "skip", "take"]), st.integers(0, 1), st.integers(0, 30)), max_size=60
+    )
+)
+def test_exactly_what_was_settled_is_taken(steps: list[tuple[str, int, int]]) -> None:
+    settler = Settler(1, 2)
+    given: set[tuple[str, int, int]] = set()
+    taken: list[Settle] = []
+    for step, shard, entry in steps:
+        if step == "take":
+            taken += settler.take()
+        else:
+            getattr(settler, step)(shard, entry, entry + 1)
+            given.add((step, shard, entry))
+    taken += settler.take()
+    found = {
+        (kind, settle.shard, entry)
+        for settle in taken
+        for kind, spans in (("ack", settle.acked), ("skip", settle.skipped))
+        for start, end in spans
+        for entry in range(start, end)
+    }
+    assert found == given
+    assert [settle.number for settle in taken] == list(range(1, len(taken) + 1))

@@ -1,0 +1,135 @@
+"""The blocking twin, with a real node."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+import penstock.sync
+from penstock.model.errors import BadRequest, BufferFull, Closed, TimedOut, TopicNotFound, Unavailable
+from tests.fire.real_node import RealNode
+
+
+def test_messages_go_there_and_back(shared_url: str, topic: str) -> None:
+    with penstock.sync.connect(shared_url) as client:
+        with client.producer(topic, name="p") as producer:
+            assert producer.send(b"0", key=b"k", id="i", headers={"a": "b"}).entry == 0
+            promises = [producer.post(b"%d" % number) for number in range(1, 5000)]
+            assert promises[-1].result(timeout=10).entry == 4999
+            assert producer.send_batch(pa.table({"value": [b"5000", b"5001"]})).stored == 2
+            producer.flush()
+            assert producer.stats.stored == 5002
+        with client.consumer(topic, "s") as consumer:
+            found = []
+            for message in consumer:
+                found.append(int(message.value))
+                consumer.ack(message)
+                if len(found) == 5002:
+                    break
+            assert found == list(range(5002))
+            consumer.flush()
+            assert consumer.receive(timeout=0.05) is None
+        [info] = client.admin.list_subscriptions(topic)
+        assert info.settled == 5002
+
+
+def test_batches_nack_and_skip(shared_url: str, topic: str) -> None:
+    with penstock.sync.connect(shared_url) as client:
+        with client.producer(topic) as producer:
+            producer.send_batch(pa.table({"value": [b"a", b"b", b"c"]}))
+        with client.consumer(topic, "s") as consumer:
+            batch = next(consumer.batches())
+            consumer.ack(batch, rows=[0])
+            consumer.skip(batch, rows=[1])
+            consumer.nack(batch, delay=0.01, rows=[2])
+            again = consumer.receive(timeout=5)
+            assert again is not None
+            assert (again.value, again.attempt) == (b"c", 2)
+            consumer.ack(again)
+            consumer.flush()
+            assert client.admin.list_subscriptions(topic)[0].settled == 3
+
+
+def test_many_threads_post_to_one_producer(shared_url: str, topic: str) -> None:
+    with penstock.sync.connect(shared_url) as client:
+        with client.producer(topic) as producer:
+
+            def post(thread: int) -> None:
+                for number in range(2000):
+                    producer.post(b"%d/%d" % (thread, number))
+
+            threads = [threading.Thread(target=post, args=(thread,)) for thread in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            producer.flush()
+            assert producer.stats.stored == 8000
+        with client.consumer(topic, "s") as consumer:
+            last = dict.fromkeys((b"0", b"1", b"2", b"3"), -1)
+            for _ in range(8000):
+                message = consumer.receive(timeout=5)
+                assert message is not None
+                thread, number = message.value.split(b"/")
+                assert int(number) == last[thread] + 1
+                last[thread] = int(number)
+
+
+def test_a_full_buffer_refuses_posts_and_makes_sends_wait(shared_url: str, topic: str) -> None:
+    with penstock.sync.connect(shared_url) as client, client.producer(topic, memory_max=3000) as producer:
+
+        def fill() -> None:
+            for _ in range(10_000):
+                producer.post(b"x" * 1000)
+
+        with pytest.raises(BufferFull):
+            fill()
+        for _ in range(20):
+            producer.send(b"x" * 1000)
+
+
+def test_errors_are_those_of_the_client(shared_url: str, topic: str) -> None:
+    with pytest.raises(Unavailable):
+        penstock.sync.connect("penstock://127.0.0.1:1")
+    with penstock.sync.connect(shared_url) as client:
+        with pytest.raises(TopicNotFound):
+            client.admin.show_topic("nowhere")
+        with client.producer(topic) as producer, pytest.raises(BadRequest):
+            producer.post("text")  # type: ignore[arg-type]
+        with pytest.raises(Closed):
+            producer.post(b"x")
+        with client.consumer(topic, "s") as consumer:
+            pass
+        assert list(consumer) == []
+
+
+def test_a_result_that_does_not_come_times_out(node: RealNode, topic: str) -> None:
+    with penstock.sync.connect(node.url) as client:
+        producer = client.producer(topic, close_timeout=0.01)
+        node.kill()
+        with pytest.raises(TimedOut):
+            producer.post(b"x").result(timeout=0.05)
+        node.start()
+        producer.flush()
+        producer.close()
+
+
+def test_no_thread_is_left_behind(shared_url: str, topic: str) -> None:
+    before = threading.active_count()
+    with penstock.sync.connect(shared_url) as client, client.producer(topic) as producer:
+        producer.send(b"x")
+    assert threading.active_count() == before
+
+
+def test_lingering_rows_wait_for_company_and_full_segments_do_not(shared_url: str, topic: str) -> None:
+    with (
+        penstock.sync.connect(shared_url) as client,
+        client.producer(topic, linger_s=60.0, batch_rows=3) as producer,
+    ):
+        promises = [producer.post(b"x") for _ in range(4)]
+        assert promises[2].result(timeout=10).identity.segment == 0
+        assert not promises[3].done()
+        producer.flush()
+        assert promises[3].result().identity.segment == 1

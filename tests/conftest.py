@@ -1,0 +1,33 @@
+"""What all tests share: a real node, in a process of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fire.real_node import RealNode
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[RealNode]:
+    """A running node for one test alone: url, data, kill(), stop(), start(), restart()."""
+    with RealNode(tmp_path / "node") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def shared_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a node that many tests share, since starting one takes a second; use it with ``topic``."""
+    with RealNode(tmp_path_factory.mktemp("shared") / "node") as running:
+        yield running.url
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name that no other test uses."""
+    return f"topic-{next(_numbers)}"
