@@ -1,0 +1,55 @@
+"""All the commands, and the way in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.consume import consume
+from penstock.cli.demo import demo
+from penstock.cli.errors import errors
+from penstock.cli.explain import explain
+from penstock.cli.inspect import inspect
+from penstock.cli.node import node
+from penstock.cli.produce import produce
+from penstock.cli.topic import topic_app
+
+app = typer.Typer(
+    name="penstock",
+    help="Durable messaging for Python: run a node, send it messages, read them, look at what is stored.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help starts twice as fast and can be searched
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(node)
+app.add_typer(topic_app, name="topic")
+app.command()(produce)
+app.command()(consume)
+app.command()(inspect)
+app.command()(errors)
+app.command()(explain)
+app.command()(demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"penstock {version('penstock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    app(prog_name="penstock")

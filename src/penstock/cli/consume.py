@@ -1,0 +1,167 @@
+"""``penstock consume TOPIC --subscription S``: messages on stdout, settled once they are printed.
+
+A batch is printed with one write and only then acknowledged: what an interruption left unprinted comes again.
+A row's JSON is documented in docs/cli.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from collections.abc import AsyncIterator
+from datetime import datetime
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
+from penstock.cli.output import reports_errors, run
+from penstock.cli.stdio import Writer
+from penstock.model.message import from_micros
+
+if TYPE_CHECKING:
+    from penstock.client.batch import Batch
+    from penstock.client.consumer import Consumer
+
+
+class Kind(StrEnum):
+    unique = "unique"
+    shared = "shared"
+    failover = "failover"
+    key_shared = "key_shared"
+
+
+class Mode(StrEnum):
+    resilient = "resilient"
+    non_resilient = "non_resilient"
+
+
+@reports_errors
+def consume(
+    topic: TopicArgument,
+    subscription: Annotated[str, typer.Option("--subscription", "-s", metavar="S", help="Who reads.")],
+    kind: Annotated[Kind, typer.Option("--kind", help="How consumers share it.")] = Kind.unique,
+    mode: Annotated[Mode, typer.Option("--mode", help="Whether order waits for acks.")] = Mode.non_resilient,
+    start: Annotated[
+        str,
+        typer.Option("--start", metavar="P", help="earliest, latest or an entry; for a new subscription only."),
+    ] = "earliest",
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=0, metavar="N", help="End after N messages.")
+    ] = None,
+    idle: Annotated[
+        float | None,
+        typer.Option("--idle", min=0, metavar="S", help="End after S seconds without a message."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print messages as they come (value and newline, or JSON) and acknowledge what was printed."""
+    options = {"subscription": subscription, "kind": kind.value, "mode": mode.value, "start": _start(start)}
+    run(_consume(topic, options, url, token, count=count, idle=idle, as_json=as_json))
+
+
+def _start(text: str) -> str | int:
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise typer.BadParameter("write earliest, latest or an entry's number", param_hint="'--start'")
+
+
+async def _consume(
+    topic: str,
+    options: dict[str, Any],
+    url: str,
+    token: str | None,
+    *,
+    count: int | None,
+    idle: float | None,
+    as_json: bool,
+) -> None:
+    import penstock
+
+    writer = Writer(sys.stdout.fileno())
+    async with penstock.connect(url, token=token) as client, client.consumer(topic, **options) as consumer:
+        left = count
+        async for batch in _until_idle(consumer, idle, wanted=count != 0):
+            rows = len(batch) if left is None else min(left, len(batch))
+            await writer.write(_json_lines(batch, rows) if as_json else _value_lines(batch, rows))
+            await consumer.ack(batch, rows=None if rows == len(batch) else list(range(rows)))
+            if left is not None:
+                left -= rows
+                if not left:
+                    break
+        await consumer.flush()
+
+
+async def _until_idle(consumer: Consumer, idle: float | None, *, wanted: bool) -> AsyncIterator[Batch]:
+    """The batches, until none came for ``idle`` seconds."""
+    batches = consumer.batches()
+    while wanted:
+        try:
+            yield await asyncio.wait_for(anext(batches), idle)
+        except (TimeoutError, StopAsyncIteration):
+            return
+
+
+def _value_lines(batch: Batch, rows: int) -> bytes:
+    values: list[bytes | None] = batch.arrow.column("value")[:rows].to_pylist()
+    if None in values:
+        values = [value or b"" for value in values]
+    values.append(b"")  # so that the last line ends too
+    return b"\n".join(values)  # type: ignore[arg-type]  # no None is left
+
+
+class Row(msgspec.Struct, gc=False):
+    """What ``--json`` prints of a message."""
+
+    topic: str
+    shard: int
+    entry: int
+    id: str | None
+    key: Any
+    value: Any
+    headers: dict[str, str]
+    sent_at: datetime
+    stored_at: datetime
+    identity: str
+    attempt: int
+
+
+def _json_lines(batch: Batch, rows: int) -> bytes:
+    """One object a line. What all rows of a batch share is worked out once."""
+    origin = batch.origin
+    identity = f"{origin.block.hex()}/{origin.shard}/{origin.segment}/"
+    stored_at = from_micros(origin.stored_at_us)
+    sent_at = cache(from_micros)
+    lines = [
+        Row(
+            origin.topic,
+            origin.shard,
+            message.entry,
+            message.id,
+            readable(message.key),
+            readable(message.value),
+            message.headers,
+            sent_at(message.sent_at_us),
+            stored_at,
+            f"{identity}{message.entry - origin.first_entry}",
+            message.attempt,
+        )
+        for message in batch.messages()[:rows]
+    ]
+    return msgspec.json.Encoder().encode_lines(lines)
+
+
+def readable(data: Any) -> Any:
+    """Bytes as text where they are UTF-8, else as ``{"base64": …}``; anything else as it is."""
+    try:
+        return data.decode() if isinstance(data, bytes) else data
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}

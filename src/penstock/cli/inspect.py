@@ -1,0 +1,117 @@
+"""``penstock inspect FILE``: what stands in a frame file, and what is wrong with it.
+
+It only reads, so it may look at the files of a running node; what is being written then shows as a torn tail.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
+from penstock.cli.output import EXIT_ERROR, print_fields, print_json, print_table, reports_errors
+from penstock.model.errors import BadFrame, BadRequest
+
+if TYPE_CHECKING:
+    from penstock.cli.findings import Findings
+
+
+@reports_errors
+def inspect(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A log, journal or index file.")],
+    records: Annotated[
+        int, typer.Option("--records", min=0, metavar="N", help="How many records to list.")
+    ] = 20,
+    url: UnusedUrl = DEFAULT_URL,
+    token: UnusedToken = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a file holds, its checksums verified; exits with 1 if it is damaged."""
+    findings = _look(file, records)
+    if as_json:
+        print_json(findings.as_object())
+    else:
+        _print(findings)
+    if findings.damage:
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _look(path: Path, records_max: int) -> Findings:
+    from penstock.cli.findings import Findings
+    from penstock.files.frame_file import Bad, looks_torn, scan
+    from penstock.io.os_disk import OsDisk
+
+    if not path.is_file():
+        kind = "is a folder; name a file in it" if path.is_dir() else "does not exist or is not a file"
+        raise BadRequest(f"{path} {kind}", hint="Logs are in DATA/…/*.log, journals in *.journal.")
+    try:
+        file = OsDisk(path.parent).open(path.name)
+    except OSError as error:
+        hint = "Run as the user that runs the node."
+        raise BadRequest(f"cannot read {path}: {error.strerror}", hint=hint) from error
+    try:
+        findings = Findings(str(path), file.size(), records_max, _next_file_entry(path))
+        for item in scan(file):
+            if isinstance(item, Bad):
+                findings.take_bad(item, looks_torn=looks_torn(file, item))
+            else:
+                findings.take(item)
+        findings.finish()
+    finally:
+        file.close()
+    if not findings.frames and findings.bytes:
+        raise BadFrame(f"{path} is not a Penstock file: no frame was found in its {findings.bytes:,} bytes")
+    return findings
+
+
+def _next_file_entry(path: Path) -> int | None:
+    """The first entry of the log file that follows this one; None for the last, or for another kind of file."""
+    from penstock.node.core.log_file import parse_name
+
+    mine = parse_name(path.name)
+    if mine is None:
+        return None
+    firsts = (parse_name(each.name) for each in path.parent.iterdir())
+    return min((first for first in firsts if first is not None and first > mine), default=None)
+
+
+def _print(findings: Findings) -> None:
+    fields: list[tuple[str, object]] = [("file", findings.path), ("bytes", findings.bytes)]
+    fields += [(name.replace("_", " "), _text(value)) for name, value in findings.facts.items()]
+    fields.append(("frames", _text(findings.frames) or "none"))
+    if findings.reserved_bytes:
+        fields.append(("reserved", f"{findings.reserved_bytes:,} bytes of zeros at the end"))
+    print_fields(fields)
+    _print_records(findings)
+    for bad in findings.torn:
+        place = f"bytes {bad.offset:,}–{bad.end - 1:,}"
+        print(f"\ntorn tail: {place} were never acknowledged, or are being written now")
+    for bad in findings.damage:
+        print(f"\nDAMAGED: bytes {bad.offset:,}–{bad.end - 1:,}, {bad.entries_text}")
+    if not findings.damage:
+        print("\nevery checksum holds")
+
+
+def _print_records(findings: Findings) -> None:
+    if not findings.records:
+        return
+    print()
+    # Columns that no record fills are left out: a journal has no entries.
+    columns = [name for name in findings.records[0] if any(each[name] is not None for each in findings.records)]
+    rows = [[_short(record[name]) for name in columns] for record in findings.records]
+    print_table([name.replace("_", " ").upper() for name in columns], rows)
+    left = findings.records_total - len(findings.records)
+    if left:
+        print(f"… and {left:,} more; --records {findings.records_total} lists all")
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_text(each)}" for name, each in value.items())
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def _short(value: Any) -> Any:
+    return f"{value[:8]}…" if isinstance(value, str) and len(value) == 32 else value

@@ -1,0 +1,56 @@
+"""``penstock node``: runs a node until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
+from penstock.cli.output import json_text, note, reports_errors
+
+
+@reports_errors
+def node(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Where data lives. [default: the user's data folder]"),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Port 0: a free one. [default: 127.0.0.1:7411]"),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings; options win over them.")
+    ] = None,
+    url: UnusedUrl = DEFAULT_URL,
+    token: UnusedToken = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a node; prints `ready URL` when it can serve."""
+    import logging
+
+    import msgspec
+
+    from penstock.node.server import run
+    from penstock.node.settings import Settings
+
+    overrides = {"data": None if data is None else str(data), "listen": listen}
+    settings = Settings.load(None if config is None else str(config), overrides)
+    if not settings.data:
+        settings = msgspec.structs.replace(settings, data=str(default_data_folder()))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    note(f"data in {settings.data}")
+
+    def on_ready(address: str) -> None:
+        print(json_text({"ready": address}) if as_json else f"ready {address}", flush=True)
+
+    run(settings, on_ready)
+
+
+def default_data_folder() -> Path:
+    """The user's own data folder, as the XDG rules have it."""
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "penstock"

@@ -1,0 +1,124 @@
+"""Text and JSON on stdout, errors on stderr, and the exit codes.
+
+0: done. 1: an error, told on stderr with a hint. 2: wrong usage. 130: Ctrl-C. A reader that closed the pipe
+(``| head``) has what it wanted: that ends quietly with 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import typer
+
+from penstock.model.errors import PenstockError
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def reports_errors(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """Turns what a command raises into what a person or a script can read, and its exit code."""
+
+    @functools.wraps(command)
+    def reporting(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+            sys.stdout.flush()
+        except PenstockError as error:
+            print_error(error, as_json=bool(kwargs.get("as_json")))
+            raise typer.Exit(EXIT_ERROR) from None
+        except BrokenPipeError:
+            discard_stdout()
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+    return reporting
+
+
+def run(main: Coroutine[Any, Any, Result]) -> Result:
+    """Runs a command's asynchronous part to its end."""
+    import uvloop
+
+    result: Result = uvloop.run(main)
+    return result
+
+
+def discard_stdout() -> None:
+    """Sends the rest of stdout nowhere, so that the interpreter's last flush does not fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def print_error(error: PenstockError, *, as_json: bool) -> None:
+    if as_json:
+        print(json_text(error_object(error)), file=sys.stderr)
+    else:
+        print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
+
+
+def error_object(error: PenstockError) -> dict[str, Any]:
+    return {"code": error.code, "message": error.message, "hint": error.hint, "retryable": error.retryable}
+
+
+def note(text: str) -> None:
+    """Something for the person at the terminal, out of the way of the output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    print(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Columns that line up and that ``awk`` can read: numbers to the right, no rules or frames."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    right = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in range(len(headings))]
+    widths = [max(len(line[at]) for line in (headings, *cells)) for at in range(len(headings))]
+    for line in (headings, *cells):
+        shown = (
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(line, widths, right, strict=True)
+        )
+        print("  ".join(shown).rstrip())
+
+
+def print_fields(fields: Sequence[tuple[str, object]]) -> None:
+    """One name and its value a line."""
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
+        print(f"{name.ljust(width)}  {_cell(value)}".rstrip())
+
+
+def iso_time(micros: int) -> str:
+    """A time in UTC, to the millisecond."""
+    from penstock.model.message import from_micros
+
+    return from_micros(micros).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _is_number(value: object) -> bool:
+    """Whether it stands well among numbers: one, or none."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "-" if value is None else str(value)

@@ -1,0 +1,174 @@
+"""``penstock produce TOPIC``: a line of stdin a message.
+
+A block of lines becomes an Arrow table and is sent before the next is read; while it is under way stdin fills
+up, so a fast input makes large blocks and a slow one is sent line by line.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.lines import LineCutter
+from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
+from penstock.cli.output import EXIT_ERROR, note, print_json, reports_errors, run
+from penstock.cli.stdio import read_blocks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.client.producer import Producer
+
+LINE_BYTES_MAX = 8 * 1024 * 1024 - 8192
+"""A segment holds 8 MiB, the other columns of its row and its framing included."""
+
+
+@reports_errors
+def produce(
+    topic: TopicArgument,
+    key_separator: Annotated[
+        str | None,
+        typer.Option(
+            "--key-separator",
+            metavar="SEP",
+            help="What stands before the first SEP of a line is the message's key; \\\\t is a tab.",
+        ),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send each line of stdin as a message; ends with a summary, and 1 unless all are safe."""
+    separator = _separator(key_separator)
+    tally = Tally()
+    try:
+        run(_produce(topic, separator, url, token, tally, progress=sys.stderr.isatty() and not as_json))
+    except BaseException:
+        if tally.sent:  # whoever interrupts wants to know how far it came
+            _print_summary(tally, as_json=as_json)
+        raise
+    _print_summary(tally, as_json=as_json)
+    if not tally.all_safe:
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _print_summary(tally: Tally, *, as_json: bool) -> None:
+    if as_json:
+        print_json(tally.summary())
+    else:
+        note(tally.text())
+
+
+def _separator(text: str | None) -> bytes | None:
+    if text == "":
+        raise typer.BadParameter("it is empty", param_hint="'--key-separator'")
+    return None if text is None else text.replace("\\t", "\t").encode()
+
+
+class Tally:
+    """What became of the lines so far."""
+
+    def __init__(self) -> None:
+        self.sent = self.stored = self.duplicate = self.spilled = self.rejected = 0
+        self._began = time.monotonic()
+        self._complaints: set[str] = set()
+
+    @property
+    def all_safe(self) -> bool:
+        return self.stored + self.duplicate + self.spilled == self.sent
+
+    @property
+    def rate(self) -> float:
+        return self.sent / max(time.monotonic() - self._began, 1e-6)
+
+    def reject(self, count: int, reason: str) -> None:
+        """Counts what was refused; each reason is told once."""
+        self.rejected += count
+        if reason not in self._complaints:
+            self._complaints.add(reason)
+            note(f"rejected: {reason}")
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "sent": self.sent,
+            "stored": self.stored,
+            "duplicate": self.duplicate,
+            "spilled": self.spilled,
+            "rejected": self.rejected,
+            "seconds": round(time.monotonic() - self._began, 6),
+        }
+
+    def text(self) -> str:
+        return (
+            f"sent {self.sent}, stored {self.stored}, duplicate {self.duplicate}, "
+            f"spilled {self.spilled}, rejected {self.rejected} ({self.rate:,.0f}/s)"
+        )
+
+
+async def _produce(
+    topic: str, separator: bytes | None, url: str, token: str | None, tally: Tally, *, progress: bool
+) -> None:
+    import penstock
+
+    async with penstock.connect(url, token=token) as client, client.producer(topic) as producer:
+        with _shown(tally) if progress else nullcontext():
+            await _send_all(producer, separator, tally)
+
+
+async def _send_all(producer: Producer, separator: bytes | None, tally: Tally) -> None:
+    """Cuts stdin into lines and sends them block by block, so that they are stored in their order."""
+    cutter = LineCutter(LINE_BYTES_MAX)
+    async for block in read_blocks(sys.stdin.fileno()):
+        await _send(producer, cutter, cutter.feed(block), separator, tally)
+    await _send(producer, cutter, cutter.finish(), separator, tally)
+
+
+async def _send(
+    producer: Producer, cutter: LineCutter, lines: list[bytes], separator: bytes | None, tally: Tally
+) -> None:
+    for number in cutter.take_too_long():
+        tally.sent += 1
+        tally.reject(1, f"line {number:,} is longer than {LINE_BYTES_MAX:,} bytes")
+    if not lines:
+        return
+    tally.sent += len(lines)
+    receipt = await producer.send_batch(_table(lines, separator))
+    tally.stored += receipt.stored
+    tally.duplicate += receipt.duplicate
+    tally.spilled += receipt.spilled
+    if receipt.rejected:
+        tally.reject(receipt.rejected, "; ".join(sorted({str(error) for error in receipt.errors})))
+
+
+def _table(lines: list[bytes], separator: bytes | None) -> pa.Table:
+    import pyarrow as pa
+
+    if separator is None:
+        return pa.table({"value": pa.array(lines, pa.binary())})
+    keys: list[bytes | None] = []
+    values: list[bytes] = []
+    for line in lines:
+        key, found, value = line.partition(separator)
+        keys.append(key if found else None)
+        values.append(value if found else line)
+    return pa.table({"value": pa.array(values, pa.binary()), "key": pa.array(keys, pa.binary())})
+
+
+@contextmanager
+def _shown(tally: Tally) -> Iterator[None]:
+    """A line on the terminal that counts along."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    class Line:
+        def __rich__(self) -> Text:
+            return Text(f"sent {tally.sent:,}  stored {tally.stored:,}  {tally.rate:,.0f}/s")
+
+    with Live(Line(), console=Console(stderr=True), refresh_per_second=4, transient=True):
+        yield

@@ -1,0 +1,33 @@
+"""The demonstration, whole: it is what a newcomer runs first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from penstock.cli.demo import MESSAGES, Outcome
+from tests.cli.conftest import Cli
+
+
+def test_the_demo_holds(cli: Cli) -> None:
+    done = cli("demo", "--json")
+    told = json.loads(done.out)
+    assert done.code == 0, told["checks"]
+    assert (told["sent"], told["lost"], told["R"], told["held"]) == (MESSAGES, 0, 1.0, True)
+    assert told["stored"] + told["duplicate"] == MESSAGES
+    assert told["received"] == MESSAGES + told["repeated"]
+    assert "killed the node" in done.err
+
+
+def test_what_broke_is_counted() -> None:
+    async def outcome() -> Outcome:
+        """One message too few, one twice, two the wrong way round."""
+        found = Outcome(sent=MESSAGES, stored=MESSAGES, entries=MESSAGES)
+        found.live.take(0, [0, 2, 1, 1, *range(3, MESSAGES - 1)])
+        found.again.take(0, list(range(MESSAGES)))
+        return found
+
+    found = asyncio.run(outcome())
+    assert (found.live.lost, found.live.repeated, found.live.in_order) == (1, 1, False)
+    assert not found.held
+    assert [held for _, held in found.checks()] == [True, True, False, False, True, True]

@@ -1,0 +1,152 @@
+"""What a file holds and what is wrong with it, told exactly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock.sync
+from penstock.files.frame_file import Found, scan
+from penstock.io.os_disk import OsDisk
+from penstock.wire.frame import FrameType
+from penstock.wire.record import decode_record_header
+from tests.cli.conftest import Cli, Node
+
+LINES = b"".join(b"line %d\n" % number for number in range(10))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a node that got ten messages one by one, and was stopped."""
+    node = Node(tmp_path_factory.mktemp("inspect")).start()
+    with penstock.sync.connect(node.url) as client, client.producer("t") as producer:
+        for line in LINES.splitlines():
+            producer.send(line)
+    assert node.stop() == 0
+    return node.data
+
+
+@pytest.fixture
+def log(data: Path, tmp_path: Path) -> Path:
+    """A copy of the log file of that node's topic."""
+    (path,) = data.rglob("0" * 20 + ".log")
+    return Path(shutil.copy(path, tmp_path))
+
+
+def frames(path: Path) -> list[Found]:
+    file = OsDisk(path.parent).open(path.name)
+    try:
+        return [item for item in scan(file) if isinstance(item, Found)]
+    finally:
+        file.close()
+
+
+def records(path: Path) -> list[Found]:
+    return [each for each in frames(path) if each.frame.type == FrameType.SEGMENT]
+
+
+def flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
+def inspect(cli: Cli, path: Path, *more: object) -> tuple[int, Any]:
+    done = cli("inspect", path, "--json", *more)
+    return done.code, json.loads(done.out)
+
+
+def test_a_whole_file_is_told_whole(cli: Cli, log: Path) -> None:
+    code, told = inspect(cli, log)
+    assert code == 0
+    assert told["title"]["topic"] == "default/default/default/t"
+    assert (told["marks"]["first"], told["synced"]["end"]) == (0, 10)
+    assert (told["torn"], told["damage"]) == ([], [])
+    segments = [each for each in told["records"] if each["kind"] == "SEGMENT"]
+    assert [each["first_entry"] for each in segments] == list(range(10))
+    assert [each["offset"] for each in segments] == [each.offset for each in records(log)]
+
+
+def test_a_person_reads_it_too(cli: Cli, log: Path) -> None:
+    done = cli("inspect", log, "--records", 3)
+    assert done.code == 0
+    text = done.out.decode()
+    assert "topic default/default/default/t" in text
+    assert "more; --records" in text
+    assert "every checksum holds" in text
+
+
+@pytest.mark.parametrize("entry", [0, 4, 8])
+def test_damage_is_told_by_offset_and_entry(cli: Cli, log: Path, entry: int) -> None:
+    record = records(log)[entry]
+    flip(log, record.offset + record.size // 2)
+    code, told = inspect(cli, log)
+    assert code == 1
+    assert told["damage"] == [{"offset": record.offset, "end": record.end, "entries": [entry, entry + 1]}]
+    text = cli("inspect", log).out.decode()
+    assert f"DAMAGED: bytes {record.offset:,}–{record.end - 1:,}, holding entries {entry}–{entry}" in text
+
+
+def test_every_damaged_place_is_told(cli: Cli, log: Path) -> None:
+    for entry in (2, 3, 7):
+        flip(log, _middle(log, entry))
+    _, told = inspect(cli, log)
+    lost = {entry for bad in told["damage"] for entry in range(*bad["entries"])}
+    assert lost == {2, 3, 7}
+
+
+def _middle(path: Path, entry: int) -> int:
+    """The middle of the record of ``entry``, which still stands whole."""
+    for each in records(path):
+        if decode_record_header(each.frame.body).first_entry == entry:
+            return each.offset + each.size // 2
+    raise AssertionError(f"entry {entry} is gone")
+
+
+def test_a_write_that_was_cut_short_is_a_torn_tail_and_no_damage(cli: Cli, log: Path) -> None:
+    end = frames(log)[-1].end
+    log.write_bytes(log.read_bytes()[:end] + records(log)[0].frame.body[:30])
+    code, told = inspect(cli, log)
+    assert code == 0
+    assert told["damage"] == []
+    assert [each["offset"] for each in told["torn"]] == [end]
+
+
+def test_a_file_of_a_running_node_can_be_read(cli: Cli, node: Node) -> None:
+    assert cli("produce", "t", url=node.url, stdin=LINES).code == 0
+    (path,) = node.data.rglob("0" * 20 + ".log")
+    code, told = inspect(cli, path)
+    assert (code, told["damage"], told["synced"]["end"]) == (0, [], 10)
+
+
+def test_journals_can_be_read(cli: Cli, data: Path) -> None:
+    journals = sorted(data.rglob("*.journal"))
+    assert journals
+    for path in journals:
+        code, told = inspect(cli, path)
+        assert (code, told["damage"]) == (0, [])
+        assert told["frames"]["RECORD"] >= 1
+
+
+def test_the_list_of_records_is_as_long_as_asked(cli: Cli, log: Path) -> None:
+    _, told = inspect(cli, log, "--records", 2)
+    assert len(told["records"]) == 2
+    assert told["records_total"] >= 10
+
+
+@pytest.mark.parametrize("content", [b"GIF89a" + bytes(range(256)), b"plain text\n" * 1000, bytes(5000)])
+def test_a_file_that_is_not_ours_is_told_so(cli: Cli, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    done = cli("inspect", path)
+    assert (done.code, done.out) == (1, b"")
+    assert "not a Penstock file" in done.err
+
+
+def test_a_folder_or_nothing_is_told_so(cli: Cli, tmp_path: Path) -> None:
+    assert "is a folder" in cli("inspect", tmp_path).err
+    assert "does not exist" in cli("inspect", tmp_path / "nothing").err

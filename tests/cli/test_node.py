@@ -1,0 +1,76 @@
+"""Starting and stopping a node from the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli, Node, Spawn
+
+START = ("node", "--listen", "127.0.0.1:0")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_node_says_when_it_is_ready_and_stops_on(
+    spawn: Spawn, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = spawn(*START, "--data", tmp_path / "data")
+    assert process.stdout is not None
+    ready = process.stdout.readline().decode()
+    assert ready.startswith("ready penstock://127.0.0.1:")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, b"")
+    assert b"Traceback" not in err
+
+
+def test_with_json_ready_is_an_object(spawn: Spawn, tmp_path: Path) -> None:
+    process = spawn(*START, "--data", tmp_path / "data", "--json")
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["ready"].startswith("penstock://")
+    process.terminate()
+    process.communicate(timeout=30)
+
+
+def test_without_a_data_folder_it_takes_the_users_and_says_so(spawn: Spawn, tmp_path: Path) -> None:
+    process = spawn(*START, XDG_DATA_HOME=str(tmp_path))
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(b"ready ")
+    process.terminate()
+    _, err = process.communicate(timeout=30)
+    assert str(tmp_path / "penstock") in err.decode()
+    assert (tmp_path / "penstock" / "NODE").exists()
+
+
+def test_a_settings_file_counts_and_options_win(cli: Cli, spawn: Spawn, tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(f'data = "{tmp_path / "mine"}"\nlisten = "not an address"\nauto_create_topics = false\n')
+    process = spawn(*START, "--config", config)
+    assert process.stdout is not None
+    url = process.stdout.readline().decode().split()[1]
+    done = cli("produce", "t", "--json", url=url, stdin=b"x\n")
+    assert json.loads(done.err)["code"] == "topic-not-found"
+    process.terminate()
+    process.communicate(timeout=30)
+    assert (tmp_path / "mine").is_dir()
+
+
+def test_a_fault_in_the_settings_is_named(cli: Cli, tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text("colour = 3\n")
+    done = cli("node", "--config", config, "--json")
+    assert (done.code, json.loads(done.err)["code"]) == (1, "bad-config")
+    assert "colour" in json.loads(done.err)["message"]
+
+
+def test_a_folder_in_use_and_a_port_in_use_are_told(cli: Cli, service: Node, tmp_path: Path) -> None:
+    listen = service.url.removeprefix("penstock://")
+    taken = cli("node", "--data", tmp_path / "other", "--listen", listen)
+    assert taken.code == 1
+    assert f"cannot listen on {listen}" in taken.err
+    locked = cli("node", "--data", service.data, "--listen", "127.0.0.1:0")
+    assert locked.code == 1
+    assert str(service.data) in locked.err

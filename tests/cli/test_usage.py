@@ -1,0 +1,108 @@
+"""What every command has in common: help, version, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer.main
+
+from penstock.cli.app import app
+from penstock.model.errors import CATALOGUE
+from tests.cli.conftest import Cli
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Every command by its words, those of groups included."""
+    found: dict[tuple[str, ...], Any] = {}
+    for name, command in group.commands.items():
+        below = (*path, name)
+        found |= commands(command, below) if hasattr(command, "commands") else {below: command}
+    return found
+
+
+COMMANDS = commands(typer.main.get_command(app))
+PROMISED = "node topic produce consume inspect errors demo"
+NOWHERE = "penstock://127.0.0.1:1"
+
+
+def test_help_lists_every_command(cli: Cli) -> None:
+    done = cli("--help")
+    assert done.code == 0
+    text = done.out.decode()
+    names = {name for name, *_ in COMMANDS}
+    assert names >= set(PROMISED.split())
+    assert [name for name in names if f"\n  {name} " not in text] == []
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys, penstock.cli; print([m for m in ('pyarrow', 'rich', 'uvloop') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_version_is_the_projects(cli: Cli) -> None:
+    import penstock
+
+    assert cli("--version").out.decode() == f"penstock {penstock.__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_takes_url_token_and_json(command: tuple[str, ...]) -> None:
+    options = {option for parameter in COMMANDS[command].params for option in parameter.opts}
+    assert {"--url", "--token", "--json"} <= options
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("nonsense",), ("consume", "t"), ("topic", "create"), ("topic", "create", "t", "--shards", "x")],
+    ids=" ".join,
+)
+def test_wrong_usage_exits_with_2(cli: Cli, arguments: tuple[str, ...]) -> None:
+    done = cli(*arguments)
+    assert (done.code, done.out) == (2, b"")
+    assert "Usage:" in done.err
+
+
+@pytest.mark.parametrize("start", ["", "soon", "-1", "1.5"])
+def test_a_start_that_is_no_position_is_wrong_usage(cli: Cli, start: str) -> None:
+    assert cli("consume", "t", "--subscription", "s", f"--start={start}").code == 2
+
+
+def test_an_error_is_told_with_a_hint_and_exits_with_1(cli: Cli) -> None:
+    done = cli("topic", "list", "--url", NOWHERE)
+    assert (done.code, done.out) == (1, b"")
+    error, hint = done.err.splitlines()
+    assert error.startswith("error: ")
+    assert hint.startswith("hint: ")
+
+
+def test_with_json_an_error_is_one_object_on_stderr(cli: Cli) -> None:
+    done = cli("topic", "list", "--json", url=NOWHERE)
+    assert (done.code, done.out) == (1, b"")
+    error = json.loads(done.err)
+    assert sorted(error) == ["code", "hint", "message", "retryable"]
+    assert (error["code"], error["retryable"]) == ("unavailable", True)
+
+
+def test_the_catalogue_is_listed_whole(cli: Cli) -> None:
+    entries = json.loads(cli("errors", "--json").out)
+    assert sorted(entry["code"] for entry in entries) == sorted(CATALOGUE)
+    lines = cli("errors").out.decode().splitlines()
+    assert [line.split()[0] for line in lines[1:]] == sorted(CATALOGUE)
+
+
+def test_one_error_is_explained(cli: Cli) -> None:
+    text = cli("errors", "disk-full").out.decode()
+    kind = CATALOGUE["disk-full"]
+    assert kind.default_hint in text
+    assert (kind.__doc__ or "").splitlines()[0] in text
+
+
+def test_an_unknown_code_names_the_nearest(cli: Cli) -> None:
+    done = cli("errors", "disk-ful")
+    assert done.code == 1
+    assert "disk-full" in done.err

@@ -1,0 +1,108 @@
+"""The project's own rules, as tests."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+LINES_MAX = 400
+PURE = ("model", "calculus", "wire", "pipes", "files", "transport", "node/core")
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".cfg", ".sh", ".yml", ".yaml", ""}
+FOLDERS = ("src", "tests", "docs", "bench", "examples", "requirements", ".ci")
+# Written in pieces, so that this file passes its own test.
+MACHINE_PATH = re.compile(r"/(?:home|Users|root|work|opt)/[A-Za-z0-9_.-]")
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def project_texts() -> list[Path]:
+    inside = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+    return [
+        path
+        for path in [*ROOT.glob("*"), *inside]
+        if path.is_file() and path.suffix in TEXT_SUFFIXES and "__pycache__" not in path.parts
+    ]
+
+
+def requirement_name(text: str) -> str:
+    return re.split(r"[<>=!~\[; ]", text, maxsplit=1)[0].lower()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_source_file_can_be_read_in_one_sitting(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LINES_MAX
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_source_file_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), "a module starts with a docstring"
+
+
+def test_every_folder_with_code_is_a_package() -> None:
+    folders = {path.parent for path in SOURCES}
+    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def test_no_module_is_a_drawer_for_everything() -> None:
+    assert [path for path in SOURCES if path.stem in ("utils", "util", "helpers", "helper", "misc")] == []
+
+
+def test_no_file_names_a_place_on_one_machine() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in project_texts()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if MACHINE_PATH.search(line)
+    ]
+    assert found == []
+
+
+def test_the_changelog_starts_with_the_projects_version() -> None:
+    versions = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[0] == project()["project"]["version"]
+
+
+def test_constraints_are_plain_pins() -> None:
+    lines = (ROOT / "requirements" / "constraints.txt").read_text().splitlines()
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line)] == []
+
+
+def test_constraints_pin_every_dependency_of_the_project_and_its_tools() -> None:
+    lines = (ROOT / "requirements" / "constraints.txt").read_text().splitlines()
+    pinned = {requirement_name(line) for line in lines}
+    wanted = {requirement_name(each) for each in project()["project"]["dependencies"]}
+    wanted |= {requirement_name(each) for each in project()["dependency-groups"]["dev"]}
+    assert wanted - pinned == set()
+
+
+def test_the_dev_group_is_the_same_for_an_old_pip() -> None:
+    lines = (ROOT / "requirements" / "dev.txt").read_text().splitlines()
+    names = [line for line in lines if line and not line.startswith("#")]
+    assert names == project()["dependency-groups"]["dev"]
+
+
+def test_every_pure_package_is_under_the_contract_that_keeps_it_pure() -> None:
+    contracts = project()["tool"]["importlinter"]["contracts"]
+    (pure,) = [contract for contract in contracts if contract["id"] == "pure"]
+    there = [name for name in PURE if (ROOT / "src" / "penstock" / name / "__init__.py").is_file()]
+    assert sorted(pure["source_modules"]) == sorted(f"penstock.{name.replace('/', '.')}" for name in there)
+
+
+def test_the_documents_links_lead_somewhere() -> None:
+    broken = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in project_texts()
+        if path.suffix == ".md"
+        for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", path.read_text())
+        if not (path.parent / target).exists()
+    ]
+    assert broken == []
