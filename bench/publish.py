@@ -1,0 +1,108 @@
+"""Durable publishing: every message counted here was on the node's disk before it was acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+
+import pyarrow as pa
+
+import penstock
+from bench.figure import Figure, quantile
+from bench.limits import Limits
+from penstock.client.producer import Producer
+from penstock.client.promise import Promise
+from penstock.model.errors import BufferFull
+
+POSTS_BETWEEN_LOOKS = 2000
+"""A program that posts lets its event loop run now and then; so does this one."""
+SENDERS = 1000
+TABLE_BYTES = 16 * 1024 * 1024
+
+
+async def measure(url: str, limits: Limits, seconds: float) -> list[Figure]:
+    figures: list[Figure] = []
+    async with penstock.connect(url) as client:
+        for size in (100, 1024):
+            for how, run in (("send_batch", _batches), ("post", _posts), ("concurrent send", _sends)):
+                async with client.producer(f"bench.{how.replace(' ', '-')}.{size}") as producer:
+                    await run(producer, size, min(seconds / 4, 0.5))  # warms up code, file and connection
+                    began, before = time.perf_counter(), producer.stats.stored
+                    await run(producer, size, seconds)
+                    await producer.flush()
+                    rate = (producer.stats.stored - before) / (time.perf_counter() - began)
+                figures += _rate_figures(f"{how}, {size} B", rate, size, limits)
+        async with client.producer("bench.latency") as producer:
+            figures += await _latency(producer, limits, seconds)
+    return figures
+
+
+def _rate_figures(name: str, rate: float, size: int, limits: Limits) -> list[Figure]:
+    return [
+        Figure(f"publish by {name}", rate, "messages/s", "disk or loopback", limits.pipe_mb_per_s * 1e6 / size),
+        Figure(f"publish by {name}", rate * size / 1e6, "MB/s", "disk or loopback", limits.pipe_mb_per_s),
+    ]
+
+
+async def _posts(producer: Producer, size: int, seconds: float) -> None:
+    """One call a message from one loop; the oldest promise is awaited when the producer's memory is full."""
+    value = os.urandom(size)
+    post, until = producer.post, time.perf_counter() + seconds
+    promises: deque[Promise] = deque()
+    while time.perf_counter() < until:
+        try:
+            promises.append(post(value))
+            for _ in range(POSTS_BETWEEN_LOOKS):
+                post(value)
+        except BufferFull:
+            await promises.popleft()
+            continue
+        await asyncio.sleep(0)
+    await producer.flush()
+
+
+async def _sends(producer: Producer, size: int, seconds: float) -> None:
+    """Many tasks that each send one message after the other."""
+    value, until = os.urandom(size), time.perf_counter() + seconds
+
+    async def sender() -> None:
+        while time.perf_counter() < until:
+            await producer.send(value)
+
+    await asyncio.gather(*(sender() for _ in range(SENDERS)))
+
+
+async def _batches(producer: Producer, size: int, seconds: float) -> None:
+    """Tables one after the other, two on their way at a time."""
+    table, until = table_of(size), time.perf_counter() + seconds
+
+    async def sender() -> None:
+        while time.perf_counter() < until:
+            await producer.send_batch(table)
+
+    await asyncio.gather(sender(), sender())
+
+
+async def _latency(producer: Producer, limits: Limits, seconds: float) -> list[Figure]:
+    """One message at a time: from the call to the receipt."""
+    value, until = os.urandom(100), time.perf_counter() + seconds
+    times: list[float] = []
+    while (began := time.perf_counter()) < until:
+        await producer.send(value)
+        times.append((time.perf_counter() - began) * 1e6)
+    sync_us = 1e6 / limits.small_syncs_per_s
+    return [
+        Figure(f"latency of one send, {name}", quantile(times, share), "µs", "one fdatasync, 4 KiB", sync_us)
+        for name, share in (("p50", 0.5), ("p99", 0.99))
+    ]
+
+
+def table_of(size: int) -> pa.Table:
+    """Random values of ``size`` bytes, 16 MiB in all."""
+    rows = TABLE_BYTES // size
+    values = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(size), rows, [None, pa.py_buffer(os.urandom(rows * size))]
+    )
+    return pa.table({"value": values.cast(pa.binary())})

@@ -1,0 +1,69 @@
+"""A well-behaved producer and consumer that go on in the background, whatever others do to their node."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import TracebackType
+from typing import Self
+
+import penstock
+from tests.fire.real_node import wait_until
+
+TOPIC = "good"
+
+
+class GoodPair:
+    """``with GoodPair(url) as pair``: leaving the block stops it and raises what went wrong."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._thread = threading.Thread(target=self._run, name="good-pair")
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self.received = 0
+        self.reconnects = 0
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._exchange())
+        except BaseException as error:
+            self._error = error
+
+    async def _exchange(self) -> None:
+        async with (
+            penstock.connect(self._url) as client,
+            client.producer(TOPIC) as producer,
+            client.consumer(TOPIC, subscription="pair") as consumer,
+        ):
+            while not self._stop.is_set():
+                sent = b"message %d" % self.received
+                receipt = await producer.send(sent)
+                message = await consumer.receive(timeout=20.0)
+                assert message is not None, "the consumer got nothing for 20 s"
+                assert (message.value, message.entry) == (sent, receipt.entry)
+                await consumer.ack(message)
+                self.received += 1
+                self.reconnects = producer.stats.reconnects
+                await asyncio.sleep(0.005)
+
+    def goes_on(self) -> None:
+        """Returns when a few more messages went through since the call."""
+        goal = self.received + 5
+        wait_until(lambda: self._error is not None or self.received >= goal)
+        assert self._error is None, repr(self._error)
+        assert self.reconnects == 0, "the node dropped a connection that did nothing wrong"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.goes_on()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(30.0)
+        assert not self._thread.is_alive()
+        if error is None and self._error is not None:
+            raise self._error

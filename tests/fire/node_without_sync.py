@@ -1,0 +1,18 @@
+"""A node whose syncs do nothing, to prove that the checks for syncing can fail.
+
+Run as ``python node_without_sync.py node ...``.
+"""
+
+from __future__ import annotations
+
+from penstock.cli import main
+from penstock.io.os_disk import OsDiskFile
+
+
+def _pretend(self: OsDiskFile) -> None:
+    """Says that all is durable, and asks the disk for nothing."""
+
+
+if __name__ == "__main__":
+    OsDiskFile.sync = _pretend  # type: ignore[method-assign]
+    main()

@@ -1,0 +1,219 @@
+"""Producers and a consumer around the node's core on a disk in memory, and rules that no power cut may break.
+
+Everything follows from the seed: what is sent, in which order the disk's work is done, when the power goes off
+and which sectors survive. ``faults`` says, in words, which promises were broken.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from penstock.io.memory_disk import Keep, MemoryDisk
+from penstock.wire.control import (
+    Ack,
+    CreateTopic,
+    Deliver,
+    ListSubscriptions,
+    Settle,
+    Settled,
+    ShowTopic,
+    Subscribe,
+    SubscriptionInfo,
+    TopicInfo,
+    read_result,
+)
+from penstock.wire.frame import Frame
+from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
+from penstock.wire.segment import decode_plain
+from tests.fire.core_shell import CoreClient, CoreShell
+from tests.fire.raw_client import segment_frame, title_frame
+
+TOPIC = "cut"
+SHARDS = 2
+READER = "reader"
+CREDIT_BYTES = 1 << 28
+PAUSE_US = 1_000_000
+"""Longer than a lane waits after a failed write."""
+
+SegmentId = tuple[bytes, int, int]
+"""Block, shard, segment."""
+
+
+@dataclass
+class Writer:
+    """A producer's run: what it sent and what it was told."""
+
+    block: bytes
+    values: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
+    """By shard and segment."""
+    outcomes: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    def write(self, shard: int, rows: int) -> bytes:
+        """The frame of the next segment."""
+        segment = sum(1 for known, _ in self.values if known == shard)
+        self.values[shard, segment] = [
+            f"{self.block.hex()}/{shard}/{segment}/{row}".encode() * (1 + segment % 7) for row in range(rows)
+        ]
+        return self.frame(shard, segment)
+
+    def frame(self, shard: int, segment: int) -> bytes:
+        return segment_frame(self.values[shard, segment], shard=shard, segment=segment)
+
+    def unanswered(self) -> list[tuple[int, int]]:
+        return sorted(key for key in self.values if key not in self.outcomes)
+
+
+class PowerWorld:
+    def __init__(self, seed: int, disk: MemoryDisk | None = None) -> None:
+        self.disk = disk or MemoryDisk(seed)
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.writers = [Writer(self.random.randbytes(16)) for _ in range(3)]
+        self.faults: list[str] = []
+        self.settled: set[tuple[int, int]] = set()
+        """Shard and entry of what was confirmed as settled."""
+        self._settling: dict[int, list[tuple[int, int]]] = {}
+        self._numbers = 0
+        self._audits = 0
+        self._open()
+
+    # --- life between cuts --------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self.shell = CoreShell(self.disk, seed=self.random.randrange(1 << 30), now_us=1_000_000)
+        self.producer = self.shell.connect()
+        info = self.producer.request(CreateTopic(TOPIC, SHARDS, exist_ok=True))
+        self.uuid = read_result(info, TopicInfo).uuid
+        self.reader = self.shell.connect()
+        self.reader.send(Subscribe(1, TOPIC, READER, "unique", "non_resilient", "earliest", CREDIT_BYTES))
+        self.shell.work_all()
+
+    def live(self, steps: int) -> None:
+        """Sends, settles and does the disk's work in a random order, until the power is off or they end."""
+        for _ in range(steps):
+            chance = self.random.random()
+            if chance < 0.4:
+                self._send_some()
+            elif chance < 0.5:
+                self._settle_some()
+            elif self.shell.pending:
+                self.shell.work(self.random.randrange(len(self.shell.pending)))
+            if self.power_is_off:
+                return
+            self._listen()
+
+    @property
+    def power_is_off(self) -> bool:
+        try:
+            self.disk.exists("")
+        except OSError:
+            return True
+        return False
+
+    def _send_some(self) -> None:
+        writer = self.random.choice(self.writers)
+        frames = [
+            writer.write(self.random.randrange(SHARDS), self.random.randint(1, 4))
+            for _ in range(self.random.randint(1, 3))
+        ]
+        self.producer.send(title_frame(writer.block, self.uuid, power=SHARDS.bit_length() - 1), *frames)
+
+    def _settle_some(self) -> None:
+        entries: dict[int, list[tuple[int, int]]] = {}
+        for shard, start, end in _delivered(self.reader):
+            entries.setdefault(shard, []).append((start, end))
+        for shard, spans in entries.items():
+            self._numbers += 1
+            self._settling[self._numbers] = [(shard, entry) for span in spans for entry in range(*span)]
+            self.reader.send(Settle(1, self._numbers, shard, spans))
+
+    def _listen(self) -> None:
+        """What was told counts only if it was told while there was power."""
+        for ack in self.producer.take(Ack):
+            writer = next(writer for writer in self.writers if writer.block == ack.block)
+            for item in ack.items:
+                if item.outcome == "rejected":
+                    self.faults.append(f"segment {item.segment} was rejected: {item.code}")
+                else:
+                    writer.outcomes[ack.shard, item.segment] = item.outcome
+        for settled in self.reader.take(Settled):
+            for number in [number for number in self._settling if number <= settled.number]:
+                self.settled.update(self._settling.pop(number))
+
+    # --- the cut ------------------------------------------------------------------------------------
+
+    def cut(self, keep: Keep) -> None:
+        """Power off and on; a node opens what is left and is checked."""
+        self.disk.crash(keep=keep)
+        self._settling.clear()
+        self._open()
+        self.check()
+
+    def send_again(self) -> None:
+        """Every producer sends what it has no answer for, in order; none may be refused."""
+        for writer in self.writers:
+            again = writer.unanswered()
+            frames = [writer.frame(*key) for key in again]
+            self.producer.send(title_frame(writer.block, self.uuid, power=SHARDS.bit_length() - 1), *frames)
+            self.shell.work_all()
+            self._listen()
+            self.faults += [f"segment {key} was sent again and not answered" for key in writer.unanswered()]
+
+    # --- the rules ----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Reads everything as a new subscription and holds it against what was promised."""
+        stored = self._read_all()
+        self.faults += _broken(self.writers, stored)
+        again = {(shard, entry) for shard, start, end in _delivered(self.reader) for entry in range(start, end)}
+        self.faults += [
+            f"entry {place} came again after it was settled" for place in sorted(again & self.settled)
+        ]
+        info = read_result(self.producer.request(ShowTopic(TOPIC)), TopicInfo)
+        ends = [shard.entry_next for shard in info.shard_list]
+        for subscription in read_result(
+            self.producer.request(ListSubscriptions(TOPIC)), list[SubscriptionInfo]
+        ):
+            for shard, position in enumerate(subscription.positions):
+                if position > ends[shard]:
+                    self.faults.append(f"{subscription.subscription} is at {position} of {ends[shard]} entries")
+
+    def _read_all(self) -> dict[SegmentId, list[tuple[int, list[bytes]]]]:
+        """By segment: where each copy of it stands, and its values."""
+        self._audits += 1
+        client = self.shell.connect()
+        name = f"audit-{self._audits}"
+        client.send(Subscribe(9, TOPIC, name, "unique", "non_resilient", "earliest", CREDIT_BYTES))
+        self.shell.work_all()
+        stored: dict[SegmentId, list[tuple[int, list[bytes]]]] = {}
+        for frame in client.take(Frame):
+            header = decode_record_header(frame.body)
+            values = decode_plain(frame.body[RECORD_HEADER_BYTES:]).column("value").to_pylist()
+            key = (header.block, frame.shard, frame.segment)
+            stored.setdefault(key, []).append((header.first_entry, values))
+        return stored
+
+
+def _broken(writers: list[Writer], stored: dict[SegmentId, list[tuple[int, list[bytes]]]]) -> Iterator[str]:
+    for writer in writers:
+        last: dict[int, int] = {}
+        for (shard, segment), values in sorted(writer.values.items()):
+            copies = stored.get((writer.block, shard, segment), [])
+            if not copies and (shard, segment) in writer.outcomes:
+                yield f"segment {segment} of shard {shard} was acknowledged and is lost"
+            if len(copies) > 1:
+                yield f"segment {segment} of shard {shard} is there {len(copies)} times"
+            for first_entry, found in copies:
+                if found != values:
+                    yield f"segment {segment} of shard {shard} was altered"
+                if first_entry < last.get(shard, -1):
+                    yield f"segment {segment} of shard {shard} stands before an earlier one"
+                last[shard] = first_entry
+
+
+def _delivered(client: CoreClient) -> list[tuple[int, int, int]]:
+    """Shard, start and end of every span that was delivered since the last call."""
+    client.take(Frame)
+    return [(deliver.shard, *span) for deliver in client.take(Deliver) for span in deliver.spans]

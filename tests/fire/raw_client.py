@@ -1,0 +1,117 @@
+"""A client made by hand: every byte is the test's own choice."""
+
+from __future__ import annotations
+
+import socket
+import time
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+
+from penstock.model.errors import PenstockError
+from penstock.wire.connection import ClientSide, Event, Fault
+from penstock.wire.control import Control, Error, Operation, Request, Response, Welcome, encode_control
+from penstock.wire.frame import FrameType, encode
+from penstock.wire.segment import encode_plain, rows_to_batch
+from penstock.wire.title import Title, encode_title
+
+Kind = TypeVar("Kind", bound=Event)
+
+WAIT_S_MAX = 20.0
+
+
+class RawClient:
+    """A blocking socket with the client's half of the conversation; ``greet=False`` says nothing of itself."""
+
+    def __init__(self, address: tuple[str, int], *, greet: bool = True) -> None:
+        self.socket = socket.create_connection(address, timeout=WAIT_S_MAX)
+        self._side = ClientSide(client="raw")
+        self._events: list[Event] = []
+        self._requests = 0
+        self.closed = False
+        if greet:
+            self.send(*self._side.data_to_send())
+            self.until(Welcome)
+
+    def send(self, *pieces: bytes | Control) -> None:
+        """Writes bytes, and messages as their frames. A node that has closed is not a fault here."""
+        data = b"".join(piece if isinstance(piece, bytes) else encode_control(piece) for piece in pieces)
+        try:
+            self.socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            self.closed = True
+
+    def next_event(self) -> Event | None:
+        """What the node says next; None once it has closed the connection."""
+        deadline = time.monotonic() + WAIT_S_MAX
+        while not self._events:
+            if self.closed:
+                return None
+            assert time.monotonic() < deadline, "the node said nothing"
+            try:
+                data = self.socket.recv(1 << 20)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                self.closed = True
+                return None
+            self._events += self._side.receive(data)
+        return self._events.pop(0)
+
+    def until(self, kind: type[Kind]) -> Kind:
+        """The next event of a kind; others before it are passed over, an end is a failure."""
+        while (event := self.next_event()) is not None:
+            if isinstance(event, kind):
+                return event
+            assert not isinstance(event, Fault), f"the node ended it: {event.error.code}: {event.error}"
+        raise AssertionError(f"the node closed before any {kind.__name__}")
+
+    def end(self) -> str:
+        """Reads until the node has closed the connection; returns the code it gave, or '' for none."""
+        code = ""
+        while (event := self.next_event()) is not None:
+            if isinstance(event, Fault):
+                code = event.error.code
+            elif isinstance(event, Error):
+                code = event.code
+        return code
+
+    def request(self, operation: Operation) -> Any:
+        """A request's result; a refusal is raised."""
+        self._requests += 1
+        self.send(Request(self._requests, operation))
+        while True:
+            event = self.next_event()
+            if isinstance(event, Response) and event.number == self._requests:
+                return event.result
+            if isinstance(event, Error) and event.request == self._requests:
+                raise event.as_exception()
+            if isinstance(event, Fault):
+                raise event.error
+            if event is None:
+                raise PenstockError("the node closed the connection")
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def title_frame(block: bytes, uuid: bytes, *, power: int = 0, topic: str = "t", **fields: Any) -> bytes:
+    return encode(FrameType.TITLE, encode_title(block, power, Title(topic, uuid, **fields)))
+
+
+def segment_frame(values: list[bytes], *, shard: int = 0, segment: int = 0) -> bytes:
+    return encode(FrameType.SEGMENT, segment_body(values), shard=shard, segment=segment)
+
+
+def segment_body(values: list[bytes]) -> bytes:
+    batch: pa.RecordBatch = rows_to_batch(list(values), None, None, None, [1_700_000_000_000_000] * len(values))
+    return encode_plain(batch)

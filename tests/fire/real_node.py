@@ -1,0 +1,130 @@
+"""A real node in a process of its own: started, asked, killed and started again on the same port and folder."""
+
+from __future__ import annotations
+
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+START_S_MAX = 30.0
+STOP_S_MAX = 20.0
+NODE = (sys.executable, "-m", "penstock", "node")
+
+
+class NodeDidNotStart(Exception):
+    """The node ended, or said nothing, before it was ready; the text is what it wrote on stderr."""
+
+
+class RealNode:
+    """``with RealNode(folder) as node``: leaving the block ends the process, whatever happened."""
+
+    def __init__(self, folder: Path, *, config: str = "", command: Sequence[str] = NODE) -> None:
+        self.data = folder / "data"
+        self.url = ""
+        self.process: subprocess.Popen[bytes] | None = None
+        self._command = list(command)
+        self._listen = "127.0.0.1:0"
+        self._errors = folder / "node.err"
+        self._config = folder / "node.toml"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._config.write_text(config)
+
+    def start(self) -> Self:
+        """Returns when the node can serve."""
+        assert self.process is None, "it runs already"
+        self.process = self.launch()
+        assert self.process.stdout is not None
+        line = b""
+        if select.select([self.process.stdout], [], [], START_S_MAX)[0]:
+            line = self.process.stdout.readline()
+        word, _, url = line.decode().strip().partition(" ")
+        if word != "ready":
+            self.kill()
+            raise NodeDidNotStart(self.errors)
+        self.url = url
+        self._listen = url.removeprefix("penstock://")
+        return self
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        """Starts the process without waiting for it."""
+        with self._errors.open("ab") as errors:
+            return subprocess.Popen(
+                [
+                    *self._command,
+                    *("--data", str(self.data), "--listen", self._listen, "--config", str(self._config)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self._listen.rpartition(":")
+        return host, int(port)
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def errors(self) -> str:
+        """What it wrote on stderr, in all its lives."""
+        return self._errors.read_text(errors="replace")
+
+    @property
+    def rss_bytes(self) -> int:
+        """How much memory the process holds now."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("the node is gone")
+
+    def kill(self) -> None:
+        """Ends it at once, in whatever it is doing."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """Asks it to end; returns its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def restart(self) -> Self:
+        self.kill()
+        return self.start()
+
+    def _end(self, number: int) -> int:
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        process.send_signal(number)
+        try:
+            return process.wait(STOP_S_MAX)
+        finally:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def wait_until(condition: Any, seconds: float = 20.0) -> None:
+    """Returns when ``condition()`` is true; fails, saying so, when it has not become so for long."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s"
+        time.sleep(0.01)
