@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.files.frame_file import CHUNK_BYTES, Bad, Found, FrameFile, following_frame, looks_torn, scan
 from penstock.io.memory_disk import MemoryDisk, MemoryFile
 from penstock.model.errors import BadFrame
-from penstock.wire.frame import FrameType, encode
+from penstock.wire.frame import FILE_BODY_BYTES_MAX, FrameType, encode
 
 SHARD = 7
 
@@ -26,11 +26,11 @@ def file_of(*parts: bytes) -> MemoryFile:
     return file
 
 
-def shape(file: MemoryFile, **options: int) -> list[tuple[str, int, int]]:
+def shape(file: MemoryFile, body_bytes_max: int = FILE_BODY_BYTES_MAX) -> list[tuple[str, int, int]]:
     """What a scan finds, as (kind, start, end)."""
     return [
         ("found" if isinstance(item, Found) else "bad", item.offset, item.end)
-        for item in scan(file, shard=SHARD, **options)
+        for item in scan(file, shard=SHARD, body_bytes_max=body_bytes_max)
     ]
 
 
@@ -114,9 +114,20 @@ def test_a_valid_frame_between_two_bad_places_is_found() -> None:
     file = disk.create("file")
     file.write_at(0, frames)
     size = len(frames[0])
-    for broken in (1, 3):
-        disk.flip("file", broken * size + 7)  # the claimed size, so that the way on has to be searched
+    disk.flip("file", 1 * size + 7)  # the claimed size, so that the way on has to be searched
+    disk.flip("file", 3 * size, 7)  # the type, so that nothing plausible follows the frame between
     assert [kind for kind, _, _ in shape(file)] == ["found", "bad", "found", "bad", "found"]
+
+
+def test_what_a_payload_holds_is_not_searched_while_its_own_header_is_true() -> None:
+    inner = segment(b"a frame inside a frame", 1)
+    frames = [segment(b"rot" + inner), segment(b"next", 2)]
+    disk = MemoryDisk()
+    file = disk.create("file")
+    file.write_at(0, frames)
+    disk.flip("file", 12)
+    size = len(frames[0])
+    assert shape(file) == [("bad", 0, size), ("found", size, size + len(frames[1]))]
 
 
 def test_a_frame_of_another_shard_or_of_the_conversation_is_not_the_way_on() -> None:
@@ -154,7 +165,7 @@ def test_a_claim_beyond_the_limit_or_the_file_is_bad_without_being_read() -> Non
 
 @pytest.mark.parametrize("pattern", ["random", "small numbers"])
 def test_a_large_file_of_garbage_is_searched_within_bounds(pattern: str) -> None:
-    """Whole numbers of small values look like headers everywhere: each claims bytes that would have to be summed."""
+    """Small whole numbers look like headers everywhere, and each claims bytes that would have to be summed."""
     size = 512 * 1024
     if pattern == "random":
         garbage = random.Random(1).randbytes(size)

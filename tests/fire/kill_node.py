@@ -209,6 +209,7 @@ async def run(folder: Path, *, cycles: int, seed: int) -> Ledger:
                     await asyncio.sleep(chance.uniform(0.02, 0.5))
                     node.kill()
                     await asyncio.to_thread(node.start)
+                    await client.admin.list_topics()  # it has found the node again: the next kill meets a load
                 await asyncio.sleep(0.3)
                 stop.set()
             stored = {topic: await read_all(client, topic) for topic in (KEYED, UNKEYED)}

@@ -10,10 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from penstock.io import os_disk
 from penstock.io.os_disk import OsDisk
 from penstock.model.errors import DataLocked
 from tests.io.disks import DiskContract
+
+HOLDER = """
+import pathlib, sys
+from penstock.io.os_disk import OsDisk
+OsDisk(pathlib.Path(sys.argv[1])).lock()
+print("locked", flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -27,13 +34,7 @@ class TestOsDisk(DiskContract):
 
 def test_a_folder_that_is_taken_names_the_process_that_has_it(disk: OsDisk) -> None:
     holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys, pathlib; from penstock.io.os_disk import OsDisk\n"
-            "disk = OsDisk(pathlib.Path(sys.argv[1])); disk.lock(); print('locked', flush=True); sys.stdin.read()",
-            str(disk.root),
-        ],
+        [sys.executable, "-c", HOLDER, str(disk.root)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -61,7 +62,7 @@ def test_a_folder_that_was_given_back_can_be_taken(disk: OsDisk) -> None:
 def test_a_short_write_is_gone_on_with(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     whole_write = os.pwritev
     monkeypatch.setattr(
-        os_disk.os, "pwritev", lambda handle, parts, offset: whole_write(handle, [b"".join(parts)[:5]], offset)
+        os, "pwritev", lambda handle, parts, offset: whole_write(handle, [b"".join(parts)[:5]], offset)
     )
     file = disk.create("file")
     assert file.write_at(2, [b"abc", b"defg", b"hi"]) == 9
@@ -75,7 +76,7 @@ def test_a_disk_that_cannot_reserve_does_nothing_and_a_full_one_says_so(
     def refuse(*_: int) -> None:
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(os_disk.os, "posix_fallocate", refuse)
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
     file = disk.create("file")
     if raised:
         with pytest.raises(OSError, match="space"):

@@ -48,7 +48,11 @@ def consume(
     mode: Annotated[Mode, typer.Option("--mode", help="Whether order waits for acks.")] = Mode.non_resilient,
     start: Annotated[
         str,
-        typer.Option("--start", metavar="P", help="earliest, latest or an entry; for a new subscription only."),
+        typer.Option(
+            "--start",
+            metavar="P",
+            help="earliest, latest, an entry or a time (ISO 8601); used when the subscription is new.",
+        ),
     ] = "earliest",
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=0, metavar="N", help="End after N messages.")
@@ -71,7 +75,12 @@ def _start(text: str) -> str | int:
         return text
     if text.isascii() and text.isdigit():
         return int(text)
-    raise typer.BadParameter("write earliest, latest or an entry's number", param_hint="'--start'")
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        message = "write earliest, latest, an entry's number, or a time such as 2026-01-31T12:00:00+00:00"
+        raise typer.BadParameter(message, param_hint="'--start'") from None
+    return text
 
 
 async def _consume(

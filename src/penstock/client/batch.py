@@ -106,7 +106,7 @@ def read_record(frame: Frame, deliver: Deliver, topic: str, node: str) -> Batch 
 
 
 def meant_spans(frame: Frame, deliver: Deliver) -> list[Span]:
-    """The entries that were to come in a record; where not even its header can be read, the whole delivery's."""
+    """The entries that were to come in a record; or, if its header cannot be read, in all of them."""
     try:
         return _meant(deliver.spans, decode_record_header(frame.body))
     except BadFrame:

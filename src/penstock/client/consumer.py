@@ -107,7 +107,8 @@ class Consumer:
             async with asyncio.timeout(self._options.close_timeout):
                 if self._intake.error is None:
                     await self._flush()
-                    await self._intake.leave()
+                    unread = [(message.origin.shard, message.entry) for message in self._current]
+                    await self._intake.leave(unread)
         except TimeoutError:
             raise TimedOut(
                 f"settlements were not confirmed within {self._options.close_timeout:.3g} s",

@@ -36,6 +36,7 @@ from penstock.wire.frame import OVERHEAD_BYTES, Frame
 log = logging.getLogger("penstock.client")
 
 SUBSCRIBE_TIMEOUT_S = 30.0
+SEEN_MAX = 4096
 
 
 class Intake:
@@ -93,12 +94,23 @@ class Intake:
                     self._link.send(Unsubscribe(self._ask.consumer))
                 self.end()
 
-    async def leave(self) -> None:
-        """Detaches in order: what was not settled goes to whoever reads next."""
+    async def leave(self, unread: list[tuple[int, int]]) -> None:
+        """Detaches in order: what was not settled goes to whoever reads next.
+
+        ``unread`` is (shard, entry) of messages in a batch that was taken and not read to its end.
+        """
+        for shard, entry in unread:
+            self.release(shard, [(entry, entry + 1)])
         if self.attached and self.error is None:
             self._left = self._loop.create_future()
-            if self._link.send(Unsubscribe(self._ask.consumer)):
+            if self._link.send(Unsubscribe(self._ask.consumer, self._seen())):
                 await self._left
+
+    def _seen(self) -> list[tuple[int, int, int]] | None:
+        """What the application was handed; None (all) where that takes too many words."""
+        by_shards = (*self._handed.items(), *self._held.items())
+        seen = [(shard, start, end) for shard, entries in by_shards for start, end in entries]
+        return seen if len(seen) <= SEEN_MAX else None
 
     def end(self) -> None:
         """Listens no more; whoever waits for a batch gets None."""

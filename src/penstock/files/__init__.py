@@ -1,5 +1,6 @@
 """Frame files: how bytes stay true on a disk that tears, lies and rots.
 
-Reading order: disk (the protocol that real disks and their twin implement), frame_file (append, read,
-recover), journal (records of the catalog and of settlements, compacted when long).
+Reading order: disk (the protocol that real disks and their twin implement), frame_file (append, read, scan),
+frame_write (one write and its sync), recovery (the one rule for what a crash leaves), journal and journal_file
+(records of the catalog and of settlements, compacted when long).
 """

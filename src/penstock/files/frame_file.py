@@ -19,6 +19,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from google_crc32c import value as crc32c
+
 from penstock.files.disk import DiskFile
 from penstock.model.errors import BadFrame
 from penstock.wire.frame import (
@@ -35,6 +37,8 @@ CHUNK_BYTES = 1024 * 1024
 PAGE_BYTES = 64 * 1024
 PAGES_MAX = 128
 SECTOR_BYTES = 512
+CRC_RESIDUE = 0x48674BC7
+"""The crc32c of any bytes that end with their own crc32c."""
 FILE_TYPES = frozenset(range(FrameType.TITLE, FrameType.INDEX + 1))
 """The types that files hold; types of the conversation are never looked for."""
 _FILE_TYPES_AND_END = FILE_TYPES | {0}
@@ -123,12 +127,9 @@ def scan(
     window = _Window(file, file.size() if end is None else end)
     at = start
     while at < window.end:
-        frame = window.frame_at(at, body_bytes_max)
-        if frame is not None:
-            size = OVERHEAD_BYTES + len(frame.body)
-            yield Found(at, frame, size)
-            at += size
-            continue
+        for found in window.frames_from(at, body_bytes_max):
+            yield found
+            at = found.offset + found.size
         last = window.last_nonzero()
         if last <= at:
             return
@@ -172,20 +173,26 @@ class _Window:
             self._start, at = offset, 0
         return self._data, at
 
-    def frame_at(self, offset: int, body_bytes_max: int) -> Frame | None:
-        """The valid frame at ``offset``, or None."""
+    def frames_from(self, offset: int, body_bytes_max: int) -> Iterator[Found]:
+        """The valid frames one behind the other from ``offset``, up to the first place where there is none."""
         data, at = self.bytes_at(offset, HEADER_BYTES)
-        if len(data) - at < OVERHEAD_BYTES or data[at] == 0:
-            return None
-        total = _total(data, at)
-        if total > self.end - offset or total > body_bytes_max + OVERHEAD_BYTES:
-            return None
-        if total > len(data) - at:
-            data, at = self.bytes_at(offset, total)
-        try:
-            return decode_at(data, at, body_bytes_max)
-        except BadFrame:
-            return None
+        unpack, total_max = HEADER.unpack_from, body_bytes_max + OVERHEAD_BYTES
+        while len(data) - at >= OVERHEAD_BYTES:
+            type_, shard, segment, size = unpack(data, at)
+            total = OVERHEAD_BYTES + size
+            if type_ == 0 or total > total_max or total > self.end - offset:
+                return
+            if total > len(data) - at:
+                data, at = self.bytes_at(offset, total)
+            raw = data[at : at + total]
+            if len(raw) < total or crc32c(raw) != CRC_RESIDUE:
+                return
+            crc = int.from_bytes(raw[-4:], "little")
+            yield Found(offset, Frame(type_, shard, segment, raw[HEADER_BYTES:-4], crc), total)
+            offset += total
+            at += total
+            if len(data) - at < OVERHEAD_BYTES:
+                data, at = self.bytes_at(offset, OVERHEAD_BYTES)
 
     def last_nonzero(self) -> int:
         """One past the last byte of the file that is not zero."""

@@ -21,15 +21,16 @@ from penstock.files.disk import Disk, DiskFile
 from penstock.wire.frame import OVERHEAD_BYTES, FrameType, encode
 
 STATUS_BODY = struct.Struct("<QQ")
-"""Body of a STATUS frame in a file: synced length u64 | one past the last durable entry u64."""
+"""Body of a STATUS frame in a file: synced length u64 | one past the last entry before it u64."""
 STATUS_BYTES = OVERHEAD_BYTES + STATUS_BODY.size
 NEW_SUFFIX = ".new"
 
 
 class Status(NamedTuple):
-    """Everything before ``synced_bytes`` was durable when this was written, up to ``end_entry``."""
+    """Everything before this frame was durable when it was written, up to ``end_entry``."""
 
     synced_bytes: int
+    """Where the frame itself stands, so that a copy elsewhere is known; 0 behind a write without a sync."""
     end_entry: int
 
 
@@ -66,7 +67,6 @@ class FrameWrite:
         parts: Sequence[bytes],
         size: int,
         end_entry: int,
-        synced_before: int = 0,
         sync: bool = True,
         reserve_to: int = 0,
         seal: Seal | None = None,
@@ -82,7 +82,6 @@ class FrameWrite:
         self.parts = parts
         self.bytes = size
         self.end_entry = end_entry
-        self.synced_before = synced_before
         self.sync = sync
         """False leaves the sync to the operating system (durability ``os``)."""
         self.reserve_to = reserve_to
@@ -143,8 +142,7 @@ class FrameWrite:
             self.status_owed = status
 
     def _status(self) -> bytes:
-        synced = self.end if self.sync else self.synced_before
-        return encode_status(Status(synced, self.end_entry), self.shard)
+        return encode_status(Status(self.end if self.sync else 0, self.end_entry), self.shard)
 
     def _leave_behind(self, disk: Disk, seal: Seal) -> None:
         """Best effort: reserved room and an index can be had again at any time."""

@@ -143,7 +143,7 @@ class _Replay:
         """A record behind bad bytes is ours if its number lies ahead, and not further than bytes allow."""
         if frame.type == FrameType.STATUS:
             status = decode_status(frame.body)
-            return status is not None and status.synced_bytes <= offset
+            return status is not None
         if frame.type != FrameType.RECORD or frame.shard not in (SHARD_RECORD, SHARD_HEADER):
             return False
         return (frame.segment - self.found.number) & NUMBER_MASK <= offset

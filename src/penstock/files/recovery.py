@@ -1,6 +1,6 @@
 """The one recovery rule of every frame file that is appended to and synced.
 
-A STATUS frame says up to where its file was synced when it was written. With that:
+A STATUS frame says that its file was synced up to its own place when it was written. With that:
 
 1. Bad bytes with a later valid frame behind them are damage. They stay where they are; what stood in them
 is lost.
@@ -18,9 +18,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.files.disk import DiskFile
-from penstock.files.frame_file import CHUNK_BYTES, Accept, Bad, Found, looks_torn, scan
+from penstock.files.frame_file import (
+    CHUNK_BYTES,
+    FILE_TYPES,
+    Accept,
+    Bad,
+    Found,
+    looks_torn,
+    read_frame,
+    scan,
+)
 from penstock.files.frame_write import STATUS_BYTES, Status, decode_status, encode_status
-from penstock.wire.frame import FrameType
+from penstock.model.errors import BadFrame
+from penstock.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType
+
+_STATUS = int(FrameType.STATUS)
 
 
 class Recovery:
@@ -31,7 +43,7 @@ class Recovery:
         self.end = 0
         """Where the last frame that counts ends."""
         self.proven = 0
-        """The longest synced length that a STATUS recorded."""
+        """The last synced length that a STATUS recorded."""
         self.stored_end = 0
         """Where the last frame that counts and is no STATUS ends."""
         self.bad_at: int | None = None
@@ -49,18 +61,20 @@ class Recovery:
         """What counts, in order: frames, and damage before a frame. A torn tail is left out."""
         held: list[Found | Bad] = []
         torn = False
-        for item in scan(self.file, shard=self._shard, accept=self._accept):
+        for item in scan(self.file, shard=self._shard, accept=self._belongs):
             if isinstance(item, Bad):
                 held.append(item)
                 torn = torn or looks_torn(self.file, item)
                 continue
-            if torn and not self._proves(item, held[0].offset):
-                held.append(item)
-                continue
-            for one in held:
-                self._count(one)
-                yield one
-            held, torn = [], False
+            if held:
+                if torn and not self._proves(item):
+                    held.append(item)
+                    continue
+                for one in held:
+                    if isinstance(one, Found):
+                        self._count(one)
+                    yield one
+                held, torn = [], False
             self._count(item)
             yield item
         if held:
@@ -83,18 +97,42 @@ class Recovery:
             file.sync()
         return self.end
 
-    def _count(self, item: Found | Bad) -> None:
-        if isinstance(item, Bad):
-            return
-        self.end = item.end
-        if item.frame.type != FrameType.STATUS:
-            self.stored_end = item.end
-            return
-        status = decode_status(item.frame.body)
-        if status is not None:
-            self.proven = max(self.proven, min(status.synced_bytes, item.offset))
+    def _count(self, item: Found) -> None:
+        self.end = item.offset + item.size
+        if item.frame.type != _STATUS:
+            self.stored_end = self.end
+        elif self._proves(item):
+            self.proven = item.offset
 
-    def _proves(self, item: Found, offset: int) -> bool:
-        """Whether a frame says that the bytes at ``offset`` were durable."""
-        status = decode_status(item.frame.body) if item.frame.type == FrameType.STATUS else None
-        return status is not None and status.synced_bytes > offset
+    def _proves(self, item: Found) -> bool:
+        """Whether a frame says that all before it was durable."""
+        status = decode_status(item.frame.body) if item.frame.type == _STATUS else None
+        return status is not None and status.synced_bytes == item.offset
+
+    def _belongs(self, offset: int, frame: Frame) -> bool:
+        """Whether a frame behind bad bytes is of this file; asked only when the way was lost."""
+        if self._accept is not None and not self._accept(offset, frame):
+            return False
+        return stands_here(self.file, offset, self.file.size())
+
+
+def stands_here(file: DiskFile, offset: int, end: int) -> bool:
+    """False where the frames from ``offset`` on are a copy, such as a log file that someone sent in a message.
+
+    Every write is followed by a STATUS that names its own place: the frames lead to one that speaks of another.
+    """
+    while offset + OVERHEAD_BYTES <= end:
+        head = file.read_at(offset, HEADER_BYTES)
+        if len(head) < HEADER_BYTES:
+            return True
+        type_, _, _, size = HEADER.unpack(head)
+        if type_ not in FILE_TYPES:
+            return True
+        if type_ == _STATUS:
+            try:
+                status = decode_status(read_frame(file, offset).frame.body)
+            except BadFrame:
+                return True
+            return status is not None and status.synced_bytes in (0, offset)
+        offset += OVERHEAD_BYTES + size
+    return True

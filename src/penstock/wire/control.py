@@ -243,7 +243,13 @@ class Subscribed(Control, frozen=True):
 
 
 class Unsubscribe(Control, frozen=True):
+    """The consumer leaves. ``seen`` holds (shard, start, end) of what its application was handed.
+
+    Anything else that was delivered was only sent ahead, and does not count as an attempt. None: all was seen.
+    """
+
     consumer: int
+    seen: list[tuple[int, int, int]] | None = None
 
 
 class Unsubscribed(Control, frozen=True):

@@ -221,6 +221,16 @@ def test_what_a_lost_consumer_held_comes_again_flagged_by_its_attempt() -> None:
     assert Reader(it).got() == [(0, 2), (2, 2), (3, 2)]
 
 
+def test_what_was_only_sent_ahead_does_not_count_as_an_attempt() -> None:
+    it = shell()
+    Writer(it).write(5)
+    reader = Reader(it)
+    reader.settle(acked=[(0, 1)])
+    reader.client.send(Unsubscribe(1, [(0, 0, 3)]))
+    it.work_all()
+    assert sorted(Reader(it).got()) == [(1, 2), (2, 2), (3, 1), (4, 1)]
+
+
 def test_a_clean_leave_is_answered_when_its_settlements_are_durable() -> None:
     it = shell()
     Writer(it).write(2)

@@ -4,9 +4,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from penstock.model.ranges import RangeSet
 from penstock.node.core.cursor import DUE_STEP_US, ShardCursor
 
 END = 120
+
+
+def _disjoint(pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(start, length) pairs as spans that do not overlap."""
+    return list(RangeSet((start, start + length) for start, length in pieces))
 
 
 class CursorAgainstModel(RuleBasedStateMachine):
@@ -74,12 +80,14 @@ class CursorAgainstModel(RuleBasedStateMachine):
                 if self.state[entry] == "waiting":
                     self.state[entry] = "ready"
 
-    @rule()
-    def release(self) -> None:
+    @rule(seen=st.none() | st.lists(st.tuples(st.integers(0, END), st.integers(1, 40)), max_size=3))
+    def release(self, seen: list[tuple[int, int]] | None) -> None:
         held = [entry for entry in range(END) if self.state[entry] == "held"]
-        assert self.cursor.release() == len(held)
+        spans = None if seen is None else _disjoint(seen)
+        assert self.cursor.release(spans) == len(held)
         for entry in held:
-            self.delivered[entry] += 1
+            if spans is None or any(start <= entry < end for start, end in spans):
+                self.delivered[entry] += 1
             self.state[entry] = "ready"
 
     @invariant()

@@ -1,4 +1,4 @@
-"""Any order of appends, commits, failures, drops, restarts and power cuts leaves the log equal to a plain list."""
+"""Any order of appends, commits, failures, drops, restarts and cuts leaves the log equal to a plain list."""
 
 from __future__ import annotations
 

@@ -46,6 +46,7 @@ from penstock.wire.control import (
 READ_BYTES = 1024 * 1024
 """How much one read of a log brings at the most, unless a single record is larger."""
 READ_AGAIN_US = 1_000_000
+ENTRY_MAX = 2**63
 CONSUMERS_MAX = 1024
 CREDIT_BYTES_MAX = 1024 * 1024 * 1024
 
@@ -150,9 +151,11 @@ class Consuming:
 
     def on_unsubscribe(self, session: Session, ask: Unsubscribe) -> None:
         """Lets a consumer go; the answer says that everything it settled is durable."""
+        if any(not 0 <= start < end <= ENTRY_MAX for _, start, end in ask.seen or []):
+            raise ProtocolError("a consumer that leaves names entries that cannot be")
         subscription = session.consumers.pop(ask.consumer, None)
         if subscription is not None:
-            self._detach(subscription)
+            self._detach(subscription, ask.seen)
         answer = [encode_control(Unsubscribed(ask.consumer))]
         self._lane.wait(lambda error: self._send(session.connection, answer))
 
@@ -161,8 +164,8 @@ class Consuming:
             self._detach(subscription)
         session.consumers.clear()
 
-    def _detach(self, subscription: Subscription) -> None:
-        subscription.detach()
+    def _detach(self, subscription: Subscription, seen: list[tuple[int, int, int]] | None = None) -> None:
+        subscription.detach(seen)
         attached = self._attached.get(subscription.topic_uuid, {})
         attached.pop(subscription.name, None)
         if not attached:

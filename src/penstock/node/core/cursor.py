@@ -132,13 +132,16 @@ class ShardCursor:
         """How often an entry was delivered and came back."""
         return next((count for count, entries in self._delivered.items() if entry in entries), 0)
 
-    def release(self) -> int:
-        """The consumer is gone: what it held is ready for the next; returns how many that were."""
+    def release(self, seen: list[Span] | None = None) -> int:
+        """The consumer is gone: what it held is ready for the next; returns how many that were.
+
+        Only what its application has ``seen`` counts as delivered (None: all of it).
+        """
         count = len(self.held)
-        for start, end in list(self.held.spans(0, self.held.end)):
-            self._count_delivery(start, end)
-            self.ready.add(start, end)
-        self.held.clear()
+        for start, end in [(0, self.held.end)] if seen is None else seen:
+            for span in list(self.held.spans(start, end)):
+                self._count_delivery(*span)
+        self.held.move(0, self.held.end, self.ready)
         return count
 
     def restore_deliveries(self, start: int, end: int, deliveries: int) -> None:

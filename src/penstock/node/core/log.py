@@ -62,7 +62,8 @@ class ShardLog:
         self._options = options
         self._stored_at_us = found.stored_at_us
         self._file: DiskFile | None = found.file
-        self._synced_bytes = found.synced_bytes
+        self._proven = True
+        """Whether the file ends with a STATUS that says that all of it was synced."""
         self._reserved_bytes = found.file.size() if found.file is not None else 0
         self._planned_end: int | None = found.end_offset if found.file is not None else None
         """Where the next write goes once the one under way is done; None where it begins a new file."""
@@ -132,7 +133,7 @@ class ShardLog:
             stored_at_us = self._stored_at_us
         self._stored_at_us = stored_at_us
         first = self.entry_next
-        stage.note_point(first, stored_at_us, self._point_before, self._options.index_every_bytes)
+        stage.note_point(first, stored_at_us, self._options.index_every_bytes)
         header = RecordHeader(first, count, block, stored_at_us, origin_crc)
         stage.add_record(header, self._shard, segment, body)
         self.marks.admit(
@@ -200,6 +201,7 @@ class ShardLog:
         )
         if self._planned_end is not None and not full:
             stage.offset = self._planned_end
+            stage.point_due = self._point_due()
             return
         first = self.entry_next
         previous = [file.first for file in self._view.files if file.first < first]
@@ -222,13 +224,12 @@ class ShardLog:
         )
         stage.begin_file(first, frames, self._stored_at_us)
 
-    @property
-    def _point_before(self) -> int | None:
-        """The offset of the last point in the file that is being written, what is under way included."""
+    def _point_due(self) -> int:
+        """From where on the file being written wants another point in its index."""
         points = self._view.points
         if self._under_way is not None and (self._under_way.stage.points or self._under_way.created):
             points = self._under_way.stage.points
-        return points[-1].offset if points else None
+        return points[-1].offset + self._options.index_every_bytes if points else 0
 
     # --- committing ---------------------------------------------------------------------------------
 
@@ -253,7 +254,6 @@ class ShardLog:
             parts=parts,
             size=size,
             end_entry=self.entry_next,
-            synced_before=0 if creating else self._synced_bytes,
             sync=self._options.sync,
             reserve_to=self._reserve_for(offset + size + STATUS_BYTES, fresh=creating),
             seal=seal_last(self._view, self._folder, self._shard, sound=self._sound) if creating else None,
@@ -291,7 +291,7 @@ class ShardLog:
             files, points = view.files, view.points
             points += stage.points
         self._reserved_bytes = max(self._reserved_bytes, write.reserve_to)
-        self._synced_bytes = write.end if write.sync else write.synced_before
+        self._proven = write.sync and write.status_owed is None
         self._status_owed = write.status_owed
         self._show(View(files, self.entry_first, write.end_entry, end_offset, points))
         return stage.records
@@ -316,7 +316,7 @@ class ShardLog:
         dropped: list[DroppedSegment] = []
         for stage in (self._stage, write.stage):  # newest first
             self._undo(stage)
-            dropped[:0] = stage.admitted
+            dropped[:0] = map(DroppedSegment._make, stage.admitted)
         self._stage = Stage()
         self.entry_next = self.entry_taken = self._view.entry_durable
         self._leave_file()
@@ -330,8 +330,8 @@ class ShardLog:
                 self.marks.reopen(block)
             else:
                 self.marks.end(block, ended_us)
-        for segment in reversed(stage.admitted):
-            self.marks.withdraw(segment.block, segment.segment)
+        for block, segment, _, _ in reversed(stage.admitted):
+            self.marks.withdraw(block, segment)
         if stage.kept_before is not None:
             self.entry_first = stage.kept_before
             files = (*stage.removed, *self._view.files)
@@ -356,7 +356,7 @@ class ShardLog:
         end = self._view.end_offset
         self._file.truncate(end)
         self._file.sync()
-        if self._synced_bytes < end - STATUS_BYTES or self._status_owed is not None:
+        if not self._proven:
             self._file.write_at(end, [encode_status(Status(end, self.entry_durable), self._shard)])
             self._file.sync()
         self._leave_file()

@@ -17,7 +17,7 @@ from penstock.model.errors import BadFrame
 from penstock.model.ranges import RangeSet
 from penstock.node.core.log_file import file_name, index_name, load_marks
 from penstock.node.core.log_index import FileIndex, Point, load_index, place_of, place_of_time
-from penstock.node.core.log_walk import Bounds, build_index, walk
+from penstock.node.core.log_walk import Bounds, build_index, hop, walk
 from penstock.node.core.marks import Marks, Stored
 from penstock.wire.record import RecordHeader
 
@@ -154,7 +154,12 @@ class LogReader:
         point = place_of(points, entry)
         if point is None:
             return Bounds(0, end_offset, first, limit)
-        return Bounds(point.offset, end_offset, point.entry, limit)
+        bounds = Bounds(point.offset, end_offset, point.entry, limit)
+        return (
+            hop(file, bounds, entry, self._index_every_bytes + READ_BYTES_MIN)
+            if entry > point.entry
+            else bounds
+        )
 
     def points_of(self, view: View, number: int, file: DiskFile) -> tuple[list[Point], int]:
         """The points of a file and where its frames end; a sealed file's index is made anew if need be."""
@@ -239,9 +244,8 @@ class LogReader:
                 bounds = Bounds(0, end_offset, first, view.end_entry(number))
                 for item in walk(file, bounds, self._shard, 1024 * 1024):
                     if item.header.block == block:
-                        found[item.segment] = Stored(
-                            item.header.origin_crc, item.header.first_entry, item.header.count
-                        )
+                        header = item.header
+                        found[item.segment] = (header.origin_crc, header.first_entry, header.count)
             finally:
                 file.close()
         if sealed:

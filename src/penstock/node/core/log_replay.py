@@ -9,7 +9,7 @@ from penstock.files.disk import Disk, DiskFile
 from penstock.files.frame_file import Bad, Found
 from penstock.files.frame_write import decode_status
 from penstock.files.recovery import Recovery
-from penstock.model.errors import BadData
+from penstock.model.errors import BadData, BadFrame
 from penstock.model.ranges import RangeSet
 from penstock.node.core.log_file import (
     BlockEnded,
@@ -26,6 +26,8 @@ from penstock.node.core.marks import Marks
 from penstock.wire.frame import Frame, FrameType
 from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
 from penstock.wire.title import Title
+
+_SEGMENT = int(FrameType.SEGMENT)
 
 
 class Damage(NamedTuple):
@@ -82,7 +84,6 @@ class Recovered:
     end_offset: int = 0
     file: DiskFile | None = None
     """The last file, where it can be appended to; None where the next append starts a new one."""
-    synced_bytes: int = 0
 
 
 class Replay:
@@ -114,6 +115,8 @@ class Replay:
         self.over = False
         """A record of the next file's entries was met: the rest does not count."""
         self.head_seen = False
+        self.in_head = True
+        """Nothing but TITLE and MARKS was met."""
         state.points = []
         self.file = disk.open(self.path, writable=limit is None)
         self.recovery = Recovery(self.file, shard=shard, accept=self._accept)
@@ -133,14 +136,12 @@ class Replay:
     def _accept(self, offset: int, frame: Frame) -> bool:
         if frame.type == FrameType.STATUS:
             status = decode_status(frame.body)
-            return (
-                status is not None
-                and status.synced_bytes <= offset
-                and status.end_entry >= self.state.next_entry
-            )
+            return status is not None and status.end_entry >= self.state.next_entry
         if frame.type == FrameType.RECORD:
             event = decode_event(frame.body)
             return event is not None and event.entry >= self.state.next_entry
+        if frame.type == FrameType.MARKS:
+            return self.in_head and _marks_of(frame.body, self.first)
         return belongs(frame, self.state.next_entry)
 
     def _take(self, item: Found | Bad, *, trust_marks: bool) -> None:
@@ -148,7 +149,7 @@ class Replay:
             self.bad = Bad(self.bad.offset if self.bad else item.offset, item.end)
             return
         type_, body = item.frame.type, item.frame.body
-        if type_ == FrameType.SEGMENT and len(body) >= RECORD_HEADER_BYTES:
+        if type_ == _SEGMENT and len(body) >= RECORD_HEADER_BYTES:
             self._take_record(item)
         elif type_ == FrameType.STATUS:
             self._take_status(item)
@@ -167,8 +168,9 @@ class Replay:
             return
         if header.first_entry < state.next_entry:
             return
-        self._expect(header.first_entry, item.offset, "bytes are damaged")
-        self.lost_at_end = False
+        if self.bad is not None or header.first_entry > state.next_entry:
+            self._expect(header.first_entry, item.offset, "bytes are damaged")
+        self.lost_at_end = self.in_head = False
         if not state.points or item.offset - state.points[-1].offset >= self.index_every_bytes:
             state.points.append(Point(header.first_entry, header.stored_at_us, item.offset))
         state.marks.admit(
@@ -186,17 +188,20 @@ class Replay:
         status = decode_status(item.frame.body)
         if status is None or (self.limit is not None and status.end_entry > self.limit):
             return
-        if status.end_entry > self.state.next_entry:
+        self._take_end(status.end_entry, item.offset)
+
+    def _take_end(self, entry: int, offset: int) -> None:
+        """A frame that is no record says which entry comes next."""
+        self.in_head = False
+        if entry > self.state.next_entry:
             self.lost_at_end = True
-        self._expect(status.end_entry, item.offset, "bytes are damaged")
+        self._expect(entry, offset, "bytes are damaged")
 
     def _take_event(self, item: Found) -> None:
         event = decode_event(item.frame.body)
         if event is None:
             return
-        if event.entry > self.state.next_entry:
-            self.lost_at_end = True
-        self._expect(event.entry, item.offset, "bytes are damaged")
+        self._take_end(event.entry, item.offset)
         if isinstance(event, BlockEnded):
             self.state.marks.end(event.block, event.at_us)
         elif isinstance(event, Dropped):
@@ -253,7 +258,6 @@ class Replay:
             state.incarnation += 1
             state.report.new_incarnation = True
         state.end_offset = recovery.settle(state.next_entry)
-        state.synced_bytes = recovery.proven
         if self.lost_at_end or not self.head_seen:
             self.file.close()  # the log goes on in a new file
         else:
@@ -273,3 +277,10 @@ class Replay:
         state.report.new_incarnation = True
         state.end_offset = 0
         self.file.close()
+
+
+def _marks_of(body: bytes, first: int) -> bool:
+    try:
+        return decode_marks_body(body)[0].first == first
+    except BadFrame:
+        return False

@@ -51,6 +51,7 @@ class Stage:
         "kept_before",
         "offset",
         "parts",
+        "point_due",
         "points",
         "records",
         "removed",
@@ -67,7 +68,10 @@ class Stage:
         """When the last record before that file was stored."""
         self.records: list[StoredRecord] = []
         self.points: list[Point] = []
-        self.admitted: list[DroppedSegment] = []
+        self.point_due = 0
+        """The offset from which the next record is a point."""
+        self.admitted: list[tuple[bytes, int, int, int]] = []
+        """What a ``DroppedSegment`` says of each."""
         self.ended: list[tuple[bytes, int | None]] = []
         """Blocks that ended, with what their marks said before."""
         self.kept_before: int | None = None
@@ -91,17 +95,14 @@ class Stage:
         self.bytes += len(lead) + len(body) + len(trailer)
         if header.count:
             self.records.append(StoredRecord(header, segment, parts))
-        self.admitted.append(DroppedSegment(header.block, segment, header.first_entry, header.count))
+        self.admitted.append((header.block, segment, header.first_entry, header.count))
 
-    def note_point(self, entry: int, stored_at_us: int, offset_before: int | None, every_bytes: int) -> None:
+    def note_point(self, entry: int, stored_at_us: int, every_bytes: int) -> None:
         """Remembers where the next record stands, if the last such point lies far enough back."""
         offset = self.offset + self.bytes
-        if self.points:
-            offset_before = self.points[-1].offset
-        elif self.head_first is not None:
-            offset_before = None
-        if offset_before is None or offset - offset_before >= every_bytes:
+        if offset >= self.point_due:
             self.points.append(Point(entry, stored_at_us, offset))
+            self.point_due = offset + every_bytes
 
     def removals(self, folder: str) -> list[str]:
         """The paths of what was dropped."""

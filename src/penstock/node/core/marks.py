@@ -7,8 +7,6 @@ the head of every log file, and go back when a sync fails.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from penstock.model.errors import BadFrame
@@ -22,12 +20,8 @@ RECENT_STORED_MAX = 32
 DAY_US = 24 * 60 * 60 * 1_000_000
 
 
-class Stored(NamedTuple):
-    """Where an admitted segment stands, and the crc of the frame it came in."""
-
-    origin_crc: int
-    first_entry: int
-    count: int  # type: ignore[assignment]  # hides a method of tuple that nobody needs
+Stored = tuple[int, int, int]
+"""Of an admitted segment: origin_crc, first entry, count."""
 
 
 class BlockMarks:
@@ -81,7 +75,7 @@ class Marks:
         known.admitted.add(segment, segment + 1)
         known.touched_us = at_us
         recent = known.recent
-        recent[segment] = Stored(origin_crc, first_entry, count)
+        recent[segment] = (origin_crc, first_entry, count)
         if len(recent) > RECENT_MAX:
             del recent[next(iter(recent))]
 
@@ -150,7 +144,7 @@ class Marks:
         for image in images:
             known = marks._blocks[image.block] = BlockMarks(image.touched_us)
             known.admitted = RangeSet(image.admitted)
-            known.recent = {segment: Stored(*stored) for segment, *stored in image.recent}
+            known.recent = {segment: (crc, first, count) for segment, crc, first, count in image.recent}
             known.ended_us = image.ended_us
         return marks
 

@@ -81,11 +81,11 @@ class Subscription:
         assert self.attachment is None, "a unique subscription has one consumer"
         self.attachment = attachment
 
-    def detach(self) -> None:
-        """The consumer is gone: what it held goes to the next one."""
+    def detach(self, seen: list[tuple[int, int, int]] | None = None) -> None:
+        """The consumer is gone: what it held goes to the next one. ``seen`` is (shard, start, end), or all."""
         self.attachment = None
-        for cursor in self.cursors:
-            cursor.release()
+        for number, cursor in enumerate(self.cursors):
+            cursor.release(None if seen is None else [(a, b) for shard, a, b in seen if shard == number])
 
     # --- what is read -------------------------------------------------------------------------------
 
