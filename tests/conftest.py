@@ -6,9 +6,14 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.fire.real_node import RealNode
+
+# The machine may be busy: how long an example takes says nothing about what it shows.
+hypothesis.settings.register_profile("penstock", deadline=None)
+hypothesis.settings.load_profile("penstock")
 
 _numbers = itertools.count()
 

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Generator, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
@@ -122,7 +123,7 @@ class Client:
         *,
         kind: str = "unique",
         mode: str = "non_resilient",
-        start: str | int = "earliest",
+        start: str | int | datetime = "earliest",
         credit_bytes: int = 8 * 1024 * 1024,
         create: bool = True,
         name: str | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -64,7 +65,7 @@ class Consumer:
             self.subscription,
             options.kind,
             options.mode,
-            options.start,
+            options.start.isoformat() if isinstance(options.start, datetime) else options.start,
             options.credit_bytes,
             self.name,
             options.create,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from penstock.model.errors import BadRequest
@@ -53,8 +54,8 @@ class ConsumerOptions:
 
     kind: str = "unique"
     mode: str = "non_resilient"
-    start: str | int = "earliest"
-    """Where a subscription that does not exist yet begins."""
+    start: str | int | datetime = "earliest"
+    """Where a subscription that does not exist yet begins: ``earliest``, ``latest``, an entry or a time."""
     credit_bytes: int = 8 * 1024 * 1024
     """Bytes that the node may send ahead of what was handed out."""
     create: bool = True

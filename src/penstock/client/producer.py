@@ -302,7 +302,7 @@ class Producer:
         parcel.posted_at = time.monotonic()
         body = encode_plain(piece.batch)
         parcel.size = len(body)
-        parcel.claim_all()
+        parcel.claimed = True
         self._table_rows += parcel.rows
         self._freed_bytes -= parcel.size
         self.ship_sealed()

@@ -34,6 +34,7 @@ class Parcel:
     __slots__ = (
         "awaited",
         "block",
+        "claimed",
         "fate",
         "posted_at",
         "rows",
@@ -58,6 +59,8 @@ class Parcel:
         self.waiters: list[Callable[[], object]] = []
         self.awaited: set[int] | None = None
         """Rows whose fate somebody asked for; the others' failures are raised by ``flush``."""
+        self.claimed = False
+        """Whether somebody will see the fate of all rows."""
 
     def finish(self, fate: Fate) -> None:
         assert self.fate is None, "a fate is set once"
@@ -81,12 +84,9 @@ class Parcel:
         else:
             self.awaited.add(row)
 
-    def claim_all(self) -> None:
-        self.awaited = set(range(self.rows))
-
     @property
     def unclaimed(self) -> int:
-        return self.rows - len(self.awaited or ())
+        return 0 if self.claimed else self.rows - len(self.awaited or ())
 
     def receipt(self, row: int) -> Receipt:
         """The receipt of one row; the fate must be known."""

@@ -53,6 +53,8 @@ class Connection(asyncio.Protocol):
         self.session: Session | None = None
         self.opened_s = self.heard_s = self.frame_s = 0.0
         self.reading = True
+        self.partial_bytes = 0
+        """What a half-sent frame of it holds, as counted by the server."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -65,6 +67,7 @@ class Connection(asyncio.Protocol):
         assert self.session is not None
         if self.session.side.partial_bytes <= len(data):  # what is unfinished began to arrive just now
             self.frame_s = self.heard_s
+        self._server.count_partial(self)
         self._server.drain()
         self._server.check_window(self)
 
@@ -89,6 +92,7 @@ class Server:
         self._paused: set[Connection] = set()
         self._numbers = 0
         self._writing = 0
+        self._partial_bytes = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._timer: asyncio.TimerHandle | None = None
@@ -152,6 +156,8 @@ class Server:
     def disconnected(self, connection: Connection) -> None:
         self._connections.pop(connection.number, None)
         self._paused.discard(connection)
+        self._partial_bytes -= connection.partial_bytes
+        connection.partial_bytes = 0
         self.core.disconnected(connection.number)
         self.drain()
 
@@ -183,13 +189,11 @@ class Server:
         while True:
             await asyncio.sleep(1.0)
             now_s = time.monotonic()
-            partial = 0
             for connection in list(self._connections.values()):
                 session = connection.session
                 assert session is not None
                 if not connection.reading:
                     continue
-                partial += session.side.partial_bytes
                 if not session.greeted and now_s - connection.opened_s > limits.handshake_s:
                     error = TimedOut(f"no greeting within {limits.handshake_s:g} s")
                 elif session.side.mid_frame and now_s - connection.frame_s > limits.frame_s:
@@ -199,21 +203,26 @@ class Server:
                 else:
                     continue
                 self.core.refuse(connection.number, error)
-            self._shed(partial)
             self.drain()
 
-    def _shed(self, partial: int) -> None:
-        """Closes the newest connections with half-sent frames while they hold too much memory together."""
+    def count_partial(self, connection: Connection) -> None:
+        """Keeps half-sent frames within their limit: the ones that began longest ago go first."""
+        assert connection.session is not None
+        held = connection.session.side.partial_bytes
+        self._partial_bytes += held - connection.partial_bytes
+        connection.partial_bytes = held
         limit = self._settings.limits.partial_bytes
-        for connection in sorted(self._connections.values(), key=lambda item: -item.number):
-            if partial <= limit:
-                return
-            assert connection.session is not None
-            held = connection.session.side.partial_bytes
-            if held:
-                partial -= held
-                error = LimitReached(f"half-sent frames hold over {limit:,} bytes (limits.partial_bytes)")
-                self.core.refuse(connection.number, error)
+        if self._partial_bytes <= limit:
+            return
+        error = LimitReached(f"half-sent frames hold over {limit:,} bytes (limits.partial_bytes)")
+        halves = [item for item in self._connections.values() if item.partial_bytes]
+        for slow in sorted(halves, key=lambda item: item.frame_s):
+            if self._partial_bytes <= limit:
+                break
+            self._partial_bytes -= slow.partial_bytes
+            slow.partial_bytes = 0
+            self.core.refuse(slow.number, error)
+        self.drain()
 
     # --- effects ------------------------------------------------------------------------------------
 

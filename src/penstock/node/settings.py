@@ -23,7 +23,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     staged_bytes: int = 256 * MIB
     """Unsynced bytes in all; past it the node stops reading segments until the disk has caught up."""
     partial_bytes: int = 256 * MIB
-    """Frames that have arrived in part, in all connections; past it the newest such connection is closed."""
+    """Frames that have arrived in part, in all connections; past it those that began longest ago are closed."""
     unsent_bytes: int = 64 * MIB
     """Bytes waiting for one connection that does not read; past it the connection is closed."""
     handshake_s: float = 10.0

@@ -144,6 +144,7 @@ class _Side:
 
     def _end(self, error: PenstockError) -> Fault:
         self.state = State.CLOSED
+        self._reader.clear()
         return Fault(error)
 
 
@@ -183,6 +184,7 @@ class NodeSide(_Side):
         if self.state is not State.CLOSED:
             self._out.append(encode_control(Error(error.code, error.message, error.hint, error.retryable)))
             self.state = State.CLOSED
+            self._reader.clear()
 
 
 class ClientSide(_Side):

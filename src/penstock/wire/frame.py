@@ -135,6 +135,11 @@ class FrameReader:
         """How many bytes of an unfinished frame are kept."""
         return self._have
 
+    def clear(self) -> None:
+        """Lets go of an unfinished frame: nothing more is read."""
+        self._chunks.clear()
+        self._have = 0
+
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that ``data`` completes, in order."""
         if self.fault is not None:
@@ -154,8 +159,7 @@ class FrameReader:
                 at += total
         except BadFrame as fault:
             self.fault = fault
-            self._chunks.clear()
-            self._have = 0
+            self.clear()
             return frames
         self._need = total
         rest = buffer[at:]
