@@ -1,0 +1,190 @@
+"""What a route carries up to some pipe, and what one more pipe makes of it.
+
+Where the distribution of copies is known it is kept whole. A pipe that drops what comes late makes it
+uncertain: how much comes late depends on delays that no rate tells. Then there are bounds instead: at least the
+copies of ``least``, at most a mean of ``mean_max``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from penstock.calculus.channel import Channel
+from penstock.calculus.copies import Copies, bernoulli, resent
+from penstock.calculus.declaration import Declaration, Fault, Tactic
+from penstock.calculus.delivery import delivery
+from penstock.calculus.orders import Order, order_of
+
+ONE = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A number that is known exactly (both are equal) or to lie between two."""
+
+    low: Fraction
+    high: Fraction
+
+    @property
+    def exact(self) -> bool:
+        return self.low == self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """A route so far, as far as copies and their order go."""
+
+    copies: Copies | None
+    """The distribution of copies, where it is known."""
+    least: Copies
+    """There are never fewer copies than these."""
+    reliability_max: Fraction
+    mean_max: Fraction
+    prompt: Fraction
+    """At least this share of messages arrives before any copy of a later message."""
+    unique: bool
+    """Whether nothing is repeated, however much is lost."""
+    overtakes: bool
+    """Whether a message may first arrive behind a later one."""
+    stale: bool
+    """Whether a repeat may arrive behind a later message."""
+    may_lose: bool
+    """Whether faults without a rate may lose messages."""
+    may_repeat: bool
+
+    @property
+    def reliability(self) -> Bounds:
+        low = Fraction(0) if self.may_lose else 1 - self.least.lost
+        return Bounds(low, self.reliability_max)
+
+    @property
+    def uniqueness(self) -> Bounds:
+        if self.unique:
+            return Bounds(ONE, ONE)
+        if self.copies is not None:
+            exact = delivery(self.copies).uniqueness
+            return Bounds(Fraction(0) if self.may_repeat else exact, exact)
+        if self.may_repeat or not self.mean_max:
+            return Bounds(Fraction(0), ONE)
+        return Bounds((1 - self.least.lost) / self.mean_max, ONE)
+
+    @property
+    def order(self) -> Order | None:
+        return order_of(falls=_late(self), repeats=not self.unique, gaps=self.reliability.low < 1)
+
+
+def over_channel(channel: Channel) -> Carried:
+    """What the bare channel carries."""
+    copies = channel.copies
+    return Carried(
+        copies=copies,
+        least=copies,
+        reliability_max=1 - copies.lost,
+        mean_max=copies.mean,
+        prompt=channel.prompt,
+        unique=not channel.duplicate,
+        overtakes=channel.reorder > 0,
+        stale=channel.reorder > 0 and channel.duplicate > 0,
+        may_lose=Fault.ROUTE_FAILURE in channel.faults,
+        may_repeat=False,
+    )
+
+
+def carry(beneath: Carried, pipe: Declaration, channel: Channel) -> Carried:
+    """What the route carries with one more pipe over it, whose needs are met."""
+    match pipe.tactic:
+        case Tactic.RESEND_ONE:
+            return _resend_one(beneath, channel.confirm, upset=bool(channel.faults & pipe.tolerates))
+        case Tactic.RESEND_MANY:
+            return _resend_many(beneath, channel.confirm, upset=bool(channel.faults & pipe.tolerates))
+        case Tactic.WAIT_FOR_CONFIRM:
+            stale = _late(beneath) and not beneath.unique
+            return replace(beneath, overtakes=False, stale=stale, prompt=beneath.reliability.low)
+        case Tactic.DROP_SEEN:
+            return _drop_repeats(beneath, 1 - beneath.least.lost)
+        case Tactic.DROP_LATE:
+            return _in_order(_drop_repeats(beneath, _waited_for(beneath)))
+        case Tactic.DROP_BELOW:
+            return _in_order(_drop_late(beneath, _waited_for(beneath)))
+        case Tactic.HOLD_GAPS:
+            return _in_order(_drop_repeats(beneath, ONE))
+        case Tactic.HOLD_GAPS_PASS_EQUAL:
+            return _in_order(_drop_late(beneath, ONE))
+
+
+def _resend_one(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried:
+    """The next message leaves after the last has arrived: none is overtaken, only repeats come late."""
+    sent = _send_again(beneath, confirm, upset=upset)
+    return replace(sent, prompt=ONE, overtakes=False, stale=_late(beneath) and not sent.unique)
+
+
+def _resend_many(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried:
+    """What is lost is sent again behind what followed it, and so is what lost its confirm."""
+    sent = _send_again(beneath, confirm, upset=upset)
+    return replace(
+        sent,
+        prompt=Fraction(0) if upset else beneath.prompt,
+        overtakes=beneath.overtakes or upset or beneath.reliability.low < 1,
+        stale=not sent.unique and (_late(beneath) or upset or confirm < 1),
+    )
+
+
+def _send_again(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried:
+    copies, least, mean_max = _resent_copies(beneath, confirm)
+    return replace(
+        beneath,
+        copies=copies,
+        least=least,
+        reliability_max=ONE,
+        mean_max=mean_max,
+        unique=beneath.unique and confirm == 1 and not upset,
+        may_lose=False,
+        # Whatever fails between an arrival and its confirm makes the sender send again.
+        may_repeat=beneath.may_repeat or upset,
+    )
+
+
+def _resent_copies(beneath: Carried, confirm: Fraction) -> tuple[Copies | None, Copies, Fraction]:
+    if beneath.copies is None and beneath.unique:
+        # How much is lost beneath is not known, and does not matter: what never arrived leaves no copy.
+        beneath = replace(beneath, copies=bernoulli(1))
+    if beneath.copies is not None:
+        copies = resent(beneath.copies, confirm)
+        return copies, copies, copies.mean
+    # Mean copies are mean copies a try, divided by the chance that a try is confirmed: each by its worst case.
+    confirmed_min = 1 - beneath.least.at(1 - confirm)
+    return None, bernoulli(1), beneath.mean_max / confirmed_min
+
+
+def _late(carried: Carried) -> bool:
+    return carried.overtakes or carried.stale
+
+
+def _waited_for(beneath: Carried) -> Fraction:
+    """The share of messages that a pipe which waits for nothing is sure to let through."""
+    return beneath.prompt if beneath.overtakes else 1 - beneath.least.lost
+
+
+def _drop_repeats(beneath: Carried, reliability_min: Fraction) -> Carried:
+    known = reliability_min == beneath.reliability_max
+    least = bernoulli(reliability_min)
+    return replace(
+        beneath,
+        copies=least if known else None,
+        least=least,
+        mean_max=beneath.reliability_max,
+        unique=True,
+        stale=False,
+        may_repeat=False,
+    )
+
+
+def _drop_late(beneath: Carried, reliability_min: Fraction) -> Carried:
+    if not _late(beneath):
+        return beneath
+    return replace(beneath, copies=None, least=bernoulli(reliability_min))
+
+
+def _in_order(carried: Carried) -> Carried:
+    return replace(carried, overtakes=False, stale=False, prompt=1 - carried.least.lost)

@@ -1,0 +1,270 @@
+"""One declaration for each pipe, taken from the pipes directory.
+
+The directory speaks of workers and routes; what it says of loss, duplication and reordering follows from how
+each pipe works, and is written out here so that every fault has its place. Deduplication has no table there:
+its rows follow from its two definitions (by id, by index).
+"""
+
+from __future__ import annotations
+
+from penstock.calculus.declaration import Declaration, Fault, Gift, Need, Parameter, Side, State, Tactic
+from penstock.calculus.orders import Order
+
+STORAGE_FAULTS = frozenset({Fault.STORAGE_CRASH, Fault.STORAGE_LOSS})
+CHANNEL_FAULTS = frozenset({Fault.LOSS, Fault.DUPLICATION, Fault.REORDER, Fault.ROUTE_FAILURE})
+# What "at least once" beneath takes away.
+REPAIRED_BENEATH = frozenset({Fault.LOSS, Fault.ROUTE_FAILURE})
+
+BUFFER = Parameter(name="buffer", default=1024, minimum=0, meaning="messages that may wait at the sender")
+SPARE = Parameter(name="buffer", default=0, meaning="messages that may wait behind the window", minimum=0)
+WINDOW = Parameter(name="window", default=1024, meaning="messages that may be unconfirmed at a time")
+CONFIRM = Parameter(
+    name="confirm",
+    default="delivered",
+    meaning="whether a message is confirmed when it was passed on, or when the worker after is done with it",
+    choices=("delivered", "settled"),
+)
+
+# --- reliable delivery ------------------------------------------------------------------------------
+
+_LOST_BUFFER = "what it had taken and not yet had confirmed is lost with it"
+
+RESEND = Declaration(
+    name="resend",
+    pipe="resend",
+    summary="The sender sends a message again until its id is confirmed; others wait in a buffer behind it.",
+    # The directory asks for the first, and tolerates failures as long as the receiver is accessible.
+    needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
+    state=(
+        State(Side.SENDER, "a route to the receiver"),
+        State(Side.SENDER, "the unconfirmed message and its id"),
+        State(Side.SENDER, "a buffer of messages that wait for the confirm"),
+    ),
+    gives=Gift.AT_LEAST_ONCE,
+    order=None,
+    tactic=Tactic.RESEND_ONE,
+    tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH},
+    does_not_tolerate={Fault.SENDER_CRASH: _LOST_BUFFER},
+    untouched_by=STORAGE_FAULTS,
+    variant={},
+    parameters=(BUFFER, CONFIRM),
+)
+
+RESEND_MANY = Declaration(
+    name="resend_many",
+    pipe="resend_many",
+    summary="As resend, but many messages may be unconfirmed at a time.",
+    needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
+    state=(
+        State(Side.SENDER, "a route to the receiver"),
+        State(Side.SENDER, "the unconfirmed messages and their ids"),
+    ),
+    gives=Gift.AT_LEAST_ONCE,
+    order=None,
+    tactic=Tactic.RESEND_MANY,
+    tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH},
+    does_not_tolerate={Fault.SENDER_CRASH: _LOST_BUFFER},
+    untouched_by=STORAGE_FAULTS,
+    variant={},
+    parameters=(WINDOW, SPARE, CONFIRM),
+)
+
+STREAM = Declaration(
+    name="stream",
+    pipe="stream",
+    summary="The sender sends again until the stream has stored the message; the receiver reads it by index.",
+    needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
+    state=(
+        State(Side.SENDER, "a route to the stream"),
+        State(Side.SENDER, "the messages that the stream has not confirmed"),
+        State(Side.STREAM, "the messages, each under a monotonic index, in persistent storage"),
+        State(Side.RECEIVER, "a route to the stream"),
+        State(Side.RECEIVER, "the index it reads at"),
+        State(Side.RECEIVER, "a route to the index storage", optional=True),
+        State(Side.INDEX_STORAGE, "the index of the last message sent on", optional=True),
+    ),
+    gives=Gift.AT_LEAST_ONCE,
+    order=None,
+    tactic=Tactic.RESEND_MANY,
+    tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH, Fault.STORAGE_CRASH},
+    does_not_tolerate={
+        Fault.SENDER_CRASH: "the messages that the stream has not confirmed are lost with it",
+        Fault.STORAGE_LOSS: "the sender has let go of what the stream confirmed, so nobody has it any more",
+    },
+    variant={},
+    parameters=(
+        WINDOW,
+        SPARE,
+        Parameter(
+            name="commit", default=True, meaning="whether the receiver commits its index to an index storage"
+        ),
+    ),
+)
+
+# --- ordering ---------------------------------------------------------------------------------------
+
+SEQUENTIAL = Declaration(
+    name="sequential",
+    pipe="sequential",
+    summary="The sender waits for the confirm of each message before it sends the next.",
+    needs=(Need.BACKTRACEABLE, Need.AT_LEAST_ONCE),
+    state=(
+        State(Side.SENDER, "a route to the receiver"),
+        State(Side.SENDER, "a buffer of unsent messages"),
+    ),
+    gives=Gift.AS_BENEATH,
+    order=Order.CONTINUOUS,
+    tactic=Tactic.WAIT_FOR_CONFIRM,
+    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER}),
+    does_not_tolerate={
+        Fault.SENDER_CRASH: "its buffer of unsent messages is lost with it",
+        Fault.RECEIVER_CRASH: "a message that it took and did not confirm is not sent again",
+    },
+    left_to_route=REPAIRED_BENEATH | {Fault.CONFIRM_LOSS},
+    untouched_by=STORAGE_FAULTS,
+    variant={},
+    parameters=(BUFFER, CONFIRM),
+)
+
+_INDEX_STATE = (State(Side.SENDER, "the last index it gave"), State(Side.RECEIVER, "the last index it sent on"))
+_STRICT = Parameter(name="strict", default=True, meaning="whether an index equal to the current one is dropped")
+_INDEX_RESTARTS = "its indices start again, below those that the receiver has sent on, and are dropped"
+_INDEX_FORGOTTEN = "it forgets the last index, and late and repeated messages pass"
+
+INDEX = Declaration(
+    name="index",
+    pipe="index",
+    summary="The receiver sends a message on only if its index is above the last one.",
+    needs=(Need.ACCESSIBLE,),
+    state=_INDEX_STATE,
+    gives=Gift.UNIQUE,
+    order=Order.STRICT,
+    tactic=Tactic.DROP_LATE,
+    tolerates=CHANNEL_FAULTS,
+    does_not_tolerate={Fault.SENDER_CRASH: _INDEX_RESTARTS, Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={"strict": True},
+    parameters=(_STRICT,),
+)
+
+INDEX_RELAXED = Declaration(
+    name="index(strict=false)",
+    pipe="index",
+    summary="The receiver sends a message on only if its index is not below the last one.",
+    needs=(Need.ACCESSIBLE,),
+    state=_INDEX_STATE,
+    gives=Gift.AS_BENEATH,
+    order=Order.MONOTONIC,
+    tactic=Tactic.DROP_BELOW,
+    tolerates=CHANNEL_FAULTS,
+    does_not_tolerate={Fault.SENDER_CRASH: _INDEX_RESTARTS, Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={"strict": False},
+    parameters=(_STRICT,),
+)
+
+_CONTINUOUS_STATE = (
+    State(Side.SENDER, "the last index it gave"),
+    State(Side.RECEIVER, "the current index"),
+    State(Side.RECEIVER, "a send queue of messages that came before their turn"),
+)
+_CONTINUOUS_FAULTS = {
+    Fault.SENDER_CRASH: _INDEX_RESTARTS,
+    Fault.RECEIVER_CRASH: "its send queue and its current index are lost with it",
+}
+_CONTINUOUS_PARAMETERS = (
+    _STRICT,
+    Parameter(name="queue", default=4096, meaning="messages that may wait for their turn"),
+    Parameter(name="gaps", default=True, meaning="whether the receiver asks for what is missing"),
+    Parameter(name="window", default=4096, meaning="messages that the sender keeps for that"),
+)
+
+CONTINUOUS = Declaration(
+    name="continuous",
+    pipe="continuous",
+    summary="The receiver sends on the next index only; what is ahead of a gap waits in a send queue.",
+    needs=(Need.AT_LEAST_ONCE,),
+    state=_CONTINUOUS_STATE,
+    gives=Gift.EXACTLY_ONCE,
+    order=Order.ABSOLUTE,
+    tactic=Tactic.HOLD_GAPS,
+    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER}),
+    does_not_tolerate=_CONTINUOUS_FAULTS,
+    left_to_route=REPAIRED_BENEATH,
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={"strict": True},
+    parameters=_CONTINUOUS_PARAMETERS,
+)
+
+CONTINUOUS_RELAXED = Declaration(
+    name="continuous(strict=false)",
+    pipe="continuous",
+    summary="As continuous, but a repeat of the current index is sent on too.",
+    needs=(Need.AT_LEAST_ONCE,),
+    state=_CONTINUOUS_STATE,
+    gives=Gift.AT_LEAST_ONCE,
+    order=Order.CONTINUOUS,
+    tactic=Tactic.HOLD_GAPS_PASS_EQUAL,
+    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER}),
+    does_not_tolerate=_CONTINUOUS_FAULTS,
+    left_to_route=REPAIRED_BENEATH,
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={"strict": False},
+    parameters=_CONTINUOUS_PARAMETERS,
+)
+
+# --- deduplication ----------------------------------------------------------------------------------
+
+_DEDUP_PARAMETERS = (
+    Parameter(name="by", default="id", meaning="what is compared", choices=("id", "index")),
+    Parameter(name="window", default=65536, meaning="ids that the receiver remembers (by=id)"),
+)
+
+DEDUP_BY_ID = Declaration(
+    name="dedup",
+    pipe="dedup",
+    summary="The sender gives each message a unique id; the receiver drops ids that it has seen.",
+    needs=(Need.ACCESSIBLE,),
+    state=(
+        State(Side.SENDER, "a source of unique ids"),
+        State(Side.RECEIVER, "the ids it has seen, a bounded set"),
+    ),
+    gives=Gift.UNIQUE,
+    order=None,
+    tactic=Tactic.DROP_SEEN,
+    # A restarted sender keeps nothing that it could repeat, and its ids stay unique.
+    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
+    does_not_tolerate={Fault.RECEIVER_CRASH: "it forgets the ids it has seen, and their copies pass again"},
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={"by": "id"},
+    parameters=_DEDUP_PARAMETERS,
+)
+
+DEDUP_BY_INDEX = Declaration(
+    name="dedup(by=index)",
+    pipe="dedup",
+    summary="The sender gives each message the next index; the receiver drops what is not above the last one.",
+    needs=(Need.ACCESSIBLE,),
+    state=_INDEX_STATE,
+    gives=Gift.UNIQUE,
+    order=Order.STRICT,
+    tactic=Tactic.DROP_LATE,
+    tolerates=CHANNEL_FAULTS,
+    does_not_tolerate={Fault.SENDER_CRASH: _INDEX_RESTARTS, Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={"by": "index"},
+    parameters=_DEDUP_PARAMETERS,
+)
+
+DECLARATIONS: tuple[Declaration, ...] = (
+    RESEND,
+    RESEND_MANY,
+    STREAM,
+    SEQUENTIAL,
+    INDEX,
+    INDEX_RELAXED,
+    CONTINUOUS,
+    CONTINUOUS_RELAXED,
+    DEDUP_BY_ID,
+    DEDUP_BY_INDEX,
+)

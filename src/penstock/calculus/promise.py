@@ -1,0 +1,213 @@
+"""The end-to-end promise of a composed route: declarations and copies folded pipe by pipe.
+
+The numbers are those of the channel's rates. Faults without a rate are checked against what each pipe
+tolerates; where they are tolerated, a promise may still lose its number ("some repeats, how many is not
+known").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from penstock.calculus.carried import Bounds, Carried, carry, over_channel
+from penstock.calculus.channel import Channel
+from penstock.calculus.copies import Copies
+from penstock.calculus.declaration import Fault, Need, Tactic
+from penstock.calculus.delivery import Mode, mode_of
+from penstock.calculus.orders import Order, implies
+from penstock.calculus.route import Route, Stage, find_stage, parse_route
+
+NOT_KNOWN = Bounds(Fraction(0), Fraction(1))
+RESENDING = (Tactic.RESEND_ONE, Tactic.RESEND_MANY)
+LATE_DROPPING = (Tactic.DROP_LATE, Tactic.DROP_BELOW)
+
+_WHAT_MENDS: dict[Fault, str] = {
+    Fault.SENDER_CRASH: (
+        "Keep what is not confirmed where a restart finds it (a producer's refill file does), or let the "
+        "caller hand it over again"
+    ),
+    Fault.RECEIVER_CRASH: (
+        "Keep the receiver's state on disk, in one write with what it sends on (a node's admission does)"
+    ),
+    Fault.STORAGE_LOSS: "Keep a second copy of the storage, or hold what was sent until it is delivered",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A need that is not met or a fault that is not tolerated: the route promises nothing from here on."""
+
+    position: int
+    """Which pipe of the route, from 0."""
+    sentence: str
+    mend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What can be counted on behind some pipe of a route."""
+
+    reliability: Bounds
+    uniqueness: Bounds
+    order: Order | None
+    copies: Copies | None
+    """The whole distribution, where it is known."""
+
+    @property
+    def mode(self) -> Mode:
+        return mode_of(self.reliability.low, self.uniqueness.low)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pipe of a route and what the route gives with it."""
+
+    stage: Stage
+    outlook: Outlook
+    promised: bool
+    """Whether the outlook is a promise: not from the first breach on."""
+    breaches: tuple[Breach, ...]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A route over a channel, explained."""
+
+    route: Route
+    channel: Channel
+    bare: Outlook
+    """What the channel gives without any pipe."""
+    steps: tuple[Step, ...]
+
+    @property
+    def outlook(self) -> Outlook:
+        """End to end."""
+        return self.steps[-1].outlook
+
+    @property
+    def breaches(self) -> tuple[Breach, ...]:
+        return tuple(breach for step in self.steps for breach in step.breaches)
+
+    @property
+    def holds(self) -> bool:
+        return not self.breaches
+
+
+def promise_of(route: Route | str, channel: Channel | None = None) -> Promise:
+    """Explains a route over a channel; without one, over a channel without faults."""
+    route = parse_route(route) if isinstance(route, str) else route
+    channel = channel or Channel()
+    carried = over_channel(channel)
+    bare = _outlook(carried)
+    steps: list[Step] = []
+    broken = False
+    for position, stage in enumerate(route.stages):
+        breaches = _breaches(route, position, carried, channel)
+        broken = broken or bool(breaches)
+        # Behind a breach the fold goes on as if it were mended, so that each breach is told once, where it is.
+        beneath = _as_needed(carried, breaches)
+        carried = carry(beneath, stage.declaration, _answering(channel))
+        outlook = Outlook(NOT_KNOWN, NOT_KNOWN, None, None) if broken else _outlook(carried)
+        remarks = () if broken else _remarks(stage, beneath, carried)
+        steps.append(Step(stage, outlook, not broken, breaches, remarks))
+    return Promise(route, channel, bare, tuple(steps))
+
+
+def _outlook(carried: Carried) -> Outlook:
+    # A fault without a rate leaves a distribution that nobody can know.
+    rated = not carried.may_lose and not carried.may_repeat
+    return Outlook(carried.reliability, carried.uniqueness, carried.order, carried.copies if rated else None)
+
+
+def _as_needed(carried: Carried, breaches: tuple[Breach, ...]) -> Carried:
+    return over_channel(Channel()) if breaches else carried
+
+
+def _answering(channel: Channel) -> Channel:
+    return channel if channel.confirm else Channel(faults=channel.faults)
+
+
+# --- what is broken ---------------------------------------------------------------------------------
+
+
+def _breaches(route: Route, position: int, beneath: Carried, channel: Channel) -> tuple[Breach, ...]:
+    stage = route.stages[position]
+    unmet = [_unmet(need, route, position, beneath, channel) for need in stage.declaration.needs]
+    crashed = [_not_tolerated(fault, stage, position) for fault in Fault if fault in channel.faults]
+    return tuple(breach for breach in (*unmet, *crashed) if breach is not None)
+
+
+def _unmet(need: Need, route: Route, position: int, beneath: Carried, channel: Channel) -> Breach | None:
+    pipe = route.stages[position].pipe
+    if need is Need.BACKTRACEABLE and not channel.confirm:
+        sentence = f"{pipe} needs a backtraceable route, and no answer comes back over this one"
+        return Breach(position, sentence, "Give the channel a way back, or use pipes that need no answers")
+    if need is Need.ACCESSIBLE and beneath.least.lost == 1:
+        sentence = f"{pipe} needs an accessible route, and nothing is sure to get through the one beneath"
+        return Breach(
+            position, sentence, "Lower the loss of the channel, and what is put out of order, below 1"
+        )
+    if need is Need.AT_LEAST_ONCE:
+        return _not_at_least_once(route, position, beneath, channel)
+    return None
+
+
+def _not_at_least_once(route: Route, position: int, beneath: Carried, channel: Channel) -> Breach | None:
+    stage = route.stages[position]
+    asked = f"{stage.pipe} needs a route that delivers at least once, and the one beneath"
+    confirms_left = Fault.CONFIRM_LOSS in stage.declaration.left_to_route and not _resends(route, position)
+    if beneath.reliability.low < 1:
+        sentence = f"{asked} {_loses(beneath)}: it would wait for ever for the first message lost"
+    elif confirms_left and channel.confirm_loss:
+        sentence = f"{asked} loses confirms: it would wait for ever for the first one lost"
+    else:
+        return None
+    mended = Route((*route.stages[:position], find_stage("resend_many", {}), *route.stages[position:]))
+    mend = f"Put resend, resend_many or stream beneath it: {mended}"
+    return Breach(position, sentence, mend)
+
+
+def _loses(beneath: Carried) -> str:
+    if beneath.may_lose:
+        return "loses what is on it when it fails"
+    lost = 1 - beneath.reliability.low
+    share = f"{float(lost):.4g} of all messages"
+    return f"loses {share}" if beneath.reliability.exact else f"may lose up to {share}"
+
+
+def _resends(route: Route, position: int) -> bool:
+    return any(stage.declaration.tactic in RESENDING for stage in route.stages[:position])
+
+
+def _not_tolerated(fault: Fault, stage: Stage, position: int) -> Breach | None:
+    reason = stage.declaration.does_not_tolerate.get(fault)
+    if reason is None:
+        return None
+    return Breach(position, f"{stage.pipe} does not tolerate a {fault}: {reason}", _WHAT_MENDS[fault])
+
+
+# --- what is worth saying ---------------------------------------------------------------------------
+
+
+def _remarks(stage: Stage, beneath: Carried, carried: Carried) -> tuple[str, ...]:
+    tactic, declared = stage.declaration.tactic, stage.declaration.order
+    remarks: list[str] = []
+    if tactic in RESENDING:
+        remarks.append("R → 1 as long as the sender lives and keeps trying")
+    if tactic in LATE_DROPPING and beneath.overtakes:
+        remarks.append(
+            f"messages overtake each other beneath, and {stage.pipe} drops what comes late; continuous would "
+            "wait for it"
+        )
+    if not implies(carried.order, declared):
+        remarks.append(
+            f"{declared} order is not kept here: a repeat can come behind later messages; dedup beneath would "
+            "drop it"
+        )
+    if not carried.reliability.exact or not carried.uniqueness.exact:
+        remarks.append(
+            "a range is what the rates leave open: it depends on delays, or on how often a fault happens"
+        )
+    return tuple(remarks)

@@ -1,0 +1,96 @@
+"""Every pipe's declaration is complete, and says what the pipes directory says."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.calculus.declaration import Declaration, Fault, Gift, Need, Side
+from penstock.calculus.declarations import DECLARATIONS
+from penstock.calculus.orders import Order
+from penstock.calculus.route import parse_route
+
+each_pipe = pytest.mark.parametrize("pipe", DECLARATIONS, ids=lambda pipe: pipe.name)
+
+BACK, OPEN, ALL = Need.BACKTRACEABLE, Need.ACCESSIBLE, Need.AT_LEAST_ONCE
+SENDER, RECEIVER, ROUTE = Fault.SENDER_CRASH, Fault.RECEIVER_CRASH, Fault.ROUTE_FAILURE
+STORAGE, DATA = Fault.STORAGE_CRASH, Fault.STORAGE_LOSS
+
+# The rows of the directory: pipe, needs, gives, order, tolerates, does not tolerate.
+DIRECTORY: list[tuple[str, set[Need], Gift, Order | None, set[Fault], set[Fault]]] = [
+    ("resend", {BACK, OPEN}, Gift.AT_LEAST_ONCE, None, {ROUTE, RECEIVER}, {SENDER}),
+    ("resend_many", {BACK, OPEN}, Gift.AT_LEAST_ONCE, None, {ROUTE, RECEIVER}, {SENDER}),
+    ("stream", {BACK, OPEN}, Gift.AT_LEAST_ONCE, None, {ROUTE, RECEIVER, STORAGE}, {SENDER, DATA}),
+    ("sequential", {BACK, ALL}, Gift.AS_BENEATH, Order.CONTINUOUS, set(), {SENDER, RECEIVER}),
+    ("index", {OPEN}, Gift.UNIQUE, Order.STRICT, {ROUTE}, {SENDER, RECEIVER}),
+    ("index(strict=false)", {OPEN}, Gift.AS_BENEATH, Order.MONOTONIC, {ROUTE}, {SENDER, RECEIVER}),
+    ("continuous", {ALL}, Gift.EXACTLY_ONCE, Order.ABSOLUTE, set(), {SENDER, RECEIVER}),
+    ("continuous(strict=false)", {ALL}, Gift.AT_LEAST_ONCE, Order.CONTINUOUS, set(), {SENDER, RECEIVER}),
+]
+
+
+def find(name: str) -> Declaration:
+    (found,) = [each for each in DECLARATIONS if each.name == name]
+    return found
+
+
+@pytest.mark.parametrize("row", DIRECTORY, ids=lambda row: row[0])
+def test_a_declaration_says_what_the_directory_says(
+    row: tuple[str, set[Need], Gift, Order | None, set[Fault], set[Fault]],
+) -> None:
+    name, needs, gives, order, tolerates, does_not_tolerate = row
+    pipe = find(name)
+    assert (set(pipe.needs), pipe.gives, pipe.order) == (needs, gives, order)
+    crashes = {SENDER, RECEIVER, ROUTE, STORAGE, DATA}
+    assert pipe.tolerates & crashes == tolerates
+    assert set(pipe.does_not_tolerate) == does_not_tolerate
+
+
+def test_every_pipe_of_the_directory_and_both_dedups_are_declared() -> None:
+    names = [row[0] for row in DIRECTORY]
+    assert [each.name for each in DECLARATIONS] == [*names, "dedup", "dedup(by=index)"]
+
+
+@each_pipe
+def test_every_fault_has_exactly_one_place(pipe: Declaration) -> None:
+    places = [*pipe.tolerates, *pipe.does_not_tolerate, *pipe.left_to_route, *pipe.untouched_by]
+    assert sorted(places) == sorted(Fault)
+
+
+@each_pipe
+def test_every_part_is_filled_in(pipe: Declaration) -> None:
+    assert pipe.summary.endswith(".")
+    assert pipe.needs
+    assert pipe.state_of(Side.SENDER)
+    assert all(reason and not reason.endswith(".") for reason in pipe.does_not_tolerate.values())
+    assert all(parameter.meaning for parameter in pipe.parameters)
+
+
+@each_pipe
+def test_a_pipe_leaves_to_the_route_only_what_it_asks_of_it(pipe: Declaration) -> None:
+    assert bool(pipe.left_to_route) == (Need.AT_LEAST_ONCE in pipe.needs)
+
+
+@each_pipe
+def test_a_pipe_that_waits_for_answers_needs_a_way_back(pipe: Declaration) -> None:
+    assert pipe.confirms == (Need.BACKTRACEABLE in pipe.needs)
+
+
+@each_pipe
+def test_only_a_pipe_with_storage_is_touched_by_its_faults(pipe: Declaration) -> None:
+    assert bool(pipe.state_of(Side.STREAM)) == (Fault.STORAGE_LOSS not in pipe.untouched_by)
+
+
+@each_pipe
+def test_a_declarations_name_is_its_text_in_a_route(pipe: Declaration) -> None:
+    (stage,) = parse_route(pipe.name).stages
+    assert stage.declaration is pipe
+    assert str(stage) == pipe.name
+
+
+@each_pipe
+def test_the_order_and_the_gift_agree_on_loss_and_repeats(pipe: Declaration) -> None:
+    if pipe.order is None:
+        return
+    assert pipe.order.repeats == (pipe.gives in (Gift.AS_BENEATH, Gift.AT_LEAST_ONCE))
+    if Need.AT_LEAST_ONCE in pipe.needs:
+        assert not pipe.order.gaps

@@ -1,0 +1,77 @@
+"""``penstock explain`` tells what a route promises, and exits with 1 where it is broken."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+
+def test_a_good_route_is_explained_pipe_by_pipe(cli: Cli) -> None:
+    done = cli("explain", "resend_many(window=128) | dedup", "--loss", "0.2", "--confirm-loss", "0.1")
+    assert (done.code, done.err) == (0, "")
+    lines = [" ".join(line.split()) for line in done.out.decode().splitlines()]
+    assert lines[:3] == [
+        "route resend_many(window=128) | dedup",
+        "channel loss 0.2, confirm loss 0.1",
+        "without pipes R 0.8, UR 1: at most once, strict order",
+    ]
+    assert "needs backtraceable, accessible" in lines
+    assert "keeps receiver: the ids it has seen, a bounded set" in lines
+    assert "so far R 1, UR 0.9: at least once, no order" in lines
+    assert lines[-2:] == ["end to end R 1, UR 1: exactly once, no order", "orders none"]
+
+
+def test_a_broken_route_says_what_is_broken_and_what_mends_it(cli: Cli) -> None:
+    done = cli("explain", "continuous", "--loss", "0.2")
+    assert (done.code, done.err) == (1, "")
+    *_, broken, mend = done.out.decode().splitlines()
+    assert broken.startswith("BROKEN: continuous needs a route that delivers at least once")
+    assert mend == "mend: Put resend, resend_many or stream beneath it: resend_many | continuous."
+
+
+def test_the_route_that_is_told_to_mend_it_is_good(cli: Cli) -> None:
+    assert cli("explain", "resend_many | continuous", "--loss", "0.2").code == 0
+
+
+def test_a_fault_that_is_not_tolerated_breaks_the_route(cli: Cli) -> None:
+    done = cli("explain", "resend", "--fault", "receiver-crash", "--fault", "sender-crash")
+    assert done.code == 1
+    assert b"resend does not tolerate a sender crash" in done.out
+    assert cli("explain", "resend", "--fault", "receiver-crash").code == 0
+
+
+def test_json_holds_the_promise(cli: Cli) -> None:
+    found = json.loads(cli("explain", "resend_many | index", "--loss", "0.2", "--json").out)
+    assert found["holds"] is True
+    assert found["promise"] == {
+        "R": [0.8, 1.0],
+        "UR": [1.0, 1.0],
+        "mode": "at most once",
+        "orders": ["monotonic", "strict"],
+    }
+    assert found["channel"]["loss"] == 0.2
+    assert [each["pipe"] for each in found["pipes"]] == ["resend_many", "index"]
+    assert found["pipes"][1]["needs"] == ["accessible"]
+
+
+def test_json_of_a_broken_route_promises_nothing(cli: Cli) -> None:
+    done = cli("explain", "dedup | resend", "--one-way", "--json")
+    found = json.loads(done.out)
+    assert done.code == 1
+    assert (found["holds"], found["promise"]) == (False, None)
+    assert [each["so_far"] is None for each in found["pipes"]] == [False, True]
+    assert found["broken"][0]["pipe"] == 1
+
+
+def test_a_wrong_name_is_an_error_with_the_nearest_one(cli: Cli) -> None:
+    done = cli("explain", "resnd")
+    assert (done.code, done.out) == (1, b"")
+    assert "Did you mean resend?" in done.err
+
+
+@pytest.mark.parametrize("wrong", [("--loss", "1.5"), ("--loss", "x"), ("--fault", "fire")], ids=" ".join)
+def test_a_wrong_rate_or_fault_is_wrong_usage(cli: Cli, wrong: tuple[str, str]) -> None:
+    assert cli("explain", "resend", *wrong).code == 2
