@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from penstock.node.settings import Limits, LogSettings, Settings
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 LINES_MAX = 400
@@ -106,3 +108,12 @@ def test_the_documents_links_lead_somewhere() -> None:
         if not (path.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_every_setting_of_a_node_is_documented() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text()
+    names = [*Settings.__struct_fields__, *Limits.__struct_fields__, *LogSettings.__struct_fields__]
+    sections = {"limits", "log"}
+    missing = [name for name in names if f"| `{name}` |" not in text and name not in sections]
+    assert missing == []
+    assert all(f"`[{section}]`" in text for section in sections)

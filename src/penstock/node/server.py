@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import resource
 import signal
 import time
 import uuid
@@ -35,6 +36,7 @@ logger = logging.getLogger("penstock.node")
 
 GOODBYE_S = 2.0
 """How long a refused client may take to read why."""
+FILES_WANTED = 262_144
 STOP_S_MAX = 30.0
 """How long a stopping node waits for its last writes."""
 
@@ -339,9 +341,19 @@ async def _serve(disk: OsDisk, core: NodeCore, settings: Settings, on_ready: Cal
     await server.stop()
 
 
+def _raise_file_limit() -> None:
+    """A log keeps its last file open, and so does every connection: the usual soft limit is far too low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def run(settings: Settings, on_ready: Callable[[str], None] = lambda url: None) -> None:
     """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready(url)`` when clients can connect."""
     settings.address  # noqa: B018  (a fault in it is told before anything is opened)
+    _raise_file_limit()
     disk = OsDisk(Path(settings.data))
     disk.lock()
     try:

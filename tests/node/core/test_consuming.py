@@ -370,3 +370,16 @@ def test_a_full_write_buffer_stops_deliveries_until_it_drains() -> None:
     it.drain()
     it.work_all()
     assert reader.entries() == [0, 1]
+
+
+def test_nothing_is_sent_to_a_consumer_before_it_is_told_that_it_is_subscribed() -> None:
+    it = shell()
+    Writer(it).write(2)
+    client = it.connect()
+    client.send(Subscribe(1, "orders", "s", "unique", "non_resilient", "earliest", 1 << 20))
+    it.core.set_writable(2, False)
+    it.core.set_writable(2, True)
+    it.drain()
+    assert client.events[1:] == [], "only the greeting has come; the subscription is on its way to the disk"
+    it.work_all()
+    assert [type(event) for event in client.events[1:]] == [Subscribed, Deliver, Frame]

@@ -103,7 +103,7 @@ class Consuming:
                 f"the unique subscription {ask.subscription!r} of {topic.shown} has a consumer: {holder}"
             )
         credit = min(ask.credit_bytes, CREDIT_BYTES_MAX)
-        attachment = Attachment(session.connection, ask.consumer, ask.name, credit, writable=False)
+        attachment = Attachment(session.connection, ask.consumer, ask.name, credit, session.writable)
         subscription.attach(attachment)
         self._attached.setdefault(topic.uuid, {})[subscription.name] = subscription
         session.consumers[ask.consumer] = subscription
@@ -123,7 +123,7 @@ class Consuming:
             positions,
         )
         self._send(attachment.connection, [encode_control(answer)])
-        attachment.writable = True
+        attachment.welcome = True
         self._due_by(subscription.due_us)
         self.pump(subscription)
 
@@ -238,8 +238,7 @@ class Consuming:
             assert subscription.attachment is not None
             cursor = subscription.cursors[shard]
             caught_up = cursor.offered == records[0].header.first_entry and not cursor.ready
-            idle = shard not in subscription.fetching and subscription.attachment.writable
-            if caught_up and idle and subscription.attachment.credit_bytes > 0:
+            if caught_up and shard not in subscription.fetching and subscription.attachment.open:
                 self._deliver(subscription, shard, run)
             self.pump(subscription)
 

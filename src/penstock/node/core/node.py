@@ -228,6 +228,7 @@ class NodeCore:
         session = self._sessions.get(connection)
         if session is None:
             return
+        session.writable = writable
         for subscription in session.consumers.values():
             if subscription.attachment is not None:
                 subscription.attachment.writable = writable

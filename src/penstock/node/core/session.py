@@ -32,5 +32,7 @@ class Session:
     """The block that SEGMENT frames belong to now."""
     consumers: dict[int, Subscription] = field(default_factory=dict)
     greeted: bool = False
+    writable: bool = True
+    """Whether the connection has room for more."""
     unacked_bytes: int = 0
     """Bytes of segments that were taken in and are not answered yet."""

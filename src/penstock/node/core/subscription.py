@@ -32,6 +32,14 @@ class Attachment:
     name: str
     credit_bytes: int
     writable: bool = True
+    """Whether its connection has room for more."""
+    welcome: bool = False
+    """Whether it was told that it is subscribed; nothing is sent to it before."""
+
+    @property
+    def open(self) -> bool:
+        """Whether something can be sent to it now."""
+        return self.welcome and self.writable and self.credit_bytes > 0
 
 
 @dataclass(slots=True)
@@ -95,7 +103,7 @@ class Subscription:
         Shards take turns. ``ends`` are the shards' durable ends.
         """
         consumer = self.attachment
-        if consumer is None or not consumer.writable or consumer.credit_bytes <= 0:
+        if consumer is None or not consumer.open:
             return None
         for cursor in self.cursors:
             cursor.wake(now_us)
