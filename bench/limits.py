@@ -12,6 +12,8 @@ from pathlib import Path
 
 KIB = 1024
 MIB = 1024 * KIB
+STEP_BYTES = 8 * MIB
+"""Room is reserved in steps of this size, as the node does."""
 
 _SEND = """
 import socket, sys
@@ -25,7 +27,7 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as peer:
 @dataclass(frozen=True, slots=True)
 class Limits:
     small_syncs_per_s: float
-    """Writes of 4 KiB into preallocated room, each followed by fdatasync."""
+    """Appends of 4 KiB into preallocated room, each followed by fdatasync."""
     large_syncs_per_s: float
     """The same with 512 KiB."""
     loopback_mb_per_s: float
@@ -54,17 +56,20 @@ def measure(folder: Path, seconds: float = 1.5) -> Limits:
 
 
 def syncs_per_s(folder: Path, size: int, seconds: float) -> float:
-    """How often a second ``size`` bytes are written and synced, one after the other."""
+    """How often a second ``size`` bytes are appended and synced, one after the other.
+
+    Like a log: always into blocks that were never written, which costs several times an overwrite.
+    """
     path = folder / f"sync-{size}"
-    room = 64 * MIB
     data = os.urandom(size)
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        os.posix_fallocate(handle, 0, room)
-        os.fsync(handle)
-        count, began = 0, time.perf_counter()
+        count, room, began = 0, 0, time.perf_counter()
         while (spent := time.perf_counter() - began) < seconds:
-            os.pwrite(handle, data, count * size % room)
+            if (count + 1) * size > room:
+                os.posix_fallocate(handle, room, STEP_BYTES)
+                room += STEP_BYTES
+            os.pwrite(handle, data, count * size)
             os.fdatasync(handle)
             count += 1
         return count / spent
