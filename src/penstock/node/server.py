@@ -29,6 +29,7 @@ from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree,
 from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.node import NodeCore
 from penstock.node.core.session import Session
+from penstock.node.core.topics import TOPICS_FOLDER
 from penstock.node.data_folder import open_identity
 from penstock.node.settings import Settings
 
@@ -43,6 +44,11 @@ STOP_S_MAX = 30.0
 
 def now_us() -> int:
     return time.time_ns() // 1000
+
+
+def clock_us() -> int:
+    """A clock that is never set back, for waits."""
+    return time.monotonic_ns() // 1000
 
 
 class Connection(asyncio.Protocol):
@@ -89,7 +95,9 @@ class Server:
         self.core = core
         self._disk = disk
         self._settings = settings
-        self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="penstock-disk")
+        # Two pools, so that slow reads of old data do not hold up a sync.
+        self._writers = ThreadPoolExecutor(settings.threads, thread_name_prefix="penstock-write")
+        self._readers = ThreadPoolExecutor(settings.threads, thread_name_prefix="penstock-read")
         self._connections: dict[int, Connection] = {}
         self._paused: set[Connection] = set()
         self._numbers = 0
@@ -137,8 +145,9 @@ class Server:
         for connection in list(self._connections.values()):
             if connection.transport is not None:
                 connection.transport.abort()
-        await self._loop.run_in_executor(self._pool, self.core.close)
-        self._pool.shutdown(wait=True)
+        self._readers.shutdown(wait=True)
+        await self._loop.run_in_executor(self._writers, self.core.close)
+        self._writers.shutdown(wait=True)
 
     def _accept(self) -> Connection:
         self._numbers += 1
@@ -242,13 +251,13 @@ class Server:
             write = effect.lane.take()
             self._writing += 1
             self._quiet.clear()
-            self._pool.submit(self._run_write, effect.lane, write)
+            self._writers.submit(self._run_write, effect.lane, write)
         elif isinstance(effect, Fetch):
             log = self.core.log_of(effect)
             if log is None:
                 self.core.fetched(effect, None)
             else:
-                self._pool.submit(self._run_fetch, effect, log)
+                self._readers.submit(self._run_fetch, effect, log)
         elif isinstance(effect, Close):
             connection = self._connections.get(effect.connection)
             if connection is not None and connection.transport is not None:
@@ -256,7 +265,7 @@ class Server:
                 self._loop.call_later(GOODBYE_S, connection.transport.abort)  # it may not read its goodbye
         else:
             assert isinstance(effect, RemoveTree)
-            self._pool.submit(self._run_remove, effect.folder)
+            self._writers.submit(self._run_remove, effect)
 
     def _send(self, send: Send) -> None:
         connection = self._connections.get(send.connection)
@@ -274,7 +283,7 @@ class Server:
             self._timer = None
         due_us = self.core.due_us
         if due_us is not None:
-            self._timer = self._loop.call_later(max(0.0, (due_us - now_us()) / 1e6) + 0.001, self._on_time)
+            self._timer = self._loop.call_later(max(0.0, (due_us - clock_us()) / 1e6) + 0.001, self._on_time)
 
     def _on_time(self) -> None:
         self.core.on_time()
@@ -320,12 +329,14 @@ class Server:
         self.core.fetched(fetch, run)
         self.drain()
 
-    def _run_remove(self, folder: str) -> None:
+    def _run_remove(self, remove: RemoveTree) -> None:
         try:
-            self._disk.remove_tree(folder)
-            self._disk.sync_folder("topics")
+            for log in remove.logs:
+                log.close()
+            self._disk.remove_tree(remove.folder)
+            self._disk.sync_folder(TOPICS_FOLDER)
         except OSError as error:
-            logger.error("cannot remove %s: %s", folder, error)
+            logger.error("cannot remove %s: %s", remove.folder, error)
 
 
 async def _serve(disk: OsDisk, core: NodeCore, settings: Settings, on_ready: Callable[[str], None]) -> None:
@@ -364,6 +375,7 @@ def run(settings: Settings, on_ready: Callable[[str], None] = lambda url: None) 
             node=identity.node,
             software=f"penstock {__version__}",
             now_us=now_us,
+            clock_us=clock_us,
             new_uuid=lambda: uuid.uuid4().bytes,
         )
         for line in core.recovered:

@@ -18,6 +18,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     connections: int = 10_000
     topics: int = 10_000
+    shards: int = 20_000
+    """Logs in all topics together; each keeps a file open once it was written to."""
+    subscriptions: int = 10_000
     window_bytes: int = 32 * MIB
     """Unacknowledged segments of one connection; past it the node stops reading from that connection."""
     staged_bytes: int = 256 * MIB

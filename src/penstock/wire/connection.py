@@ -35,14 +35,16 @@ from penstock.wire.control import (
 from penstock.wire.frame import (
     CONTROL_BYTES_MAX,
     FILE_BODY_BYTES_MAX,
+    RESPONSE_BYTES_MAX,
     SEGMENT_BYTES_MAX,
+    TITLE_BYTES_MAX,
     Frame,
     FrameReader,
     FrameType,
 )
 
 FROM_CLIENT: Final[Mapping[int, int]] = {
-    FrameType.TITLE: CONTROL_BYTES_MAX,
+    FrameType.TITLE: TITLE_BYTES_MAX,
     FrameType.SEGMENT: SEGMENT_BYTES_MAX,
     FrameType.SNAPSHOT: SEGMENT_BYTES_MAX,
     FrameType.PING: CONTROL_BYTES_MAX,
@@ -62,7 +64,7 @@ FROM_NODE: Final[Mapping[int, int]] = {
     FrameType.ERROR: CONTROL_BYTES_MAX,
     FrameType.PING: CONTROL_BYTES_MAX,
     FrameType.PONG: CONTROL_BYTES_MAX,
-    FrameType.RESPONSE: CONTROL_BYTES_MAX,
+    FrameType.RESPONSE: RESPONSE_BYTES_MAX,
     FrameType.ACK: CONTROL_BYTES_MAX,
     FrameType.SUBSCRIBED: CONTROL_BYTES_MAX,
     FrameType.UNSUBSCRIBED: CONTROL_BYTES_MAX,

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.model.errors import BadFrame, PenstockError, from_code
-from penstock.wire.frame import CONTROL_BYTES_MAX, FrameType, encode
+from penstock.model.errors import BadFrame, LimitReached, PenstockError, from_code
+from penstock.wire.frame import CONTROL_BYTES_MAX, RESPONSE_BYTES_MAX, FrameType, encode
 
 PROTOCOL_VERSION = 1
 
@@ -227,6 +227,8 @@ class Subscribe(Control, frozen=True):
     credit_bytes: int
     name: str = ""
     create_topic: bool = False
+    topic_uuid: bytes | None = None
+    """The topic that the consumer read before it reconnected; another one of that name is refused."""
 
 
 class Subscribed(Control, frozen=True):
@@ -340,7 +342,9 @@ Info = TypeVar("Info")
 def encode_control(message: Control) -> bytes:
     """The whole frame of a conversation message."""
     body = _encoder.encode(message)
-    assert len(body) <= CONTROL_BYTES_MAX, f"{type(message).__name__} of {len(body)} bytes"
+    limit = RESPONSE_BYTES_MAX if type(message) is Response else CONTROL_BYTES_MAX
+    if len(body) > limit:
+        raise LimitReached(f"a {type(message).__name__} of {len(body):,} bytes; the limit is {limit:,}")
     return encode(CONTROL_TYPES[type(message)], body)
 
 

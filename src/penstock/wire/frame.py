@@ -31,6 +31,9 @@ FILE_BODY_BYTES_MAX = 64 * 1024 * 1024
 """The largest body in a file: a stored segment with its record header, marks, or a compacted journal part."""
 CONTROL_BYTES_MAX = 1024 * 1024
 """The largest control frame."""
+TITLE_BYTES_MAX = 64 * 1024
+RESPONSE_BYTES_MAX = 16 * 1024 * 1024
+"""The largest answer to a request: a list of everything there is."""
 
 
 class FrameType(IntEnum):

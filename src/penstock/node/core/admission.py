@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from penstock.node.core.log import ShardLog
 from penstock.wire.title import Predecessor
 
+DECLARED_MAX = 10_000
+"""Holes kept that nothing was stored behind yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class Admit:
@@ -31,6 +34,11 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """It was refused for good before; its number is used."""
+
+
+@dataclass(frozen=True, slots=True)
 class Conflicting:
     pass
 
@@ -40,7 +48,7 @@ class Early:
     expected: int
 
 
-Verdict = Admit | Repeat | Conflicting | Early
+Verdict = Admit | Repeat | Refused | Conflicting | Early
 
 
 class Admission:
@@ -59,7 +67,10 @@ class Admission:
         hole = segment - self.next(block)
         if hole <= 0:
             return 0
+        self._declared.pop(block, None)
         self._declared[block] = segment
+        if len(self._declared) > DECLARED_MAX:  # its sender declares it again when it is told of a gap
+            del self._declared[next(iter(self._declared))]
         return hole
 
     def decide(self, block: bytes, segment: int, origin_crc: int) -> Verdict:
@@ -72,8 +83,10 @@ class Admission:
         stored = self._log.find_segment(block, segment)
         if stored is None:
             return Repeat(None)
-        stored_crc, first_entry, _ = stored
-        return Repeat(first_entry) if stored_crc == origin_crc else Conflicting()
+        stored_crc, first_entry, count = stored
+        if stored_crc != origin_crc:
+            return Conflicting()
+        return Repeat(first_entry) if count else Refused()
 
     def admitted(self, block: bytes, segment: int) -> None:
         """A segment was appended: a hole declared before it is now in the marks themselves."""
@@ -90,5 +103,4 @@ def predecessor_done(admissions: list[Admission], predecessor: Predecessor) -> b
     return all(
         admissions[shard].next(predecessor.block) >= segment_next
         for shard, segment_next in predecessor.segments_next.items()
-        if 0 <= shard < len(admissions)
     )

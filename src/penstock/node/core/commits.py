@@ -104,15 +104,32 @@ class Lane:
         assert self._under_way is not None
         waiters, self._under_way = self._under_way, None
         dropped = self._on_done(write, error)
-        self.mark()
+        if self.stage.staged_bytes > 0:
+            self._dirty[self] = None
+        else:
+            self._dirty.pop(self, None)
         if error is None:
-            for waiter in waiters:
-                waiter(None)
-            return
-        if dropped:
+            _call(waiters, None)
+        elif dropped:
             waiters, self._staged = waiters + self._staged, []
-            failure = as_error(error, self.name)
-            for waiter in waiters:
-                waiter(failure)
+            _call(waiters, as_error(error, self.name))
         else:  # kept by the journal and written again: everyone goes on waiting
             self._staged = waiters + self._staged
+
+    def abandon(self, error: PenstockError) -> None:
+        """What is staged will not be written: its topic is gone."""
+        self._dirty.pop(self, None)
+        waiters, self._staged = self._staged, []
+        _call(waiters, error)
+
+
+def _call(waiters: list[Waiter], error: PenstockError | None) -> None:
+    """Tells everyone; a fault in one of them must not keep the others waiting for ever."""
+    faults: list[Exception] = []
+    for waiter in waiters:
+        try:
+            waiter(error)
+        except Exception as fault:  # noqa: BLE001  (raised below)
+            faults.append(fault)
+    if faults:
+        raise ExceptionGroup("telling those who waited for a sync", faults)

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from penstock.model.errors import (
-    BadRequest,
     LimitReached,
-    NotSupported,
     PenstockError,
     ProtocolError,
     SubscriptionBusy,
     SubscriptionMismatch,
+    TopicMismatch,
 )
-from penstock.model.topic import TopicName
+from penstock.model.ranges import RangeSet
 from penstock.node.core.effects import Effect, Fetch
 from penstock.node.core.log import Run, StoredRecord
 from penstock.node.core.session import Session
 from penstock.node.core.settlement import Opened, Settlement, encode_change
 from penstock.node.core.settling import check_settle, settle
 from penstock.node.core.stores import Stores
+from penstock.node.core.subscribing import check_subscribe, seen_by_shard, start_entry
 from penstock.node.core.subscription import Attachment, Offer, Subscription
 from penstock.node.core.topics import Topic
 from penstock.wire.control import (
@@ -46,13 +45,9 @@ from penstock.wire.control import (
 READ_BYTES = 1024 * 1024
 """How much one read of a log brings at the most, unless a single record is larger."""
 READ_AGAIN_US = 1_000_000
-ENTRY_MAX = 2**63
-CONSUMERS_MAX = 1024
+SETTLE_COST_BYTES = 512
+"""What a settlement costs in memory until it is durable, beside its spans."""
 CREDIT_BYTES_MAX = 1024 * 1024 * 1024
-
-KINDS = ("unique", "shared", "failover", "key_shared")
-MODES = ("resilient", "non_resilient")
-OFFERED = ("unique", "non_resilient")
 
 
 class Consuming:
@@ -62,6 +57,7 @@ class Consuming:
         counters: Counter[str],
         *,
         now_us: Callable[[], int],
+        clock_us: Callable[[], int],
         effect: Callable[[Effect], None],
         send: Callable[[int, list[bytes]], None],
     ) -> None:
@@ -69,8 +65,10 @@ class Consuming:
         self._subscriptions = stores.subscriptions
         self._journal = stores.settlements
         self._lane = stores.settlement_lane
+        self._subscriptions_max = stores.settings.limits.subscriptions
         self._counters = counters
         self._now_us = now_us
+        self._clock_us = clock_us
         self._effect = effect
         self._send = send
         self._attached: dict[bytes, dict[str, Subscription]] = {}
@@ -83,10 +81,16 @@ class Consuming:
 
     def on_subscribe(self, session: Session, ask: Subscribe, topic: Topic) -> None:
         """Attaches a consumer; the answer comes once the subscription itself is durable."""
-        _check(session, ask)
+        check_subscribe(session, ask)
+        if ask.topic_uuid is not None and ask.topic_uuid != topic.uuid:
+            raise TopicMismatch(f"topic {topic.shown} is not the one that this consumer read before")
         subscription = self._subscriptions.get(topic.uuid, ask.subscription)
         if subscription is None:
-            starts = [self._start(topic, shard, ask.start) for shard in range(len(topic.shards))]
+            if len(self._subscriptions) >= self._subscriptions_max:
+                raise LimitReached(
+                    f"this node holds at most {self._subscriptions_max} subscriptions (limits.subscriptions)"
+                )
+            starts = [start_entry(topic, shard, ask.start) for shard in range(len(topic.shards))]
             opened = Opened(topic.uuid, ask.subscription, ask.kind, ask.mode, starts, self._now_us())
             self._subscriptions.apply(opened)
             self._journal.append(encode_change(opened))
@@ -127,35 +131,12 @@ class Consuming:
         self._due_by(subscription.due_us)
         self.pump(subscription)
 
-    def _start(self, topic: Topic, shard: int, start: str | int) -> int:
-        log = topic.shards[shard].log
-        if start == "earliest":
-            return log.entry_first
-        if start == "latest":
-            return log.entry_durable
-        if isinstance(start, str) and start.isdigit():
-            start = int(start)
-        if isinstance(start, int):
-            if start < 0:
-                raise BadRequest(f"start {start} is not an entry: entries count from 0")
-            return min(max(start, log.entry_first), log.entry_durable)
-        try:
-            time = datetime.fromisoformat(start)
-        except ValueError:
-            raise BadRequest(
-                f"start {start!r} is none of earliest, latest, an entry number or a time",
-                hint="Write a time as 2026-01-31T12:00:00+00:00.",
-            ) from None
-        time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-        return log.find_time(round(time.timestamp() * 1e6))
-
     def on_unsubscribe(self, session: Session, ask: Unsubscribe) -> None:
         """Lets a consumer go; the answer says that everything it settled is durable."""
-        if any(not 0 <= start < end <= ENTRY_MAX for _, start, end in ask.seen or []):
-            raise ProtocolError("a consumer that leaves names entries that cannot be")
+        seen = None if ask.seen is None else seen_by_shard(ask.seen)
         subscription = session.consumers.pop(ask.consumer, None)
         if subscription is not None:
-            self._detach(subscription, ask.seen)
+            self._detach(subscription, seen)
         answer = [encode_control(Unsubscribed(ask.consumer))]
         self._lane.wait(lambda error: self._send(session.connection, answer))
 
@@ -164,7 +145,7 @@ class Consuming:
             self._detach(subscription)
         session.consumers.clear()
 
-    def _detach(self, subscription: Subscription, seen: list[tuple[int, int, int]] | None = None) -> None:
+    def _detach(self, subscription: Subscription, seen: dict[int, RangeSet] | None = None) -> None:
         subscription.detach(seen)
         attached = self._attached.get(subscription.topic_uuid, {})
         attached.pop(subscription.name, None)
@@ -178,6 +159,12 @@ class Consuming:
             self._detach(subscription)
         return attachment
 
+    def expel(self, session: Session, consumer: int) -> None:
+        """Detaches a consumer that said something that cannot be."""
+        subscription = session.consumers.pop(consumer, None)
+        if subscription is not None:
+            self._detach(subscription)
+
     # --- time ---------------------------------------------------------------------------------------
 
     @property
@@ -187,7 +174,7 @@ class Consuming:
 
     def on_time(self) -> None:
         """Offers what has become due."""
-        now_us = self._now_us()
+        now_us = self._clock_us()
         due = [subscription for time, subscription in self._unread.values() if time <= now_us]
         self._unread = {key: item for key, item in self._unread.items() if item[0] > now_us}
         for subscriptions in self._attached.values():
@@ -223,10 +210,9 @@ class Consuming:
         if topic is None:
             return
         ends = [shard.log.entry_durable for shard in topic.shards]
-        while (wanted := subscription.want(ends, self._now_us())) is not None:
-            assert subscription.attachment is not None
-            subscription.fetching.add(wanted.shard)
-            bytes_max = min(READ_BYTES, subscription.attachment.credit_bytes)
+        while (wanted := subscription.want(ends, self._clock_us())) is not None:
+            bytes_max = min(READ_BYTES, subscription.room_bytes)
+            subscription.fetching[wanted.shard] = bytes_max
             self._effect(Fetch(subscription, wanted.shard, wanted.entry, bytes_max))
 
     def on_durable(self, topic: Topic, shard: int, records: list[StoredRecord]) -> None:
@@ -247,12 +233,13 @@ class Consuming:
         subscription = fetch.subscription
         if run is None:
             self._counters["reads_failed"] += 1
-            again_us = self._now_us() + READ_AGAIN_US
+            again_us = self._clock_us() + READ_AGAIN_US
             self._unread[id(subscription)] = (again_us, subscription)
             self._due_by(again_us)
-        subscription.fetching.discard(fetch.shard)
-        if run is None or subscription.attachment is None:
-            return
+        subscription.fetching.pop(fetch.shard, None)
+        attachment = subscription.attachment
+        if run is None or attachment is None or not attachment.open:
+            return  # whoever can take it asks for it again
         self._deliver(subscription, fetch.shard, run, fetch.entry)
         self.pump(subscription)
 
@@ -310,49 +297,21 @@ class Consuming:
         late = 0
         if ask.acked or ask.skipped or ask.nacked:
             check_settle(self._catalog.by_uuid(subscription.topic_uuid), ask)
-            change, late = settle(subscription, ask, self._now_us())
+            change, late = settle(subscription, ask, self._clock_us())
             self._journal.append(encode_change(change))
             self._counters["settlements"] += 1
             if change.returned:
                 self._due_by(subscription.due_us)
         answer = [encode_control(Settled(ask.consumer, ask.number, late))]
-        self._lane.wait(lambda error: self._send(session.connection, answer))
+        cost = SETTLE_COST_BYTES + 64 * (len(ask.acked) + len(ask.skipped) + len(ask.nacked))
+        session.unacked_bytes += cost
+
+        def durable(error: PenstockError | None) -> None:
+            session.unacked_bytes -= cost
+            self._send(session.connection, answer)
+
+        self._lane.wait(durable)
         self.pump(subscription)
-
-
-def _check(session: Session, ask: Subscribe) -> None:
-    """Refuses what cannot be a consumer before anything is made for it."""
-    if ask.kind not in KINDS:
-        raise BadRequest(f"kind {ask.kind!r} is none of {', '.join(KINDS)}")
-    if ask.mode not in MODES:
-        raise BadRequest(f"mode {ask.mode!r} is none of {', '.join(MODES)}")
-    if (ask.kind, ask.mode) != OFFERED:
-        raise NotSupported(
-            f"a {ask.kind}, {ask.mode} subscription is not offered by this version",
-            hint="Use kind='unique' and mode='non_resilient'.",
-        )
-    check_name(ask.subscription, "subscription")
-    if len(ask.name) > 256:
-        raise BadRequest("a consumer's name is at most 256 characters long")
-    if ask.consumer in session.consumers:
-        raise ProtocolError(f"consumer {ask.consumer} is open already on this connection")
-    if len(session.consumers) >= CONSUMERS_MAX:
-        raise LimitReached(f"a connection holds at most {CONSUMERS_MAX} consumers")
-    if ask.credit_bytes <= 0:
-        raise BadRequest("a consumer needs credit for at least one byte")
-
-
-def check_name(name: str, what: str) -> None:
-    """Subscription names follow the rule of a topic name's part."""
-    try:
-        if "/" in name:
-            raise ValueError
-        TopicName.parse(name)
-    except (PenstockError, ValueError):
-        raise BadRequest(
-            f"{what} name {name[:80]!r} is not allowed",
-            hint="Use 1-128 of letters, digits, '.', '_' or '-', starting with a letter or digit.",
-        ) from None
 
 
 def _consumer(session: Session, number: int) -> Subscription | None:

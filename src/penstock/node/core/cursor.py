@@ -116,10 +116,14 @@ class ShardCursor:
 
     def nack(self, entry: int, due_us: int) -> int | None:
         """An entry is to come again at ``due_us``; returns how often it was delivered, None if not out."""
-        if entry not in self.held:
+        if entry in self.held:
+            self.held.discard(entry, entry + 1)
+            deliveries = self._count_delivery(entry, entry + 1)
+        elif entry in self.ready:  # its consumer was away for a moment; the delivery is counted already
+            self.ready.discard(entry, entry + 1)
+            deliveries = self.deliveries(entry)
+        else:
             return None
-        self.held.discard(entry, entry + 1)
-        deliveries = self._count_delivery(entry, entry + 1)
         self.waiting.add(entry, entry + 1)
         due_us = -(-due_us // DUE_STEP_US) * DUE_STEP_US
         if due_us not in self._due:

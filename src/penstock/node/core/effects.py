@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.node.core.commits import Lane
+    from penstock.node.core.log import ShardLog
     from penstock.node.core.subscription import Subscription
 
 
@@ -44,9 +45,10 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTree:
-    """Remove a folder that nothing refers to any more."""
+    """Close the logs and remove a folder that nothing refers to any more."""
 
     folder: str
+    logs: tuple[ShardLog, ...] = ()
 
 
 Effect = Send | Close | Commit | Fetch | RemoveTree

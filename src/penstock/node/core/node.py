@@ -7,6 +7,7 @@ a message's way through the node.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +44,8 @@ from penstock.wire.control import (
 )
 from penstock.wire.frame import Frame, FrameType
 
+logger = logging.getLogger("penstock.node")
+
 
 class NodeCore:
     def __init__(
@@ -54,14 +57,17 @@ class NodeCore:
         software: str,
         now_us: Callable[[], int],
         new_uuid: Callable[[], bytes],
+        clock_us: Callable[[], int] | None = None,
     ) -> None:
+        """``now_us`` is the time of day; ``clock_us`` measures waits and is never set back."""
+        clock_us = clock_us or now_us
         self.disk = disk
         self.settings = settings
         self.node = node
         self.now_us = now_us
         self.new_uuid = new_uuid
         self.counters: Counter[str] = Counter()
-        self.stores = Stores(disk, settings, now_us)
+        self.stores = Stores(disk, settings, now_us, clock_us)
         self.catalog = self.stores.catalog
         self.subscriptions = self.stores.subscriptions
         self.stopping = False
@@ -78,6 +84,7 @@ class NodeCore:
             self.stores,
             self.counters,
             now_us=now_us,
+            clock_us=clock_us,
             effect=lambda effect: self._effects.append(effect),
             send=self._send,
         )
@@ -94,6 +101,8 @@ class NodeCore:
         """What is to be done now, in order; asking takes it."""
         self._producing.flush()
         self._effects += map(Commit, self.stores.due())
+        for topic in self.stores.at_rest():
+            self._effects.append(RemoveTree(topic.folder, tuple(shard.log for shard in topic.shards)))
         effects, self._effects = self._effects, []
         return effects
 
@@ -134,6 +143,12 @@ class NodeCore:
             except PenstockError as error:
                 self._refuse_connection(session, error)
                 break
+            except Exception:
+                # A fault of ours: it ends this connection and no other, and is told in the log.
+                logger.exception("connection %d: a frame could not be handled", connection)
+                self.counters["faults_internal"] += 1
+                self._refuse_connection(session, PenstockError("the node could not handle a frame"))
+                break
         out = session.side.data_to_send()
         if out:
             self._effects.append(Send(connection, out))
@@ -161,7 +176,7 @@ class NodeCore:
             else:
                 self._producing.on_snapshot(session, event)
         elif isinstance(event, Settle):
-            self._refer(session, event, lambda: self._consuming.on_settle(session, event))
+            self._on_settle(session, event)
         elif isinstance(event, Credit):
             self._consuming.on_credit(session, event)
         elif isinstance(event, Request):
@@ -211,7 +226,15 @@ class NodeCore:
 
         self._requests.open_topic(ask.topic, ask.create_topic, found, refuse)
 
-    def _refer(self, session: Session, ask: Subscribe | Settle, act: Callable[[], None]) -> None:
+    def _on_settle(self, session: Session, ask: Settle) -> None:
+        try:
+            self._consuming.on_settle(session, ask)
+        except PenstockError as error:  # nothing of it took effect: its consumer must not go on as if it had
+            self._consuming.expel(session, ask.consumer)
+            self.counters[f"consumers_refused_{error.code}"] += 1
+            self._send(session.connection, [_error(error, consumer=ask.consumer)])
+
+    def _refer(self, session: Session, ask: Subscribe, act: Callable[[], None]) -> None:
         """An error in ``act`` concerns this consumer alone; the connection goes on."""
         try:
             act()
@@ -241,10 +264,12 @@ class NodeCore:
         """A lane's write ended."""
         if error is not None:
             self.counters["writes_failed"] += 1
-        self.stores.wrote(lane, write, error)
-        self._producing.flush()  # producers are answered before consumers are served
-        for topic, shard, records in self.stores.readable():
-            self._consuming.on_durable(topic, shard, records)
+        try:
+            self.stores.wrote(lane, write, error)
+        finally:
+            self._producing.flush()  # producers are answered before consumers are served
+            for topic, shard, records in self.stores.readable():
+                self._consuming.on_durable(topic, shard, records)
 
     def fetched(self, fetch: Fetch, run: Run | None) -> None:
         """A read of a log ended; None if the disk failed it."""
@@ -257,10 +282,12 @@ class NodeCore:
     # --- changes ------------------------------------------------------------------------------------
 
     def topic_deleted(self, deleted: TopicDeleted) -> None:
-        topic = self.catalog.apply(deleted)
+        """The deletion is durable: consumers and producers of the topic are told."""
+        topic = self.catalog.by_uuid(deleted.uuid)
         if topic is None:
             return
         gone = TopicNotFound(f"topic {topic.shown} was deleted")
+        self.stores.topic_deleted(deleted, gone)
         for subscription in self.subscriptions.drop_topic(topic.uuid):
             attachment = self._consuming.send_away(subscription)
             if attachment is not None:
@@ -270,7 +297,6 @@ class NodeCore:
             for context in session.blocks.values():
                 if context.topic is topic:
                     context.refusal = gone
-        self._effects.append(RemoveTree(topic.folder))
 
     # --- time and end -------------------------------------------------------------------------------
 
@@ -285,7 +311,8 @@ class NodeCore:
 
     def close(self) -> None:
         """Everything staged was committed: closes the files in good order."""
-        self.stores.close()
+        for error in self.stores.close():
+            logger.error("a file could not be closed in good order: %s", error)
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from penstock.model.errors import (
+    BadRequest,
     BadSegment,
     Conflict,
     Gap,
@@ -25,18 +26,24 @@ from penstock.model.errors import (
     TopicNotFound,
 )
 from penstock.model.identity import SEGMENT_NUMBER_MAX
-from penstock.node.core.admission import Admit, Conflicting, Early, Repeat, predecessor_done
+from penstock.node.core.admission import Admit, Conflicting, Early, Refused, Repeat, predecessor_done
+from penstock.node.core.commits import as_error
 from penstock.node.core.session import BlockContext, Session
-from penstock.node.core.topics import Catalog, Shard
+from penstock.node.core.topics import Catalog, Shard, Topic
 from penstock.wire.control import Ack, AckItem, BlockEnd, Hole, encode_control
 from penstock.wire.frame import Frame
 from penstock.wire.segment import count_rows
-from penstock.wire.title import decode_title
+from penstock.wire.title import Predecessor, Title, decode_title
 
 BLOCKS_MAX = 1024
 """Blocks that one connection may speak of; the oldest context is let go and must be titled again."""
-ANSWERS_MAX = 2048
+ANSWERS_MAX = 1024
 """Answers in one ACK frame, which keeps it far below the limit of a control frame."""
+MESSAGE_LENGTH_MAX = 300
+NAME_LENGTH_MAX = 600
+PRODUCER_LENGTH_MAX = 256
+FRAME_COST_BYTES = 512
+"""What a segment costs in memory beside its bytes, until it is answered."""
 
 FINAL = (BadSegment, SchemaMismatch, SegmentTooLarge)
 """Faults of the segment itself: the same bytes can never be taken."""
@@ -65,29 +72,38 @@ class Producing:
         """Switches the connection to a block, new or known."""
         block, shard_power, title = decode_title(frame.body)
         known = session.blocks.get(block)
-        if known is not None and known.title == title and known.refusal is None:
+        if known is not None and known.title_crc == frame.crc and known.refusal is None:
             session.current = known
             return
         topic = self._catalog.by_uuid(title.topic_uuid)
-        context = BlockContext(block, title, topic)
-        if topic is None:
-            context.refusal = self._unknown_topic(title.topic)
-        elif topic.created.shard_power != shard_power:
-            shards = 2**topic.created.shard_power
-            context.refusal = TopicMismatch(
-                f"topic {topic.shown} has {shards} shards, the producer cut {2**shard_power}"
-            )
-        elif title.schema is not None:
-            context.refusal = NotSupported(f"topic {topic.shown} is plain; it takes no schema")
+        context = BlockContext(block, frame.crc, title.topic[:NAME_LENGTH_MAX], topic)
+        context.refusal = self._judge(topic, shard_power, title)
+        if topic is not None and title.predecessor is not None:
+            shards = title.predecessor.segments_next.items()
+            wanted = {shard: segment for shard, segment in shards if 0 <= shard < len(topic.shards)}
+            context.predecessor = Predecessor(title.predecessor.block, wanted)
         if len(session.blocks) >= BLOCKS_MAX and block not in session.blocks:
             session.blocks.pop(next(iter(session.blocks)))
         session.blocks[block] = context
         session.current = context
 
+    def _judge(self, topic: Topic | None, shard_power: int, title: Title) -> PenstockError | None:
+        """Why a block cannot be taken, if it cannot."""
+        if topic is None:
+            return self._unknown_topic(title.topic)
+        if topic.created.shard_power != shard_power:
+            shards = 2**topic.created.shard_power
+            return TopicMismatch(f"topic {topic.shown} has {shards} shards, the producer cut {2**shard_power}")
+        if title.schema is not None:
+            return NotSupported(f"topic {topic.shown} is plain; it takes no schema")
+        if len(title.producer) > PRODUCER_LENGTH_MAX:
+            return BadRequest(f"a producer's name is at most {PRODUCER_LENGTH_MAX} characters long")
+        return None
+
     def _unknown_topic(self, name: str) -> PenstockError:
         if self._catalog.by_name(name) is not None:
-            return TopicMismatch(f"topic {name} was deleted and created again")
-        return TopicNotFound(f"there is no topic {name!r}")
+            return TopicMismatch(f"topic {name[:NAME_LENGTH_MAX]} was deleted and created again")
+        return TopicNotFound(f"there is no topic {name[:NAME_LENGTH_MAX]!r}")
 
     # --- segments -----------------------------------------------------------------------------------
 
@@ -100,7 +116,7 @@ class Producing:
         if refusal is None and topic is not None and frame.shard >= len(topic.shards):
             refusal = TopicMismatch(f"topic {topic.shown} has no shard {frame.shard}")
         if refusal is not None or topic is None or not topic.shards:
-            refusal = refusal or self._unknown_topic(context.title.topic)
+            refusal = refusal or self._unknown_topic(context.topic_name)
             self._reject(session, context, frame, refusal)
             return
         shard = topic.shards[frame.shard]
@@ -108,7 +124,11 @@ class Producing:
             missing = PredecessorMissing("the producer's earlier block is not complete")
             self._reject(session, context, frame, missing)
             return
-        verdict = shard.admission.decide(context.block, frame.segment, frame.crc)
+        try:
+            verdict = shard.admission.decide(context.block, frame.segment, frame.crc)
+        except OSError as error:  # an old segment was to be looked up in the files
+            self._reject(session, context, frame, as_error(error, shard.lane.name))
+            return
         if isinstance(verdict, Admit):
             self._admit(session, context, shard, frame, late=verdict.late)
         elif isinstance(verdict, Repeat):
@@ -116,18 +136,23 @@ class Producing:
         elif isinstance(verdict, Early):
             gap = Gap(f"segment {frame.segment} came, {verdict.expected} is expected")
             self._reject(session, context, frame, gap, expected=verdict.expected)
+        elif isinstance(verdict, Refused):
+            again = _rejected(
+                frame.segment, BadSegment("this segment was refused before, and its number is used")
+            )
+            self._answer_when_durable(session, context, shard, frame, again)
         else:
             assert isinstance(verdict, Conflicting)
             conflict = Conflict(f"segment {frame.segment} of shard {frame.shard} was stored with other content")
             self._reject(session, context, frame, conflict)
 
     def _predecessor_done(self, context: BlockContext) -> bool:
-        if context.predecessor_done or context.title.predecessor is None:
-            return True
-        assert context.topic is not None
-        admissions = [shard.admission for shard in context.topic.shards]
-        context.predecessor_done = predecessor_done(admissions, context.title.predecessor)
-        return context.predecessor_done
+        if context.predecessor is not None:
+            assert context.topic is not None
+            admissions = [shard.admission for shard in context.topic.shards]
+            if predecessor_done(admissions, context.predecessor):
+                context.predecessor = None
+        return context.predecessor is None
 
     def _admit(
         self, session: Session, context: BlockContext, shard: Shard, frame: Frame, *, late: bool
@@ -137,7 +162,7 @@ class Producing:
             count = count_rows(body)
         except FINAL as error:  # recorded, so that what follows in the block is not stuck behind it
             refusal = error
-            body = msgspec.msgpack.encode([error.code, error.message[:1000]])
+            body = msgspec.msgpack.encode([error.code, error.message[:MESSAGE_LENGTH_MAX]])
         first_entry = shard.log.append(
             block=context.block,
             segment=frame.segment,
@@ -163,12 +188,11 @@ class Producing:
     ) -> None:
         self._counters["segments_duplicate"] += 1
         answer = AckItem(frame.segment, "duplicate", first_entry)
-        durable = first_entry is None or first_entry < shard.log.entry_durable
-        if durable:
+        if first_entry is not None and first_entry < shard.log.entry_durable:
             self._answer(session, context, frame.shard, answer)
-        else:  # the first copy is on its way to the disk: both are answered when it is there
-            staged = first_entry is not None and first_entry >= shard.log.entry_taken
-            self._answer_when_durable(session, context, shard, frame, answer, staged=staged)
+        else:  # the first copy may be on its way to the disk: both are answered when it is there
+            under_way = first_entry is not None and first_entry < shard.log.entry_taken
+            self._answer_when_durable(session, context, shard, frame, answer, staged=not under_way)
 
     def _answer_when_durable(
         self,
@@ -180,7 +204,7 @@ class Producing:
         *,
         staged: bool = True,
     ) -> None:
-        size = len(frame.body)
+        size = len(frame.body) + FRAME_COST_BYTES
         session.unacked_bytes += size
         self.unacked_bytes += size
 
@@ -248,10 +272,11 @@ class Producing:
         for shard_number in end.segments_next:
             if 0 <= shard_number < len(context.topic.shards):
                 shard = context.topic.shards[shard_number]
-                if shard.log.marks.get(end.block) is not None:
+                marks = shard.log.marks.get(end.block)
+                if marks is not None and marks.ended_us is None:
                     shard.log.append_end(end.block, self._now_us())
                     shard.lane.mark()
 
 
 def _rejected(segment: int, error: PenstockError, expected: int | None = None) -> AckItem:
-    return AckItem(segment, "rejected", None, error.code, error.message[:1000], expected)
+    return AckItem(segment, "rejected", None, error.code, error.message[:MESSAGE_LENGTH_MAX], expected)

@@ -99,7 +99,7 @@ class Requests:
                 hint=f"`penstock topic create {parsed.short}` creates it; so does auto_create_topics = true.",
             )
         else:
-            self._create(str(parsed), 0, found, refuse)
+            self._create(str(parsed), None, found, refuse)
 
     def _create_topic(self, ask: CreateTopic, answer: Answer, refuse: Refuse) -> None:
         parsed = TopicName.parse(ask.topic)
@@ -116,12 +116,22 @@ class Requests:
         else:
             raise TopicExists(f"topic {topic.shown} exists with {len(topic.shards)} shards")
 
-    def _create(self, name: str, shard_power: int, made: Callable[[Topic], None], refuse: Refuse) -> None:
+    def _create(
+        self, name: str, shard_power: int | None, made: Callable[[Topic], None], refuse: Refuse
+    ) -> None:
+        """Creates a topic; ``shard_power`` None takes whatever somebody else is creating it with."""
+
         def ended(error: PenstockError | None) -> None:
             if error is not None:
                 refuse(error)
+                return
+            topic = self._node.catalog.by_name(name)
+            if topic is None:
+                refuse(TopicNotFound(f"topic {name} was deleted at once"))
+            elif shard_power not in (None, topic.created.shard_power):
+                refuse(TopicExists(f"topic {topic.shown} exists with {len(topic.shards)} shards"))
             else:
-                made(self.topic(name))
+                made(topic)
 
         waiting = self._creating.get(name)
         if waiting is not None:  # somebody else creates it right now: whoever is first decides its shards
@@ -130,7 +140,10 @@ class Requests:
         limit = self._node.settings.limits.topics
         if len(self._node.catalog) + len(self._creating) >= limit:
             raise LimitReached(f"this node holds at most {limit} topics (limits.topics)")
-        created = TopicCreated(name, self._node.new_uuid(), shard_power, self._node.now_us())
+        limit = self._node.settings.limits.shards
+        if self._node.stores.shards + 2 ** (shard_power or 0) > limit:
+            raise LimitReached(f"this node holds at most {limit} shards in all topics (limits.shards)")
+        created = TopicCreated(name, self._node.new_uuid(), shard_power or 0, self._node.now_us())
         self._creating[name] = [ended]
 
         def durable(error: PenstockError | None) -> None:

@@ -8,7 +8,7 @@ from penstock.model.errors import PenstockError
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
 from penstock.wire.connection import NodeSide
-from penstock.wire.title import Title
+from penstock.wire.title import Predecessor
 
 
 @dataclass(slots=True)
@@ -16,11 +16,14 @@ class BlockContext:
     """What a TITLE set: the segments that follow belong to this block."""
 
     block: bytes
-    title: Title
+    title_crc: int
+    """Of the frame, to tell a title that only switches from one that says something new."""
+    topic_name: str
     topic: Topic | None
     refusal: PenstockError | None = None
     """Why segments of this block are turned away, if they are."""
-    predecessor_done: bool = False
+    predecessor: Predecessor | None = None
+    """The block that must be complete before this one goes on; None once it is."""
 
 
 @dataclass(slots=True)

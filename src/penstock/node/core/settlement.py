@@ -95,6 +95,9 @@ class Subscriptions:
     def get(self, topic: bytes, name: str) -> Subscription | None:
         return self._by_topic.get(topic, {}).get(name)
 
+    def __len__(self) -> int:
+        return sum(map(len, self._by_topic.values()))
+
     def of_topic(self, topic: bytes) -> list[Subscription]:
         return list(self._by_topic.get(topic, {}).values())
 

@@ -9,6 +9,7 @@ from penstock.node.core.topics import Topic
 from penstock.wire.control import Settle
 
 DELAY_S_MAX = 366 * 86400.0
+SPANS_MAX = 16_384
 
 
 def check_settle(topic: Topic | None, ask: Settle) -> None:
@@ -17,6 +18,8 @@ def check_settle(topic: Topic | None, ask: Settle) -> None:
         raise TopicNotFound("the topic was deleted")
     if not 0 <= ask.shard < len(topic.shards):
         raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
+    if max(len(ask.acked), len(ask.skipped), len(ask.nacked)) > SPANS_MAX:
+        raise BadRequest(f"one settlement names at most {SPANS_MAX:,} spans")
     end = topic.shards[ask.shard].log.entry_durable
     spans = [*ask.acked, *ask.skipped, *((entry, entry + 1) for entry, _ in ask.nacked)]
     for start, stop in spans:

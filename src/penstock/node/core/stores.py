@@ -32,7 +32,10 @@ Readable = tuple[Topic, int, list[StoredRecord]]
 
 
 class Stores:
-    def __init__(self, disk: Disk, settings: Settings, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, disk: Disk, settings: Settings, now_us: Callable[[], int], clock_us: Callable[[], int]
+    ) -> None:
+        """``now_us`` is the time of day, ``clock_us`` one that is never set back."""
         self.catalog = Catalog()
         self.subscriptions = Subscriptions()
         self.recovered: list[str] = []
@@ -40,8 +43,11 @@ class Stores:
         self.leftovers: list[str] = []
         """Folders of deleted topics that are still to be removed."""
         self._disk = disk
-        self._settings = settings
+        self.settings = settings
         self._now_us = now_us
+        self._clock_us = clock_us
+        self._gone: dict[bytes, Topic] = {}
+        """Deleted topics with a write under way."""
         self._dirty: dict[Lane, None] = {}
         """Lanes with something to write, in the order they got it."""
         self._readable: list[Readable] = []
@@ -130,7 +136,7 @@ class Stores:
         """The lanes that can write now."""
         if not self._dirty:
             return []
-        now_us = self._now_us()
+        now_us = self._clock_us()
         return [lane for lane in self._dirty if lane.due and lane.resume_us <= now_us]
 
     @property
@@ -141,7 +147,7 @@ class Stores:
     def wrote(self, lane: Lane, write: Write, error: OSError | None) -> None:
         """A lane's write ended; those who waited for it are told."""
         if error is not None:
-            lane.resume_us = self._now_us() + WRITE_AGAIN_US
+            lane.resume_us = self._clock_us() + WRITE_AGAIN_US
         lane.done(write, error)
         # Only now is memory what the journal says: topics come into being when those who waited are told.
         if lane is self._catalog_lane:
@@ -150,7 +156,7 @@ class Stores:
             self._compact_if_long(self.settlements, self.subscriptions, lane)
 
     def _compact_if_long(self, journal: FileJournal, state: Catalog | Subscriptions, lane: Lane) -> None:
-        if journal.size_bytes > max(self._settings.journal_compact_bytes, 4 * journal.snapshot_bytes):
+        if journal.size_bytes > max(self.settings.journal_compact_bytes, 4 * journal.snapshot_bytes):
             journal.compact(list(state.snapshot()))
             lane.mark()
 
@@ -193,13 +199,37 @@ class Stores:
         assert topic is not None
         self._open_logs(topic)
 
-    def close(self) -> None:
-        """Everything staged was committed: marks the files as closed in good order."""
-        for topic in self.catalog:
+    def topic_deleted(self, deleted: TopicDeleted, error: PenstockError) -> Topic | None:
+        """Its record is durable: what was staged for it is refused; its folder goes when it is at rest."""
+        topic = self.catalog.apply(deleted)
+        if topic is not None:
             for shard in topic.shards:
-                shard.log.close()
-        self._catalog_journal.close()
-        self.settlements.close()
+                shard.lane.abandon(error)
+            self._gone[topic.uuid] = topic
+        return topic
+
+    def at_rest(self) -> list[Topic]:
+        """Deleted topics that nothing writes to any more, to be removed now."""
+        found = [topic for topic in self._gone.values() if not any(shard.lane.busy for shard in topic.shards)]
+        for topic in found:
+            del self._gone[topic.uuid]
+        return found
+
+    @property
+    def shards(self) -> int:
+        """How many logs there are, in all topics."""
+        return sum(len(topic.shards) for topic in self.catalog)
+
+    def close(self) -> list[OSError]:
+        """Everything staged was committed: closes the files in good order; returns what went wrong."""
+        faults: list[OSError] = []
+        closes = [shard.log.close for topic in self.catalog for shard in topic.shards]
+        for close in (*closes, self._catalog_journal.close, self.settlements.close):
+            try:
+                close()
+            except OSError as error:
+                faults.append(error)
+        return faults
 
 
 def _journal_wrote(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.model.entry_set import Span
+from penstock.model.ranges import RangeSet
 from penstock.node.core.cursor import ShardCursor
 
 BACKOFF_FIRST_S = 0.1
@@ -79,8 +80,8 @@ class Subscription:
     created_at_us: int = 0
     attachment: Attachment | None = None
     counts: Counts = field(default_factory=Counts)
-    fetching: set[int] = field(default_factory=set)
-    """Shards with a read under way."""
+    fetching: dict[int, int] = field(default_factory=dict)
+    """Shards with a read under way, and how many bytes it may bring."""
     _turn: int = 0
 
     # --- who reads ----------------------------------------------------------------------------------
@@ -89,11 +90,18 @@ class Subscription:
         assert self.attachment is None, "a unique subscription has one consumer"
         self.attachment = attachment
 
-    def detach(self, seen: list[tuple[int, int, int]] | None = None) -> None:
-        """The consumer is gone: what it held goes to the next one. ``seen`` is (shard, start, end), or all."""
+    def detach(self, seen: dict[int, RangeSet] | None = None) -> None:
+        """The consumer is gone: what it held goes to the next one. ``seen`` is by shard; None for all."""
         self.attachment = None
-        for number, cursor in enumerate(self.cursors):
-            cursor.release(None if seen is None else [(a, b) for shard, a, b in seen if shard == number])
+        for shard, cursor in enumerate(self.cursors):
+            cursor.release(None if seen is None else list(seen.get(shard, ())))
+
+    @property
+    def room_bytes(self) -> int:
+        """What its consumer can take beyond the reads under way."""
+        if self.attachment is None or not self.attachment.open:
+            return 0
+        return self.attachment.credit_bytes - sum(self.fetching.values())
 
     # --- what is read -------------------------------------------------------------------------------
 
@@ -102,11 +110,10 @@ class Subscription:
 
         Shards take turns. ``ends`` are the shards' durable ends.
         """
-        consumer = self.attachment
-        if consumer is None or not consumer.open:
-            return None
         for cursor in self.cursors:
             cursor.wake(now_us)
+        if self.room_bytes <= 0:
+            return None
         shards = len(self.cursors)
         for step in range(shards):
             shard = (self._turn + step) % shards
