@@ -1,0 +1,20 @@
+"""continuous: everything once and in order; a gap that does not close is asked for."""
+
+from __future__ import annotations
+
+from penstock.pipes import WAKE, Arrive, Submit, continuous
+
+sender, receiver = continuous.Sender(epoch=1), continuous.Receiver(epoch=1)
+packets = [sender.step(Submit([b"%d" % number]), now=0.0).packets[0] for number in range(4)]
+
+# Number 1 is lost; 2 and 3 wait for it.
+for place in (0, 3, 2):
+    effects = receiver.step(Arrive([packets[place]]), now=0.01)
+    print(place, "arrives, passed on:", [list(run.payloads) for run in effects.delivered])
+
+assert receiver.wake_at is not None
+question = receiver.step(WAKE, now=receiver.wake_at).packets
+print("missing", [list(packet.numbers) for packet in question])
+answer = sender.step(Arrive(question), now=0.1).packets
+effects = receiver.step(Arrive(answer), now=0.11)
+print("passed on:", [list(run.payloads) for run in effects.delivered])

@@ -1,0 +1,30 @@
+"""stream: storage in the middle, so the receiver may start again and go on where it was."""
+
+from __future__ import annotations
+
+from penstock.pipes import WAKE, Arrive, Submit, stream
+
+entries, place = stream.Entries(), stream.Place()  # what would be on disk
+storage, index = stream.Storage(entries), stream.IndexStorage(place)
+
+sender = stream.Sender(epoch=1)
+confirms = storage.step(Arrive(sender.step(Submit([b"a", b"b", b"c"]), now=0.0).packets), now=0.0)
+sender.step(Arrive(confirms.packets), now=0.0)
+print("stored", entries.payloads, "unconfirmed", sender.unconfirmed)
+
+
+def read(receiver: stream.Receiver) -> list[bytes]:
+    """Asks the two storages until there is nothing new."""
+    got: list[bytes] = []
+    asked = receiver.step(WAKE, now=0.0).packets
+    while asked:
+        answers = storage.step(Arrive(asked), 0.0).packets + index.step(Arrive(asked), 0.0).packets
+        effects = receiver.step(Arrive(answers), now=0.0)
+        got += [payload for run in effects.delivered for payload in run.payloads]
+        asked = effects.packets
+    return got
+
+
+print("read", read(stream.Receiver(epoch=1)))
+storage.step(Arrive(sender.step(Submit([b"d"]), now=1.0).packets), now=1.0)
+print("a new receiver reads", read(stream.Receiver(epoch=2)))

@@ -1,0 +1,116 @@
+"""Every pipe by its name: how a stage of a route becomes machines, and which stages go over which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from penstock.calculus.route import Route, Stage
+from penstock.model.errors import BadRequest
+from penstock.pipes import continuous, dedup, index, resend, resend_many, sequential, stream
+from penstock.pipes.machine import Jitter, Machine
+
+
+class SenderLayer(Machine, Protocol):
+    """The sending side of a pipe."""
+
+    @property
+    def confirms(self) -> bool:
+        """Whether its own receiver tells it what arrived."""
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages taken whose arrival is not known, as far as it would know."""
+
+
+class ReceiverLayer(Machine, Protocol):
+    """The receiving side of a pipe."""
+
+    @property
+    def settles(self) -> bool:
+        """Whether it waits for ``Settle``."""
+
+
+def make_sender(stage: Stage, *, epoch: int, jitter: Jitter) -> SenderLayer:
+    given = stage.settings
+    match stage.pipe:
+        case "resend":
+            return resend.Sender(epoch=epoch, buffer=_int(given, "buffer"), jitter=jitter)
+        case "resend_many":
+            window, buffer = _int(given, "window"), _int(given, "buffer")
+            return resend_many.Sender(epoch=epoch, window=window, buffer=buffer, jitter=jitter)
+        case "stream":
+            window, buffer = _int(given, "window"), _int(given, "buffer")
+            return stream.Sender(epoch=epoch, window=window, buffer=buffer, jitter=jitter)
+        case "sequential":
+            return sequential.Sender(epoch=epoch, buffer=_int(given, "buffer"), jitter=jitter)
+        case "index":
+            return index.Sender(epoch=epoch)
+        case "continuous":
+            gaps, window = _is(given, "gaps"), _int(given, "window")
+            return continuous.Sender(epoch=epoch, gaps=gaps, window=window, jitter=jitter)
+        case "dedup":
+            return dedup.Sender(epoch=epoch)
+    raise _no_machine(stage)
+
+
+def make_receiver(stage: Stage, *, epoch: int, jitter: Jitter, settles: bool) -> ReceiverLayer:
+    """``settles``: whether the pipe beneath waits for what this one lets go of."""
+    given = stage.settings
+    match stage.pipe:
+        case "resend":
+            return resend.Receiver(epoch=epoch, confirm=str(given["confirm"]))
+        case "resend_many":
+            return resend_many.Receiver(epoch=epoch, confirm=str(given["confirm"]))
+        case "stream":
+            return stream.Receiver(epoch=epoch, commit=_is(given, "commit"), jitter=jitter)
+        case "sequential":
+            return sequential.Receiver(epoch=epoch, confirm=str(given["confirm"]))
+        case "index":
+            return index.Receiver(epoch=epoch, strict=_is(given, "strict"))
+        case "continuous":
+            return continuous.Receiver(
+                epoch=epoch,
+                strict=_is(given, "strict"),
+                gaps=_is(given, "gaps"),
+                queue=_int(given, "queue"),
+                jitter=jitter,
+            )
+        case "dedup":
+            if given["by"] == "index":
+                return dedup.IndexReceiver(epoch=epoch)
+            return dedup.Receiver(epoch=epoch, window=_int(given, "window"), settles=settles)
+    raise _no_machine(stage)
+
+
+def check_composition(route: Route) -> None:
+    """``BadRequest`` where pipes cannot go over each other."""
+    for position, stage in enumerate(route.stages):
+        if position and stage.pipe == "stream":
+            raise BadRequest(
+                "stream works on the bare route, so it stands first",
+                hint=f"Write: stream | {' | '.join(each.pipe for each in route.stages if each is not stage)}",
+            )
+        above = route.stages[position + 1 :]
+        if stage.settings.get("confirm") == "settled" and not all(map(_bears_failure, above)):
+            raise BadRequest(
+                f"over {stage.pipe}(confirm=settled) stands a pipe that would drop what failed and comes again",
+                hint="Only dedup by id can stand over it; or give confirm=settled to the outermost pipe.",
+            )
+
+
+def _bears_failure(stage: Stage) -> bool:
+    """Whether it lets a message pass again that had passed, and numbers each message once, as beneath."""
+    return stage.pipe == "dedup" and stage.settings["by"] == "id"
+
+
+def _int(settings: Mapping[str, Any], name: str) -> int:
+    return int(settings[name])
+
+
+def _is(settings: Mapping[str, Any], name: str) -> bool:
+    return bool(settings[name])
+
+
+def _no_machine(stage: Stage) -> BadRequest:
+    return BadRequest(f"there is no machine for the pipe {stage.pipe!r}")

@@ -1,0 +1,189 @@
+"""What travels between the two sides of a pipe, and its bytes.
+
+A packet is a run: several numbers of one kind and one session, with a payload each where the kind carries any.
+Numbers that follow each other are a ``range``. Machines never look into a payload; on a wire it is bytes, or an
+envelope of another pipe around bytes.
+
+On a wire a packet is one msgpack array::
+
+    kind, layer, epoch, origin, first, numbers, payloads
+
+``numbers`` is how many follow ``first`` (itself the first of them), or the list of all with ``first`` 0. What
+does not decode to exactly this, with every size within its limit, is no packet: ``decode_packet`` answers None,
+the caller counts it, and the other side's timers bring it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from itertools import groupby, repeat
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import msgspec
+
+NUMBERS_MAX = 1 << 16
+"""How many numbers one packet may hold: a claim of more is refused before anything is made of it."""
+NUMBER_MAX = (1 << 63) - 1
+LAYERS_MAX = 16
+
+
+class Kind(IntEnum):
+    """What a packet says. The comment names who sends it to whom."""
+
+    DATA = 1
+    """Messages. Sender to receiver, or to the storage of a stream."""
+    CONFIRM = 2
+    """These numbers arrived (or were processed). Back to the sender."""
+    GAP = 3
+    """These numbers are missing. Back to the sender."""
+    PROGRESS = 4
+    """Everything below this number was passed on. Back to the sender."""
+    FLOOR = 5
+    """Nothing below this number will come again. Sender to receiver."""
+    PROBE = 6
+    """Numbers up to here were sent: what is missing? Sender to receiver."""
+    FETCH = 7
+    """Send entries from this index, at most so many. Receiver to storage."""
+    FETCHED = 8
+    """Entries; none if there are none yet. Storage to receiver."""
+    READ = 9
+    """Which index was committed? Receiver to index storage."""
+    POSITION = 10
+    """This index was committed. Index storage to receiver."""
+    COMMIT = 11
+    """Keep this index. Receiver to index storage."""
+
+
+class Packet(NamedTuple):
+    kind: int
+    epoch: int
+    """The session of the sender whose numbers these are; in an answer, repeated from what it answers."""
+    origin: int
+    """The session of the side that wrote an answer; 0 in what the sender says."""
+    numbers: Sequence[int]
+    payloads: Sequence[Any] | None = None
+    layer: int = 0
+    """Which pipe of a stack this belongs to; 0 is the innermost, next to the route."""
+
+
+class Run(NamedTuple):
+    """Messages passed on to the next worker. ``(epoch, number)`` names one of them for ever."""
+
+    epoch: int
+    numbers: Sequence[int]
+    payloads: Sequence[Any]
+
+
+def seal(epoch: int, numbers: Sequence[int], payloads: Sequence[Any]) -> list[Any]:
+    """Envelopes: each message with its name, as one payload for the pipe beneath."""
+    return list(zip(repeat(epoch, len(numbers)), numbers, payloads, strict=True))
+
+
+def unseal(envelopes: Sequence[Any]) -> tuple[list[Run], int]:
+    """The messages out of their envelopes, as runs of one session, and how many were no envelopes."""
+    malformed = 0
+    if not _are_envelopes(envelopes):
+        whole = [each for each in envelopes if _is_envelope(each)]
+        malformed = len(envelopes) - len(whole)
+        envelopes = whole
+    runs = []
+    for epoch, group in groupby(envelopes, itemgetter(0)):
+        _, numbers, payloads = zip(*group, strict=True)
+        runs.append(Run(epoch, numbers, payloads))
+    return runs, malformed
+
+
+def _are_envelopes(envelopes: Sequence[Any]) -> bool:
+    """The check of every one, at the speed of few calls."""
+    if not set(map(type, envelopes)) <= {tuple, list} or not set(map(len, envelopes)) <= {3}:
+        return False
+    if not set(map(type, map(itemgetter(0), envelopes))) <= {int}:
+        return False
+    numbers = list(map(itemgetter(1), envelopes))
+    return set(map(type, numbers)) <= {int} and (not numbers or min(numbers) >= 0)
+
+
+def _is_envelope(each: Any) -> bool:
+    if not isinstance(each, tuple | list) or len(each) != 3:
+        return False
+    return type(each[0]) is int and type(each[1]) is int and each[1] >= 0
+
+
+# --- bytes ------------------------------------------------------------------------------------------
+
+
+class _Wire(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    kind: int
+    layer: int
+    epoch: int
+    origin: int
+    first: int
+    numbers: int | list[int]
+    payloads: list[Any] | None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Wire)
+_KINDS = frozenset(int(kind) for kind in Kind)
+_WITH_PAYLOADS = frozenset((int(Kind.DATA), int(Kind.FETCHED)))
+
+
+def encode_packet(packet: Packet) -> bytes:
+    numbers = packet.numbers
+    payloads = None if packet.payloads is None else list(packet.payloads)
+    if isinstance(numbers, range) and numbers.step == 1:
+        wire = _Wire(
+            packet.kind, packet.layer, packet.epoch, packet.origin, numbers.start, len(numbers), payloads
+        )
+    else:
+        wire = _Wire(packet.kind, packet.layer, packet.epoch, packet.origin, 0, list(numbers), payloads)
+    return _encoder.encode(wire)
+
+
+def decode_packet(data: bytes) -> Packet | None:
+    """The packet in ``data``, or None if there is none: for the caller to count."""
+    try:
+        wire = _decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    numbers = _numbers(wire)
+    if numbers is None or wire.kind not in _KINDS or not 0 <= wire.layer < LAYERS_MAX:
+        return None
+    if min(wire.epoch, wire.origin) < 0 or max(wire.epoch, wire.origin) > NUMBER_MAX:
+        return None
+    if wire.kind not in _WITH_PAYLOADS:
+        if wire.payloads is not None or not len(numbers):
+            return None
+    elif wire.payloads is None or len(wire.payloads) != len(numbers) or not _are_payloads(wire.payloads):
+        return None
+    return Packet(wire.kind, wire.epoch, wire.origin, numbers, wire.payloads, wire.layer)
+
+
+def _numbers(wire: _Wire) -> Sequence[int] | None:
+    numbers = wire.numbers
+    if isinstance(numbers, int):
+        if not 0 <= numbers <= NUMBERS_MAX or not 0 <= wire.first <= NUMBER_MAX - numbers:
+            return None
+        return range(wire.first, wire.first + numbers)
+    if wire.first != 0 or len(numbers) > NUMBERS_MAX:
+        return None
+    if numbers and (min(numbers) < 0 or max(numbers) > NUMBER_MAX):
+        return None
+    return numbers
+
+
+def _are_payloads(payloads: Sequence[Any]) -> bool:
+    """Bytes, or the same depth of envelopes around bytes."""
+    return all(_is_payload(each) for each in payloads)
+
+
+def _is_payload(each: Any) -> bool:
+    for _ in range(LAYERS_MAX):
+        if isinstance(each, bytes):
+            return True
+        if not _is_envelope(each):
+            return False
+        each = each[2]
+    return False
