@@ -48,7 +48,7 @@ install: $(READY) ## only the .venv
 
 clean: ## removes the .venv and all caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
-	@find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml requirements/dev.txt requirements/constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed; name another: make PYTHON=/path/to/python3 ..."; exit 1; }

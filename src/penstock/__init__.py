@@ -60,7 +60,7 @@ _PLACES = {
     "Receipt": "model.receipt",
     "connect": "client.connect",
 }
-_MODULES = {"errors": "model.errors", "sync": "sync"}
+_MODULES = {"errors": "errors", "sync": "sync"}
 
 
 def __getattr__(name: str) -> Any:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from penstock.client.batch import Batch
     from penstock.client.consumer import Consumer
 
+CLOSE_SECONDS = 5.0
+"""How long an interrupted command waits for a node that is away."""
+
 
 class Kind(StrEnum):
     unique = "unique"
@@ -73,7 +76,7 @@ def consume(
 def _start(text: str) -> str | int:
     if text in ("earliest", "latest"):
         return text
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) < 20:
         return int(text)
     try:
         datetime.fromisoformat(text)
@@ -96,7 +99,10 @@ async def _consume(
     import penstock
 
     writer = Writer(sys.stdout.fileno())
-    async with penstock.connect(url, token=token) as client, client.consumer(topic, **options) as consumer:
+    async with (
+        penstock.connect(url, token=token) as client,
+        client.consumer(topic, close_timeout=CLOSE_SECONDS, **options) as consumer,
+    ):
         left = count
         async for batch in _until_idle(consumer, idle, wanted=count != 0):
             rows = len(batch) if left is None else min(left, len(batch))

@@ -62,7 +62,10 @@ def _look(path: Path, records_max: int) -> Findings:
     finally:
         file.close()
     if not findings.frames and findings.bytes:
-        raise BadFrame(f"{path} is not a Penstock file: no frame was found in its {findings.bytes:,} bytes")
+        raise BadFrame(
+            f"no frame was found in the {findings.bytes:,} bytes of {path}",
+            hint="It is not a log, journal or index file of a node, or all of it is damaged.",
+        )
     return findings
 
 
@@ -87,7 +90,7 @@ def _print(findings: Findings) -> None:
     _print_records(findings)
     for bad in findings.torn:
         place = f"bytes {bad.offset:,}–{bad.end - 1:,}"
-        print(f"\ntorn tail: {place} were never acknowledged, or are being written now")
+        print(f"\ntorn tail: {place} lie past the last recorded sync: cut short, or being written now")
     for bad in findings.damage:
         print(f"\nDAMAGED: bytes {bad.offset:,}–{bad.end - 1:,}, {bad.entries_text}")
     if not findings.damage:

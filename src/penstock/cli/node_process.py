@@ -28,6 +28,7 @@ class NodeProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                start_new_session=True,  # Ctrl-C is for the one who runs it; it ends its node itself
             )
         assert self._process.stdout is not None
         word, _, url = self._process.stdout.readline().decode().strip().partition(" ")

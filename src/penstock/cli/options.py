@@ -16,7 +16,7 @@ Url = Annotated[
 ]
 Token = Annotated[
     str | None,
-    typer.Option("--token", envvar="PENSTOCK_TOKEN", metavar="TEXT", help="The access token."),
+    typer.Option("--token", envvar="PENSTOCK_TOKEN", metavar="TEXT", help="The access token (not checked)."),
 ]
 UnusedUrl = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", hidden=True)]
 UnusedToken = Annotated[str | None, typer.Option("--token", envvar="PENSTOCK_TOKEN", hidden=True)]

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import typer
 
-from penstock.model.errors import PenstockError
+from penstock.model.errors import BadRequest, PenstockError
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -29,6 +29,8 @@ def reports_errors(command: Callable[Parameters, None]) -> Callable[Parameters, 
     @functools.wraps(command)
     def reporting(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         try:
+            if sys.stdin is None or sys.stdout is None:
+                raise BadRequest("stdin or stdout is closed", hint="Redirect it from or to /dev/null instead.")
             command(*args, **kwargs)
             sys.stdout.flush()
         except PenstockError as error:
@@ -37,6 +39,15 @@ def reports_errors(command: Callable[Parameters, None]) -> Callable[Parameters, 
         except BrokenPipeError:
             discard_stdout()
             raise typer.Exit(0) from None
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            failed = PenstockError(
+                f"{place}{error.strerror or error}",
+                hint="Check the file or stream that was named.",
+            )
+            print_error(failed, as_json=bool(kwargs.get("as_json")))
+            discard_stdout()
+            raise typer.Exit(EXIT_ERROR) from None
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
@@ -53,6 +64,8 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
 
 def discard_stdout() -> None:
     """Sends the rest of stdout nowhere, so that the interpreter's last flush does not fail again."""
+    if sys.stdout is None:
+        return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

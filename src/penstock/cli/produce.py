@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from penstock.client.producer import Producer
 
+CLOSE_SECONDS = 2.0
+"""How long an interrupted command waits for a node that is away; otherwise every line is answered by then."""
 LINE_BYTES_MAX = 8 * 1024 * 1024 - 8192
 """A segment holds 8 MiB, the other columns of its row and its framing included."""
 
@@ -104,9 +106,11 @@ class Tally:
         }
 
     def text(self) -> str:
+        unknown = self.sent - self.stored - self.duplicate - self.spilled - self.rejected
         return (
             f"sent {self.sent}, stored {self.stored}, duplicate {self.duplicate}, "
             f"spilled {self.spilled}, rejected {self.rejected} ({self.rate:,.0f}/s)"
+            + (f"; {unknown} not confirmed" if unknown else "")
         )
 
 
@@ -115,7 +119,10 @@ async def _produce(
 ) -> None:
     import penstock
 
-    async with penstock.connect(url, token=token) as client, client.producer(topic) as producer:
+    async with (
+        penstock.connect(url, token=token) as client,
+        client.producer(topic, close_timeout=CLOSE_SECONDS) as producer,
+    ):
         with _shown(tally) if progress else nullcontext():
             await _send_all(producer, separator, tally)
 

@@ -20,6 +20,7 @@ from penstock.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
 FORMAT = 1
 NODE_FILE = "NODE"
+_HARMLESS = ("LOCK", f"{NODE_FILE}.new", "lost+found")
 
 
 class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
@@ -28,12 +29,16 @@ class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     created_at_us: int
 
 
+def refuse_foreign(disk: Disk, folder: str) -> None:
+    """A folder with other things in it is not ours to write to: not even a lock."""
+    if not disk.exists(NODE_FILE) and any(name not in _HARMLESS for name in disk.list("")):
+        raise BadData(f"the data folder {folder} is not empty and has no NODE file, so it is not a node's")
+
+
 def open_identity(disk: Disk, *, node: str, now_us: int) -> Identity:
     """Reads who the node is; an empty folder becomes that of ``node``."""
     if disk.exists(NODE_FILE):
         return _read(disk)
-    if any(name not in ("LOCK", f"{NODE_FILE}.new", "lost+found") for name in disk.list("")):
-        raise BadData("the data folder is not empty and has no NODE file, so it is not a node's")
     identity = Identity(FORMAT, node, now_us)
     if disk.exists(f"{NODE_FILE}.new"):  # left by a crash before the rename below
         disk.remove(f"{NODE_FILE}.new")

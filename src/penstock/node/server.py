@@ -23,14 +23,14 @@ import uvloop
 
 from penstock import __version__
 from penstock.io.os_disk import OsDisk
-from penstock.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
+from penstock.model.errors import AddressInUse, BadData, LimitReached, NodeStopping, TimedOut
 from penstock.node.core.commits import Lane, Write
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
 from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.node import NodeCore
 from penstock.node.core.session import Session
 from penstock.node.core.topics import TOPICS_FOLDER
-from penstock.node.data_folder import open_identity
+from penstock.node.data_folder import open_identity, refuse_foreign
 from penstock.node.settings import Settings
 
 logger = logging.getLogger("penstock.node")
@@ -118,9 +118,12 @@ class Server:
         try:
             self._listener = await self._loop.create_server(self._accept, host, port, backlog=1024)
         except OSError as error:
-            if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
-                raise AddressInUse(f"cannot listen on {self._settings.listen}: {error.strerror}") from error
-            raise
+            reason = f"cannot listen on {self._settings.listen}: {error.strerror or error}"
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUse(reason) from error
+            raise AddressInUse(
+                reason, hint="Choose an address of this machine, such as 127.0.0.1:7411."
+            ) from error
         self._ticker = self._loop.create_task(self._tick())
         self.drain()
         port = self._listener.sockets[0].getsockname()[1]
@@ -365,8 +368,13 @@ def run(settings: Settings, on_ready: Callable[[str], None] = lambda url: None) 
     """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready(url)`` when clients can connect."""
     settings.address  # noqa: B018  (a fault in it is told before anything is opened)
     _raise_file_limit()
-    disk = OsDisk(Path(settings.data))
-    disk.lock()
+    folder = Path(settings.data).expanduser()
+    try:
+        disk = OsDisk(folder)
+        refuse_foreign(disk, str(folder))
+        disk.lock()
+    except OSError as error:
+        raise BadData(f"cannot use the data folder {folder}: {error.strerror or error}") from error
     try:
         identity = open_identity(disk, node=uuid.uuid4().hex, now_us=now_us())
         core = NodeCore(

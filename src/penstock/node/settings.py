@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             **{f"log.{name}": getattr(self.log, name) for name in self.log.__struct_fields__},
         }
         for name, value in positive.items():
-            if value <= 0:
-                raise BadConfig(f"setting {name} = {value} must be above 0")
+            if not 0 < value < math.inf:
+                raise BadConfig(f"setting {name} = {value} must be a number above 0")
 
     @property
     def address(self) -> tuple[str, int]:

@@ -10,6 +10,12 @@ from penstock.node.core.cursor import DUE_STEP_US, ShardCursor
 END = 120
 
 
+def in_order(offers: list[tuple[int, list[tuple[int, int]]]]) -> None:
+    """Whatever their attempts, entries are offered in their order."""
+    spans = [span for _, group in offers for span in group]
+    assert spans == sorted(spans)
+
+
 def _disjoint(pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """(start, length) pairs as spans that do not overlap."""
     return list(RangeSet((start, start + length) for start, length in pieces))
@@ -33,7 +39,9 @@ class CursorAgainstModel(RuleBasedStateMachine):
     @rule(end=st.integers(0, END), spans_max=st.integers(1, 5))
     def offer_new(self, end: int, spans_max: int) -> None:
         offered_before = self.cursor.offered
-        for attempt, spans in self.cursor.offer_new(end, spans_max):
+        offers = self.cursor.offer_new(end, spans_max)
+        in_order(offers)
+        for attempt, spans in offers:
             for start, stop in spans:
                 for entry in range(start, stop):
                     assert self.state[entry] == "new"
@@ -44,7 +52,9 @@ class CursorAgainstModel(RuleBasedStateMachine):
 
     @rule(start=st.integers(0, END), length=st.integers(0, END), spans_max=st.integers(1, 5))
     def offer_again(self, start: int, length: int, spans_max: int) -> None:
-        for attempt, spans in self.cursor.offer_again(start, start + length, spans_max):
+        offers = self.cursor.offer_again(start, start + length, spans_max)
+        in_order(offers)
+        for attempt, spans in offers:
             for first, last in spans:
                 for entry in range(first, last):
                     assert self.state[entry] == "ready"

@@ -7,7 +7,7 @@ import pytest
 from penstock.io.memory_disk import MemoryDisk
 from penstock.model.errors import BadData
 from penstock.node.core.topics import TOPICS_FOLDER
-from penstock.node.data_folder import NODE_FILE, open_identity
+from penstock.node.data_folder import NODE_FILE, open_identity, refuse_foreign
 from penstock.wire.control import AckItem, DeleteTopic, ListTopics, ShowTopic, TopicInfo, read_result
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader
@@ -77,7 +77,7 @@ def test_a_folder_that_is_not_a_nodes_is_not_touched() -> None:
     disk = MemoryDisk()
     disk.create("holiday.jpg").close()
     with pytest.raises(BadData):
-        open_identity(disk, node="n", now_us=1)
+        refuse_foreign(disk, "pictures")
     assert disk.list("") == ["holiday.jpg"]
 
 

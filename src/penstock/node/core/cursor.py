@@ -43,7 +43,7 @@ class ShardCursor:
     # --- offering -----------------------------------------------------------------------------------
 
     def offer_new(self, end: int, spans_max: int) -> list[tuple[int, list[Span]]]:
-        """Hands out the unsettled entries from ``offered`` up to ``end``, by attempt; they are held now.
+        """Hands out the unsettled entries from ``offered`` up to ``end``, in order, cut by attempt.
 
         Most were never delivered; some may have been, before the node was restarted.
         """
@@ -59,7 +59,7 @@ class ShardCursor:
         return self._by_attempt(spans)
 
     def offer_again(self, start: int, end: int, spans_max: int) -> list[tuple[int, list[Span]]]:
-        """Hands out what is ready in ``[start, end)``, by attempt."""
+        """Hands out what is ready in ``[start, end)``, in order, cut by attempt."""
         spans = list(islice(self.ready.spans(start, end), spans_max))
         for first, last in spans:
             self.ready.discard(first, last)
@@ -67,21 +67,25 @@ class ShardCursor:
         return self._by_attempt(spans)
 
     def _by_attempt(self, spans: list[Span]) -> list[tuple[int, list[Span]]]:
-        """Cuts spans where the number of earlier deliveries changes, and sorts them by it."""
+        """Cuts spans where the number of earlier deliveries changes; they stay in order."""
         if not spans or not self._delivered:
             return [(1, spans)] if spans else []
+        cut: list[tuple[Span, int]] = []
         rest = EntrySet()
         for start, end in spans:
             rest.add(start, end)
-        by_attempt: dict[int, list[Span]] = {}
-        for deliveries, entries in self._delivered.items():
-            for start, end in spans:
+            for deliveries, entries in self._delivered.items():
                 for span in entries.spans(start, end):
                     rest.discard(*span)
-                    by_attempt.setdefault(deliveries + 1, []).append(span)
-        if rest:
-            by_attempt[1] = list(rest.spans(0, rest.end))
-        return sorted(by_attempt.items())
+                    cut.append((span, deliveries + 1))
+        cut += [(span, 1) for span in rest.spans(0, rest.end)]
+        groups: list[tuple[int, list[Span]]] = []
+        for span, attempt in sorted(cut):
+            if groups and groups[-1][0] == attempt:
+                groups[-1][1].append(span)
+            else:
+                groups.append((attempt, [span]))
+        return groups
 
     def wake(self, now_us: int) -> None:
         """Moves what waited long enough to ready."""

@@ -71,8 +71,9 @@ class Stores:
                 deleted.add(change.uuid)
         self.recovered += [f"catalog: {line}" for line in journal.report.lines()]
         self._catalog_lane = Lane("the catalog", journal, self._catalog_wrote, self._dirty)
-        self._take_strays(deleted, adopt=bool(journal.report.damaged))
-        if journal.report.damaged:  # what is left of it begins a sound generation
+        lost = bool(journal.report.damaged) or not journal.size_bytes
+        self._take_strays(deleted, adopt=lost)
+        if lost and len(self.catalog):  # what is left of it begins a sound generation
             journal.compact(list(self.catalog.snapshot()))
             self._catalog_lane.mark()
         for topic in self.catalog:
