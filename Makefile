@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers pytest bench kill fmt install clean
+.PHONY: help demo test lint types layers pytest bench pipes kill fmt install clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ pytest: $(READY) ## the tests alone
 bench: $(READY) ## measures; prints numbers beside the machine's limits, judges nothing
 	@$(BIN)/python -m bench.run $(BENCH)
 
+pipes: $(READY) ## the table of all pipes: claimed against measured, at three fault levels
+	@$(BIN)/python -m bench.pipes
+
 kill: $(READY) ## kills a node fifty times under load and balances the books
 	@$(BIN)/python -m tests.fire.kill_node --cycles 50
 
@@ -59,7 +62,7 @@ $(READY): pyproject.toml requirements/dev.txt requirements/constraints.txt
 	  echo "error: $(PYTHON) cannot make virtual environments (venv or ensurepip is missing)"; \
 	  echo "hint: on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	@if [ ! -x $(BIN)/python ]; then echo "» making $(VENV) ($$($(PYTHON) -V))"; $(PYTHON) -m venv $(VENV); fi
-	@echo "» installing the tools and libraries into $(VENV) (a minute at first)"
+	@echo "» installing the tools and libraries into $(VENV) (some minutes at first: Spark is large)"
 	@$(PIP) install -r requirements/dev.txt -c requirements/constraints.txt
 	@$(PIP) install --no-build-isolation -e . -c requirements/constraints.txt
 	@touch $@

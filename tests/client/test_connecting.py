@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 import penstock
 from penstock.client.backoff import Backoff
+from penstock.client.connect import Client
+from penstock.client.link import LinkOptions
 from penstock.model.errors import (
     BadFrame,
     Closed,
@@ -13,10 +16,21 @@ from penstock.model.errors import (
     TimedOut,
     TopicNotFound,
     Unavailable,
+    UnknownFrame,
     VersionUnsupported,
 )
 from penstock.wire.connection import NodeSide
-from penstock.wire.control import DeleteTopic, Error, ListTopics, Request, Response, encode_control
+from penstock.wire.control import (
+    Control,
+    DeleteTopic,
+    Error,
+    ListTopics,
+    Ping,
+    Request,
+    Response,
+    Unsubscribe,
+    encode_control,
+)
 from tests.client.peer import Peer, listening, serving, until
 
 
@@ -197,6 +211,98 @@ def test_a_request_is_not_awaited_for_ever() -> None:
         async with serving() as peer, quick(peer) as client:
             with pytest.raises(TimedOut):
                 await client.link.request(ListTopics(), timeout_s=0.02)
+
+    asyncio.run(scenario())
+
+
+def greeting_then(*last: Control) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """A node that says welcome and, in the same breath, something else, and then hangs up."""
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        side = NodeSide(node="n", software="s", window_bytes_max=2**20)
+        side.receive(await reader.read(1000))
+        writer.write(b"".join([*side.data_to_send(), *map(encode_control, last)]))
+        writer.close()
+
+    return greet
+
+
+FAREWELL = (Unsubscribe(1),)
+"""Nothing that a node may say: the connection ends as soon as it is read."""
+
+
+def test_a_welcome_that_is_taken_back_at_once_is_no_connection() -> None:
+    async def scenario() -> None:
+        async with listening(greeting_then(*FAREWELL)) as url:
+            with pytest.raises(UnknownFrame):
+                await penstock.connect(url)
+
+    asyncio.run(scenario())
+
+
+def test_a_link_goes_on_trying_after_a_welcome_that_was_taken_back_at_once() -> None:
+    async def scenario() -> None:
+        greetings = iter([(), FAREWELL])
+
+        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if (last := next(greetings, None)) is not None:
+                await greeting_then(*last)(reader, writer)
+                return
+            side = NodeSide(node="n", software="s", window_bytes_max=2**20)
+            while data := await reader.read(1000):
+                for event in side.receive(data):
+                    if isinstance(event, Request):
+                        writer.write(encode_control(Response(event.number, [])))
+                writer.writelines(side.data_to_send())
+
+        async with (
+            listening(greet) as url,
+            penstock.connect(url, backoff=Backoff(0.001, 0.001)) as client,
+            asyncio.timeout(10),
+        ):
+            await until(lambda: not client.connected)
+            assert await client.admin.list_topics() == []
+
+    asyncio.run(scenario())
+
+
+class RecordingBackoff(Backoff):
+    """Does not wait, and remembers how long it was to be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attempts: list[int] = []
+
+    def delay_s(self, attempt: int) -> float:
+        self.attempts.append(attempt)
+        return 0.0
+
+
+@pytest.mark.parametrize(("steady_after_s", "attempts"), [(60.0, [0, 1, 2, 3]), (0.0, [0, 0, 0, 0])])
+def test_only_a_connection_that_lasted_makes_the_next_loss_the_first_again(
+    steady_after_s: float, attempts: list[int]
+) -> None:
+    async def scenario() -> None:
+        backoff = RecordingBackoff()
+        options = LinkOptions(backoff=backoff, steady_after_s=steady_after_s)
+        async with listening(greeting_then()) as url, Client(url, None, "c", options):
+            await until(lambda: len(backoff.attempts) >= 4)
+        assert backoff.attempts[:4] == attempts
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_written_to_a_transport_that_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving() as peer, quick(peer) as client:
+            connection = client.link._connection
+            assert connection is not None
+            assert connection._transport is not None
+            connection._transport.abort()
+            for number in range(20):
+                client.link.send(Ping(number))
+            await until(lambda: connection.ended is not None)
+        assert [each.message for each in caplog.records if each.name == "asyncio"] == []
 
     asyncio.run(scenario())
 

@@ -341,3 +341,22 @@ def test_giving_up_one_wait_leaves_the_other_rows_of_the_segment() -> None:
                 await waits[1]
 
     asyncio.run(scenario())
+
+
+def test_refusals_of_a_whole_window_start_one_clock() -> None:
+    async def scenario() -> None:
+        faults: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
+        async with serving() as peer, quick(peer) as client, client.producer("t", batch_rows=1) as producer:
+            conversation = await peer.conversation()
+            promises = [producer.post(b"%d" % number) for number in range(5)]
+            for frame in [await conversation.next(Frame) for _ in range(5)]:
+                conversation.reject(frame, "storage-failed")
+            for frame in [await conversation.next(Frame) for _ in range(5)]:
+                conversation.answer(frame)
+            for promise in promises:
+                await promise
+            await asyncio.sleep(0.02)  # clocks of a millisecond would have run out
+        assert faults == []
+
+    asyncio.run(scenario())

@@ -29,6 +29,19 @@ def test_settlements_are_kept_until_they_are_confirmed() -> None:
     assert not settler.unconfirmed
 
 
+def test_what_is_dropped_is_counted_and_confirmed_settlements_are_not_among_it() -> None:
+    settler = Settler(1, 2)
+    settler.ack(0, 0, 10)
+    settler.take()
+    settler.confirm(1)
+    settler.ack(0, 10, 15)
+    settler.take()
+    settler.skip(1, 0, 3)
+    settler.nack(1, 7, None)
+    assert settler.drop() == 9
+    assert (settler.pending, list(settler.unconfirmed), settler.take(), settler.drop()) == (0, [], [], 0)
+
+
 def test_many_ranges_are_cut_into_frames_that_fit() -> None:
     settler = Settler(1, 1)
     for entry in range(0, 2 * (SPANS_MAX + 5), 2):

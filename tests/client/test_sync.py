@@ -8,8 +8,16 @@ import pyarrow as pa
 import pytest
 
 import penstock.sync
-from penstock.model.errors import BadRequest, BufferFull, Closed, TimedOut, TopicNotFound, Unavailable
-from tests.fire.real_node import RealNode
+from penstock.model.errors import (
+    BadRequest,
+    BufferFull,
+    Closed,
+    NotSupported,
+    TimedOut,
+    TopicNotFound,
+    Unavailable,
+)
+from tests.fire.real_node import RealNode, wait_until
 
 
 def test_messages_go_there_and_back(shared_url: str, topic: str) -> None:
@@ -133,3 +141,69 @@ def test_lingering_rows_wait_for_company_and_full_segments_do_not(shared_url: st
         assert not promises[3].done()
         producer.flush()
         assert promises[3].result().identity.segment == 1
+
+
+@pytest.mark.parametrize("by_client", [False, True], ids=["consumer", "client"])
+def test_what_came_ahead_and_was_not_read_does_not_count_as_an_attempt(
+    shared_url: str, topic: str, by_client: bool
+) -> None:
+    """Whichever of the two is closed."""
+    with penstock.sync.connect(shared_url) as client:
+        with client.producer(topic, batch_rows=5) as producer:
+            for number in range(20):
+                producer.post(b"%d" % number)
+        with penstock.sync.connect(shared_url) as reader:
+            consumer = reader.consumer(topic, "s")
+            wait_until(lambda: len(consumer._consumer._intake._deliveries) == 4)
+            message = consumer.receive(timeout=5)  # its hop brings all four batches
+            assert message is not None
+            consumer.ack(message)
+            if not by_client:
+                consumer.close()
+        with client.consumer(topic, "s") as consumer:
+            messages = [consumer.receive(timeout=5) for _ in range(19)]
+            found = [(each.entry, each.attempt) for each in messages if each is not None]
+            assert found == [(entry, 1) for entry in range(1, 20)]
+        assert list(consumer) == []
+
+
+def test_copies_are_not_offered(shared_url: str, topic: str) -> None:
+    with penstock.sync.connect(shared_url) as client, pytest.raises(NotSupported):
+        client.producer(topic, copies=[shared_url])
+
+
+def test_a_row_that_comes_behind_the_last_segment_is_refused(shared_url: str, topic: str) -> None:
+    with penstock.sync.connect(shared_url) as client:
+        producer = client.producer(topic)
+        producer.close()
+        with pytest.raises(Closed):  # as by a thread that looked just before whether it was open
+            producer._producer.batcher.add(b"x", None, None, None)
+
+
+def test_a_row_posted_while_its_producer_is_closed_is_stored_or_refused(shared_url: str, topic: str) -> None:
+    with penstock.sync.connect(shared_url) as client:
+        for _ in range(5):
+            producer = client.producer(topic)
+            promises: list[penstock.sync.Promise] = []
+            started = threading.Event()
+
+            def post(
+                producer: penstock.sync.Producer,
+                promises: list[penstock.sync.Promise],
+                started: threading.Event,
+            ) -> None:
+                while True:
+                    try:
+                        promises.append(producer.post(b"x"))
+                    except BufferFull:
+                        continue
+                    except Closed:
+                        return
+                    started.set()
+
+            thread = threading.Thread(target=post, args=(producer, promises, started))
+            thread.start()
+            started.wait()
+            producer.close()
+            thread.join()
+            assert all(promise.result(timeout=10).stored for promise in promises)

@@ -84,6 +84,27 @@ def test_a_retryable_refusal_holds_its_shard_alone_and_keeps_the_order() -> None
     assert sent(outbox) == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
+def test_refusals_of_a_whole_window_hold_its_shard_once() -> None:
+    outbox = outbox_of(b"a", b"b", b"c", b"d")
+    for setbacks in (1, 2):
+        sent(outbox)
+        held = outbox.answer(0, refused(0, "disk-full"))
+        assert isinstance(held, Held)
+        assert held.setbacks == setbacks
+        assert [outbox.answer(0, refused(number, "disk-full")) for number in (1, 2, 3)] == [None] * 3
+        outbox.release(0)
+    assert [number for number, _ in sent(outbox)] == [0, 1, 2, 3]
+
+
+def test_a_refusal_of_an_earlier_segment_takes_a_held_shard_further_back() -> None:
+    outbox = outbox_of(b"a", b"b")
+    sent(outbox)
+    assert isinstance(outbox.answer(0, refused(1, "disk-full")), Held)
+    assert outbox.answer(0, refused(0, "disk-full")) is None
+    outbox.release(0)
+    assert sent(outbox) == [(0, b"a"), (1, b"b")]
+
+
 def test_a_final_refusal_ends_its_segment_and_nothing_else() -> None:
     outbox = outbox_of(b"a", b"b")
     sent(outbox)

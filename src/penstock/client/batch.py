@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import pyarrow as pa
@@ -70,19 +71,24 @@ class Batch:
         ]
 
     def select(self, rows: Any) -> list[Span]:
-        """The entries of chosen rows as ranges: ``rows`` is a boolean mask of all rows, or row numbers."""
+        """The entries of chosen rows as ranges: ``rows`` is a boolean mask of all rows, or row numbers.
+
+        In a mask, null chooses nothing. Row numbers count from 0.
+        """
         chosen = rows.to_pylist() if isinstance(rows, pa.Array | pa.ChunkedArray) else list(rows)
         entries = self._entry_list()
-        if chosen and type(chosen[0]).__name__ in _BOOLEANS:
+        first = next((each for each in chosen if each is not None), False)  # a mask of nulls is a mask
+        if chosen and type(first).__name__ in _BOOLEANS:
             if len(chosen) != len(entries):
                 raise BadRequest(f"a mask of {len(chosen)} for a batch of {len(entries)} rows")
-            picked = [entry for entry, wanted in zip(entries, chosen, strict=True) if wanted]
-        else:
-            try:
-                picked = [entries[row] for row in sorted(set(map(int, chosen)))]
-            except IndexError:
-                raise BadRequest(f"rows {chosen!r:.80} are not all in a batch of {len(entries)} rows") from None
-        return _runs(picked)
+            return _runs([entry for entry, wanted in zip(entries, chosen, strict=True) if wanted])
+        try:
+            numbers = sorted(set(map(index, chosen)))
+        except TypeError:
+            raise BadRequest(f"rows {chosen!r:.80} are neither a mask nor row numbers") from None
+        if numbers and not 0 <= numbers[0] <= numbers[-1] < len(entries):
+            raise BadRequest(f"rows {chosen!r:.80} are not all in a batch of {len(entries)} rows")
+        return _runs([entries[number] for number in numbers])
 
     def _entry_list(self) -> list[int]:
         if len(self.spans) == 1:

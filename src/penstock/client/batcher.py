@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.client.promise import Parcel, Promise
-from penstock.model.errors import BadRequest, SegmentTooLarge
+from penstock.model.errors import BadRequest, PenstockError, SegmentTooLarge
 from penstock.transport.sharder import Sharder
 from penstock.wire.columns import rows_to_batch
 
@@ -123,9 +123,9 @@ class Batcher:
         for shard in list(self._open):
             self._seal(shard)
 
-    @property
-    def has_open(self) -> bool:
-        return bool(self._open)
+    def end(self, error: PenstockError) -> None:
+        """Ends every open parcel; no row follows, since who adds one here looks whether it was closed."""
+        self.seal_all()
 
     def _renew(self, shard: int) -> RowParcel:
         if shard in self._open:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
@@ -18,15 +16,14 @@ from penstock.client.consumer import Consumer
 from penstock.client.link import Link, LinkOptions
 from penstock.client.options import ConsumerOptions, LostSpan, ProducerOptions
 from penstock.client.producer import Producer
+from penstock.client.scope import Scope
 from penstock.model.address import parse_addresses
-from penstock.model.errors import Closed, NotSupported, PenstockError
-
-log = logging.getLogger("penstock.client")
+from penstock.model.errors import Closed
 
 Member = TypeVar("Member", Producer, Consumer)
 
 
-class Client:
+class Client(Scope):
     """A connection to a service that is kept up until it is closed. ``connect`` makes one."""
 
     def __init__(self, url: str | Sequence[str], token: str | None, name: str, options: LinkOptions) -> None:
@@ -58,18 +55,9 @@ class Client:
             if isinstance(result, BaseException):
                 raise result
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await self.close()
-        except PenstockError as failure:
-            if error is None:
-                raise
-            log.warning("closing the client: %s", failure.message)
+    @property
+    def shown(self) -> str:
+        return "the client"
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.open().__await__()
@@ -101,8 +89,6 @@ class Client:
         copies: Sequence[str] = (),
     ) -> Producer:
         """A producer of ``topic``, to be opened with ``async with``; see ``ProducerOptions``."""
-        if copies:
-            raise NotSupported("copies to further destinations are not offered by this version")
         options = ProducerOptions(
             create=create,
             batch_rows=batch_rows,
@@ -113,6 +99,7 @@ class Client:
             ordered=ordered,
             timeout=timeout,
             close_timeout=close_timeout,
+            copies=copies,
         )
         return self.add(Producer(self.link, topic, name, options))
 

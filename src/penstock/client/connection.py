@@ -63,8 +63,9 @@ class Connection(asyncio.Protocol):
             raise
 
     def write(self, parts: Sequence[bytes]) -> None:
-        if self._transport is not None and self.ended is None:
-            self._transport.writelines(parts)
+        transport = self._transport
+        if transport is not None and self.ended is None and not transport.is_closing():  # a lost one warns
+            transport.writelines(parts)
 
     def watch(self, ping_after_s: float, dead_after_s: float) -> None:
         """Begins to ask an idle node whether it is there, and to end the connection when nothing comes back."""

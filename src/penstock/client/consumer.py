@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 from penstock.client.batch import Batch
 from penstock.client.intake import Intake
 from penstock.client.link import Link
 from penstock.client.options import ConsumerOptions, LostSpan
-from penstock.client.settler import Settler
+from penstock.client.scope import Scope
+from penstock.client.settler import DELAY_MAX_S, Settler
 from penstock.model.errors import BadRequest, Closed, PenstockError, TimedOut
 from penstock.model.message import Message
 from penstock.model.topic import TopicName
 from penstock.wire.control import Settle, Span, Subscribe
-
-log = logging.getLogger("penstock.client")
 
 SETTLE_AFTER_S = 0.005
 SETTLE_MESSAGES = 1024
 """Settlements are sent after this long or this many, whichever is first."""
 
 
-class Consumer:
+class Consumer(Scope):
     """Reads one subscription. Open it with ``async with client.consumer(topic, subscription) as consumer``."""
 
     def __init__(
@@ -49,9 +46,14 @@ class Consumer:
         self._intake: Intake
         self.stopped: PenstockError | None = Closed("the consumer is not open")
         """Why nothing can be read or settled any more, or yet."""
+        self.unread: Callable[[], list[tuple[int, Span]]] = self._unread
+        """What was taken and not handed to the application, by shard; the blocking twin holds its own."""
+        self._open = False
         self._current: Iterator[Message] = iter(())
         self._timer: asyncio.TimerHandle | None = None
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self._dropped = 0
+        """Settlements that the end of the subscription left unconfirmed."""
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -76,48 +78,50 @@ class Consumer:
             ask,
             unconfirmed=self._unconfirmed,
             on_settled=self._on_settled,
+            on_ended=self._on_ended,
             on_lost=options.on_lost,
         )
         info = await self._intake.open()
         self.topic = info.topic
         self.settler = self._make_settler(number, info.shards)
-        self.stopped = None
+        self.stopped = self._intake.error
+        self._open = True
         return self
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await self.close()
-        except PenstockError as failure:
-            if error is None:
-                raise
-            log.warning("closing the consumer of %s: %s", self.topic, failure.message)
+    @property
+    def shown(self) -> str:
+        return f"the consumer of {self.topic}"
 
     async def close(self) -> None:
-        """Brings settlements to the node's disk, within ``close_timeout``; unsettled messages are released."""
-        if self.stopped is not None:
+        """Brings settlements to the node's disk, within ``close_timeout``; unsettled messages are released.
+
+        Settlements that did not get there are raised: as ``TimedOut``, or as what ended the subscription.
+        """
+        if not self._open:
             return
+        self._open = False
         self.stopped = Closed("the consumer was closed")
         if self._timer is not None:
             self._timer.cancel()
+        for shard, span in self.unread():
+            self._intake.release(shard, [span])
         try:
             async with asyncio.timeout(self._options.close_timeout):
                 if self._intake.error is None:
                     await self._flush()
-                    unread = [(message.origin.shard, message.entry) for message in self._current]
-                    await self._intake.leave(unread)
+                    await self._intake.leave()
+                elif self._dropped:
+                    raise self._intake.error.again()
         except TimeoutError:
             raise TimedOut(
                 f"settlements were not confirmed within {self._options.close_timeout:.3g} s",
                 hint="The messages settled last may come again to whoever reads this subscription next.",
             ) from None
         finally:
-            self._current = iter(())
             self._intake.end()
+
+    def _unread(self) -> list[tuple[int, Span]]:
+        return [(message.origin.shard, (message.entry, message.entry + 1)) for message in self._current]
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -168,7 +172,11 @@ class Consumer:
 
     @property
     def lost(self) -> list[LostSpan]:
-        """Entries that were reported as not to come: damaged at the node, or not readable here."""
+        """Entries that were reported as not to come: damaged at the node, or not readable here.
+
+        Damaged ones are settled by the node. What could not be read here (so says the reason) is not settled:
+        it is in flight until this consumer is closed, then comes to the next, which may be able to read it.
+        """
         return self._intake.lost
 
     # --- settling -----------------------------------------------------------------------------------
@@ -219,8 +227,8 @@ class Consumer:
         return pending
 
     def record_nack(self, what: Message | Batch, delay: float | None, rows: Any) -> None:
-        if delay is not None and not delay >= 0:
-            raise BadRequest(f"a delay of {delay} s; it must not be negative")
+        if delay is not None and not 0 <= delay <= DELAY_MAX_S:
+            raise BadRequest(f"a delay of {delay} s; it must be between 0 and {DELAY_MAX_S:.0f}")
         shard, spans = self._entries(what, rows)
         self._intake.release(shard, spans)
         for start, end in spans:
@@ -259,8 +267,6 @@ class Consumer:
         done = self._loop.create_future()
         self._flushes.append((self.settler.number, done))
         await done
-        if self._intake.error is not None:
-            raise self._intake.error.again()
 
     def _unconfirmed(self) -> list[Settle]:
         if not hasattr(self, "settler"):
@@ -269,16 +275,28 @@ class Consumer:
         return list(self.settler.unconfirmed)
 
     def _on_settled(self, number: int) -> None:
-        """Also called when the subscription came to an end, so that no flush waits for ever."""
-        if self._intake.error is None:
-            self.settler.confirm(number)
-        waiting = self._flushes
-        self._flushes = []
+        self.settler.confirm(number)
+        waiting, self._flushes = self._flushes, []
         for wanted, done in waiting:
-            if wanted > number and self._intake.error is None:
+            if wanted > number:
                 self._flushes.append((wanted, done))
             elif not done.done():
                 done.set_result(None)
+
+    def _on_ended(self, error: PenstockError) -> PenstockError:
+        """Nothing can be settled any more, so no flush may wait for it."""
+        if hasattr(self, "settler"):
+            self._dropped = self.settler.drop()
+        if self._dropped:
+            what = "1 settlement was" if self._dropped == 1 else f"{self._dropped:,} settlements were"
+            error = type(error)(f"{error.message}; {what} not confirmed and dropped", hint=error.hint)
+        if self._open:
+            self.stopped = error
+        waiting, self._flushes = self._flushes, []
+        for _, done in waiting:
+            if not done.done():
+                done.set_exception(error.again())
+        return error
 
 
 class _Batches:

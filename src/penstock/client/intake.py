@@ -2,7 +2,8 @@
 
 Deliveries wait undecoded until they are asked for; credit goes back to the node as they are handed out. After
 a reconnect the consumer subscribes again: what had been prefetched is dropped, since the node offers it again,
-and what the application had been handed is not handed to it twice (it still holds it, and can settle it).
+and what the application had been handed is not handed to it twice (it still holds it, and can settle it). All
+that holds for one topic only: where another of its name answers, entries mean other messages, and it ends.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 from penstock.client.batch import Batch, meant_spans, read_record, without
 from penstock.client.link import Link
 from penstock.client.options import LostSpan
-from penstock.model.errors import PenstockError, TimedOut
+from penstock.model.errors import PenstockError, TimedOut, TopicMismatch
 from penstock.model.ranges import RangeSet
 from penstock.wire.control import (
     Credit,
@@ -37,10 +38,14 @@ log = logging.getLogger("penstock.client")
 
 SUBSCRIBE_TIMEOUT_S = 30.0
 SEEN_MAX = 4096
+OTHER_TOPIC_HINT = "It was made anew, or another node answers. Open the consumer anew to read this one."
 
 
 class Intake:
-    """``unconfirmed`` is asked for settlements to send again; ``on_settled`` hears which are on disk."""
+    """``unconfirmed`` is asked for settlements to send again; ``on_settled`` hears which are on disk.
+
+    ``on_ended`` hears, once, what ended the subscription for this consumer, and returns what is to be raised.
+    """
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class Intake:
         *,
         unconfirmed: Callable[[], list[Settle]],
         on_settled: Callable[[int], None],
+        on_ended: Callable[[PenstockError], PenstockError],
         on_lost: Callable[[LostSpan], None] | None,
     ) -> None:
         self.lost: list[LostSpan] = []
@@ -57,10 +63,14 @@ class Intake:
         """What ended the subscription for this consumer."""
         self.attached = False
         """Whether this consumer subscribed on the present connection and was not refused."""
+        self._known = False
+        """Whether the node may know this consumer on the present connection: then it must hear of leaving."""
+        self._topic_uuid: bytes | None = None
         self._link = link
         self._ask = ask
         self._unconfirmed = unconfirmed
         self._on_settled = on_settled
+        self._on_ended = on_ended
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[Subscribed] = self._loop.create_future()
@@ -81,7 +91,7 @@ class Intake:
     async def open(self) -> Subscribed:
         """Subscribes; a refusal is raised."""
         self._link.add_consumer(self._ask.consumer, self)
-        self.attached = self._link.send(self._ask)  # while the link is down, `on_up` does it
+        self.attached = self._known = self._link.send(self._ask)  # while the link is down, `on_up` does it
         try:
             async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
                 self.info = await self._opened
@@ -90,21 +100,22 @@ class Intake:
             raise TimedOut(f"subscribing was not answered within {SUBSCRIBE_TIMEOUT_S:.3g} s") from None
         finally:
             if self.info is None:
-                if self.attached:
-                    self._link.send(Unsubscribe(self._ask.consumer))
                 self.end()
 
-    async def leave(self, unread: list[tuple[int, int]]) -> None:
-        """Detaches in order: what was not settled goes to whoever reads next.
+    async def leave(self) -> None:
+        """Detaches in order: what was not settled goes to whoever reads next."""
+        self._left = self._loop.create_future()
+        if self._say_goodbye():
+            await self._left
 
-        ``unread`` is (shard, entry) of messages in a batch that was taken and not read to its end.
-        """
-        for shard, entry in unread:
-            self.release(shard, [(entry, entry + 1)])
-        if self.attached and self.error is None:
-            self._left = self._loop.create_future()
-            if self._link.send(Unsubscribe(self._ask.consumer, self._seen())):
-                await self._left
+    def _say_goodbye(self) -> bool:
+        """Detaches without waiting, once a connection; a subscription is never left locked by who is gone."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        known, self._known = self._known, False
+        self.attached = False
+        return known and self._link.send(Unsubscribe(self._ask.consumer, self._seen()))
 
     def _seen(self) -> list[tuple[int, int, int]] | None:
         """What the application was handed; None (all) where that takes too many words."""
@@ -115,10 +126,9 @@ class Intake:
     def end(self) -> None:
         """Listens no more; whoever waits for a batch gets None."""
         self._closed = True
+        self._say_goodbye()
         self._deliveries.clear()
         self._link.remove_consumer(self._ask.consumer)
-        if self._retry is not None:
-            self._retry.cancel()
         self._arrived.set()
 
     # --- batches ------------------------------------------------------------------------------------
@@ -187,7 +197,7 @@ class Intake:
     # --- what the link tells ------------------------------------------------------------------------
 
     def on_down(self) -> None:
-        self.attached = False
+        self.attached = self._known = False
         if self._left is not None and not self._left.done():
             self._left.set_result(None)  # the connection's end released everything
 
@@ -209,30 +219,47 @@ class Intake:
         self._handed.clear()
         consumer, credit = self._ask.consumer, self._ask.credit_bytes
         ask = msgspec.structs.replace(self._ask, credit_bytes=1)
-        self.attached = self._link.send(ask, *self._unconfirmed(), Credit(consumer, max(credit - 1, 1)))
+        if self._topic_uuid is not None:  # a topic made for the occasion would be another one
+            ask = msgspec.structs.replace(ask, topic_uuid=self._topic_uuid, create_topic=False)
+        sent = self._link.send(ask, *self._unconfirmed(), Credit(consumer, max(credit - 1, 1)))
+        self.attached = self._known = sent
 
     def on_writable(self) -> None:
         """What a consumer writes is small and does not wait for this."""
 
     def on_deliver(self, deliver: Deliver, frames: list[Frame]) -> None:
-        self._deliveries.extend([(deliver, frame) for frame in frames])
-        self._arrived.set()
+        if self.error is None:
+            self._deliveries.extend([(deliver, frame) for frame in frames])
+            self._arrived.set()
 
     def on_control(self, message: Subscribed | Unsubscribed | Settled | Lost) -> None:
-        if isinstance(message, Settled):
+        if isinstance(message, Unsubscribed):
+            if self._left is not None and not self._left.done():
+                self._left.set_result(None)
+        elif self.error is not None:
+            return
+        elif isinstance(message, Settled):
             self._on_settled(message.number)
         elif isinstance(message, Subscribed):
-            self._attempts = 0
-            if not self._opened.done():
-                self._opened.set_result(message)
-        elif isinstance(message, Lost):
+            self._on_subscribed(message)
+        else:
             self._report(message.shard, message.spans, message.reason)
-        elif self._left is not None and not self._left.done():
-            self._left.set_result(None)
+
+    def _on_subscribed(self, message: Subscribed) -> None:
+        self._attempts = 0
+        if self._topic_uuid is None:
+            self._topic_uuid = message.topic_uuid
+        elif self._topic_uuid != message.topic_uuid:
+            self._finish(TopicMismatch(f"topic {message.topic} is not the one that this consumer read before"))
+        if not self._opened.done():
+            self._opened.set_result(message)
 
     def on_error(self, error: PenstockError) -> None:
+        if self.error is not None:
+            return
         self.attached = False
         if not self._opened.done():
+            self._known = False
             self._opened.set_exception(error)
         elif error.retryable:
             log.warning("subscription %s: %s; trying again", self._ask.subscription, error.message)
@@ -241,10 +268,18 @@ class Intake:
                 self._attempts += 1
                 self._retry = self._loop.call_later(delay_s, self._resubscribe)
         else:
-            self.error = error
-            self._deliveries.clear()
-            self._arrived.set()
-            self._on_settled(-1)
+            self._finish(error)
+
+    def _finish(self, error: PenstockError) -> None:
+        """Ends the subscription for this consumer, and lets others have it."""
+        if isinstance(error, TopicMismatch):  # the entries are those of other messages there
+            self._handed.clear()
+            self._held.clear()
+            error = TopicMismatch(error.message, hint=OTHER_TOPIC_HINT)
+        self.error = self._on_ended(error)
+        self._deliveries.clear()
+        self._arrived.set()
+        self._say_goodbye()
 
     def _report(self, shard: int, spans: list[Span], reason: str) -> None:
         for start, end in spans:

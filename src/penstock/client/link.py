@@ -45,6 +45,8 @@ from penstock.wire.frame import Frame
 log = logging.getLogger("penstock.client")
 
 REQUEST_TIMEOUT_S = 30.0
+STEADY_AFTER_S = 5.0
+"""A connection that lasted this long was a good one: the next loss is the first again."""
 
 
 class Handler(Protocol):
@@ -79,6 +81,7 @@ class LinkOptions:
     ping_after_s: float = 10.0
     dead_after_s: float = 30.0
     backoff: Backoff = field(default_factory=Backoff)
+    steady_after_s: float = STEADY_AFTER_S
 
 
 class Link:
@@ -96,6 +99,9 @@ class Link:
         self._up = asyncio.Event()
         self._closed = False
         self._reconnecting: asyncio.Task[None] | None = None
+        self._attempts = 0
+        """Connections tried since one that lasted."""
+        self._up_since = 0.0
         self._blocks: dict[bytes, BlockHandler] = {}
         self._consumers: dict[int, ConsumerHandler] = {}
         self._numbers = 0
@@ -149,10 +155,14 @@ class Link:
             left_s = max(deadline - loop.time(), 0.0) / (len(self.addresses) - index)
             connection = self._new_connection(address)
             try:
-                self.welcome = await connection.open(left_s)
+                welcome = await connection.open(left_s)
             except PenstockError as error:
                 failures.append((address, error))
                 continue
+            if connection.ended is not None:  # welcomed and sent away before this line was reached
+                failures.append((address, connection.ended))
+                continue
+            self.welcome = welcome
             self._on_up(connection)
             return
         if len(failures) == 1 and not failures[0][1].retryable:
@@ -172,6 +182,7 @@ class Link:
 
     def _on_up(self, connection: Connection) -> None:
         self._connection = connection
+        self._up_since = asyncio.get_running_loop().time()
         self._delivery = None
         connection.watch(self._options.ping_after_s, self._options.dead_after_s)
         self._up.set()
@@ -186,6 +197,8 @@ class Link:
             return
         self._connection = None
         self._up.clear()
+        if asyncio.get_running_loop().time() - self._up_since >= self._options.steady_after_s:
+            self._attempts = 0
         self._fail_requests(ConnectionLost(error.message))
         for handler in self._handlers():
             handler.on_down()
@@ -194,10 +207,9 @@ class Link:
             self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
-        attempt = 0
         while not self._closed:
-            await asyncio.sleep(self.backoff.delay_s(attempt))
-            attempt += 1
+            await asyncio.sleep(self.backoff.delay_s(self._attempts))
+            self._attempts += 1
             try:
                 self.reconnects += 1
                 await self._connect()
@@ -330,6 +342,7 @@ class Link:
             consumer.on_error(error)
         elif event.block is not None and (block := self._blocks.get(event.block)):
             block.on_error(error)
+        # What is meant may have been closed while this was on its way; then nobody minds.
 
     def _answer(self, number: int, result: Any) -> None:
         waiter = self._requests.get(number)

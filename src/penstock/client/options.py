@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from penstock.model.errors import BadRequest
+from penstock.model.errors import BadRequest, NotSupported
+
+CREDIT_BYTES_MAX = 1024 * 1024 * 1024
+"""A node grants no more; with more asked for, each side would wait for the other."""
 
 
 class LostSpan(NamedTuple):
@@ -34,13 +37,20 @@ class ProducerOptions:
     window_bytes: int = 16 * 1024 * 1024
     """Bytes sent and not answered."""
     ordered: bool = True
-    """Whether a run waits for what an earlier run of the same producer left behind."""
+    """Whether a run waits for what an earlier run of the same producer left behind.
+
+    Not in effect yet: predecessors come with the refill, so no run waits for another, whatever is said here.
+    """
     timeout: float | None = None
     """Seconds after which an unconfirmed message is given up; None waits for ever."""
     close_timeout: float = 30.0
     """Seconds that closing waits for confirmations."""
+    copies: Sequence[str] = ()
+    """Further destinations; not offered by this version."""
 
     def __post_init__(self) -> None:
+        if self.copies:
+            raise NotSupported("copies to further destinations are not offered by this version")
         for name in ("batch_rows", "batch_bytes", "memory_max", "window_bytes"):
             if getattr(self, name) <= 0:
                 raise BadRequest(f"{name} is {getattr(self, name)}; it must be above 0")
@@ -57,7 +67,7 @@ class ConsumerOptions:
     start: str | int | datetime = "earliest"
     """Where a subscription that does not exist yet begins: ``earliest``, ``latest``, an entry or a time."""
     credit_bytes: int = 8 * 1024 * 1024
-    """Bytes that the node may send ahead of what was handed out."""
+    """Bytes that the node may send ahead of what was handed out; at most 1 GiB."""
     create: bool = True
     """Create the topic if it does not exist and the node allows it."""
     close_timeout: float = 30.0
@@ -66,5 +76,5 @@ class ConsumerOptions:
     """Called with entries that this subscription will not get."""
 
     def __post_init__(self) -> None:
-        if self.credit_bytes <= 0:
-            raise BadRequest(f"credit_bytes is {self.credit_bytes}; it must be above 0")
+        if not 0 < self.credit_bytes <= CREDIT_BYTES_MAX:
+            raise BadRequest(f"credit_bytes is {self.credit_bytes}; it must be in 1 .. {CREDIT_BYTES_MAX}")

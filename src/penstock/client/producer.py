@@ -7,13 +7,11 @@ that concurrent sends share segments, and larger ones when it is full. The shipp
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from penstock.client.batcher import SEGMENT_SPARE_BYTES, Batcher
@@ -21,6 +19,7 @@ from penstock.client.link import Link
 from penstock.client.options import ProducerOptions
 from penstock.client.promise import BatchReceipt, Fate, Parcel, Part, Promise
 from penstock.client.queue import Queue
+from penstock.client.scope import Scope
 from penstock.client.shipper import Shipper
 from penstock.client.tables import Piece, cut_table
 from penstock.model.errors import BufferFull, Closed, NotSupported, PenstockError, TimedOut
@@ -35,8 +34,6 @@ from penstock.wire.title import Title, encode_title
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-log = logging.getLogger("penstock.client")
 
 FAILED_KEPT_MAX = 1024
 
@@ -60,7 +57,7 @@ class ProducerStats:
         return self.posted - self.stored - self.duplicate - self.rejected
 
 
-class Producer:
+class Producer(Scope):
     """Sends messages to one topic. Open it with ``async with client.producer(topic) as producer``."""
 
     def __init__(
@@ -134,24 +131,16 @@ class Producer:
         self.stopped = None
         return self
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await self.close()
-        except PenstockError as failure:
-            if error is None:
-                raise
-            log.warning("closing the producer of %s: %s", self.topic, failure.message)
+    @property
+    def shown(self) -> str:
+        return f"the producer of {self.topic}"
 
     async def close(self) -> None:
         """Flushes, within ``close_timeout``, and ends the block. Failures nobody awaited are raised."""
         if self.stopped is not None:
             return
         self.stopped = Closed("the producer was closed")
+        self.batcher.end(self.stopped)
         try:
             async with asyncio.timeout(self._options.close_timeout):
                 await self._drain()

@@ -14,6 +14,8 @@ from penstock.wire.control import Settle
 
 SPANS_MAX = 8192
 """Ranges in one SETTLE, so that its frame stays well under a control frame's limit."""
+DELAY_MAX_S = 366 * 86400.0
+"""How long a message may be put off; a node takes no more."""
 
 
 @dataclass(slots=True)
@@ -81,6 +83,13 @@ class Settler:
         while self.unconfirmed and self.unconfirmed[0].number <= number:
             self.unconfirmed.popleft()
 
+    def drop(self) -> int:
+        """Forgets what is not confirmed; returns how many settlements that were."""
+        self.take()
+        dropped = sum(map(_count, self.unconfirmed))
+        self.unconfirmed.clear()
+        return dropped
+
     def _frames(self, shard: int, pending: _Pending) -> list[Settle]:
         acked, skipped, nacked = list(pending.acked), list(pending.skipped), list(pending.nacked.items())
         frames = []
@@ -89,3 +98,7 @@ class Settler:
             self.number += 1
             frames.append(Settle(self._consumer, self.number, shard, acked[part], skipped[part], nacked[part]))
         return frames
+
+
+def _count(settle: Settle) -> int:
+    return len(settle.nacked) + sum(end - start for start, end in (*settle.acked, *settle.skipped))

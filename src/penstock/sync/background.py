@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import uvloop
@@ -36,6 +36,14 @@ class Background:
         except BaseException:
             future.cancel()
             raise
+
+    def soon(self, act: Callable[[], object]) -> None:
+        """Has ``act`` called there; after the end of the loop there is nothing left that it could do."""
+        try:
+            self.loop.call_soon_threadsafe(act)
+        except RuntimeError:
+            if not self.loop.is_closed():
+                raise
 
     def stop(self) -> None:
         if self._thread.is_alive():

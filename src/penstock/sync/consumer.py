@@ -16,7 +16,7 @@ from penstock.client.options import LostSpan
 from penstock.client.settler import Settler
 from penstock.model.message import Message
 from penstock.sync.background import Background
-from penstock.wire.control import Settle
+from penstock.wire.control import Settle, Span
 
 BATCHES_AHEAD = 64
 """Batches that one hop between the threads brings at most."""
@@ -55,6 +55,7 @@ class Consumer:
         self._ready: deque[Batch] = deque()
         self._current: Iterator[Message] = iter(())
         self._kicked = False
+        consumer.unread = self._unread
 
     def __iter__(self) -> Iterator[Message]:
         while True:
@@ -90,7 +91,7 @@ class Consumer:
 
     @property
     def lost(self) -> list[LostSpan]:
-        """Entries that were reported as not to come."""
+        """Entries that were reported as not to come; those that could not be read here are not settled."""
         return self._consumer.lost
 
     def ack(self, what: Message | Batch, *, rows: Any = None) -> None:
@@ -127,15 +128,21 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ready.clear()
-        self._current = iter(())
         self._background.run(self._consumer.__aexit__(kind, error, trace))
+
+    def _unread(self) -> list[tuple[int, Span]]:
+        """What came over to this thread and was not handed out; nothing of it is from now on."""
+        unread = [(message.origin.shard, (message.entry, message.entry + 1)) for message in self._current]
+        while self._ready:
+            batch = self._ready.popleft()
+            unread += [(batch.shard, span) for span in batch.spans]
+        return unread
 
     def _kick_once(self) -> None:
         """Settlements leave some milliseconds from now, with whatever else was settled by then."""
         if not self._kicked:
             self._kicked = True
-            self._background.loop.call_soon_threadsafe(self._start_timer)
+            self._background.soon(self._start_timer)
 
     def _start_timer(self) -> None:
         self._background.loop.call_later(SETTLE_AFTER_S, self._send)

@@ -12,7 +12,7 @@ from penstock.client.producer import Producer as AsyncProducer
 from penstock.client.producer import ProducerStats
 from penstock.client.promise import BatchReceipt
 from penstock.client.promise import Promise as AsyncPromise
-from penstock.model.errors import BufferFull, TimedOut
+from penstock.model.errors import BufferFull, PenstockError, TimedOut
 from penstock.model.receipt import Receipt
 from penstock.sync.background import Background
 
@@ -46,15 +46,24 @@ class LockedBatcher(Batcher):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._lock = threading.Lock()
+        self._ended: PenstockError | None = None
 
     def add(
         self, value: bytes, key: bytes | None, id: str | None, headers: Mapping[str, str] | None
     ) -> AsyncPromise:
         with self._lock:
+            if self._ended is not None:
+                raise self._ended.again()
             return super().add(value, key, id, headers)
 
     def seal_all(self) -> None:
         with self._lock:
+            super().seal_all()
+
+    def end(self, error: PenstockError) -> None:
+        """A row is either in before this and goes out, or is refused: none comes in behind the last segment."""
+        with self._lock:
+            self._ended = error
             super().seal_all()
 
 
@@ -85,10 +94,10 @@ class Producer:
         promise = producer.batcher.add(value, key, id, headers)  # type: ignore[arg-type]  # it checks
         if not self._kicked:
             self._kicked = True
-            self._background.loop.call_soon_threadsafe(self._kick)
+            self._background.soon(self._kick)
         elif self._linger_s and producer.batcher.sealed and not self._hurried:
             self._hurried = True
-            self._background.loop.call_soon_threadsafe(self._hurry)
+            self._background.soon(self._hurry)
         assert isinstance(promise, Promise)
         return promise
 

@@ -6,7 +6,8 @@ hole. From then on a segment keeps its number and its bytes, however often it is
 1. ``take`` hands out the next frames while the window has room, lanes in turn.
 2. *stored*, *duplicate* and final refusals end a segment, in whatever order they come.
 3. *gap* goes back to the segment that the node expects. If that one was given up, a HOLE says so first.
-4. A retryable refusal goes back too, and holds its lane until ``release``, so that order is kept.
+4. A retryable refusal goes back too, and holds its lane until ``release``, so that order is kept. Those of
+   further segments say nothing new while it is held.
 5. ``reconnect`` sends everything unconfirmed again from the lowest; the node answers duplicate for what it has.
 
 Every sending is answered once, so a gap or retryable refusal counts only when no later sending of the same
@@ -219,6 +220,8 @@ class Outbox(Generic[Parcel]):
             if target < lowest:
                 lane.hole = lowest
         lane.cursor = min(lane.cursor, max(target, lowest))
+        if lane.held:  # one refusal of many: the lane waits already, and goes back once
+            return None
         lane.setbacks += 1
         if answer.code != "gap" or lane.setbacks > GO_BACKS_FREE:
             lane.held = True

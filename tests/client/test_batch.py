@@ -1,0 +1,45 @@
+"""Which entries are meant by chosen rows of a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.client.batch import Batch
+from penstock.model.errors import BadRequest
+from penstock.model.message import Origin
+from penstock.wire.columns import rows_to_batch
+
+
+def batch_of(count: int) -> Batch:
+    rows = rows_to_batch([b"x"] * count, None, None, None, [1] * count)
+    return Batch(rows, Origin("t", 0, 100, b"b" * 16, 0, 0, "n"), [(100, 102), (110, 110 + count - 2)], 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "spans"),
+    [
+        ([0, 1, 2], [(100, 102), (110, 111)]),
+        ([3, 1, 1], [(101, 102), (111, 112)]),
+        (np.array([0, 3]), [(100, 101), (111, 112)]),
+        ([], []),
+        ([True, False, True, False], [(100, 101), (110, 111)]),
+        (np.array([False, False, True, True]), [(110, 112)]),
+        ([None, True, None, True], [(101, 102), (111, 112)]),
+        (pa.array([None, False, True, None]), [(110, 111)]),
+        ([None] * 4, []),
+    ],
+)
+def test_rows_are_chosen_by_number_or_by_a_mask_in_which_null_is_no(
+    rows: object, spans: list[tuple[int, int]]
+) -> None:
+    assert batch_of(4).select(rows) == spans
+
+
+@pytest.mark.parametrize(
+    "rows", [[-1], [0, -4], [4], [True], [None, True], [None], [0, None], [1.5], ["0"], [[0]]], ids=repr
+)
+def test_rows_that_cannot_be_meant_are_refused(rows: object) -> None:
+    with pytest.raises(BadRequest):
+        batch_of(4).select(rows)
