@@ -11,6 +11,8 @@ from penstock.cli.demo import demo
 from penstock.cli.errors import errors
 from penstock.cli.explain import explain
 from penstock.cli.inspect import inspect
+from penstock.cli.lab import lab_app
+from penstock.cli.lab_sweep import sweep
 from penstock.cli.node import node
 from penstock.cli.produce import produce
 from penstock.cli.topic import topic_app
@@ -31,6 +33,8 @@ app.command()(consume)
 app.command()(inspect)
 app.command()(errors)
 app.command()(explain)
+lab_app.command()(sweep)
+app.add_typer(lab_app, name="lab")
 app.command()(demo)
 
 

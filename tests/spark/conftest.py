@@ -1,0 +1,40 @@
+"""One Spark session for all tests of Spark: starting one takes seconds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import penstock.spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = "local[2]"
+QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = penstock.spark.session(
+        "penstock tests", master=MASTER, conf={"spark.driver.extraJavaOptions": QUICK_JAVA}
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def path_without_java(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PATH with every program of this machine but Java."""
+    folder = tmp_path_factory.mktemp("programs")
+    for place in os.get_exec_path():
+        programs = Path(place).iterdir() if Path(place).is_dir() else ()
+        for program in programs:
+            link = folder / program.name
+            if not program.name.startswith("java") and not link.is_symlink():
+                link.symlink_to(program)
+    return str(folder)

@@ -1,0 +1,185 @@
+"""A session is quiet, keeps to this machine, is shared, and says in a sentence what keeps it from starting."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas
+import pyarrow as pa
+import pytest
+
+import penstock.spark
+from penstock.model.errors import BadRequest, SparkFailed, SparkMissing, SparkPackages, SparkWorker
+from penstock.spark.packages import job_errors, need_plots, need_spark, need_worker
+from penstock.spark.session import local_cores
+from tests.spark.conftest import MASTER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START = "import penstock.spark; penstock.spark.session(master='local[1]')"
+
+
+def start_elsewhere(**environment: str) -> subprocess.CompletedProcess[str]:
+    """Starts a session in a process of its own, which is to fail."""
+    names = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "JAVA_HOME")}
+    return subprocess.run(
+        [sys.executable, "-c", START], env=names | environment, capture_output=True, text=True, timeout=110
+    )
+
+
+# --- a session that runs ------------------------------------------------------------------------------
+
+
+def test_the_session_that_is_there_is_taken(spark: SparkSession) -> None:
+    assert penstock.spark.session() is spark
+    assert penstock.spark.session(master=MASTER) is spark
+
+
+def test_another_master_than_the_sessions_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(BadRequest, match=r"on local\[2\] is active, and one on local\[3\]"):
+        penstock.spark.session(master="local[3]")
+    assert spark.range(1).count() == 1
+
+
+def test_a_setting_of_the_session_can_be_changed_unless_it_is_fixed(spark: SparkSession) -> None:
+    penstock.spark.session(conf={"spark.sql.shuffle.partitions": 3})
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+    penstock.spark.session(conf={"spark.sql.shuffle.partitions": 2, "spark.ui.enabled": False})
+    with pytest.raises(BadRequest, match=r"spark.ui.enabled cannot be changed"):
+        penstock.spark.session(conf={"spark.ui.enabled": True})
+
+
+def test_a_local_session_keeps_to_this_machine(spark: SparkSession) -> None:
+    names = ("spark.driver.host", "spark.driver.bindAddress", "spark.ui.enabled")
+    assert [spark.conf.get(name) for name in names] == ["127.0.0.1", "127.0.0.1", "false"]
+    assert spark.sparkContext.uiWebUrl is None
+
+
+def test_a_local_session_has_as_many_shuffle_partitions_as_cores_and_arrow(spark: SparkSession) -> None:
+    names = ("spark.sql.shuffle.partitions", "spark.sql.execution.arrow.pyspark.enabled")
+    assert [spark.conf.get(name) for name in names] == ["2", "true"]
+
+
+def test_workers_run_this_python_with_these_packages(spark: SparkSession) -> None:
+    def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import penstock as there
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"python": [sys.executable], "version": [there.__version__]})
+
+    rows = spark.range(1).mapInArrow(tell, "python string, version string").collect()
+    assert [tuple(row) for row in rows] == [(sys.executable, penstock.__version__)]
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [("local", 1), ("local[3]", 3), ("local[3,2]", 3), ("local[*]", len(os.sched_getaffinity(0)))],
+)
+def test_a_local_master_tells_its_cores(master: str, cores: int) -> None:
+    assert local_cores(master) == cores
+
+
+@pytest.mark.parametrize("master", ["yarn", "spark://127.0.0.1:7077", "local-cluster[1,1,1024]"])
+def test_a_clusters_master_does_not(master: str) -> None:
+    assert local_cores(master) is None
+
+
+def test_nothing_of_spark_is_loaded_before_it_is_used() -> None:
+    code = "import sys, penstock.spark, penstock.cli; print({'pyspark', 'pandas'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "set()"
+
+
+# --- what keeps it from starting ----------------------------------------------------------------------
+
+
+def test_without_pyspark_the_hint_is_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(SparkMissing) as raised:
+        penstock.spark.session()
+    assert raised.value.hint == "Run pip install 'penstock[spark]'."
+
+
+def test_a_pandas_that_is_too_new_or_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for version in ("3.0.1", "2.1.0"):
+        monkeypatch.setattr(pandas, "__version__", version)
+        with pytest.raises(SparkPackages, match=version.replace(".", r"\.")):
+            need_spark()
+
+
+def test_a_pyarrow_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pa, "__version__", "12.0.0")
+    with pytest.raises(SparkPackages, match=r"(?i)pyarrow.*12"):
+        need_spark()
+
+
+def test_a_spark_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyspark
+
+    monkeypatch.setattr(pyspark, "__version__", "3.5.1")
+    with pytest.raises(SparkPackages, match=r"3\.5\.1"):
+        need_spark()
+
+
+def test_without_matplotlib_there_are_no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SparkPackages, match="matplotlib"):
+        need_plots()
+
+
+def test_a_worker_without_packages_is_told_before_java_starts(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True, timeout=60)
+    python = str(tmp_path / "bin" / "python")
+    with pytest.raises(SparkWorker, match=f"{python}, and it has no pyarrow") as raised:
+        need_worker(python)
+    assert "PYSPARK_PYTHON" in raised.value.hint
+    done = start_elsewhere(PYSPARK_PYTHON=python, PATH=str(tmp_path))
+    assert "SparkWorker: " in done.stderr
+    assert "has no pyarrow" in done.stderr
+
+
+def test_a_worker_that_is_no_python_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SparkWorker, match="gone"):
+        need_worker(str(tmp_path / "gone"))
+    with pytest.raises(SparkWorker, match="of no known version"):
+        need_worker("/bin/false")
+
+
+def test_a_java_that_cannot_run_spark_is_told(tmp_path: Path, path_without_java: str) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\necho \'openjdk version "17.0.1"\' >&2\n[ "$1" = -version ]\n')
+    java.chmod(0o755)
+    done = start_elsewhere(PATH=path_without_java, JAVA_HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 1
+    assert "SparkFailed: Spark did not start" in done.stderr
+
+
+# --- jobs that fail -----------------------------------------------------------------------------------
+
+
+def import_what_is_not_there(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    raise ModuleNotFoundError("No module named 'turbine'")
+
+
+def fail(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    raise ValueError("the pipe burst")
+
+
+def test_a_package_that_a_worker_lacks_is_named(spark: SparkSession) -> None:
+    with pytest.raises(SparkWorker, match="has no turbine"), job_errors():
+        spark.range(1).mapInArrow(import_what_is_not_there, "id long").collect()
+
+
+def test_a_job_that_fails_is_an_error_of_the_catalogue(spark: SparkSession) -> None:
+    with pytest.raises(SparkFailed, match="a job of Spark failed") as raised, job_errors():
+        spark.range(1).mapInArrow(fail, "id long").collect()
+    assert "the pipe burst" in str(raised.value.__cause__)
