@@ -200,3 +200,14 @@ def test_a_kind_that_is_not_offered_is_told(cli: Cli, service: Node, topic: str)
     done = cli("consume", topic, "-s", "s", "--kind", "failover", "--json", "--idle", 1, url=service.url)
     assert done.code == 1
     assert json.loads(done.err)["code"] == "not-supported"
+
+
+def test_a_subscription_goes_on_where_the_last_look_ended(cli: Cli, service: Node, topic: str) -> None:
+    """As the README's tour has it: first attempts, in order, also of what had been sent ahead."""
+    fill(service, topic, b"".join(b"%d\n" % number for number in range(1, 50_001)))
+    seen: list[tuple[str, int]] = []
+    for count in (3, 1, 2, 1):
+        ran = cli("consume", topic, "-s", "tour", "--count", count, "--json", url=service.url)
+        rows = [json.loads(line) for line in ran.out.splitlines()]
+        seen += [(row["value"], row["attempt"]) for row in rows]
+    assert seen == [(str(number), 1) for number in range(1, 8)]

@@ -111,6 +111,7 @@ async def _consume(
             if left is not None:
                 left -= rows
                 if not left:
+                    consumer.put_back(batch, rows=list(range(rows, len(batch))))
                     break
         await consumer.flush()
 

@@ -43,9 +43,11 @@ class Client(Scope):
 
     async def close(self) -> None:
         """Closes producers and consumers that are still open, then the connection."""
-        link, self._link = self._link, None
+        link = self._link
         if link is None:
             return
+        link.check_loop()
+        self._link = None
         try:
             closing = [member.close() for member in self._members]
             results = await asyncio.gather(*closing, return_exceptions=True)

@@ -125,18 +125,17 @@ class Consumer(Scope):
 
     # --- reading ------------------------------------------------------------------------------------
 
-    def __aiter__(self) -> AsyncIterator[Message]:
-        return self._messages()
+    def __aiter__(self) -> Self:
+        """One message after the other; a loop that was left, or a wait that was given up, can go on."""
+        return self
 
-    async def _messages(self) -> AsyncIterator[Message]:
-        """One message after the other; a loop that was left goes on where it was."""
-        while True:
-            for message in self._current:
-                yield message
+    async def __anext__(self) -> Message:
+        while (message := next(self._current, None)) is None:
             batch = await self._next_batch()
             if batch is None:
-                return
+                raise StopAsyncIteration
             self._current = iter(batch.messages())
+        return message
 
     def batches(self) -> AsyncIterator[Batch]:
         """One batch after the other: the rows of a stored segment, as columns."""
@@ -168,6 +167,7 @@ class Consumer(Scope):
     async def _next_batch(self) -> Batch | None:
         if not hasattr(self, "settler"):
             raise Closed("the consumer is not open")
+        self._link.check_loop()
         return await self._intake.next_batch()
 
     @property
@@ -177,7 +177,12 @@ class Consumer(Scope):
         Damaged ones are settled by the node. What could not be read here (so says the reason) is not settled:
         it is in flight until this consumer is closed, then comes to the next, which may be able to read it.
         """
-        return self._intake.lost
+        return self._intake.lost if hasattr(self, "_intake") else []
+
+    def put_back(self, what: Message | Batch, *, rows: Any = None) -> None:
+        """Says that these were taken and not looked at: closing does not count them as an attempt."""
+        shard, spans = self._entries(what, rows)
+        self._intake.release(shard, spans)
 
     # --- settling -----------------------------------------------------------------------------------
 
@@ -188,7 +193,7 @@ class Consumer(Scope):
         """
         if self.stopped is not None:
             raise self.stopped.again()
-        if type(what) is Message and what.origin.topic == self.topic:
+        if type(what) is Message and rows is None and what.origin.topic == self.topic:
             entry = what.entry
             pending = self.settler.ack(what.origin.shard, entry, entry + 1)
         else:

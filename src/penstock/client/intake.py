@@ -31,6 +31,7 @@ from penstock.wire.control import (
     Subscribed,
     Unsubscribe,
     Unsubscribed,
+    check_fields,
 )
 from penstock.wire.frame import OVERHEAD_BYTES, Frame
 
@@ -90,6 +91,8 @@ class Intake:
 
     async def open(self) -> Subscribed:
         """Subscribes; a refusal is raised."""
+        check_fields(self._ask)
+        self._link.check_loop()
         self._link.add_consumer(self._ask.consumer, self)
         self.attached = self._known = self._link.send(self._ask)  # while the link is down, `on_up` does it
         try:

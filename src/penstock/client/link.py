@@ -17,6 +17,7 @@ from penstock.client.backoff import Backoff
 from penstock.client.connection import Connection
 from penstock.model.address import Address
 from penstock.model.errors import (
+    BadRequest,
     Closed,
     ConnectionLost,
     PenstockError,
@@ -38,6 +39,7 @@ from penstock.wire.control import (
     Subscribed,
     Unsubscribed,
     Welcome,
+    check_fields,
     encode_control,
 )
 from penstock.wire.frame import Frame
@@ -45,6 +47,8 @@ from penstock.wire.frame import Frame
 log = logging.getLogger("penstock.client")
 
 REQUEST_TIMEOUT_S = 30.0
+TELL_AFTER_S = 10.0
+"""How often a link that finds no node says so."""
 STEADY_AFTER_S = 5.0
 """A connection that lasted this long was a good one: the next loss is the first again."""
 
@@ -102,6 +106,7 @@ class Link:
         self._attempts = 0
         """Connections tried since one that lasted."""
         self._up_since = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._blocks: dict[bytes, BlockHandler] = {}
         self._consumers: dict[int, ConsumerHandler] = {}
         self._numbers = 0
@@ -125,6 +130,7 @@ class Link:
         return address.url
 
     async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
         await self._connect()
 
     async def close(self) -> None:
@@ -207,6 +213,7 @@ class Link:
             self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
+        told_at = asyncio.get_running_loop().time()
         while not self._closed:
             await asyncio.sleep(self.backoff.delay_s(self._attempts))
             self._attempts += 1
@@ -215,10 +222,21 @@ class Link:
                 await self._connect()
             except PenstockError as error:
                 self.reconnects -= 1
-                log.info("still not connected: %s", error.message)
+                now = asyncio.get_running_loop().time()
+                if now - told_at >= TELL_AFTER_S:
+                    told_at = now
+                    log.warning("still not connected, trying again: %s", error.message)
             else:
                 log.info("reconnected to %s", self.destination)
                 return
+
+    def check_loop(self) -> None:
+        """A client lives on the loop that it was opened on; elsewhere every wait would be for ever."""
+        if self._loop not in (None, asyncio.get_running_loop()):
+            raise BadRequest(
+                "this client was opened on another event loop",
+                hint="Open a client of its own on each loop, or use penstock.sync across threads.",
+            )
 
     # --- writing ------------------------------------------------------------------------------------
 
@@ -246,6 +264,8 @@ class Link:
         self, operation: Operation, *, retry: bool = False, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Any:
         """Asks and waits for the answer. A question without consequences is asked again after a loss."""
+        check_fields(operation)
+        self.check_loop()
         what = type(operation).__name__
         try:
             async with asyncio.timeout(timeout_s):

@@ -27,7 +27,7 @@ from penstock.model.identity import BLOCK_BYTES
 from penstock.model.receipt import Outcome, Receipt
 from penstock.model.topic import TopicName
 from penstock.transport.sharder import Sharder
-from penstock.wire.control import OpenTopic, TopicInfo, read_result
+from penstock.wire.control import OpenTopic, TopicInfo, check_fields, read_result
 from penstock.wire.frame import FrameType, encode
 from penstock.wire.segment import encode_plain
 from penstock.wire.title import Title, encode_title
@@ -118,7 +118,9 @@ class Producer(Scope):
             bytes_max=min(self._options.batch_bytes, segment_bytes_max),
             row_bytes_max=segment_bytes_max,
         )
-        title = encode_title(self.block, power, Title(info.topic, info.uuid, self.name))
+        title_fields = Title(info.topic, info.uuid, self.name)
+        check_fields(title_fields)
+        title = encode_title(self.block, power, title_fields)
         self._shipper = Shipper(
             self._link,
             self.block,
@@ -342,6 +344,7 @@ class Producer(Scope):
         """Returns when there is room for a message; ``timeout`` bounds it."""
         if self.stopped is not None:
             raise self.stopped.again()
+        self._link.check_loop()
         if self.memory_bytes < self._memory_max:
             return
         try:

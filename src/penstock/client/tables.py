@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from penstock.model.errors import BadRequest
 from penstock.transport.sharder import Sharder
 from penstock.wire.columns import table_to_batches
 
@@ -27,6 +28,11 @@ def cut_table(
     table: pa.Table | pa.RecordBatch, sharder: Sharder, sent_at_us: int, bytes_target: int
 ) -> Iterator[Piece]:
     """Pieces of about ``bytes_target`` in the table's order; a table at fault raises before the first piece."""
+    if not isinstance(table, pa.Table | pa.RecordBatch):
+        raise BadRequest(
+            f"send_batch takes an Arrow table or record batch, not {type(table).__name__}",
+            hint="Make one: pa.table({'value': [...]}), pa.Table.from_pandas(frame), …",
+        )
     keyed = sharder.mask > 0 and "key" in table.schema.names
     block_bytes = min(bytes_target * (sharder.mask + 1), SPLIT_BYTES_MAX) if keyed else bytes_target
     first = 0

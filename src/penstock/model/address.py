@@ -34,6 +34,8 @@ class Address:
 
 def parse_addresses(url: str | Sequence[str]) -> list[Address]:
     """The addresses of a URL or of a list of URLs, in order; a repeated one counts once."""
+    if not isinstance(url, str | Sequence):
+        raise BadURL(f"an address is text or a list of texts, not {type(url).__name__}")
     urls = [url] if isinstance(url, str) else list(url)
     if not urls:
         raise BadURL("no address was given")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -11,10 +13,13 @@ from penstock.client.backoff import Backoff
 from penstock.client.consumer import Consumer as AsyncConsumer
 from penstock.client.options import ConsumerOptions, ProducerOptions
 from penstock.client.producer import Producer as AsyncProducer
+from penstock.model.errors import PenstockError
 from penstock.sync.admin import Admin
 from penstock.sync.background import Background
 from penstock.sync.consumer import Consumer, LockedSettler
 from penstock.sync.producer import LockedBatcher, Producer
+
+log = logging.getLogger("penstock.client")
 
 
 def connect(
@@ -46,18 +51,25 @@ class Client:
     def __init__(self, client: aio.Client) -> None:
         self._background = Background()
         self._client = client
+        self._closed = False
         try:
             self._background.run(client.open())
         except BaseException:
             self._background.stop()
             raise
+        atexit.register(self._at_exit)
 
     def close(self) -> None:
         """Closes producers and consumers that are still open, then the connection."""
+        self.__exit__(None, None, None)
+
+    def _at_exit(self) -> None:
+        """The program ends with the client open: what was posted still goes out."""
+        log.warning("a penstock client was left open; it is closed now, which sends what was posted")
         try:
-            self._background.run(self._client.close())
-        finally:
-            self._background.stop()
+            self.close()
+        except PenstockError as error:
+            log.error("closing it failed: %s", error.message)
 
     def __enter__(self) -> Self:
         return self
@@ -65,6 +77,10 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self._at_exit)
         try:
             self._background.run(self._client.__aexit__(kind, error, trace))
         finally:

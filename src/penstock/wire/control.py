@@ -6,11 +6,11 @@ number that the client chose, unique on its connection; ``block`` names a produc
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from penstock.model.errors import BadFrame, LimitReached, PenstockError, from_code
+from penstock.model.errors import BadFrame, BadRequest, LimitReached, PenstockError, from_code
 from penstock.wire.frame import CONTROL_BYTES_MAX, RESPONSE_BYTES_MAX, FrameType, encode
 
 PROTOCOL_VERSION = 1
@@ -337,6 +337,16 @@ _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
 }
 
 Info = TypeVar("Info")
+
+
+def check_fields(message: msgspec.Struct) -> None:
+    """Refuses values of a type that the other side could not read, in the caller's own words."""
+    for name, kind in get_type_hints(type(message)).items():
+        value = getattr(message, name)
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            raise BadRequest(f"{name} cannot be {value!r:.60}: {error}") from None
 
 
 def encode_control(message: Control) -> bytes:

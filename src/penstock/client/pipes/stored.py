@@ -1,0 +1,83 @@
+"""A stream's storage and index storage beside its receiver, in one worker: for a stream without a node.
+
+Towards the sender it is the storage, towards the program the receiver. What is stored lives as long as the
+``Entries`` and the ``Place`` that it was made with: hand the same ones to the receiver that is made after it.
+For storage that outlives the process, put the stream over a topic.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from penstock.pipes.compose import ReceiverStack
+from penstock.pipes.machine import ROOM_ENDLESS, Arrive, Counts, Effects, Input
+from penstock.pipes.packet import Kind, Packet
+from penstock.pipes.storage import Entries, IndexStorage, Place, Storage
+
+_TO_STORAGE = frozenset((Kind.DATA, Kind.FETCH))
+_TO_INDEX = frozenset((Kind.READ, Kind.COMMIT))
+_TO_RECEIVER = frozenset((Kind.FETCHED, Kind.POSITION))
+
+
+class StoredReceiver:
+    """A machine like any receiver."""
+
+    def __init__(self, receiver: ReceiverStack, entries: Entries, place: Place) -> None:
+        self._receiver = receiver
+        self._storage = Storage(entries)
+        self._index = IndexStorage(place)
+
+    @property
+    def counts(self) -> Counts:
+        total = self._receiver.counts
+        total.add(self._storage.counts)
+        total.add(self._index.counts)
+        return total
+
+    @property
+    def state(self) -> StrEnum:
+        return self._receiver.state
+
+    @property
+    def room(self) -> int:
+        return ROOM_ENDLESS
+
+    @property
+    def settles(self) -> bool:
+        return self._receiver.settles
+
+    @property
+    def wake_at(self) -> float | None:
+        return self._receiver.wake_at
+
+    def step(self, input: Input, now: float) -> Effects:
+        out = Effects()
+        if isinstance(input, Arrive):
+            self._hand_round(list(input.packets), now, out)
+        else:
+            self._collect(self._receiver.step(input, now), now, out)
+        return out
+
+    def _collect(self, effects: Effects, now: float, out: Effects) -> None:
+        out.delivered += effects.delivered
+        out.notices += effects.notices
+        self._hand_round(effects.packets, now, out)
+
+    def _hand_round(self, packets: list[Packet], now: float, out: Effects) -> None:
+        """Packets between the three stay here; the others go to the sender."""
+        to_storage = [each for each in packets if each.kind in _TO_STORAGE and not each.layer]
+        to_index = [each for each in packets if each.kind in _TO_INDEX and not each.layer]
+        # From the sender and for an outer layer; of answers of the receiver's outer layers there is the rest.
+        to_receiver = [each for each in packets if each.kind in _TO_RECEIVER or _is_forwards(each)]
+        inside = {id(each) for part in (to_storage, to_index, to_receiver) for each in part}
+        out.packets += [each for each in packets if id(each) not in inside]
+        if to_storage:
+            self._hand_round(self._storage.step(Arrive(to_storage), now).packets, now, out)
+        if to_index:
+            self._hand_round(self._index.step(Arrive(to_index), now).packets, now, out)
+        if to_receiver:
+            self._collect(self._receiver.step(Arrive(to_receiver), now), now, out)
+
+
+def _is_forwards(packet: Packet) -> bool:
+    return packet.layer > 0 and packet.kind in (Kind.DATA, Kind.FLOOR, Kind.PROBE)

@@ -1,0 +1,73 @@
+"""A pipe between two processes, over TCP.
+
+The receiving side listens, the sending side connects, and connects again for as long as it is open. What was on
+its way over a lost connection is sent again by the pipe, if the pipe is one that does.
+
+A program that is started again is recognised by its session: a sender by its ``name`` and a higher epoch, so
+that its numbers count from the beginning; a receiver by the epoch in its answers. A sender that does not name
+itself is the only one of its receiver.
+
+A ``stream`` has its storage at the listening side, in memory, for as long as the receiver is open. For storage
+that outlives the process, use ``penstock.client.pipes.topic``.
+"""
+
+from __future__ import annotations
+
+from ssl import SSLContext
+
+from penstock.calculus.route import parse_route
+from penstock.client.backoff import Backoff
+from penstock.client.pipes.frames import NAME_MAX
+from penstock.client.pipes.receiver import Receiver
+from penstock.client.pipes.sender import Sender
+from penstock.client.pipes.tcp_listener import TcpListener
+from penstock.client.pipes.tcp_route import TcpRoute
+from penstock.model.errors import BadRequest
+from penstock.pipes.layers import check_composition
+
+
+def listen(
+    route: str,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    epoch: int | None = None,
+    ssl: SSLContext | None = None,
+) -> Receiver:
+    """The receiving end of a pipe, to be opened with ``async with``; ``receiver.address`` tells the port.
+
+    Anybody who reaches the port can send: listen on loopback, or give an ``ssl`` context that asks for
+    certificates.
+    """
+    parsed = parse_route(route)
+    check_composition(parsed)
+    return Receiver(route, TcpListener(parsed, host, port, epoch=epoch, context=ssl))
+
+
+def connect(
+    route: str,
+    host: str,
+    port: int,
+    *,
+    name: str = "",
+    epoch: int | None = None,
+    connect_timeout: float = 10.0,
+    backoff: Backoff | None = None,
+    ssl: SSLContext | None = None,
+) -> Sender:
+    """The sending end of a pipe, to be opened with ``async with``.
+
+    Opening waits up to ``connect_timeout`` seconds for the receiver. ``epoch`` must be higher each time a
+    sender of this name starts; by default it is the clock's reading.
+    """
+    if len(name) > NAME_MAX:
+        raise BadRequest(f"a sender's name has at most {NAME_MAX} characters")
+    way = TcpRoute(
+        parse_route(route),
+        host,
+        port,
+        connect_timeout=connect_timeout,
+        backoff=backoff or Backoff(),
+        context=ssl,
+    )
+    return Sender(route, way, name=name, epoch=epoch)

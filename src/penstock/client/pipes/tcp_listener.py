@@ -1,0 +1,215 @@
+"""A receiver's source over TCP: senders connect, each under its name, and each has a lane.
+
+A sender that comes back goes on in its lane. One of the same name with a later session takes its place: the
+earlier one, if it is still there, is told that its session is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Sequence
+
+from penstock.calculus.route import Route
+from penstock.client.pipes.connection import Connection
+from penstock.client.pipes.frames import (
+    FROM_SENDER,
+    FROM_STRANGER,
+    VERSION,
+    Hello,
+    decode_hello,
+    encode_hello,
+    shape_of,
+)
+from penstock.client.pipes.lane import Lane, receiver_machine
+from penstock.client.pipes.receiver import Receiver
+from penstock.client.pipes.runner import new_epoch
+from penstock.model.errors import (
+    AddressInUse,
+    BadFrame,
+    LimitReached,
+    PenstockError,
+    ProtocolError,
+    RouteMismatch,
+    SessionOver,
+    TimedOut,
+    VersionUnsupported,
+)
+from penstock.pipes.packet import Packet
+from penstock.pipes.storage import Entries, Place
+from penstock.wire.control import Error, encode_control
+from penstock.wire.frame import Frame
+
+log = logging.getLogger("penstock.client.pipes")
+
+GREETING_S_MAX = 5.0
+CONNECTIONS_MAX = 1024
+SENDERS_MAX = 1024
+"""Lanes are kept while their sender is away, since their state is what tells a repeat; so they are bounded."""
+
+
+class TcpListener:
+    def __init__(
+        self,
+        route: Route,
+        host: str,
+        port: int,
+        *,
+        epoch: int | None,
+        context: ssl.SSLContext | None,
+    ) -> None:
+        self.faults = 0
+        self._route = route
+        self._shape = shape_of(route)
+        self._host = host
+        self._port = port
+        self._epoch = new_epoch() if epoch is None else epoch
+        self._context = context
+        self._receiver: Receiver
+        self._server: asyncio.Server | None = None
+        self._lanes: dict[str, Lane] = {}
+        self._by_connection: dict[Connection, Lane | None] = {}
+        """None until it is greeted."""
+        self._greeting: dict[Connection, asyncio.TimerHandle] = {}
+        self._malformed_before = 0
+        self._reading = True
+
+    # --- a receiver's source ------------------------------------------------------------------------
+
+    async def open(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._new_connection, self._host, self._port, ssl=self._context
+            )
+        except OSError as error:
+            raise AddressInUse(
+                f"cannot listen on {self._host}:{self._port}: {error.strerror or error}",
+                hint="Another program listens there; choose another port (0 picks a free one).",
+            ) from None
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        await asyncio.gather(*(connection.close() for connection in list(self._by_connection)))
+        for lane in self._lanes.values():
+            lane.close()
+
+    async def flush(self) -> None:
+        """What was confirmed is on its way at once."""
+
+    def set_reading(self, reading: bool) -> None:
+        self._reading = reading
+        for connection, lane in self._by_connection.items():
+            if lane is not None:
+                connection.set_reading(reading)
+                lane.on_route(reading)
+
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        return list(self._lanes.values())
+
+    @property
+    def malformed(self) -> int:
+        return self._malformed_before + sum(each.malformed for each in self._by_connection)
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        if self._server is None or not self._server.sockets:
+            return None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    # --- connections --------------------------------------------------------------------------------
+
+    def _new_connection(self) -> Connection:
+        return Connection(
+            FROM_STRANGER,
+            on_open=self._on_open,
+            on_frame=self._on_frame,
+            on_packets=self._on_packets,
+            on_end=self._on_end,
+            on_writable=lambda _connection, _writable: None,  # what a receiver says is small
+        )
+
+    def _on_open(self, connection: Connection) -> None:
+        self._by_connection[connection] = None
+        if len(self._by_connection) > CONNECTIONS_MAX:
+            self._refuse(connection, LimitReached(f"at most {CONNECTIONS_MAX} connections are taken here"))
+            return
+        self._greeting[connection] = asyncio.get_running_loop().call_later(
+            GREETING_S_MAX, connection.end, TimedOut(f"no greeting within {GREETING_S_MAX:g} s")
+        )
+
+    def _on_frame(self, connection: Connection, frame: Frame) -> None:
+        if self._by_connection.get(connection) is not None:
+            connection.end(ProtocolError("a second greeting"), faulty=True)
+            return
+        try:
+            lane = self._welcome(decode_hello(frame.body))
+        except PenstockError as error:
+            self._refuse(connection, error)
+            return
+        if (timer := self._greeting.pop(connection, None)) is not None:
+            timer.cancel()
+        for other, taken in list(self._by_connection.items()):
+            if taken is lane:
+                self._refuse(other, SessionOver("the sender came back over another connection"))
+        self._by_connection[connection] = lane
+        connection.allow(FROM_SENDER)
+        connection.write(encode_hello(Hello(VERSION, self._shape, "", self._epoch)))
+        connection.set_reading(self._reading)
+        lane.carry = connection.carry
+        lane.on_route(self._reading)
+
+    def _welcome(self, hello: Hello) -> Lane:
+        """The lane of the sender that greets so, or why there is none for it."""
+        if hello.version != VERSION:
+            raise VersionUnsupported(f"the sender speaks version {hello.version}, this side {VERSION}")
+        if hello.shape != self._shape:
+            raise RouteMismatch(f"this end is {self._shape!r}, the sender's is {hello.shape!r}")
+        lane = self._lanes.get(hello.name)
+        if lane is None:
+            if len(self._lanes) >= SENDERS_MAX:
+                raise LimitReached(f"{SENDERS_MAX} senders have been here, and no more are taken")
+            lane = self._lanes[hello.name] = self._new_lane(hello.name)
+        if not lane.meet(hello.epoch):
+            raise SessionOver(f"a later session of the sender {hello.name!r} has been here")
+        return lane
+
+    def _new_lane(self, name: str) -> Lane:
+        entries, place = Entries(), Place()
+        return Lane(
+            name,
+            lambda: receiver_machine(self._route, epoch=self._epoch, entries=entries, place=place),
+            self._receiver,
+        )
+
+    def _refuse(self, connection: Connection, error: PenstockError) -> None:
+        """Says why, and ends it."""
+        faulty = isinstance(error, BadFrame)
+        if not faulty:
+            connection.write(encode_control(Error(error.code, error.message, error.hint, error.retryable)))
+        connection.end_after_writing(error, faulty=faulty)
+
+    def _on_packets(self, connection: Connection, packets: list[Packet]) -> None:
+        lane = self._by_connection.get(connection)
+        if lane is not None:
+            lane.arrive(packets)
+
+    def _on_end(self, connection: Connection, error: PenstockError) -> None:
+        self.faults += connection.faulty
+        self._malformed_before += connection.malformed
+        if (timer := self._greeting.pop(connection, None)) is not None:
+            timer.cancel()
+        lane = self._by_connection.pop(connection, None)
+        if connection.faulty or isinstance(error, TimedOut):
+            log.warning("a connection was ended: %s", error.message)
+        if lane is not None and lane.carry == connection.carry:
+            lane.carry = _lose
+            lane.on_route(False)
+
+
+def _lose(packets: list[Packet]) -> None:
+    """There is no way to the sender now; its timers bring it here again."""

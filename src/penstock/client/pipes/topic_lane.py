@@ -1,0 +1,93 @@
+"""The lane of a topic: a stream's receiver whose commits wait until the program is done.
+
+The machine commits what it has passed on. Here that becomes a mark: *when the program is done with the first so
+many payloads, the index may be kept*. The program may be done in any order; the index follows the first that it
+is not done with.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.calculus.route import Route
+from penstock.client.pipes.lane import Inbox, Lane
+from penstock.client.pipes.prefix import Prefix
+from penstock.pipes.compose import receiver_of
+from penstock.pipes.machine import WAKE, Arrive, Effects, Notice
+from penstock.pipes.packet import Kind, Packet
+
+STORAGE_EPOCH = 1
+"""The storage's own session: a topic is one storage for all its life."""
+LOST: Any = object()
+"""Stands for an entry that will not come."""
+
+
+class TopicLane(Lane):
+    def __init__(
+        self, topic: str, route: Route, epoch: int, inbox: Inbox, commit: Callable[[int], None]
+    ) -> None:
+        make = lambda: receiver_of(route, epoch=epoch, jitter=random.random)  # noqa: E731  # as lanes take it
+        super().__init__(topic, make, inbox, self._hear)
+        self.settles = True
+        self.lost = 0
+        self._epoch = epoch
+        self._commit = commit
+        self._is_bare = len(route.stages) == 1
+        """Whether what is delivered are the entries themselves, one for one."""
+        self._marks: deque[tuple[int, int]] = deque()
+        """Payloads delivered so far, and the index that may be kept when all of them are done."""
+        self._done = Prefix()
+
+    def begin(self) -> None:
+        """The machine has something to ask from the start."""
+        self._runner.step(WAKE)
+
+    def start_at(self, index: int) -> None:
+        """The position that was asked for."""
+        position = Packet(int(Kind.POSITION), STORAGE_EPOCH, self._epoch, (index,))
+        self._runner.step(Arrive([position]))
+
+    def fetched(self, first: int, payloads: Sequence[Any]) -> None:
+        """Entries, as they stand in the topic from ``first`` on."""
+        numbers = range(first, first + len(payloads))
+        if payloads[0] is LOST:
+            self.lost += len(numbers)
+            self._inbox.notice([Notice("lost", STORAGE_EPOCH, numbers)])
+        else:
+            self.arrived += len(numbers)
+        packet = Packet(int(Kind.FETCHED), STORAGE_EPOCH, self._epoch, numbers, payloads)
+        self._runner.step(Arrive([packet]))
+
+    def settle(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
+        self._done.add(places)
+        self._advance()
+
+    def fail(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
+        """It is not done, so the index does not go past it."""
+
+    def on_route(self, there: bool) -> None:
+        """The client's link keeps the route up; the machine's clock stands still."""
+
+    def _on_effects(self, effects: Effects) -> None:
+        effects.delivered = [run for run in effects.delivered if run.payloads[0] is not LOST]
+        super()._on_effects(effects)
+
+    def _hear(self, packets: list[Packet]) -> None:
+        """READ and FETCH need no ear: entries come as they come, from the settled position on."""
+        for packet in packets:
+            if packet.kind == Kind.COMMIT:
+                self._marks.append((self.delivered, packet.numbers[0]))
+        self._advance()
+
+    def _advance(self) -> None:
+        done, marks = self._done.floor, self._marks
+        index = None
+        while marks and marks[0][0] <= done:
+            index = marks.popleft()[1]
+        if self._is_bare and marks:
+            index = marks[0][1] - (marks[0][0] - done)
+        if index is not None:
+            self._commit(index)

@@ -1,0 +1,301 @@
+"""A pipe over TCP: greetings, lost connections, noise on the port, and several senders."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+
+import pytest
+
+from penstock.client.pipes import tcp
+from penstock.client.pipes.frames import VERSION, Hello, PipeFrame, encode_hello, encode_packets
+from penstock.client.pipes.sender import PAYLOAD_BYTES_MAX
+from penstock.model.errors import (
+    AddressInUse,
+    BadRequest,
+    RouteMismatch,
+    SessionOver,
+    Unavailable,
+    UnknownFrame,
+)
+from penstock.pipes.packet import Kind, Packet, decode_packet
+from penstock.wire.frame import FrameReader, encode
+from tests.client.peer import listening, until
+from tests.client.pipes.ends import QUICK, reading, send_in_bursts
+from tests.client.pipes.mischief import LIMITS, proxy
+from tests.client.test_connecting import closed_port
+
+ROUTE = "resend_many | dedup"
+
+
+def test_what_is_sent_while_the_connection_is_away_arrives_when_it_is_back() -> None:
+    async def scenario() -> None:
+        async with (
+            tcp.listen(ROUTE) as receiver,
+            proxy(receiver.address) as between,
+            tcp.connect(ROUTE, "127.0.0.1", between.port, backoff=QUICK) as sender,
+            reading(receiver) as got,
+        ):
+            await send_in_bursts(sender, range(10))
+            await sender.flush()
+            home, between.target = between.target, ("127.0.0.1", await closed_port())
+            between.cut()
+            await send_in_bursts(sender, range(10, 500))
+            assert len(got) == 10
+            assert sender.stats.transmissions < 50, "it does not go on sending into a route that is away"
+            between.target = home
+            await sender.flush()
+            await until(lambda: len(got) == 500)
+            assert sorted(got) == list(range(500))
+            assert sender.stats.reconnects >= 1
+
+    asyncio.run(scenario())
+
+
+def test_a_pipe_that_keeps_nothing_waits_for_the_route_rather_than_send_into_the_void() -> None:
+    async def scenario() -> None:
+        async with (
+            tcp.listen("index") as receiver,
+            proxy(receiver.address) as between,
+            tcp.connect("index", "127.0.0.1", between.port, backoff=QUICK) as sender,
+            reading(receiver) as got,
+        ):
+            await sender.send(b"1")
+            await until(lambda: got == [1])
+            home, between.target = between.target, ("127.0.0.1", await closed_port())
+            between.cut()
+            await until(lambda: not sender.connected)
+            waiting = asyncio.create_task(sender.send(b"2"))
+            await asyncio.sleep(0.01)
+            assert not waiting.done()
+            between.target = home
+            await waiting
+            await sender.send(b"3")
+            await until(lambda: got == [1, 2, 3])
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_reader_slows_the_sender_and_gets_everything_once() -> None:
+    async def scenario() -> None:
+        payload = bytes(64 * 1024)
+        async with (
+            tcp.listen("resend_many(window=2000)") as receiver,
+            tcp.connect("resend_many(window=2000)", *receiver.address) as sender,
+        ):
+            sending = asyncio.create_task(sender.send_many([payload] * 1000))
+            await until(lambda: receiver.stats.delivered >= 256)
+            await asyncio.sleep(0.1)
+            assert receiver.stats.delivered < 600
+            for _ in range(1000):
+                assert await receiver.receive() is not None
+            await sending
+            await sender.flush()
+
+    asyncio.run(scenario())
+
+
+def test_a_payload_as_large_as_may_be_arrives() -> None:
+    async def scenario() -> None:
+        payload = random.Random(1).randbytes(PAYLOAD_BYTES_MAX)
+        async with tcp.listen(ROUTE) as receiver, tcp.connect(ROUTE, *receiver.address) as sender:
+            await sender.send_many([payload, b"small"])
+            assert [(await anext(receiver.items())).payload for _ in range(2)] == [payload, b"small"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+        bytes(64),
+        encode(PipeFrame.PACKET, b"before any greeting"),
+        encode(PipeFrame.HELLO, b"\xc1 no msgpack"),
+        encode_hello(Hello(VERSION, ROUTE.replace(" ", " "), "x" * 1000, 1)),
+        encode_hello(Hello(VERSION, ROUTE, "twice", 1)) * 2,
+        encode_hello(Hello(VERSION, ROUTE, "torn", 1))[:-1] + b"!",
+    ],
+    ids=["http", "zeros", "packet first", "bad hello", "long name", "two greetings", "bad checksum"],
+)
+def test_noise_on_the_port_ends_that_connection_and_is_counted(noise: bytes) -> None:
+    async def scenario() -> None:
+        async with (
+            tcp.listen(ROUTE) as receiver,
+            tcp.connect(ROUTE, *receiver.address, name="good") as sender,
+            reading(receiver) as got,
+        ):
+            reader, writer = await asyncio.open_connection(*receiver.address)
+            writer.write(noise)
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            await until(lambda: receiver.stats.faults == 1)
+            await sender.send(b"1")
+            await sender.flush()
+            await until(lambda: got == [1])
+            assert sender.stats.reconnects == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_frame_without_a_packet_is_counted_and_the_connection_goes_on() -> None:
+    async def scenario() -> None:
+        async with tcp.listen("resend_many") as receiver, reading(receiver) as got:
+            reader, writer = await asyncio.open_connection(*receiver.address)
+            writer.write(encode_hello(Hello(VERSION, "resend_many", "raw", 5)))
+            await reader.readexactly(1)
+            writer.write(encode(PipeFrame.PACKET, b"no packet"))
+            writer.writelines(encode_packets([Packet(Kind.DATA, 5, 0, range(2), [b"1", b"2"])]))
+            await until(lambda: got == [1, 2])
+            assert (receiver.stats.malformed, receiver.stats.faults) == (1, 0)
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_sender_that_meets_another_protocol_says_so() -> None:
+    async def scenario() -> None:
+        async def speak_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        async with listening(speak_http) as url:
+            with pytest.raises(UnknownFrame):
+                await tcp.connect(ROUTE, "127.0.0.1", int(url.rpartition(":")[2]))
+
+    asyncio.run(scenario())
+
+
+def test_nobody_there_is_unavailable_after_the_time_allowed() -> None:
+    async def scenario() -> None:
+        with pytest.raises(Unavailable, match="no receiver at"):
+            await tcp.connect(ROUTE, "127.0.0.1", await closed_port(), connect_timeout=0.1, backoff=QUICK)
+
+    asyncio.run(scenario())
+
+
+def test_a_sender_may_be_started_before_its_receiver() -> None:
+    async def scenario() -> None:
+        port = await closed_port()
+        opening = asyncio.ensure_future(tcp.connect(ROUTE, "127.0.0.1", port, backoff=QUICK).open())
+        await asyncio.sleep(0.05)
+        async with tcp.listen(ROUTE, "127.0.0.1", port) as receiver, reading(receiver) as got:
+            async with await opening as sender:
+                await sender.send(b"1")
+            assert got == [1]
+
+    asyncio.run(scenario())
+
+
+def test_ends_with_different_routes_refuse_each_other_by_name() -> None:
+    async def scenario() -> None:
+        async with tcp.listen("resend_many | dedup") as receiver:
+            with pytest.raises(RouteMismatch, match=r"resend_many \| dedup"):
+                await tcp.connect("resend_many | index", *receiver.address)
+            # What only one side needs to know may differ.
+            async with tcp.connect("resend_many(window=3) | dedup", *receiver.address) as sender:
+                await sender.send(b"1")
+
+    asyncio.run(scenario())
+
+
+def test_senders_with_names_of_their_own_do_not_disturb_each_other() -> None:
+    async def scenario() -> None:
+        async with tcp.listen("continuous") as receiver:
+            async with (
+                tcp.connect("continuous", *receiver.address, name="a") as a,
+                tcp.connect("continuous", *receiver.address, name="b") as b,
+            ):
+                await asyncio.gather(
+                    a.send_many([b"a%d" % n for n in range(50)]), b.send_many([b"b%d" % n for n in range(50)])
+                )
+                got = [await anext(receiver.items()) for _ in range(100)]
+            for name in ("a", "b"):
+                mine = [item.payload.decode() for item in got if item.sender == name]
+                assert mine == [f"{name}{n}" for n in range(50)]
+            assert receiver.stats.senders == 2
+            assert receiver.stats.sender_restarts == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_later_session_of_a_name_ends_the_earlier_one_and_an_earlier_one_is_refused() -> None:
+    async def scenario() -> None:
+        async with tcp.listen("continuous") as receiver, reading(receiver) as got:
+            zombie = await tcp.connect("continuous", *receiver.address, name="till", epoch=10, backoff=QUICK)
+            await zombie.send_many([b"1", b"2"])
+            await zombie.flush()
+            async with tcp.connect("continuous", *receiver.address, name="till", epoch=11) as sender:
+                await sender.send(b"3")
+                await sender.flush()
+                assert got == [1, 2, 3], "numbers count from the beginning in a new session"
+                assert receiver.stats.sender_restarts == 1
+                with pytest.raises(SessionOver):
+                    while True:
+                        await zombie.send(b"99")
+                        await asyncio.sleep(0.01)
+                await zombie.close()
+                with pytest.raises(SessionOver):
+                    await tcp.connect("continuous", *receiver.address, name="till", epoch=10)
+            assert 99 not in got
+
+    asyncio.run(scenario())
+
+
+def test_a_sender_that_starts_again_and_again_is_never_refused() -> None:
+    async def scenario() -> None:
+        async with tcp.listen(ROUTE) as receiver, reading(receiver) as got:
+            for session in range(150):
+                async with tcp.connect(ROUTE, *receiver.address, epoch=session + 1) as sender:
+                    await sender.send(b"%d" % session)
+            assert got == list(range(150))
+            assert receiver.stats.sender_restarts >= 149
+            assert (receiver.stats.senders, receiver.stats.refused) == (1, 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_restarted_receiver_is_noticed_by_its_sender() -> None:
+    async def scenario() -> None:
+        async with tcp.listen("resend_many", epoch=1) as receiver, reading(receiver) as got:
+            address = receiver.address
+            sender = await tcp.connect("resend_many", *address, backoff=QUICK)
+            await sender.send(b"1")
+            await sender.flush()
+            assert got == [1]
+        async with tcp.listen("resend_many", *address, epoch=2) as receiver, reading(receiver) as got:
+            await sender.send(b"2")
+            await sender.flush()
+            await until(lambda: got == [2])
+            assert sender.stats.receiver_restarts == 1
+            await sender.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    async def scenario() -> None:
+        async with tcp.listen(ROUTE) as receiver:
+            with pytest.raises(AddressInUse, match=str(receiver.address[1])):
+                await tcp.listen(ROUTE, *receiver.address)
+
+    asyncio.run(scenario())
+
+
+def test_arguments_that_cannot_be_are_refused() -> None:
+    with pytest.raises(BadRequest):
+        tcp.connect(ROUTE, "127.0.0.1", 1, name="x" * 1000)
+    with pytest.raises(BadRequest):
+        tcp.listen("dedup | stream")
+
+
+def test_packets_with_many_payloads_are_cut_into_frames_that_hold_them_all() -> None:
+    payloads = [(1, number, bytes(1000)) for number in range(2000)]
+    frames = encode_packets([Packet(Kind.DATA, 3, 0, range(5, 2005), payloads)])
+    reader = FrameReader(LIMITS)
+    packets = [decode_packet(frame.body) for piece in frames for frame in reader.feed(piece)]
+    assert len(packets) > 5
+    assert [number for packet in packets if packet for number in packet.numbers] == list(range(5, 2005))
+    assert [tuple(each) for packet in packets if packet for each in packet.payloads or ()] == payloads
+    assert max(map(len, frames)) < 300_000
