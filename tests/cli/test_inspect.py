@@ -144,7 +144,7 @@ def test_a_file_that_is_not_ours_is_told_so(cli: Cli, tmp_path: Path, content: b
     path.write_bytes(content)
     done = cli("inspect", path)
     assert (done.code, done.out) == (1, b"")
-    assert "not a Penstock file" in done.err
+    assert "no frame was found" in done.err
 
 
 def test_a_folder_or_nothing_is_told_so(cli: Cli, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.files.frame_file import CHUNK_BYTES, Bad, Found, FrameFile, following_frame, looks_torn, scan
+from penstock.files.frame_file import CHUNK_BYTES, Bad, Found, following_frame, looks_torn, read_frame, scan
 from penstock.io.memory_disk import MemoryDisk, MemoryFile
 from penstock.model.errors import BadFrame
 from penstock.wire.frame import FILE_BODY_BYTES_MAX, FrameType, encode
@@ -34,18 +34,17 @@ def shape(file: MemoryFile, body_bytes_max: int = FILE_BODY_BYTES_MAX) -> list[t
     ]
 
 
-def test_frames_are_appended_and_read_back_one_by_one_or_all() -> None:
-    frames = FrameFile(MemoryDisk().create("file"))
-    offsets = [
-        frames.append([segment(body, number)]) for number, body in enumerate((b"", b"one", bytes(9_000)))
-    ]
-    assert [frames.read(offset).frame.segment for offset in offsets] == [0, 1, 2]
-    assert frames.read(offsets[2]).end == frames.end == frames.file.size()
-    assert [item.offset for item in frames.scan()] == offsets
+def test_frames_are_read_back_one_by_one_or_all() -> None:
+    frames = [segment(body, number) for number, body in enumerate((b"", b"one", bytes(9_000)))]
+    file = file_of(*frames)
+    offsets = [0, len(frames[0]), len(frames[0] + frames[1])]
+    assert [read_frame(file, offset).frame.segment for offset in offsets] == [0, 1, 2]
+    assert read_frame(file, offsets[2]).end == file.size()
+    assert [item.offset for item in scan(file)] == offsets
     with pytest.raises(BadFrame):
-        frames.read(offsets[1] + 1)
+        read_frame(file, offsets[1] + 1)
     with pytest.raises(BadFrame, match="ends inside"):
-        frames.read(frames.end)
+        read_frame(file, file.size())
 
 
 def test_zeros_to_the_end_are_the_clean_end() -> None:

@@ -196,3 +196,16 @@ def test_a_copy_has_the_same_files_and_its_own_fate(disk: MemoryDisk) -> None:
     assert twin.contents("file") == b"abc"
     twin.flip("file", 0)
     assert disk.contents("file") == b"abc"
+
+
+def test_a_spoilt_place_fails_every_read_that_touches_it_until_it_is_written(disk: MemoryDisk) -> None:
+    synced(disk, "f/file", b"0123456789")
+    disk.spoil("f/file", 4, 2)
+    disk.crash()
+    file = disk.open("f/file", writable=True)
+    assert file.read_at(0, 4) == b"0123" and file.read_at(6, 4) == b"6789" and file.read_at(4, 0) == b""
+    for offset in (0, 3, 4, 5):
+        with pytest.raises(OSError, match="Input/output"):
+            file.read_at(offset, 5)
+    file.write_at(4, [b"xy"])
+    assert file.read_at(0, 10) == b"0123xy6789"

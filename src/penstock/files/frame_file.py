@@ -1,4 +1,4 @@
-"""Frame files: appending, reading and scanning; and finding the way back behind bytes that are no frame.
+"""Frame files: reading and scanning; and finding the way back behind bytes that are no frame.
 
 A file is frames one behind the other, then possibly zeros (room reserved ahead of use). ``scan`` tells what
 stands in it:
@@ -16,7 +16,7 @@ stands in it:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from google_crc32c import value as crc32c
@@ -68,33 +68,6 @@ class Bad(NamedTuple):
 
 Accept = Callable[[int, Frame], bool]
 """Whether a frame found behind bad bytes belongs to this file in this place (offset, frame)."""
-
-
-class FrameFile:
-    """An open frame file and where its frames end."""
-
-    def __init__(self, file: DiskFile, end: int = 0) -> None:
-        self.file = file
-        self.end = end
-
-    def append(self, parts: Sequence[bytes]) -> int:
-        """Writes whole frames, given as pieces, behind the last one; returns where they start. Not synced."""
-        offset = self.end
-        self.end += self.file.write_at(offset, parts)
-        return offset
-
-    def read(self, offset: int, body_bytes_max: int = FILE_BODY_BYTES_MAX) -> Found:
-        """The frame at ``offset``; ``BadFrame`` where none stands."""
-        return read_frame(self.file, offset, body_bytes_max)
-
-    def scan(self, *, start: int = 0, body_bytes_max: int = FILE_BODY_BYTES_MAX) -> Iterator[Found | Bad]:
-        return scan(self.file, start=start, body_bytes_max=body_bytes_max)
-
-    def sync(self) -> None:
-        self.file.sync()
-
-    def close(self) -> None:
-        self.file.close()
 
 
 def read_frame(file: DiskFile, offset: int, body_bytes_max: int = FILE_BODY_BYTES_MAX) -> Found:

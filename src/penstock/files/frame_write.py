@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock.files.disk import Disk, DiskFile
@@ -23,6 +23,7 @@ from penstock.wire.frame import OVERHEAD_BYTES, FrameType, encode
 STATUS_BODY = struct.Struct("<QQ")
 """Body of a STATUS frame in a file: synced length u64 | one past the last entry before it u64."""
 STATUS_BYTES = OVERHEAD_BYTES + STATUS_BODY.size
+PLACE_MASK = 0xFFFFFFFF
 NEW_SUFFIX = ".new"
 
 
@@ -30,12 +31,17 @@ class Status(NamedTuple):
     """Everything before this frame was durable when it was written, up to ``end_entry``."""
 
     synced_bytes: int
-    """Where the frame itself stands, so that a copy elsewhere is known; 0 behind a write without a sync."""
+    """Where the frame itself stands, so that a copy elsewhere is known; 0 behind a write without a sync.
+
+    The segment number in the frame's header says where it stands in either case (mod 2**32).
+    """
     end_entry: int
 
 
-def encode_status(status: Status, shard: int = 0) -> bytes:
-    return encode(FrameType.STATUS, STATUS_BODY.pack(*status), shard=shard)
+def encode_status(status: Status, shard: int = 0, *, place: int | None = None) -> bytes:
+    """``place`` is where it will stand, if ``status`` itself does not say so."""
+    place = status.synced_bytes if place is None else place
+    return encode(FrameType.STATUS, STATUS_BODY.pack(*status), shard=shard, segment=place & PLACE_MASK)
 
 
 def decode_status(body: bytes) -> Status | None:
@@ -50,7 +56,8 @@ class Seal(NamedTuple):
     truncate_to: int | None
     """Where its reserved room begins; None for a file that is not to be touched again."""
     index_path: str
-    index_frame: bytes
+    index_of: Callable[[DiskFile], bytes]
+    """Makes the index that goes beside it."""
 
 
 class FrameWrite:
@@ -71,6 +78,7 @@ class FrameWrite:
         reserve_to: int = 0,
         seal: Seal | None = None,
         removals: Sequence[str] = (),
+        outdated: str | None = None,
     ) -> None:
         self.folder = folder
         self.path = path
@@ -87,6 +95,8 @@ class FrameWrite:
         self.reserve_to = reserve_to
         self.seal = seal
         self.removals = removals
+        self.outdated = outdated
+        """A path that speaks of an earlier file of the same name; it goes before the new one gets that name."""
         self.status_owed: bytes | None = None
         """The STATUS, where writing it failed: the next write puts it in its place."""
 
@@ -118,6 +128,9 @@ class FrameWrite:
             self.sync = True
             # The STATUS goes with the rest: the file gets its name only when all of it is synced.
             self._fill(file, [*self.parts, self._status()])
+            if self.outdated is not None and disk.exists(self.outdated):
+                disk.remove(self.outdated)
+                disk.sync_folder(self.folder)
             disk.rename(path, self.path)
             disk.sync_folder(self.folder)
         except OSError:
@@ -142,24 +155,30 @@ class FrameWrite:
             self.status_owed = status
 
     def _status(self) -> bytes:
-        return encode_status(Status(self.end if self.sync else 0, self.end_entry), self.shard)
+        status = Status(self.end if self.sync else 0, self.end_entry)
+        return encode_status(status, self.shard, place=self.end)
 
     def _leave_behind(self, disk: Disk, seal: Seal) -> None:
         """Best effort: reserved room and an index can be had again at any time."""
         with contextlib.suppress(OSError):
-            if seal.truncate_to is not None:
-                file = disk.open(seal.path, writable=True)
-                file.truncate(seal.truncate_to)
+            file = disk.open(seal.path, writable=seal.truncate_to is not None)
+            try:
+                if seal.truncate_to is not None:
+                    file.truncate(seal.truncate_to)
+                index = seal.index_of(file)
+            finally:
                 file.close()
-            write_whole(disk, seal.index_path, seal.index_frame)
+            write_whole(disk, seal.index_path, index)
 
 
 def write_whole(disk: Disk, path: str, data: bytes) -> None:
-    """Writes a file that can be made again: not synced, replacing what is there."""
-    if disk.exists(path):
-        disk.remove(path)
-    file = disk.create(path)
+    """Writes a file that can be made again: not synced, replacing what is there in one step."""
+    new_path = path + NEW_SUFFIX
+    if disk.exists(new_path):
+        disk.remove(new_path)
+    file = disk.create(new_path)
     try:
         file.write_at(0, [data])
     finally:
         file.close()
+    disk.rename(new_path, path)

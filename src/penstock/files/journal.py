@@ -213,24 +213,27 @@ class FileJournal:
         self._end = write.end + (0 if write.status_owed is not None else STATUS_BYTES)
         self.size_bytes = self._end
 
-    def failed(self, write: JournalWrite, error: OSError) -> list[bytes]:
-        """The write did not become durable; it and what was staged since are dropped and returned.
+    def failed(self, write: JournalWrite, error: OSError) -> None:
+        """The write did not become durable; it and what was staged since are dropped.
 
         The file is not trusted again: the next step is ``compact``, whose generation takes its place.
         """
         assert write is self._under_way
         self._under_way = None
-        dropped = write.staged.bodies + self._staged.bodies
         self._staged = _Staged()
         self._status_owed = None
         if self._file is not None:
             self._file.close()
             self._file = None
         self._failed = True
-        return dropped
 
     def close(self) -> None:
-        """Writes what is staged and leaves the file synced, without reserved room. Does IO."""
+        """Writes what is staged and leaves the file synced, without reserved room. Does IO.
+
+        With a write under way everything is left as it is: the next opening reads what came of it.
+        """
+        if self._under_way is not None:
+            return
         write = self.take()
         if write is not None:
             write.run(self._disk)

@@ -9,7 +9,8 @@ A generation ``00000001.journal`` is a frame file::
 Another header stands where a new writer began; what follows a header of an older epoch than one before it does
 not count. A new generation is made under another name, synced and renamed, so one that is found begins whole;
 only then is the one before it removed. Damage is reported with the numbers of the records that are lost, and
-reading goes on behind it. A generation in which nothing can be read is put aside as ``.damaged``.
+reading goes on behind it. A generation in which nothing can be read is put aside as ``.damaged``; one before
+it is read in its place if it is still there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from penstock.files.disk import Disk, DiskFile
 from penstock.files.frame_file import Bad, Found
 from penstock.files.frame_write import NEW_SUFFIX, decode_status
 from penstock.files.recovery import Recovery
+from penstock.files.salvage import SalvagedFile, open_salvaged
 from penstock.wire.frame import Frame, FrameType
 
 VERSION = 1
@@ -86,7 +88,7 @@ class JournalState:
 
 
 def recover_journal(disk: Disk, folder: str) -> JournalState:
-    """Reads the last generation; removes what earlier ones and unfinished ones left."""
+    """Reads the last generation; removes unfinished ones, and earlier ones when a later one could be read."""
     found = JournalState()
     generations = []
     for name in disk.list(folder):
@@ -98,24 +100,32 @@ def recover_journal(disk: Disk, folder: str) -> JournalState:
     if not generations:
         return found
     found.generation = max(generations)
+    for generation in sorted(generations, reverse=True):
+        _read_generation(disk, folder, generation, found)
+        if found.file is not None:
+            found.generation = generation
+            break
+    disk.sync_folder(folder)  # the file's name is durable before anything is built on it
     for generation in generations:
-        if generation != found.generation:
+        if generation < found.generation:
             with suppress(OSError):
                 disk.remove(f"{folder}/{file_name(generation)}")
-    path = f"{folder}/{file_name(found.generation)}"
-    file = disk.open(path, writable=True)
-    _Replay(found, file, file_name(found.generation)).run()
+    return found
+
+
+def _read_generation(disk: Disk, folder: str, generation: int, found: JournalState) -> None:
+    path = f"{folder}/{file_name(generation)}"
+    file = open_salvaged(disk, path, writable=True)
+    _Replay(found, file, file_name(generation)).run()
     if found.file is None:
         file.close()
         disk.rename(path, path + DAMAGED_SUFFIX)
-    disk.sync_folder(folder)  # the file's name is durable before anything is built on it
-    return found
 
 
 class _Replay:
     """One generation, frame by frame."""
 
-    def __init__(self, found: JournalState, file: DiskFile, name: str) -> None:
+    def __init__(self, found: JournalState, file: SalvagedFile, name: str) -> None:
         self.found = found
         self.name = name
         self.bad: Bad | None = None
@@ -135,9 +145,14 @@ class _Replay:
         if recovery.unreadable:
             found.report.damaged.append(Lost(self.name, 0, recovery.bad_bytes, (0, 0)))
             return
-        found.report.torn_bytes += recovery.bad_bytes
-        found.end = recovery.settle(found.number)
-        found.file = recovery.file
+        hidden = recovery.bad_at is not None and recovery.hidden_bytes > 0
+        if recovery.bad_at is not None and hidden:
+            end = recovery.bad_at + recovery.bad_bytes
+            found.report.damaged.append(Lost(self.name, recovery.bad_at, end, (found.number, found.number)))
+        else:
+            found.report.torn_bytes += recovery.bad_bytes
+        found.end = recovery.settle(found.number, cut=not hidden)
+        found.file = recovery.file.inner
 
     def _accept(self, offset: int, frame: Frame) -> bool:
         """A record behind bad bytes is ours if its number lies ahead, and not further than bytes allow."""

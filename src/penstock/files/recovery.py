@@ -11,6 +11,7 @@ bytes that
 3. What is valid but not proven to be synced is written and synced again before it counts. After a failed sync a
    system may show bytes that are not on its disk, and a later sync would not put them there.
 4. A file gets its name when its first write is synced. One in which nothing can be read was damaged, not torn.
+5. What the disk itself cannot read (salvage.py) is damage wherever it stands: a torn tail can be read.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from penstock.files.frame_file import (
     read_frame,
     scan,
 )
-from penstock.files.frame_write import STATUS_BYTES, Status, decode_status, encode_status
+from penstock.files.frame_write import PLACE_MASK, STATUS_BYTES, Status, decode_status, encode_status
+from penstock.files.salvage import SalvagedFile
 from penstock.model.errors import BadFrame
 from penstock.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType
 
@@ -38,7 +40,7 @@ _STATUS = int(FrameType.STATUS)
 class Recovery:
     """Reads one file through: first ``items``, then, of a file that is to be appended to, ``settle``."""
 
-    def __init__(self, file: DiskFile, *, shard: int | None = None, accept: Accept | None = None) -> None:
+    def __init__(self, file: SalvagedFile, *, shard: int | None = None, accept: Accept | None = None) -> None:
         self.file = file
         self.end = 0
         """Where the last frame that counts ends."""
@@ -81,21 +83,39 @@ class Recovery:
             self.bad_at = held[0].offset
             self.bad_bytes = held[-1].end - self.bad_at
 
-    def settle(self, end_entry: int) -> int:
-        """Cuts off the torn tail and makes sure of what is left; returns where to append."""
+    @property
+    def hidden_bytes(self) -> int:
+        """How many bytes of the tail the disk could not read."""
+        start = self.bad_at or self.end
+        end = start + self.bad_bytes
+        readable = self.file.unreadable.missing(start, end)
+        return self.bad_bytes - sum(stop - begin for begin, stop in readable)
+
+    def settle(self, end_entry: int, *, cut: bool = True) -> int:
+        """Cuts off the torn tail and makes sure of what is left; returns where to append.
+
+        Without ``cut`` the tail stays as it is, and nothing may be appended.
+        """
         file = self.file
-        if self.bad_at is not None:
+        if self.bad_at is not None and cut:
             file.truncate(self.end)
         if self.stored_end > self.proven:
-            for offset in range(self.proven, self.end, CHUNK_BYTES):
-                file.write_at(offset, [file.read_at(offset, min(CHUNK_BYTES, self.end - offset))])
-            file.sync()
+            self._write_again(self.proven, self.end)
+            if not cut:
+                return self.end
             file.write_at(self.end, [encode_status(Status(self.end, end_entry), self._shard or 0)])
             self.proven = self.end
             return self.end + STATUS_BYTES
-        if self.bad_at is not None:
+        if self.bad_at is not None and cut:
             file.sync()
         return self.end
+
+    def _write_again(self, start: int, end: int) -> None:
+        for begin, stop in self.file.unreadable.missing(start, end):
+            for offset in range(begin, stop, CHUNK_BYTES):
+                data = self.file.read_at(offset, min(CHUNK_BYTES, stop - offset))
+                self.file.write_at(offset, [data])
+        self.file.sync()
 
     def _count(self, item: Found) -> None:
         self.end = item.offset + item.size
@@ -130,9 +150,13 @@ def stands_here(file: DiskFile, offset: int, end: int) -> bool:
             return True
         if type_ == _STATUS:
             try:
-                status = decode_status(read_frame(file, offset).frame.body)
+                frame = read_frame(file, offset).frame
             except BadFrame:
                 return True
-            return status is not None and status.synced_bytes in (0, offset)
+            status = decode_status(frame.body)
+            if status is None:
+                return False
+            unsynced_here = status.synced_bytes == 0 and frame.segment == offset & PLACE_MASK
+            return unsynced_here or status.synced_bytes == offset
         offset += OVERHEAD_BYTES + size
     return True

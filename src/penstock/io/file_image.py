@@ -17,7 +17,7 @@ Keep = Literal["none", "all", "some"]
 class FileImage:
     """A file's bytes, as seen and as durable. Room behind ``data`` up to ``size`` reads as zeros."""
 
-    __slots__ = ("data", "dirty", "durable", "durable_size", "size")
+    __slots__ = ("data", "dirty", "durable", "durable_size", "size", "spoilt")
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -25,6 +25,11 @@ class FileImage:
         self.durable = bytearray()
         self.durable_size = 0
         self.dirty = RangeSet()
+        self.spoilt = RangeSet()
+        """Bytes that cannot be read until they are written again."""
+
+    def is_spoilt(self, start: int, end: int) -> bool:
+        return start < end and self.spoilt.missing(start, end) != [(start, end)]
 
     def read(self, offset: int, size: int) -> bytes:
         size = max(0, min(size, self.size - offset))
@@ -35,6 +40,7 @@ class FileImage:
         if not data:
             return
         end = offset + len(data)
+        self.spoilt.discard(offset, end)
         if len(self.data) < offset:
             self.data.extend(bytes(offset - len(self.data)))
         self.data[offset:end] = data

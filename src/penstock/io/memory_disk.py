@@ -183,6 +183,11 @@ class MemoryDisk:
                     image.extend(bytes(max(0, offset + 1 - len(image))))
                     image[offset] ^= 1 << bit
 
+    def spoil(self, path: str, offset: int, size: int) -> None:
+        """A bad place: reads that touch these bytes fail with ``EIO`` until they are written again."""
+        with self._lock:
+            self._node(path).spoilt.add(offset, offset + size)
+
     def copy(self) -> MemoryDisk:
         """Another disk with the same files, as they are seen now, all of it durable."""
         twin = MemoryDisk(self._random.randrange(2**32), capacity_bytes=self.capacity_bytes)
@@ -283,6 +288,8 @@ class MemoryFile:
         with self._disk._lock:
             self._check()
             self._disk.note("read", self.path, offset, size)
+            if self._node.is_spoilt(offset, offset + size):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
             return self._node.read(offset, size)
 
     def write_at(self, offset: int, parts: Sequence[bytes]) -> int:
@@ -344,7 +351,7 @@ class _PowerIsOff(OSError):
 
 
 def _power_is_off(path: str) -> _PowerIsOff:
-    return _PowerIsOff(errno.EIO, "the power is off", path)
+    return _PowerIsOff(errno.ENODEV, "the power is off", path)
 
 
 def _folder_of(path: str) -> str:

@@ -11,8 +11,9 @@ import pytest
 from penstock.files.disk import Disk
 from penstock.io.memory_disk import MemoryDisk
 from penstock.io.os_disk import OsDisk
-from penstock.node.core.log import LogOptions
-from penstock.node.core.marks import RECENT_MAX
+from penstock.node.core.log import LogOptions, ShardLog
+from penstock.node.core.log_segments import SCANNED_MAX
+from penstock.node.core.marks import DAY_US, RECENT_MAX
 from tests.node.core.logs import (
     BLOCKS,
     FOLDER,
@@ -196,6 +197,155 @@ def test_a_segment_is_found_however_old_it_is(disk: Disk) -> None:
     again.drop_before(700)
     assert again.find_segment(BLOCKS[0], 3) is None, "it was admitted, and is not kept any more"
     assert again.marks.next(BLOCKS[0]) == count
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_segment_is_found_from_when_it_is_staged_however_many_follow(count: int) -> None:
+    """One that is not found would be answered as a repeat of something durable, before it is."""
+    disk = MemoryDisk()
+    log = open_log(disk, LogOptions())
+    half = RECENT_MAX + 100
+
+    def append(segments: range) -> None:
+        for segment in segments:
+            log.append(
+                block=BLOCKS[0], segment=segment, count=count, origin_crc=segment, stored_at_us=1, body=b""
+            )
+
+    append(range(half))
+    write = log.take()
+    append(range(half, 2 * half))
+    assert write is not None
+    for segment in (0, 1, half - 1, half, 2 * half - 1):
+        assert log.find_segment(BLOCKS[0], segment) == (segment, segment * count, count)
+    write.run(disk)
+    log.committed(write)
+    commit(log, disk)
+    known = log.marks.get(BLOCKS[0])
+    assert known is not None and len(known.recent) == RECENT_MAX, "what is durable is looked up in the files"
+    for segment in (0, 1, half - 1, half, 2 * half - 1):
+        assert log.find_segment(BLOCKS[0], segment) == (segment, segment * count, count)
+
+
+def test_looking_for_more_old_segments_does_not_read_the_file_again() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, LogOptions(preallocate_bytes=0))
+
+    def append(segments: range) -> None:
+        for segment in segments:
+            log.append(
+                block=BLOCKS[0], segment=segment, count=1, origin_crc=segment, stored_at_us=1, body=b"b" * 200
+            )
+        commit(log, disk)
+
+    def bytes_read(segment: int) -> int:
+        disk.operations.clear()
+        assert log.find_segment(BLOCKS[0], segment) == (segment, segment, 1)
+        sizes = [(int(one[2]), int(one[3])) for one in disk.operations if one[0] == "read"]
+        return sum(len(disk.contents(log_files(disk)[0])[offset : offset + size]) for offset, size in sizes)
+
+    append(range(RECENT_MAX + 200))
+    assert bytes_read(0) > 200_000
+    assert bytes_read(1) == 0
+    append(range(RECENT_MAX + 200, RECENT_MAX + 210))
+    assert 0 < bytes_read(205) < 10_000, "only what came since"
+
+
+def test_what_is_remembered_of_old_segments_is_bounded() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, LogOptions(preallocate_bytes=0))
+    blocks = [number.to_bytes(16, "big") for number in range(SCANNED_MAX + 20)]
+    for block in blocks:
+        log.append(block=block, segment=0, count=1, origin_crc=7, stored_at_us=1, body=b"")
+    commit(log, disk)
+    for entry, block in enumerate(blocks):
+        known = log.marks.get(block)
+        assert known is not None
+        known.recent.clear()
+        assert log.find_segment(block, 0) == (7, entry, 1)
+    assert len(log._finder._segments) <= SCANNED_MAX
+
+
+def append_block(log: ShardLog, number: int, at_us: int = 1) -> bytes:
+    """One segment of a block of its own."""
+    block = number.to_bytes(16, "big")
+    log.append(block=block, segment=0, count=1, origin_crc=0, stored_at_us=at_us, body=b"b" * 100)
+    return block
+
+
+def test_a_log_that_stays_open_forgets_blocks_when_it_begins_a_file() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, LogOptions(rotate_bytes=1_000, preallocate_bytes=0))
+    closed, silent, back = (append_block(log, number) for number in range(3))
+    log.append_end(closed, 2)
+    commit(log, disk)
+    for number in range(10, 30):
+        append_block(log, number, at_us=DAY_US)
+        commit(log, disk)
+    assert closed in log.marks, "it was closed less than a day before"
+    for number in range(30, 50):
+        append_block(log, number, at_us=DAY_US + 2)
+        commit(log, disk)
+    assert closed not in log.marks and silent in log.marks
+    log.append(block=BLOCKS[0], segment=0, count=1, origin_crc=0, stored_at_us=DAY_US + 3, body=bytes(1_000))
+    commit(log, disk)
+    files = len(log_files(disk))
+    log.append(block=back, segment=1, count=1, origin_crc=0, stored_at_us=31 * DAY_US, body=b"")
+    commit(log, disk)
+    assert len(log_files(disk)) == files + 1
+    assert silent not in log.marks
+    assert marked(log)[back] == {0, 1}, "what a file begins with is not forgotten on the way"
+    assert marked(open_log(disk)) == marked(log)
+
+
+def test_a_head_longer_than_a_file_is_to_be_does_not_make_a_file_a_commit() -> None:
+    disk = MemoryDisk()
+    options = LogOptions(rotate_bytes=4_000, preallocate_bytes=0)
+    log = open_log(disk, options)
+    for number in range(300):
+        append_block(log, number)
+    commit(log, disk)
+    for number in range(300, 400):
+        append_block(log, number)
+        commit(log, disk)
+        if number >= 380:
+            log.close()
+            log = open_log(disk, options)
+    assert len(log.marks.encode()) > options.rotate_bytes
+    assert 3 <= len(log_files(disk)) <= 8
+
+
+def test_a_head_does_not_outgrow_its_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.node.core.log.MARKS_BYTES_MAX", 2_000)
+    disk = MemoryDisk()
+    log = open_log(disk, LogOptions(rotate_bytes=4_000, preallocate_bytes=0))
+    for number in range(200):
+        append_block(log, number, at_us=number)
+        commit(log, disk)
+    assert log.report.blocks_forgotten > 100
+    assert "were forgotten early" in log.report.lines()[0]
+    assert marked(open_log(disk)) == marked(log)
+    assert (199).to_bytes(16, "big") in log.marks and bytes(16) not in log.marks
+
+
+def test_an_end_that_a_failed_write_took_back_with_what_followed_it_is_the_end_again() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    log.append(block=BLOCKS[0], segment=0, count=1, origin_crc=0, stored_at_us=1, body=b"")
+    log.append_end(BLOCKS[0], 5)
+    commit(log, disk)
+    log.append(block=BLOCKS[0], segment=1, count=1, origin_crc=0, stored_at_us=6, body=b"")
+
+    def ended_us() -> int | None:
+        known = log.marks.get(BLOCKS[0])
+        assert known is not None
+        return known.ended_us
+
+    assert ended_us() is None
+    write = log.take()
+    assert write is not None
+    log.failed(write, OSError())
+    assert ended_us() == 5 and log.marks.next(BLOCKS[0]) == 1
 
 
 def test_a_segment_is_found_past_heads_that_cannot_be_read() -> None:

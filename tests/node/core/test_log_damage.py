@@ -8,11 +8,13 @@ from typing import NamedTuple
 import pytest
 
 from penstock.files.frame_file import Found, scan
+from penstock.files.frame_write import Status, encode_status
 from penstock.io.memory_disk import MemoryDisk
 from penstock.model.errors import BadData
 from penstock.node.core.log import LogOptions, ShardLog
-from penstock.wire.frame import FrameType
-from penstock.wire.record import decode_record_header
+from penstock.node.core.log_walk import build_index
+from penstock.wire.frame import FrameType, encode
+from penstock.wire.record import RECORD_HEADER, RecordHeader, decode_record_header
 from penstock.wire.title import Title
 from tests.node.core.logs import (
     FOLDER,
@@ -266,6 +268,34 @@ def test_a_log_of_another_topic_inside_a_message_is_not_served_for_this_one() ->
     writer.commit(disk)
     path = log_files(disk)[0]
     disk.flip(path, disk.contents(path).index(inner) - 51 + 8)
+    rows, lost = read_all(log)
+    assert lost == [(first, first + 1)] and rows == readable(writer.durable)
+    assert read_all(open_log(disk, LogOptions())) == (rows, lost)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_forged_record_in_a_message_is_not_served_though_its_status_says_nothing_of_its_place(
+    sealed: bool,
+) -> None:
+    """A record of entries ahead, and behind it a STATUS as a write without a sync leaves it."""
+    disk = MemoryDisk()
+    writer = filled(disk, rounds=2, options=LogOptions())
+    log = writer.log
+    header = RecordHeader(log.entry_next + 1, 1, b"f" * 16, 2_000, 0)
+    forged = encode(FrameType.SEGMENT, RECORD_HEADER.pack(*header) + b"forged", shard=SHARD, segment=9)
+    inner = bytes(30) + forged + encode_status(Status(0, log.entry_next + 2), SHARD)
+    first = log.append(block=b"c" * 16, segment=0, count=1, origin_crc=0, stored_at_us=5, body=inner)
+    commit(log, disk)
+    writer.append(count=1)
+    writer.commit(disk)
+    path = log_files(disk)[0]
+    disk.flip(path, disk.contents(path).index(inner) - 51 + 8)
+    if sealed:
+        index = build_index(disk.open(path), 0, log.entry_next, SHARD, 1)
+        assert first + 1 in {point.entry for point in index.points}
+        offsets = {place.offset for place in index.points}
+        assert disk.contents(path).index(forged) not in offsets
+        return
     rows, lost = read_all(log)
     assert lost == [(first, first + 1)] and rows == readable(writer.durable)
     assert read_all(open_log(disk, LogOptions())) == (rows, lost)

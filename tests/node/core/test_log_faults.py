@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import errno
 import random
+from contextlib import suppress
 
 import pytest
 
+from penstock.files.frame_file import Found, scan
 from penstock.io.memory_disk import Keep, MemoryDisk, Operation
+from penstock.model.ranges import RangeSet
 from penstock.node.core.log import LogOptions, LogWrite, ShardLog
+from penstock.node.core.log_index import FileIndex, load_index
+from penstock.wire.frame import FrameType
+from penstock.wire.record import decode_record_header
 from tests.node.core.logs import (
     FOLDER,
+    SHARD,
     SMALL,
     Row,
     Writer,
@@ -69,15 +76,13 @@ def test_a_failed_write_takes_back_all_that_it_and_later_appends_had_moved(
 ) -> None:
     disk = MemoryDisk()
     writer = filled(disk, rounds=5)
-    in_write = [writer.append(count=2), writer.append(count=0)]
+    writer.append(count=2)
+    writer.append(count=0)
     writer.log.append_end(b"q" * 16, 5)
     disk.fail_next(operation, error)
     write, caught = fail(writer.log, disk)
-    since = [writer.append(count=1)]
-    dropped = writer.log.failed(write, caught)
-    assert [tuple(segment) for segment in dropped] == [
-        (row.block, row.segment, row.first_entry, row.count) for row in in_write + since
-    ]
+    writer.append(count=1)
+    writer.log.failed(write, caught)
     assert caught.errno == error
     assert b"q" * 16 not in writer.log.marks
     check_as_before(writer)
@@ -200,11 +205,21 @@ def test_a_drop_whose_write_failed_is_taken_back() -> None:
     check_as_before(writer)
 
 
-def test_a_read_error_is_told_and_not_taken_for_damage() -> None:
+def test_a_read_that_fails_once_is_made_again() -> None:
     disk = MemoryDisk()
     writer = filled(disk, rounds=5)
     disk.fail_next("read", errno.EIO)
-    with pytest.raises(OSError, match="Input/output"):
+    check_as_before(writer)
+    disk.fail_next("read", errno.EIO)
+    again = open_log(disk)
+    assert again.report.lines() == [] and list(again.damaged) == []
+
+
+def test_a_read_error_other_than_a_bad_sector_is_told_and_not_taken_for_damage() -> None:
+    disk = MemoryDisk()
+    writer = filled(disk, rounds=5)
+    disk.fail_next("read", errno.EACCES)
+    with pytest.raises(OSError, match="Permission"):
         writer.log.read(0, 100)
     check_as_before(writer)
     assert list(writer.log.damaged) == []
@@ -254,3 +269,159 @@ def test_a_new_file_takes_the_place_of_one_without_entries() -> None:
     again = open_log(disk)
     assert marked(again) == admitted(writer.durable)
     assert read_all(again) == (readable(writer.durable), [])
+
+
+def without_entries(disk: MemoryDisk) -> Writer:
+    """A log whose only file holds refusals alone and is left after a failed write."""
+    writer = Writer(open_log(disk), random.Random(1))
+    writer.append(count=0, size=300)
+    writer.commit(disk)
+    writer.append(count=1)
+    disk.fail_next("sync", errno.EIO)
+    write, caught = fail(writer.log, disk)
+    writer.log.failed(write, caught)
+    writer.staged.clear()
+    return writer
+
+
+def test_no_index_of_a_file_is_left_beside_another_of_the_same_name() -> None:
+    disk = MemoryDisk()
+    writer = without_entries(disk)
+    index = f"{FOLDER}/{0:020d}.index"
+    disk.create(index).write_at(0, [b"of an earlier file"])
+    writer.append(count=1)
+    writer.commit(disk)
+    assert not disk.exists(index)
+    disk.crash(keep="none")
+    assert not disk.exists(index)
+    assert read_all(open_log(disk)) == (readable(writer.durable), [])
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_an_index_that_another_file_of_the_same_name_left_costs_no_entry(loaded: bool) -> None:
+    index = f"{FOLDER}/{0:020d}.index"
+
+    def three_files(seed: int) -> tuple[MemoryDisk, list[Row]]:
+        disk = MemoryDisk()
+        writer = Writer(open_log(disk), random.Random(seed))
+        while len(log_files(disk)) < 3:
+            writer.append(count=1, size=40)
+            writer.commit(disk)
+        return disk, writer.durable
+
+    disk, rows = three_files(1)
+    first_of_next = int(log_files(disk)[1][-24:-4])
+    stale = three_files(2)[0].contents(index)
+    if loaded:  # one that carries this file's proof, and is wrong all the same
+        file = disk.open(log_files(disk)[0])
+        head = file.read_at(0, 700)
+        stale = FileIndex(0, first_of_next, len(head), []).encode_for(file, shard=SHARD)
+    disk.remove(index)
+    disk.create(index).write_at(0, [stale])
+    assert (load_index(disk, index, disk.open(log_files(disk)[0]), 0) is not None) == loaded
+    assert read_all(open_log(disk)) == (rows, [])
+    assert disk.contents(index) != stale
+
+
+def test_an_index_appears_whole_or_not_at_all() -> None:
+    for changes in range(20):
+        disk = MemoryDisk(changes)
+        writer = rotating(disk)
+        writer.append(count=1)
+        disk.cut_power_after(changes)
+        write = writer.log.take()
+        assert write is not None
+        with suppress(OSError):
+            write.run(disk)
+        disk.crash(keep="all")
+        for name in disk.list(FOLDER):
+            if name.endswith(".index"):
+                assert isinstance(next(scan(disk.open(f"{FOLDER}/{name}"))), Found)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_sector_that_cannot_be_read_costs_exactly_the_records_in_it(number: int) -> None:
+    """In a sealed file, and in the one being written; found by a read, and at opening."""
+    disk = MemoryDisk()
+    options = LogOptions(rotate_bytes=60_000, preallocate_bytes=8_192, index_every_bytes=2_000)
+    writer = Writer(open_log(disk, options), random.Random(4))
+    while len(log_files(disk)) < 2 or disk.open(log_files(disk)[1]).size() < 40_000:
+        writer.append(count=1, size=700)
+        writer.commit(disk)
+    path = log_files(disk)[number]
+    disk.spoil(path, 4096 * 3 + 100, 10)
+    gone = set()
+    for item in scan(disk.copy().open(path)):
+        assert isinstance(item, Found)
+        if item.frame.type == FrameType.SEGMENT and item.end > 4096 * 3 and item.offset < 4096 * 4:
+            gone.add(decode_record_header(item.frame.body).first_entry)
+    left = [row for row in writer.durable if row.first_entry not in gone]
+    span = (min(gone), max(gone) + 1)
+    assert len(gone) == span[1] - span[0] > 3
+    for log in (writer.log, open_log(disk, options)):
+        assert read_all(log) == (left, [span])
+        assert list(log.damaged) == [span] and not log.report.new_incarnation
+        assert log.find_time(0) == 0
+    writer = Writer(log, random.Random(1), durable=left)
+    writer.append(count=1)
+    writer.commit(disk)
+    assert read_all(open_log(disk, options)) == (writer.durable, [span])
+
+
+@pytest.mark.parametrize("reserved", [0, 16_384])
+def test_an_end_that_cannot_be_read_is_not_taken_for_a_torn_write(reserved: int) -> None:
+    """What stood there may have been served: its entries are not used again."""
+    disk = MemoryDisk()
+    options = LogOptions(preallocate_bytes=reserved)
+    writer = Writer(open_log(disk, options), random.Random(4))
+    for _ in range(20):
+        writer.append(count=1, size=700)
+        writer.commit(disk)
+    (path,) = log_files(disk)
+    end = writer.log.bytes
+    disk.spoil(path, end - end % 4096, 4096)
+    before = disk.contents(path)
+    log = open_log(disk, options)
+    assert log.incarnation == 2 and log.report.new_incarnation
+    assert "cannot be read" in log.report.lines()[0]
+    rows, lost = read_all(log)
+    assert rows == writer.durable[: len(rows)] and 10 < len(rows) < 20
+    assert lost == [(len(rows), log.entry_next)] and log.entry_next >= 20
+    assert disk.contents(path)[: len(before)] == before, "nothing is cut off"
+    writer = Writer(log, random.Random(1), durable=rows)
+    writer.append(count=1)
+    writer.commit(disk)
+    disk.crash(keep="none")
+    again = open_log(disk, options)
+    assert again.incarnation == 2 and read_all(again) == (writer.durable, lost)
+
+
+def test_a_log_of_which_nothing_can_be_read_opens_and_goes_on() -> None:
+    disk = MemoryDisk()
+    writer = filled(disk, rounds=12)
+    files = log_files(disk)
+    assert len(files) > 2
+    for path in files:
+        disk.spoil(path, 0, 1 << 20)
+    log = open_log(disk)
+    assert log.entry_next >= sum(row.count for row in writer.durable)
+    rows, lost = read_all(log)
+    assert rows == [] and list(RangeSet(lost)) == [(0, log.entry_next)]
+    again = Writer(log, random.Random(1))
+    row = again.append(count=1)
+    again.commit(disk)
+    assert read_all(open_log(disk), row.first_entry) == ([row], [])
+
+
+def test_a_log_with_a_write_under_way_is_closed_as_it_is() -> None:
+    disk = MemoryDisk()
+    writer = filled(disk, rounds=3)
+    writer.append(count=1)
+    write = writer.log.take()
+    assert write is not None
+    row = writer.append(count=1)
+    writer.log.close()
+    write.run(disk)
+    writer.log.committed(write)
+    assert read_all(open_log(disk))[0] == readable(writer.durable + writer.staged[:-1])
+    assert row.first_entry == open_log(disk).entry_next

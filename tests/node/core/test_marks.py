@@ -12,8 +12,10 @@ from penstock.node.core.marks import DAY_US, RECENT_MAX, RECENT_STORED_MAX, Mark
 A, B = b"a" * 16, b"b" * 16
 
 
-def admit(marks: Marks, block: bytes, segment: int, at_us: int = 0) -> None:
+def admit(marks: Marks, block: bytes, segment: int, at_us: int = 0, *, durable: bool = True) -> None:
     marks.admit(block, segment, origin_crc=segment + 1, first_entry=segment * 10, count=2, at_us=at_us)
+    if durable:
+        marks.settle(block)
 
 
 def test_the_next_segment_is_one_past_the_highest_whatever_holes_there_are() -> None:
@@ -51,6 +53,51 @@ def test_places_are_remembered_for_the_latest_segments_only() -> None:
     assert known is not None
     assert list(known.recent) == list(range(5, RECENT_MAX + 5))
     assert list(known.admitted) == [(0, RECENT_MAX + 5)]
+
+
+def test_the_place_of_a_segment_that_is_not_durable_is_never_let_go_of() -> None:
+    marks = Marks()
+    for segment in range(RECENT_MAX + 500):
+        admit(marks, A, segment, durable=False)
+    known = marks.get(A)
+    assert known is not None
+    assert list(known.recent) == list(range(RECENT_MAX + 500))
+    for _ in range(200):
+        marks.settle(A)
+    assert list(known.recent) == list(range(200, RECENT_MAX + 500))
+    for segment in range(RECENT_MAX + 499, 199, -1):
+        marks.withdraw(A, segment)
+    assert known.pending == 0 and list(known.admitted) == [(0, 200)]
+
+
+def test_a_block_that_something_waits_in_is_not_forgotten() -> None:
+    marks = Marks()
+    admit(marks, A, 0, durable=False)
+    admit(marks, B, 0)
+    assert marks.forget(90 * DAY_US, keep=B) == []
+    marks.settle(A)
+    assert marks.forget(90 * DAY_US, keep=B) == [A]
+
+
+def test_a_block_that_goes_on_after_its_end_is_open_again() -> None:
+    marks = Marks()
+    admit(marks, A, 0)
+    marks.end(A, 10)
+    admit(marks, A, 1, at_us=20)
+    assert marks.forget(2 * DAY_US) == []
+
+
+def test_marks_that_are_too_long_for_a_head_lose_the_longest_silent_blocks() -> None:
+    marks = Marks()
+    blocks = [bytes([number]) * 16 for number in range(100)]
+    for number, block in enumerate(blocks):
+        admit(marks, block, 0, at_us=number, durable=number != 1)
+    whole = len(marks.encode())
+    data, gone = marks.encode_within(whole // 2, keep=blocks[0])
+    assert len(data) <= whole // 2 and 50 <= gone < 55
+    kept = [blocks[0], blocks[1], *blocks[gone + 2 :]]
+    assert list(Marks.decode(data).admitted()) == kept == list(marks.admitted())
+    assert marks.encode_within(len(data)) == (data, 0)
 
 
 def test_a_block_is_forgotten_a_day_after_its_end_or_a_month_after_its_last_segment() -> None:

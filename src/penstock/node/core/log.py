@@ -14,19 +14,20 @@ from penstock.files.disk import Disk, DiskFile
 from penstock.files.frame_write import STATUS_BYTES, Status, encode_status
 from penstock.model.identity import BLOCK_BYTES
 from penstock.model.ranges import RangeSet
-from penstock.node.core.log_file import BlockEnded, Dropped, Head, encode_head, file_name
+from penstock.node.core.log_file import BlockEnded, Dropped, Head, encode_head, file_name, index_name
 from penstock.node.core.log_reader import FileView, LogReader, Run, StoredRecord, View
 from penstock.node.core.log_replay import Damage, Recovered, RecoveryReport
-from penstock.node.core.log_stage import DroppedSegment, LogOptions, LogWrite, Stage, seal_last
+from penstock.node.core.log_segments import SegmentFinder
+from penstock.node.core.log_stage import LogOptions, LogWrite, Stage, seal_last
 from penstock.node.core.recovery import recover
 from penstock.wire.frame import FILE_BODY_BYTES_MAX
 from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader
 from penstock.wire.title import Title
 
-__all__ = ["Damage", "DroppedSegment", "LogOptions", "LogWrite", "RecoveryReport", "Run", "ShardLog"]
-__all__ += ["StoredRecord"]
+__all__ = ["Damage", "LogOptions", "LogWrite", "RecoveryReport", "Run", "ShardLog", "StoredRecord"]
 
-NEVER_US = 2**63
+MARKS_BYTES_MAX = FILE_BODY_BYTES_MAX // 2
+"""What the marks of a file's head may take; the damaged spans and the frame itself fit beside them."""
 
 
 class ShardLog:
@@ -68,6 +69,8 @@ class ShardLog:
         self._planned_end: int | None = found.end_offset if found.file is not None else None
         """Where the next write goes once the one under way is done; None where it begins a new file."""
         self._planned_first = found.files[-1].first if found.files else -1
+        self._head_bytes = found.head_bytes
+        """Of the file that the next write goes to: a long head must not make a file full by itself."""
         self._status_owed: bytes | None = None
         self._sound = found.file is not None
         """Whether the last file may be touched again."""
@@ -79,6 +82,7 @@ class ShardLog:
         self._show(self._view._replace(files=files, end_offset=found.end_offset, points=found.points))
         self._reader = LogReader(disk, folder, shard, options.index_every_bytes)
         self._reader.damaged = found.damaged
+        self._finder = SegmentFinder(self._reader, shard)
 
     @classmethod
     def open(
@@ -96,8 +100,7 @@ class ShardLog:
         options = options or LogOptions()
         found = recover(disk, folder, title=title, shard=shard, index_every_bytes=options.index_every_bytes)
         log = cls(disk, folder, found, title=title, shard=shard, shard_power=shard_power, options=options)
-        # How long a silent block is remembered depends on retention, which a log does not know.
-        log.marks.forget(now_us, after_silence_us=NEVER_US)
+        log.marks.forget(now_us, after_silence_us=options.forget_silent_us)
         return log
 
     @property
@@ -128,10 +131,13 @@ class ShardLog:
         assert len(block) == BLOCK_BYTES and len(body) <= FILE_BODY_BYTES_MAX - RECORD_HEADER_BYTES
         stage = self._stage
         if not stage.parts:
-            self._begin(stage)
+            self._begin(stage, stored_at_us, block)
         if stored_at_us < self._stored_at_us:
             stored_at_us = self._stored_at_us
         self._stored_at_us = stored_at_us
+        known = self.marks.get(block)
+        if known is not None and known.ended_us is not None:
+            stage.ended.append((block, known.ended_us))
         first = self.entry_next
         stage.note_point(first, stored_at_us, self._options.index_every_bytes)
         header = RecordHeader(first, count, block, stored_at_us, origin_crc)
@@ -146,7 +152,7 @@ class ShardLog:
         """Stages that a producer closed its block."""
         stage = self._stage
         if not stage.parts:
-            self._begin(stage)
+            self._begin(stage, at_us, block)
         known = self.marks.get(block)
         stage.ended.append((block, known.ended_us if known is not None else None))
         self.marks.end(block, at_us)
@@ -167,7 +173,7 @@ class ShardLog:
         stage = self._stage
         kept = files[count].first
         if not stage.parts:
-            self._begin(stage, kept=kept)
+            self._begin(stage, self._stored_at_us, kept=kept)
         if stage.kept_before is None:
             stage.kept_before = self.entry_first
         stage.removed += files[:count]
@@ -191,12 +197,15 @@ class ShardLog:
         self._leave_file()
         self._show(self._view._replace(entry_durable=entry))
 
-    def _begin(self, stage: Stage, kept: int | None = None) -> None:
-        """Decides where a stage goes. The head of a new file holds the marks as they are before it."""
+    def _begin(self, stage: Stage, now_us: int, block: bytes | None = None, kept: int | None = None) -> None:
+        """Decides where a stage goes. The head of a new file holds the marks as they are before it.
+
+        ``block`` is what the first of the stage belongs to, ``kept`` the first kept entry if that changes.
+        """
         # A file without entries of its own would share its name with the one before it.
         full = (
             self._planned_end is not None
-            and self._planned_end >= self._options.rotate_bytes
+            and self._planned_end - self._head_bytes >= self._options.rotate_bytes
             and self.entry_next > self._planned_first
         )
         if self._planned_end is not None and not full:
@@ -207,20 +216,14 @@ class ShardLog:
         previous = [file.first for file in self._view.files if file.first < first]
         if self._planned_end is not None:  # a write under way may be making the file before this one
             previous.append(self._planned_first)
-        head = Head(
-            self.incarnation,
-            first,
-            max(previous, default=None),
-            self.entry_first if kept is None else kept,
-            self._stored_at_us,
-        )
+        kept = self.entry_first if kept is None else kept
+        head = Head(self.incarnation, first, max(previous, default=None), kept, self._stored_at_us)
+        # An opened log may run for years: what it can forget goes whenever the marks are written down.
+        self.marks.forget(now_us, after_silence_us=self._options.forget_silent_us, keep=block)
+        marks, forgotten = self.marks.encode_within(MARKS_BYTES_MAX, keep=block)
+        self.report.blocks_forgotten += forgotten
         frames = encode_head(
-            head,
-            self.damaged,
-            self.marks.encode(),
-            title=self._title,
-            shard=self._shard,
-            shard_power=self._shard_power,
+            head, self.damaged, marks, title=self._title, shard=self._shard, shard_power=self._shard_power
         )
         stage.begin_file(first, frames, self._stored_at_us)
 
@@ -255,24 +258,24 @@ class ShardLog:
             size=size,
             end_entry=self.entry_next,
             sync=self._options.sync,
-            reserve_to=self._reserve_for(offset + size + STATUS_BYTES, fresh=creating),
-            seal=seal_last(self._view, self._folder, self._shard, sound=self._sound) if creating else None,
+            reserve_to=self._options.reserve_for(
+                offset + size + STATUS_BYTES, reserved=0 if creating else self._reserved_bytes
+            ),
+            seal=seal_last(self._view, first, self._folder, self._shard, sound=self._sound)
+            if creating
+            else None,
             removals=stage.removals(self._folder),
+            outdated=f"{self._folder}/{index_name(first)}",
         )
         write.stage = stage
         self._under_way = write
         self._stage = Stage()
         self._planned_first = first
         self._planned_end = write.end + STATUS_BYTES
+        if creating:
+            self._head_bytes = stage.head_bytes
         self.entry_taken = self.entry_next
         return write
-
-    def _reserve_for(self, end: int, *, fresh: bool) -> int:
-        """How far room is to be reserved for a write that ends at ``end``; 0 where there is enough."""
-        step = self._options.preallocate_bytes
-        if not step or (not fresh and end <= self._reserved_bytes):
-            return 0
-        return -(-end // step) * step
 
     def committed(self, write: LogWrite) -> list[StoredRecord]:
         """The write is durable: returns the records that can be read now, in order (refusals left out)."""
@@ -294,6 +297,8 @@ class ShardLog:
         self._proven = write.sync and write.status_owed is None
         self._status_owed = write.status_owed
         self._show(View(files, self.entry_first, write.end_entry, end_offset, points))
+        for block, _ in stage.admitted:
+            self.marks.settle(block)
         return stage.records
 
     def _adopt(self, write: LogWrite) -> None:
@@ -304,34 +309,26 @@ class ShardLog:
         self._reserved_bytes = 0
         self._sound = True
         self._reader.forget(self._planned_first)
+        self._finder.forget(self._planned_first)
 
-    def failed(self, write: LogWrite, error: OSError) -> list[DroppedSegment]:
+    def failed(self, write: LogWrite, error: OSError) -> None:
         """The write did not become durable: it and what was staged since are as if they had never come.
 
-        Returns what was dropped. The file is not written again: the next append starts a new one at
-        ``entry_durable``, and recovery ignores what the old one holds from there on.
+        The file is not written again: the next append starts a new one at ``entry_durable``, and recovery
+        ignores what the old one holds from there on.
         """
         assert write is self._under_way
         self._under_way = None
-        dropped: list[DroppedSegment] = []
         for stage in (self._stage, write.stage):  # newest first
             self._undo(stage)
-            dropped[:0] = map(DroppedSegment._make, stage.admitted)
         self._stage = Stage()
         self.entry_next = self.entry_taken = self._view.entry_durable
         self._leave_file()
         if not write.created:
             self._sound = False
-        return dropped
 
     def _undo(self, stage: Stage) -> None:
-        for block, ended_us in reversed(stage.ended):
-            if ended_us is None:
-                self.marks.reopen(block)
-            else:
-                self.marks.end(block, ended_us)
-        for block, segment, _, _ in reversed(stage.admitted):
-            self.marks.withdraw(block, segment)
+        stage.take_back(self.marks)
         if stage.kept_before is not None:
             self.entry_first = stage.kept_before
             files = (*stage.removed, *self._view.files)
@@ -346,7 +343,12 @@ class ShardLog:
         self._status_owed = None
 
     def close(self) -> None:
-        """Writes what is staged, leaves the last file synced and without reserved room. Does IO."""
+        """Writes what is staged, leaves the last file synced and without reserved room. Does IO.
+
+        With a write under way everything is left as it is: the next opening reads what came of it.
+        """
+        if self._under_way is not None:
+            return
         write = self.take()
         if write is not None:
             write.run(self._disk)
@@ -377,7 +379,7 @@ class ShardLog:
         if known is None or segment not in known.admitted:
             return None
         recent = known.recent.get(segment)
-        return recent if recent is not None else self._reader.find_segment(self._view, block, segment)
+        return recent if recent is not None else self._finder.find(self._view, block, segment)
 
     def find_time(self, stored_at_us: int) -> int:
         """The first durable entry stored at or after a time; ``entry_durable`` where there is none."""

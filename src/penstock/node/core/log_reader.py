@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from penstock.files.disk import Disk, DiskFile
 from penstock.files.frame_write import write_whole
-from penstock.model.errors import BadFrame
+from penstock.files.salvage import SalvagedFile, open_salvaged
 from penstock.model.ranges import RangeSet
-from penstock.node.core.log_file import file_name, index_name, load_marks
+from penstock.node.core.log_file import file_name, index_name
 from penstock.node.core.log_index import FileIndex, Point, load_index, place_of, place_of_time
 from penstock.node.core.log_walk import Bounds, build_index, hop, walk
-from penstock.node.core.marks import Marks, Stored
 from penstock.wire.record import RecordHeader
 
 INDEXES_MAX = 32
@@ -83,7 +82,8 @@ class LogReader:
         # Threads share these: they are replaced or set whole, never changed in steps.
         self._indexes: dict[int, FileIndex] = {}
         self._hints: dict[int, tuple[int, int]] = {}
-        self._segments: dict[tuple[int, bytes], dict[int, Stored]] = {}
+        self._built: frozenset[int] = frozenset()
+        """Files whose index was made from the file itself."""
 
     def read(self, view: View, entry: int, bytes_max: int) -> Run:
         records: list[StoredRecord] = []
@@ -110,39 +110,48 @@ class LogReader:
         self, view: View, number: int, at: int, room: int, records: list[StoredRecord], lost: list[Span]
     ) -> int:
         """Adds the records of one file from ``at`` on; returns the entry to go on from."""
-        first, limit = view.files[number].first, view.end_entry(number)
         try:
-            file = self._disk.open(self._path(first))
+            file = self.open_file(view.files[number].first)
         except FileNotFoundError:
+            limit = view.end_entry(number)
             self._lose(at, limit, at, lost)
             return limit
-        full = False
         try:
-            bounds = self._bounds(view, number, file, at)
-            expected = bounds.expected
-            for item in walk(file, bounds, self._shard, max(room, READ_BYTES_MIN)):
-                header = item.header
-                if header.first_entry > expected:
-                    self._lose(expected, header.first_entry, at, lost)
-                expected = header.end_entry
-                if header.end_entry <= at or header.count == 0:
-                    continue
-                if records and len(item.raw) > room:
-                    expected, full = header.first_entry, True
-                    self._hint(expected, first, item.offset)
-                    break
-                records.append(StoredRecord(header, item.segment, [item.raw]))
-                room -= len(item.raw)
-                if room <= 0:
-                    full = True
-                    self._hint(expected, first, item.offset + len(item.raw))
-                    break
+            part = self._read_part(view, number, file, at, room, first=not records)
+            if part.lost and self._index_was_wrong(view, number, file):
+                part = self._read_part(view, number, file, at, room, first=not records)
         finally:
             file.close()
-        if not full and expected < limit:
-            self._lose(expected, limit, at, lost)
-            return limit
-        return max(expected, at)
+        records += part.records
+        for start, end in part.lost:
+            self._lose(start, end, at, lost)
+        return max(part.next_entry, at)
+
+    def _read_part(self, view: View, number: int, file: DiskFile, at: int, room: int, *, first: bool) -> Run:
+        """The records of a file from ``at`` on; with ``first``, one is read whatever its size."""
+        records: list[StoredRecord] = []
+        lost: list[Span] = []
+        file_first, limit = view.files[number].first, view.end_entry(number)
+        bounds = self._bounds(view, number, file, at)
+        expected = bounds.expected
+        for item in walk(file, bounds, self._shard, max(room, READ_BYTES_MIN)):
+            header = item.header
+            if header.first_entry > expected:
+                lost.append((expected, header.first_entry))
+            expected = header.end_entry
+            if header.end_entry <= at or header.count == 0:
+                continue
+            if len(item.raw) > room and (records or not first):
+                self._hint(header.first_entry, file_first, item.offset)
+                return Run(records, header.first_entry, lost)
+            records.append(StoredRecord(header, item.segment, [item.raw]))
+            room -= len(item.raw)
+            if room <= 0:
+                self._hint(expected, file_first, item.offset + len(item.raw))
+                return Run(records, expected, lost)
+        if expected < limit:
+            lost.append((expected, limit))
+        return Run(records, max(expected, limit), lost)
 
     def _bounds(self, view: View, number: int, file: DiskFile, entry: int) -> Bounds:
         """Where in a file to start walking for ``entry``."""
@@ -168,22 +177,43 @@ class LogReader:
         first, limit = view.files[number].first, view.end_entry(number)
         index = self._indexes.get(first)
         if index is None:
-            path = f"{self._folder}/{index_name(first)}"
-            index = load_index(self._disk, path, first)
+            index = load_index(self._disk, f"{self._folder}/{index_name(first)}", file, first)
             if index is None:
-                index = build_index(file, first, limit, self._shard, self._index_every_bytes)
-                with suppress(OSError):
-                    write_whole(self._disk, path, index.encode(self._shard))
-            kept = list(self._indexes.items())[-INDEXES_MAX + 1 :]
-            self._indexes = dict([*kept, (first, index)])
+                index = self._build(file, first, limit)
+            self._keep(index)
         return index.points, index.end_offset
+
+    def _index_was_wrong(self, view: View, number: int, file: DiskFile) -> bool:
+        """Makes a sealed file's index anew, once; True where that changed it.
+
+        Before entries are called lost, it must be certain that they were looked for in the right place.
+        """
+        first = view.files[number].first
+        if number == len(view.files) - 1 or first in self._built:
+            return False
+        before = self.points_of(view, number, file)
+        index = self._build(file, first, view.end_entry(number))
+        self._keep(index)
+        self._hints = {}
+        return before != (index.points, index.end_offset)
+
+    def _build(self, file: DiskFile, first: int, limit: int) -> FileIndex:
+        index = build_index(file, first, limit, self._shard, self._index_every_bytes)
+        self._built = self._built | {first}
+        with suppress(OSError):
+            write_whole(self._disk, f"{self._folder}/{index_name(first)}", index.encode_for(file, self._shard))
+        return index
+
+    def _keep(self, index: FileIndex) -> None:
+        kept = [(first, one) for first, one in self._indexes.items() if first != index.first]
+        self._indexes = dict([*kept[-INDEXES_MAX + 1 :], (index.first, index)])
 
     def find_time(self, view: View, stored_at_us: int) -> int:
         """The first entry stored at or after a time; the end where there is none."""
         start = max(bisect_left(view.files, stored_at_us, key=lambda file: file.floor_us) - 1, 0)
         for number in range(start, len(view.files)):
             try:
-                file = self._disk.open(self._path(view.files[number].first))
+                file = self.open_file(view.files[number].first)
             except FileNotFoundError:
                 continue
             try:
@@ -197,66 +227,10 @@ class LogReader:
                 file.close()
         return view.entry_durable
 
-    def find_segment(self, view: View, block: bytes, segment: int) -> Stored | None:
-        """Where an admitted segment stands: the heads of the files tell in which, a scan of it the place."""
-        low, high = 0, len(view.files)
-        while low < high:  # the first file whose head has the segment; it was stored in the one before
-            middle = (low + high) // 2
-            if self._marked_before(view.files[middle].first, block, segment):
-                high = middle
-            else:
-                low = middle + 1
-        for number in range(low - 1, -1, -1):
-            found = self._segments_of(view, number, block).get(segment)
-            if found is not None or self._marked_before(view.files[number].first, block, segment) is not None:
-                return found
-        return None  # heads that cannot be read were passed over: it could have been in any file
-
-    def _marked_before(self, first: int, block: bytes, segment: int) -> bool | None:
-        """Whether a segment was admitted before a file began; None where its head cannot be read."""
-        try:
-            file = self._disk.open(self._path(first))
-        except FileNotFoundError:
-            return None
-        try:
-            loaded = load_marks(file, first, self._shard)
-            if loaded is None:
-                return None
-            known = Marks.decode(loaded[2]).get(block)
-        except BadFrame:
-            return None
-        finally:
-            file.close()
-        return known is not None and segment in known.admitted
-
-    def _segments_of(self, view: View, number: int, block: bytes) -> dict[int, Stored]:
-        """All segments of a block in one file. Who asks for one old segment asks for its neighbours next."""
-        first = view.files[number].first
-        sealed = number < len(view.files) - 1
-        found = self._segments.get((first, block))
-        if found is not None and sealed:
-            return found
-        found = {}
-        with suppress(FileNotFoundError):
-            file = self._disk.open(self._path(first))
-            try:
-                _, end_offset = self.points_of(view, number, file)
-                bounds = Bounds(0, end_offset, first, view.end_entry(number))
-                for item in walk(file, bounds, self._shard, 1024 * 1024):
-                    if item.header.block == block:
-                        header = item.header
-                        found[item.segment] = (header.origin_crc, header.first_entry, header.count)
-            finally:
-                file.close()
-        if sealed:
-            kept = list(self._segments.items())[-7:]
-            self._segments = dict([*kept, ((first, block), found)])
-        return found
-
     def forget(self, first: int) -> None:
-        """A file was replaced or dropped: what was remembered of it does not hold."""
+        """A file was replaced: what was remembered of it does not hold."""
         self._indexes = {key: index for key, index in self._indexes.items() if key != first}
-        self._segments = {key: found for key, found in self._segments.items() if key[0] != first}
+        self._built = self._built - {first}
         self._hints = {}
 
     def _hint(self, entry: int, first: int, offset: int) -> None:
@@ -268,6 +242,7 @@ class LogReader:
     def forget_before(self, entry: int) -> None:
         """Files before ``entry`` were dropped, and their damage with them."""
         self._indexes = {key: index for key, index in self._indexes.items() if key >= entry}
+        self._built = frozenset(first for first in self._built if first >= entry)
         damaged = self.damaged.copy()
         damaged.discard(0, entry)
         self.damaged = damaged
@@ -285,5 +260,5 @@ class LogReader:
         if end > at:
             lost.append((max(start, at), end))
 
-    def _path(self, first: int) -> str:
-        return f"{self._folder}/{file_name(first)}"
+    def open_file(self, first: int) -> SalvagedFile:
+        return open_salvaged(self._disk, f"{self._folder}/{file_name(first)}")

@@ -9,6 +9,7 @@ from penstock.files.disk import Disk, DiskFile
 from penstock.files.frame_file import Bad, Found
 from penstock.files.frame_write import decode_status
 from penstock.files.recovery import Recovery
+from penstock.files.salvage import open_salvaged
 from penstock.model.errors import BadData, BadFrame
 from penstock.model.ranges import RangeSet
 from penstock.node.core.log_file import (
@@ -49,6 +50,8 @@ class RecoveryReport:
     missing: list[tuple[int, int]] = field(default_factory=list)
     """Entries of files that are gone."""
     new_incarnation: bool = False
+    blocks_forgotten: int = 0
+    """Silent blocks left out of a file's head since the log was opened, because it would have been too long."""
     files_read: int = 0
 
     def lines(self) -> list[str]:
@@ -61,6 +64,8 @@ class RecoveryReport:
             lost = f"entries {first} to {end - 1} are lost" if end > first else "no entry is lost"
             found.append(f"{damage.file}, bytes {damage.offset} to {damage.end}: {damage.reason}; {lost}")
         found += [f"a file is missing: entries {first} to {end - 1} are lost" for first, end in self.missing]
+        if self.blocks_forgotten:
+            found.append(f"{self.blocks_forgotten:,} silent blocks were forgotten early: there were too many")
         if self.new_incarnation:
             found.append("entries that may have been read are lost at the end: a new incarnation begins")
         return found
@@ -82,6 +87,8 @@ class Recovered:
     points: list[Point] = field(default_factory=list)
     """Of the last file."""
     end_offset: int = 0
+    head_bytes: int = 0
+    """Of the last file: where its head ends."""
     file: DiskFile | None = None
     """The last file, where it can be appended to; None where the next append starts a new one."""
 
@@ -118,7 +125,7 @@ class Replay:
         self.in_head = True
         """Nothing but TITLE and MARKS was met."""
         state.points = []
-        self.file = disk.open(self.path, writable=limit is None)
+        self.file = open_salvaged(disk, self.path, writable=limit is None)
         self.recovery = Recovery(self.file, shard=shard, accept=self._accept)
 
     def run(self, *, trust_marks: bool) -> None:
@@ -159,6 +166,7 @@ class Replay:
             self._take_title(body)
         elif type_ == FrameType.MARKS and trust_marks and not self.head_seen:
             self._take_marks(body)
+            self.state.head_bytes = item.end
 
     def _take_record(self, item: Found) -> None:
         header = decode_record_header(item.frame.body)
@@ -181,6 +189,7 @@ class Replay:
             count=header.count,
             at_us=header.stored_at_us,
         )
+        state.marks.settle(header.block)
         state.next_entry = header.end_entry
         state.stored_at_us = max(state.stored_at_us, header.stored_at_us)
 
@@ -251,7 +260,13 @@ class Replay:
         """Cuts off a torn tail and makes sure of what is left."""
         state, recovery = self.state, self.recovery
         if recovery.unreadable:
-            self._give_up()
+            self._give_up(0, recovery.bad_bytes, "nothing here can be read, and its entries are a guess")
+            return
+        if recovery.bad_at is not None and recovery.hidden_bytes:
+            # A torn write can be read; what a bad sector hides at the end may have been served.
+            recovery.settle(state.next_entry, cut=False)
+            reason = "the end of the file cannot be read, and its entries are a guess"
+            self._give_up(recovery.bad_at, recovery.bad_bytes, reason)
             return
         state.report.torn_bytes += recovery.bad_bytes
         if self.lost_at_end:
@@ -261,21 +276,19 @@ class Replay:
         if self.lost_at_end or not self.head_seen:
             self.file.close()  # the log goes on in a new file
         else:
-            state.file = self.file
+            state.file = self.file.inner
 
-    def _give_up(self) -> None:
-        """Nothing in the file can be read.
+    def _give_up(self, offset: int, size: int, reason: str) -> None:
+        """What stands from ``offset`` on cannot be read; the log goes on in a new file.
 
         How many entries it held is not known; each took at least a byte, so none is used twice.
         """
-        state, size = self.state, self.recovery.bad_bytes
-        self.bad = Bad(0, size)
-        self._expect(
-            state.next_entry + max(size, 1), size, "nothing here can be read, and its entries are a guess"
-        )
+        state = self.state
+        self.bad = Bad(offset, offset + size)
+        self._expect(state.next_entry + max(size, 1), offset + size, reason)
         state.incarnation += 1
         state.report.new_incarnation = True
-        state.end_offset = 0
+        state.end_offset = self.recovery.end
         self.file.close()
 
 

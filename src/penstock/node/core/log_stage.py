@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 from google_crc32c import extend, value
 
@@ -11,6 +11,7 @@ from penstock.files.frame_write import FrameWrite, Seal
 from penstock.node.core.log_file import BlockEnded, Dropped, encode_event, file_name, index_name
 from penstock.node.core.log_index import FileIndex, Point
 from penstock.node.core.log_reader import FileView, StoredRecord, View
+from penstock.node.core.marks import DAY_US, Marks
 from penstock.wire.frame import HEADER, TRAILER, FrameType
 from penstock.wire.record import RECORD_HEADER, RECORD_HEADER_BYTES, RecordHeader
 
@@ -22,21 +23,19 @@ _SEGMENT = int(FrameType.SEGMENT)
 @dataclass(frozen=True, slots=True)
 class LogOptions:
     rotate_bytes: int = 64 * 1024 * 1024
-    """A file that has grown to this size is followed by a new one."""
+    """A file that has grown to this size behind its head is followed by a new one."""
     preallocate_bytes: int = 8 * 1024 * 1024
     """Room is reserved in steps of this size; 0 for none."""
     index_every_bytes: int = 64 * 1024
+    forget_silent_us: int = 30 * DAY_US
+    """After how much silence a block that nobody closed is forgotten: 30 days, or the retention if longer."""
     sync: bool = True
     """False for durability ``os``."""
 
-
-class DroppedSegment(NamedTuple):
-    """A segment whose write failed: as if it had never come."""
-
-    block: bytes
-    segment: int
-    first_entry: int
-    count: int  # type: ignore[assignment]  # hides a method of tuple that nobody needs
+    def reserve_for(self, end: int, reserved: int) -> int:
+        """How far room is to be reserved for a write that ends at ``end``; 0 where there is enough."""
+        step = self.preallocate_bytes
+        return -(-end // step) * step if step and end > reserved else 0
 
 
 class Stage:
@@ -47,6 +46,7 @@ class Stage:
         "bytes",
         "ended",
         "floor_us",
+        "head_bytes",
         "head_first",
         "kept_before",
         "offset",
@@ -64,16 +64,17 @@ class Stage:
         """Where in the file it goes."""
         self.head_first: int | None = None
         """The first entry of the file that this begins; None where it goes on in the last one."""
+        self.head_bytes = 0
         self.floor_us = 0
         """When the last record before that file was stored."""
         self.records: list[StoredRecord] = []
         self.points: list[Point] = []
         self.point_due = 0
         """The offset from which the next record is a point."""
-        self.admitted: list[tuple[bytes, int, int, int]] = []
-        """What a ``DroppedSegment`` says of each."""
+        self.admitted: list[tuple[bytes, int]] = []
+        """Block and segment of each record and refusal, in order."""
         self.ended: list[tuple[bytes, int | None]] = []
-        """Blocks that ended, with what their marks said before."""
+        """Blocks that ended, or went on after an end, with what their marks said before."""
         self.kept_before: int | None = None
         """The first kept entry before a prefix was dropped; None where none was."""
         self.removed: tuple[FileView, ...] = ()
@@ -81,7 +82,7 @@ class Stage:
     def begin_file(self, first: int, head: bytes, floor_us: int) -> None:
         """The write is the first of a new file."""
         self.parts = [head]
-        self.bytes = len(head)
+        self.bytes = self.head_bytes = len(head)
         self.head_first = first
         self.floor_us = floor_us
 
@@ -95,7 +96,7 @@ class Stage:
         self.bytes += len(lead) + len(body) + len(trailer)
         if header.count:
             self.records.append(StoredRecord(header, segment, parts))
-        self.admitted.append((header.block, segment, header.first_entry, header.count))
+        self.admitted.append((header.block, segment))
 
     def note_point(self, entry: int, stored_at_us: int, every_bytes: int) -> None:
         """Remembers where the next record stands, if the last such point lies far enough back."""
@@ -103,6 +104,16 @@ class Stage:
         if offset >= self.point_due:
             self.points.append(Point(entry, stored_at_us, offset))
             self.point_due = offset + every_bytes
+
+    def take_back(self, marks: Marks) -> None:
+        """Puts the marks back to what they were before all this."""
+        for block, ended_us in reversed(self.ended):
+            if ended_us is None:
+                marks.reopen(block)
+            else:
+                marks.end(block, ended_us)
+        for block, segment in reversed(self.admitted):
+            marks.withdraw(block, segment)
 
     def removals(self, folder: str) -> list[str]:
         """The paths of what was dropped."""
@@ -121,9 +132,12 @@ class LogWrite(FrameWrite):
     stage: Stage
 
 
-def seal_last(view: View, folder: str, shard: int, *, sound: bool) -> Seal | None:
-    """How the last file is left when a new one begins; one that is not ``sound`` is not touched."""
-    if not view.files:
+def seal_last(view: View, next_first: int, folder: str, shard: int, *, sound: bool) -> Seal | None:
+    """How the last file is left when a new one begins; one that is not ``sound`` is not touched.
+
+    One without entries has the name of the new one, which takes its place: nothing is left of it.
+    """
+    if not view.files or view.files[-1].first == next_first:
         return None
     first = view.files[-1].first
     index = FileIndex(first, view.entry_durable, view.end_offset, list(view.points))
@@ -131,5 +145,5 @@ def seal_last(view: View, folder: str, shard: int, *, sound: bool) -> Seal | Non
         path=f"{folder}/{file_name(first)}",
         truncate_to=view.end_offset if sound else None,
         index_path=f"{folder}/{index_name(first)}",
-        index_frame=index.encode(shard),
+        index_of=partial(index.encode_for, shard=shard),
     )

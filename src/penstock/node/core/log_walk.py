@@ -131,9 +131,10 @@ def build_index(file: DiskFile, first: int, limit: int, shard: int, every_bytes:
     """The index of a sealed file, from the file itself."""
     points: list[Point] = []
     end_entry, end_offset = first, 0
+    size = file.size()
 
-    def accept(_: int, frame: Frame) -> bool:
-        return belongs(frame, end_entry)
+    def accept(offset: int, frame: Frame) -> bool:
+        return belongs(frame, end_entry) and stands_here(file, offset, size)
 
     for item in scan(file, shard=shard, accept=accept):
         if isinstance(item, Bad):

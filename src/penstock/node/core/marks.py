@@ -27,11 +27,13 @@ Stored = tuple[int, int, int]
 class BlockMarks:
     """What is known of one block."""
 
-    __slots__ = ("admitted", "ended_us", "recent", "touched_us")
+    __slots__ = ("admitted", "ended_us", "pending", "recent", "touched_us")
 
     def __init__(self, touched_us: int = 0) -> None:
         self.admitted = RangeSet()
         self.recent: dict[int, Stored] = {}
+        self.pending = 0
+        """How many of the latest in ``recent`` are not durable: no file tells of them, so they stay there."""
         self.touched_us = touched_us
         self.ended_us: int | None = None
 
@@ -68,15 +70,24 @@ class Marks:
     def admit(
         self, block: bytes, segment: int, *, origin_crc: int, first_entry: int, count: int, at_us: int
     ) -> None:
-        """Takes a segment as admitted; it was not before."""
+        """Takes a segment as admitted; it was not before. ``settle`` follows when it is durable."""
         known = self._blocks.get(block)
         if known is None:
             known = self._blocks[block] = BlockMarks()
         known.admitted.add(segment, segment + 1)
         known.touched_us = at_us
+        known.ended_us = None  # a producer that sends more did not close it
+        known.recent[segment] = (origin_crc, first_entry, count)
+        known.pending += 1
+
+    def settle(self, block: bytes) -> None:
+        """The oldest pending segment of a block is durable: from now on the files tell of it too."""
+        known = self._blocks.get(block)
+        if known is None:
+            return
+        known.pending = max(known.pending - 1, 0)
         recent = known.recent
-        recent[segment] = (origin_crc, first_entry, count)
-        if len(recent) > RECENT_MAX:
+        while len(recent) > max(RECENT_MAX, known.pending):
             del recent[next(iter(recent))]
 
     def withdraw(self, block: bytes, segment: int) -> None:
@@ -85,7 +96,8 @@ class Marks:
         if known is None:
             return
         known.admitted.discard(segment, segment + 1)
-        known.recent.pop(segment, None)
+        if known.recent.pop(segment, None) is not None:
+            known.pending = max(known.pending - 1, 0)
         if not known.admitted and known.ended_us is None:
             del self._blocks[block]
 
@@ -106,14 +118,26 @@ class Marks:
             del self._blocks[block]
 
     def forget(
-        self, now_us: int, *, after_end_us: int = DAY_US, after_silence_us: int = 30 * DAY_US
+        self,
+        now_us: int,
+        *,
+        after_end_us: int = DAY_US,
+        after_silence_us: int = 30 * DAY_US,
+        keep: bytes | None = None,
     ) -> list[bytes]:
-        """Drops blocks that were closed or silent for long enough; returns them."""
+        """Drops blocks that were closed or silent for long enough; returns them.
+
+        ``keep`` is a block that something is being appended to; one with pending segments stays too.
+        """
         gone = [
             block
             for block, known in self._blocks.items()
-            if (known.ended_us is not None and now_us - known.ended_us >= after_end_us)
-            or now_us - known.touched_us >= after_silence_us
+            if block != keep
+            and not known.pending
+            and (
+                (known.ended_us is not None and now_us - known.ended_us >= after_end_us)
+                or now_us - known.touched_us >= after_silence_us
+            )
         ]
         for block in gone:
             del self._blocks[block]
@@ -121,18 +145,24 @@ class Marks:
 
     def encode(self) -> bytes:
         """All blocks, for the head of a log file."""
-        return _encoder.encode(
-            [
-                _BlockImage(
-                    block,
-                    list(known.admitted),
-                    [(segment, *known.recent[segment]) for segment in list(known.recent)[-RECENT_STORED_MAX:]],
-                    known.touched_us,
-                    known.ended_us,
-                )
-                for block, known in self._blocks.items()
-            ]
-        )
+        return _encoder.encode([_image(block, known) for block, known in self._blocks.items()])
+
+    def encode_within(self, bytes_max: int, keep: bytes | None = None) -> tuple[bytes, int]:
+        """The same in no more than ``bytes_max``: the longest silent blocks are forgotten, and counted."""
+        data = self.encode()
+        excess = len(data) - bytes_max
+        if excess <= 0:
+            return data, 0
+        gone = []
+        for block, known in sorted(self._blocks.items(), key=lambda item: item[1].touched_us):
+            if excess <= 0:
+                break
+            if block != keep and not known.pending:
+                gone.append(block)
+                excess -= len(_encoder.encode(_image(block, known)))
+        for block in gone:
+            del self._blocks[block]
+        return self.encode(), len(gone)
 
     @classmethod
     def decode(cls, data: bytes) -> Marks:
@@ -157,3 +187,8 @@ class Marks:
 
     def __len__(self) -> int:
         return len(self._blocks)
+
+
+def _image(block: bytes, known: BlockMarks) -> _BlockImage:
+    recent = [(segment, *known.recent[segment]) for segment in list(known.recent)[-RECENT_STORED_MAX:]]
+    return _BlockImage(block, list(known.admitted), recent, known.touched_us, known.ended_us)

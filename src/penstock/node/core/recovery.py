@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from penstock.files.disk import Disk
 from penstock.files.frame_write import NEW_SUFFIX
+from penstock.files.salvage import open_salvaged
 from penstock.model.errors import BadFrame
 from penstock.node.core.log_file import (
     Head,
@@ -66,7 +67,7 @@ def _firsts(disk: Disk, folder: str) -> list[int]:
 
 
 def _peek(disk: Disk, folder: str, first: int) -> Head | None:
-    file = disk.open(f"{folder}/{file_name(first)}")
+    file = open_salvaged(disk, f"{folder}/{file_name(first)}")
     try:
         return peek_head(file, first)
     finally:
@@ -76,7 +77,7 @@ def _peek(disk: Disk, folder: str, first: int) -> Head | None:
 def _replay_start(disk: Disk, folder: str, firsts: list[int], shard: int) -> int:
     """The last file whose MARKS can be trusted; the first of all where there is none."""
     for number in range(len(firsts) - 1, -1, -1):
-        file = disk.open(f"{folder}/{file_name(firsts[number])}")
+        file = open_salvaged(disk, f"{folder}/{file_name(firsts[number])}")
         try:
             loaded = load_marks(file, firsts[number], shard)
             if loaded is not None:
@@ -110,10 +111,12 @@ def _report_missing(
         if head is None or head.previous in (None, firsts[number - 1]) or firsts[number] <= state.kept:
             continue
         before = firsts[number - 1]
-        index = load_index(disk, f"{folder}/{index_name(before)}", before)
-        if index is None:
-            file = disk.open(f"{folder}/{file_name(before)}")
-            index = build_index(file, before, firsts[number], shard, index_every_bytes)
+        file = open_salvaged(disk, f"{folder}/{file_name(before)}")
+        try:
+            index = load_index(disk, f"{folder}/{index_name(before)}", file, before)
+            if index is None:
+                index = build_index(file, before, firsts[number], shard, index_every_bytes)
+        finally:
             file.close()
         _lose_file(state, index.end_entry, firsts[number])
 

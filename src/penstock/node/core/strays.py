@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from penstock.files.disk import Disk
 from penstock.files.frame_file import read_frame
+from penstock.files.salvage import open_salvaged
 from penstock.model.errors import BadFrame, BadTopicName
 from penstock.model.topic import TopicName
 from penstock.node.core.log_file import parse_name
@@ -37,7 +38,7 @@ def identify(disk: Disk, uuid: bytes, now_us: int) -> TopicCreated | None:
         for name in disk.list(f"{folder}/{shard}"):
             if parse_name(name) is None:
                 continue
-            file = disk.open(f"{folder}/{shard}/{name}")
+            file = open_salvaged(disk, f"{folder}/{shard}/{name}")
             try:
                 frame = read_frame(file, 0).frame
                 _, shard_power, title = decode_title(frame.body)
