@@ -1,0 +1,18 @@
+"""The example that a newcomer runs first works, also the second time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart.py"
+
+
+def test_the_quickstart_sends_an_order_and_reads_it_back(shared_url: str) -> None:
+    for _ in range(2):
+        ran = subprocess.run([sys.executable, EXAMPLE, shared_url], capture_output=True, text=True, timeout=60)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        stored, read = ran.stdout.splitlines()
+        assert stored.startswith("stored at entry")
+        assert read.startswith("b'one tea' b'table-4' {'till': '1'}")
