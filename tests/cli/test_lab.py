@@ -66,3 +66,12 @@ def test_what_cannot_be_run_is_an_error_with_a_hint(cli: Cli, arguments: tuple[s
 
 def test_a_rate_beyond_1_is_wrong_usage(cli: Cli) -> None:
     assert cli(*ROUTE, "--loss", "1.5").code == 2
+
+
+@pytest.mark.parametrize(
+    "options", [("--work", "inf"), ("--rate", "inf"), ("--rate", "nan"), ("--delay", "lognormal:1,50")]
+)
+def test_numbers_without_an_end_are_refused(cli: Cli, options: tuple[str, str]) -> None:
+    done = cli("lab", "run", "--route", "resend", "--messages", "5", *options)
+    assert done.code in (1, 2)
+    assert "Traceback" not in done.err

@@ -19,6 +19,7 @@ DelayKind = Literal["fixed", "uniform", "exponential", "lognormal"]
 
 _SECONDS = re.compile(r"[0-9]*\.?[0-9]+(?:[eE]-?[0-9]+)?")
 _CRASH = re.compile(r"([a-z-]+[0-9]*)@([0-9]+)(?:\+([0-9.]+))?")
+SIGMA_MAX = 5.0
 DELAY_MAX_S = 3600.0
 
 
@@ -44,6 +45,8 @@ class Delay(msgspec.Struct, frozen=True):
         first, second = (float(part) for part in (*parts, "0")[:2])
         if not 0 < first <= DELAY_MAX_S or second > DELAY_MAX_S or (kind == "uniform" and second < first):
             raise _bad_delay(text)
+        if kind == "lognormal" and second > SIGMA_MAX:
+            raise BadRequest(f"{text!r}: sigma is at most {SIGMA_MAX:g}; beyond it a delay has no useful mean")
         return msgspec.convert({"kind": kind, "first": first, "second": second}, cls)
 
     @property
@@ -128,8 +131,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("loss", "duplicate", "reorder", "confirm_loss"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BadRequest(f"{name.replace('_', ' ')} is {getattr(self, name)}, and 0 to 1 is allowed")
-        if min(self.rate, self.work_s, self.reorder_s or 0.0) < 0:
-            raise BadRequest("a rate or a time below 0 was given")
+        if not all(0 <= number < math.inf for number in (self.rate, self.work_s, self.reorder_s or 0.0)):
+            raise BadRequest("a rate or a time is below 0, or has no end")
 
     @property
     def tick_s(self) -> float:
