@@ -17,7 +17,6 @@ from penstock.wire.frame import (
     FrameType,
     decode_at,
     encode,
-    encode_parts,
 )
 
 LIMITS: dict[int, int] = {FrameType.SEGMENT: 1000, FrameType.PING: 10}
@@ -45,12 +44,6 @@ def test_what_was_encoded_is_decoded() -> None:
     assert frame is not None
     assert frame[:4] == (FrameType.SEGMENT, 3, 70_000, b"first")
     assert frame.crc == struct.unpack("<I", FRAMES[0][-4:])[0]
-
-
-def test_a_frame_in_parts_has_the_same_bytes_as_in_one_piece() -> None:
-    parts, crc = encode_parts(FrameType.SEGMENT, b"fi", b"", b"rst", shard=3, segment=70_000)
-    assert b"".join(parts) == FRAMES[0]
-    assert crc == struct.unpack("<I", FRAMES[0][-4:])[0]
 
 
 @pytest.mark.parametrize("split", range(len(STREAM) + 1))

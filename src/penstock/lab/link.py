@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.lab.faults import Delay
 from penstock.pipes.packet import Kind, Packet
@@ -43,11 +43,6 @@ class Inbox:
             if numbers:
                 out.append(Packet(kind, epoch, origin, numbers, payloads if kind == Kind.DATA else None, layer))
         return out
-
-
-class HasName(Protocol):
-    @property
-    def name(self) -> str: ...
 
 
 Post = Callable[[int, str], Inbox]

@@ -84,15 +84,6 @@ def encode(type: int, body: bytes, *, shard: int = 0, segment: int = 0) -> bytes
     return b"".join((header, body, TRAILER.pack(extend(value(header), body))))
 
 
-def encode_parts(type: int, *parts: bytes, shard: int = 0, segment: int = 0) -> tuple[list[bytes], int]:
-    """A frame as pieces for one gathering write, without copying its parts; and its crc."""
-    header = HEADER.pack(type, shard, segment, sum(map(len, parts)))
-    crc = value(header)
-    for part in parts:
-        crc = extend(crc, part)
-    return [header, *parts, TRAILER.pack(crc)], crc
-
-
 def decode_at(data: bytes, at: int, body_bytes_max: int) -> Frame | None:
     """The frame that stands whole at ``at``, or None where the bytes end first. Faults are ``BadFrame``."""
     if len(data) - at < HEADER_BYTES:

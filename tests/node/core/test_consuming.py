@@ -380,6 +380,7 @@ def test_nothing_is_sent_to_a_consumer_before_it_is_told_that_it_is_subscribed()
     it.core.set_writable(2, False)
     it.core.set_writable(2, True)
     it.drain()
+    assert len(it.pending) == 1, "the subscription's own write, and no read yet"
     assert client.events[1:] == [], "only the greeting has come; the subscription is on its way to the disk"
     it.work_all()
     assert [type(event) for event in client.events[1:]] == [Subscribed, Deliver, Frame]

@@ -34,6 +34,17 @@ def test_a_topic_whose_catalog_record_rotted_is_taken_back_from_its_logs() -> No
     assert opened(disk).core.recovered == [], "it is in the catalog again"
 
 
+def test_a_catalog_that_is_gone_is_made_again_from_the_logs() -> None:
+    disk = MemoryDisk()
+    sender = Sender(CoreShell(disk, seed=1, settings=PLAIN))
+    sender.ask(0, rows=2)
+    disk.remove_tree("catalog")
+    again = opened(disk)
+    assert Reader(again).entries() == [0, 1]
+    again.work_all()
+    assert opened(disk).core.recovered == [], "it is in the catalog again"
+
+
 def test_a_folder_that_no_topic_claims_is_reported_and_left_alone() -> None:
     disk = MemoryDisk()
     opened(disk).connect().request(ListTopics())

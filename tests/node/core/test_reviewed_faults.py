@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import LimitReached, TopicExists
+from penstock.model.errors import LimitReached, PenstockError, TopicExists
 from penstock.node.core.consuming import READ_BYTES
 from penstock.node.core.log import ShardLog
 from penstock.node.core.topics import TOPICS_FOLDER
@@ -16,6 +16,7 @@ from penstock.wire.control import (
     CreateTopic,
     Credit,
     DeleteTopic,
+    Deliver,
     Error,
     ListTopics,
     Request,
@@ -26,7 +27,7 @@ from penstock.wire.control import (
     Subscribed,
     Unsubscribe,
 )
-from penstock.wire.frame import FrameType, encode
+from penstock.wire.frame import Frame, FrameType, encode
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader, Writer
 from tests.node.core.test_producing import BLOCK, Sender
@@ -86,8 +87,29 @@ def test_after_a_failed_write_nothing_is_due_any_more() -> None:
     disk = MemoryDisk()
     sender = Sender(CoreShell(disk, seed=1))
     disk.fail_next("sync", 5, path_prefix="topics")
-    assert sender.ask(0).code == "storage-failed"
+    sender.send(0)
+    sender.send(1)  # staged behind it, and dropped with it
+    sender.shell.work_all()
+    assert [item.code for item in sender.answers()] == ["storage-failed", "storage-failed"]
     assert sender.shell.core.due_us is None
+
+
+def test_a_fault_in_one_who_waits_for_a_sync_does_not_keep_the_others_waiting() -> None:
+    it = shell()
+    lane = it.core.stores.settlement_lane
+    it.core.stores.settlements.append(b"anything")
+    told: list[str] = []
+
+    def faulty(error: PenstockError | None) -> None:
+        raise ValueError("a fault of ours")
+
+    lane.wait(faulty)
+    lane.wait(lambda error: told.append("told"))
+    write = lane.take()
+    write.run(it.disk)
+    with pytest.raises(ExceptionGroup):
+        it.core.wrote(lane, write, None)
+    assert told == ["told"]
 
 
 def test_a_refused_message_that_is_due_does_not_keep_the_clock_busy_while_there_is_no_credit() -> None:
@@ -186,12 +208,14 @@ def test_a_read_for_one_consumer_is_not_sent_to_the_next_before_its_welcome() ->
     first.send(Subscribe(1, "orders", "s", "unique", "non_resilient", "earliest", 1 << 20))
     it.work()  # the subscription is durable; the read is asked for
     it.core.disconnected(2)
-    second = it.connect()
-    second.send(Settle(9, 1, 0))
+    other, second = it.connect(), it.connect()
+    other.send(Subscribe(1, "orders", "another", "unique", "non_resilient", "earliest", 1 << 20))
     second.send(Subscribe(1, "orders", "s", "unique", "non_resilient", "earliest", 1 << 20))
+    assert len(it.pending) == 2, "the read, and the write that both wait for"
+    it.work(0)
+    assert second.events[1:] == [], "only the greeting has come"
     it.work_all()
-    kinds = [type(event) for event in second.events]
-    assert kinds.index(Subscribed) == 1, "behind the greeting, before any message"
+    assert [type(event) for event in second.events[1:]] == [Subscribed, Deliver, Frame]
 
 
 def test_limits_hold_on_topics_shards_and_subscriptions() -> None:
