@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.fire.real_node import RealNode
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart.py"
 
 
-def test_the_quickstart_sends_an_order_and_reads_it_back(shared_url: str) -> None:
+def test_the_quickstart_sends_an_order_and_reads_it_back(node: RealNode) -> None:
     for _ in range(2):
-        ran = subprocess.run([sys.executable, EXAMPLE, shared_url], capture_output=True, text=True, timeout=60)
+        ran = subprocess.run([sys.executable, EXAMPLE, node.url], capture_output=True, text=True, timeout=60)
         assert (ran.returncode, ran.stderr) == (0, "")
         stored, read = ran.stdout.splitlines()
         assert stored.startswith("stored at entry")
