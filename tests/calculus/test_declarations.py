@@ -1,12 +1,17 @@
-"""Every pipe's declaration is complete, and says what the pipes directory says."""
+"""Every pipe's declaration is complete, and says what the pipes directory says.
+
+One of ours asks less than the directory: ``sequential`` sends again and knows repeats. ``continuous`` asks for
+what is missing, and so needs a way back as well.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock.calculus.declaration import Declaration, Fault, Gift, Need, Side
-from penstock.calculus.declarations import DECLARATIONS
+from penstock.calculus.declarations import DECLARATIONS, WINDOW, span_of
 from penstock.calculus.orders import Order
+from penstock.calculus.promise import promise_of
 from penstock.calculus.route import parse_route
 
 each_pipe = pytest.mark.parametrize("pipe", DECLARATIONS, ids=lambda pipe: pipe.name)
@@ -15,16 +20,32 @@ BACK, OPEN, ALL = Need.BACKTRACEABLE, Need.ACCESSIBLE, Need.AT_LEAST_ONCE
 SENDER, RECEIVER, ROUTE = Fault.SENDER_CRASH, Fault.RECEIVER_CRASH, Fault.ROUTE_FAILURE
 STORAGE, DATA = Fault.STORAGE_CRASH, Fault.STORAGE_LOSS
 
-# The rows of the directory: pipe, needs, gives, order, tolerates, does not tolerate.
+# The rows of the directory, and those that do more: pipe, needs, gives, order, tolerates, does not tolerate.
 DIRECTORY: list[tuple[str, set[Need], Gift, Order | None, set[Fault], set[Fault]]] = [
     ("resend", {BACK, OPEN}, Gift.AT_LEAST_ONCE, None, {ROUTE, RECEIVER}, {SENDER}),
     ("resend_many", {BACK, OPEN}, Gift.AT_LEAST_ONCE, None, {ROUTE, RECEIVER}, {SENDER}),
     ("stream", {BACK, OPEN}, Gift.AT_LEAST_ONCE, None, {ROUTE, RECEIVER, STORAGE}, {SENDER, DATA}),
-    ("sequential", {BACK, ALL}, Gift.AS_BENEATH, Order.CONTINUOUS, set(), {SENDER, RECEIVER}),
+    ("sequential", {BACK, OPEN}, Gift.EXACTLY_ONCE, Order.ABSOLUTE, {ROUTE}, {SENDER, RECEIVER}),
     ("index", {OPEN}, Gift.UNIQUE, Order.STRICT, {ROUTE}, {SENDER, RECEIVER}),
     ("index(strict=false)", {OPEN}, Gift.AS_BENEATH, Order.MONOTONIC, {ROUTE}, {SENDER, RECEIVER}),
-    ("continuous", {ALL}, Gift.EXACTLY_ONCE, Order.ABSOLUTE, set(), {SENDER, RECEIVER}),
-    ("continuous(strict=false)", {ALL}, Gift.AT_LEAST_ONCE, Order.CONTINUOUS, set(), {SENDER, RECEIVER}),
+    ("continuous", {ALL, BACK}, Gift.EXACTLY_ONCE, Order.ABSOLUTE, set(), {SENDER, RECEIVER}),
+    (
+        "continuous(strict=false)",
+        {ALL, BACK},
+        Gift.AT_LEAST_ONCE,
+        Order.CONTINUOUS,
+        set(),
+        {SENDER, RECEIVER},
+    ),
+    ("continuous(gaps=false)", {ALL}, Gift.EXACTLY_ONCE, Order.ABSOLUTE, set(), {SENDER, RECEIVER}),
+    (
+        "continuous(strict=false, gaps=false)",
+        {ALL},
+        Gift.AT_LEAST_ONCE,
+        Order.CONTINUOUS,
+        set(),
+        {SENDER, RECEIVER},
+    ),
 ]
 
 
@@ -94,3 +115,20 @@ def test_the_order_and_the_gift_agree_on_loss_and_repeats(pipe: Declaration) -> 
     assert pipe.order.repeats == (pipe.gives in (Gift.AS_BENEATH, Gift.AT_LEAST_ONCE))
     if Need.AT_LEAST_ONCE in pipe.needs:
         assert not pipe.order.gaps
+
+
+@each_pipe
+def test_the_room_a_pipe_needs_is_one_of_its_settings(pipe: Declaration) -> None:
+    """Those that hold something back or tell by memory: dedup by id, and continuous where nobody asks again."""
+    bounded = pipe.name == "dedup" or "gaps=false" in pipe.name
+    assert (pipe.room is not None) == bounded
+    if pipe.room is not None:
+        (parameter,) = [each for each in pipe.parameters if each.name == pipe.room.parameter]
+        assert not parameter.local
+        assert parameter.maximum >= span_of(WINDOW.maximum)
+
+
+def test_the_room_is_enough_by_default() -> None:
+    for name in ("dedup", "continuous(gaps=false)"):
+        for beneath in ("resend", "resend_many", "stream"):
+            assert promise_of(f"{beneath} | {name}").holds

@@ -25,15 +25,37 @@ def test_a_good_route_is_explained_pipe_by_pipe(cli: Cli) -> None:
 
 
 def test_a_broken_route_says_what_is_broken_and_what_mends_it(cli: Cli) -> None:
-    done = cli("explain", "continuous", "--loss", "0.2")
+    done = cli("explain", "continuous(gaps=false)", "--loss", "0.2")
     assert (done.code, done.err) == (1, "")
     *_, broken, mend = done.out.decode().splitlines()
-    assert broken.startswith("BROKEN: continuous needs a route that delivers at least once")
-    assert mend == "mend: Put resend, resend_many or stream beneath it: resend_many | continuous."
+    assert broken.startswith("BROKEN: continuous(gaps=false) needs a route that delivers at least once")
+    assert mend == "mend: Put resend, resend_many or stream beneath it: resend_many | continuous(gaps=false)."
 
 
 def test_the_route_that_is_told_to_mend_it_is_good(cli: Cli) -> None:
-    assert cli("explain", "resend_many | continuous", "--loss", "0.2").code == 0
+    assert cli("explain", "resend_many | continuous(gaps=false)", "--loss", "0.2").code == 0
+
+
+def test_too_little_room_is_a_broken_need_and_the_value_to_write_is_told(cli: Cli) -> None:
+    done = cli("explain", "resend_many(window=64) | dedup(window=16)", "--loss", "0.3")
+    assert done.code == 1
+    assert b"Write window=1024" in done.out
+    assert b"no promise" in done.out
+    assert cli("explain", "resend_many(window=64) | dedup(window=1024)", "--loss", "0.3").code == 0
+    late = ("explain", "dedup(window=100)", "--reorder", "0.1", "--late")
+    assert [cli(*late, count).code for count in (100, 101)] == [0, 1]
+
+
+def test_routes_in_a_row_are_explained_end_to_end(cli: Cli) -> None:
+    done = cli("explain", "resend_many(confirm=settled) | dedup -> resend_many | dedup", "--loss", "0.2")
+    assert done.code == 0
+    text = done.out.decode()
+    assert "hop 2: resend_many | dedup" in text
+    assert "end to end  R 1, UR 1: exactly once, no order" in text
+    found = json.loads(cli("explain", "index -> continuous(gaps=false)", "--loss", "0.2", "--json").out)
+    assert (found["route"], found["holds"]) == ("index -> continuous(gaps=false)", False)
+    assert [each["hop"] for each in found["pipes"]] == [0, 1]
+    assert [(each["hop"], each["pipe"]) for each in found["broken"]] == [(1, 0)]
 
 
 def test_a_fault_that_is_not_tolerated_breaks_the_route(cli: Cli) -> None:

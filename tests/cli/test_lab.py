@@ -42,9 +42,17 @@ def test_the_same_seed_writes_the_same_trace(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_a_broken_promise_is_told_and_is_no_error(cli: Cli) -> None:
-    done = cli("lab", "run", "--route", "continuous", "--loss", "0.2", "--messages", "100")
+    done = cli("lab", "run", "--route", "continuous(gaps=false)", "--loss", "0.2", "--messages", "100")
     assert done.code == 0
-    assert "no promise: continuous needs" in done.out.decode()
+    assert "no promise: continuous(gaps=false) needs" in done.out.decode()
+
+
+@pytest.mark.parametrize("options", [("--rate", "1e-9"), ("--loss", "1")], ids=" ".join)
+def test_a_run_that_was_not_finished_has_an_exit_code_of_its_own(cli: Cli, options: tuple[str, str]) -> None:
+    done = cli("lab", "run", "--route", "resend_many", "--messages", "10", *options)
+    assert (done.code, done.err) == (3, "")
+    assert b"UNFINISHED" in done.out
+    assert b"agrees with predicted" not in done.out
 
 
 @pytest.mark.parametrize(

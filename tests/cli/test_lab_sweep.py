@@ -84,7 +84,7 @@ def test_a_machine_without_java_runs_a_sweep_and_prints_nothing_but_its_results(
     )
     assert done.returncode == 0, done.stderr
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert lines[0] == "ROUTE RUNS FAILED PROMISED AGREE SHARE WORST R WORST UR VERDICT"
+    assert lines[0] == "ROUTE RUNS FAILED UNFINISHED PROMISED AGREE SHARE WORST R WORST UR VERDICT"
     assert [line.split(" 4 ")[0] for line in lines[1:3]] == ["dedup", "resend_many | dedup"]
     assert all(line.endswith(" agrees") for line in lines[1:3])
     assert lines[4:] == ["lab-sweep/runs.parquet", "lab-sweep/R.png", "lab-sweep/UR.png"]

@@ -36,7 +36,7 @@ def test_measured_agrees_with_predicted(route: str) -> None:
     assert result.predicted.agrees, result.predicted.sentences
 
 
-@pytest.mark.parametrize("route", ["resend", "resend | sequential"])
+@pytest.mark.parametrize("route", ["resend", "sequential", "resend | sequential", "resend | continuous"])
 def test_measured_agrees_with_predicted_also_one_message_at_a_time(route: str) -> None:
     result = run(route, LOSSY, 2_000, 1)
     assert result.predicted is not None
@@ -57,12 +57,111 @@ def test_a_disagreement_would_be_found() -> None:
     assert not result.uniqueness.low <= 0.73 <= result.uniqueness.high
 
 
+@pytest.mark.parametrize(
+    ("route", "faults"),
+    [
+        ("dedup -> index -> dedup", Faults(loss=0.1, duplicate=0.2)),
+        ("index(strict=false) -> index(strict=false)", Faults(loss=0.3, duplicate=0.4)),
+        ("resend_many -> resend_many", LOSSY),
+        ("resend_many(confirm=settled) -> resend_many | dedup", LOSSY),
+        ("resend_many(confirm=settled) | dedup -> resend_many | continuous", LOSSY),
+        ("resend_many(confirm=settled)", Faults(duplicate=0.3)),
+        ("resend_many(confirm=settled)", Faults(loss=0.2, confirm_loss=0.2, work_s=0.3)),
+        ("resend_many(confirm=settled) | dedup", Faults(loss=0.2, confirm_loss=0.2, work_s=0.3)),
+        ("resend_many", Faults(confirm_loss=0.2, work_s=0.3)),
+    ],
+)
+def test_measured_agrees_with_predicted_in_a_row_and_with_work_to_do(route: str, faults: Faults) -> None:
+    result = run(route, faults, 5000, 1)
+    assert result.predicted is not None
+    assert result.predicted.agrees, result.predicted.sentences
+
+
+# --- room for what comes late -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("route", "faults", "messages"),
+    [
+        ("resend_many | continuous(gaps=false)", Faults(loss=0.8), 50_000),
+        ("stream | continuous(gaps=false)", Faults(loss=0.8), 20_000),
+        ("resend_many(window=64) | dedup", Faults(loss=0.3, confirm_loss=0.3), 3000),
+        ("resend_many(window=512) | dedup(window=8192)", Faults(loss=0.9), 30_000),
+    ],
+)
+def test_a_route_with_room_for_what_comes_late_loses_nothing(route: str, faults: Faults, messages: int) -> None:
+    result = run(route, faults, messages, 1)
+    assert result.predicted is not None
+    assert (result.predicted.agrees, result.unique, result.received) == (True, messages, messages)
+
+
+@pytest.mark.parametrize(
+    ("route", "faults"),
+    [
+        ("resend_many(window=64) | dedup(window=16)", Faults(loss=0.3, confirm_loss=0.3)),
+        ("resend_many(window=64) | continuous(gaps=false, queue=64)", Faults(loss=0.8)),
+        ("dedup(window=1)", Faults(reorder=0.3)),
+        ("dedup(window=1000)", Faults(delay=Delay.parse("exponential:0.01"))),
+    ],
+)
+def test_a_route_without_it_loses_and_promises_nothing(route: str, faults: Faults) -> None:
+    result = run(route, faults, 3000, 1)
+    assert result.unique < 3000, "so the need is a real one"
+    assert result.predicted is not None
+    assert (result.predicted.holds, result.predicted.agrees) == (False, None)
+    assert "others late" in result.predicted.breaches[0]
+
+
+# --- runs that say nothing --------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_for_as_long_as_its_sender_may_need() -> None:
+    result = run("resend", Faults(loss=0.95, confirm_loss=0.3), 300, 3)
+    assert result.predicted is not None
+    assert (result.unique, result.predicted.agrees) == (300, True)
+
+
+def test_a_run_that_is_given_up_has_no_verdict() -> None:
+    never = run("resend_many -> index", Faults(loss=0.2, delay=Delay.parse("fixed:3000"), rate=1e-6), 3, 1)
+    assert (never.ended, never.sent) == ("unfinished", 0)
+    assert never.predicted is not None
+    assert (never.predicted.holds, never.predicted.agrees) == (True, None)
+    assert never.predicted.sentences == ("no verdict: the run was not finished",)
+
+
+@pytest.mark.parametrize("route", ["resend_many", "stream", "index"])
+def test_a_source_that_hands_nothing_over_proves_nothing(route: str) -> None:
+    result = run(route, Faults(rate=1e-9), 10, 1)
+    assert result.sent == 0
+    assert result.predicted is not None
+    assert result.predicted.agrees is None
+
+
+def test_a_slow_source_is_waited_for() -> None:
+    result = run("resend_many", Faults(rate=0.0005), 20, 1)
+    assert result.sent == result.unique == 20
+    assert result.simulated_s == pytest.approx(40_000, rel=0.01)
+
+
+def test_a_slow_pipe_is_not_flooded_with_copies_that_were_asked_for() -> None:
+    slow = Faults(duplicate=1, reorder=1, confirm_loss=0.3, delay=Delay.parse("exponential:0.05"), rate=50)
+    for route in (
+        "resend | continuous | continuous",
+        "resend | continuous | index | continuous | continuous(window=1,queue=1)",
+    ):
+        result = run(route, slow, 250, 555)
+        assert result.unique == result.received == 250
+        assert result.transmissions < 5000
+        assert result.workers["sender"]["resent"] < 250
+
+
 def test_where_nothing_is_promised_nothing_is_compared() -> None:
-    broken = run("continuous", Faults(loss=0.2), 100, 1).predicted
+    broken = run("continuous(gaps=false)", Faults(loss=0.2), 100, 1).predicted
     assert broken is not None
     assert (broken.holds, broken.agrees) == (False, None)
     assert broken.breaches
-    assert run("resend_many -> resend_many", Faults(), 100, 1).predicted is None
+    crashed = Faults(crashes=(Crash("relay", 10),))
+    assert run("resend_many -> resend_many", crashed, 100, 1).predicted is None
 
 
 def test_without_faults_a_message_takes_the_delay() -> None:
@@ -95,7 +194,7 @@ def test_what_never_arrived_is_named() -> None:
 
 def test_nothing_at_all_may_arrive() -> None:
     result = run("resend_many", Faults(loss=1.0), 10, 1)
-    assert (result.ended, result.received, result.latency.p50_s) == ("quiet", 0, None)
+    assert (result.ended, result.received, result.latency.p50_s) == ("unfinished", 0, None)
 
 
 def test_a_worker_that_is_down_gets_nothing_and_the_route_recovers() -> None:

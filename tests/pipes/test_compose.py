@@ -104,7 +104,7 @@ def test_time_reaches_every_layer() -> None:
     kinds = [(packet.kind, packet.layer) for packet in sender.step(WAKE, 5.0).packets]
     assert kinds == [(Kind.DATA, 0), (Kind.PROBE, 1)]
     receiver.step(Arrive([Packet(Kind.DATA, 1, 0, [0], [(1, 3, b"ahead")])]), 0.0)
-    assert [packet.kind for packet in receiver.step(WAKE, 5.0).packets] == [Kind.GAP]
+    assert [packet.kind for packet in receiver.step(WAKE, 5.0).packets] == [Kind.PROGRESS, Kind.GAP]
 
 
 @pytest.mark.parametrize(
@@ -222,3 +222,41 @@ def test_a_relay_without_cascade_tells_what_it_had_to_give_up() -> None:
     effects = narrow.step(Arrive(sender.step(Submit([b"a", b"b"]), 0.0).packets), 0.1)
     assert [(notice.what, list(notice.numbers)) for notice in effects.notices] == [("given up", [1])]
     assert narrow.counts.abandoned == 1
+
+
+# --- what is refused --------------------------------------------------------------------------------
+
+
+def test_what_a_layer_refused_comes_again_where_the_pipe_beneath_waits_for_it() -> None:
+    sender = sender_of("resend_many(confirm=settled) | dedup(sessions=1)", epoch=2)
+    receiver = receiver_of("resend_many(confirm=settled) | dedup(sessions=1)", epoch=1)
+    other = sender_of("resend_many(confirm=settled) | dedup(sessions=1)", epoch=1)
+    receiver.step(Arrive(other.step(Submit([b"first"]), 0.0).packets), 0.0)
+    packets = sender.step(Submit([b"second"]), 1.0).packets
+    for now in (1.0, 2.0):
+        refused = receiver.step(Arrive(packets), now)
+        assert (refused.packets, refused.delivered, refused.refused) == ([], [], [])
+        assert [notice.what for notice in refused.notices] == ["refused"]
+    taken = receiver.step(Arrive(packets), 4000.0)
+    assert payloads(taken) == [b"second"], "the silent one has made room"
+
+
+def test_what_was_confirmed_beneath_and_refused_above_is_told_to_whoever_drives_it() -> None:
+    sender, receiver = inject("resend_many | continuous(gaps=false, queue=1)")
+    sender.step(Submit([b"lost on the way"]), 0.0)
+    packets = sender.step(Submit([b"a", b"b"]), 0.0).packets
+    effects = receiver.step(Arrive(packets), 0.0)
+    assert effects.refused == [(1, [2])]
+    assert [(notice.what, list(notice.numbers)) for notice in effects.notices] == [("refused", [2])]
+
+
+def test_no_index_past_what_was_refused_is_committed() -> None:
+    receiver = receiver_of("stream | dedup(sessions=1)", epoch=1)
+    receiver.step(WAKE, 0.0)
+    receiver.step(Arrive([Packet(Kind.POSITION, 1, 1, (0,))]), 0.0)
+    committed = []
+    for entry, session in enumerate((7, 8, 7)):
+        fetched = Packet(Kind.FETCHED, 1, 1, range(entry, entry + 1), [(session, entry, b"x")])
+        packets = receiver.step(Arrive([fetched]), 0.0).packets
+        committed += [packet.numbers for packet in packets if packet.kind == Kind.COMMIT]
+    assert committed == [(1,)]

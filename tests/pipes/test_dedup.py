@@ -60,12 +60,22 @@ def test_numbers_in_order_need_no_memory_at_all() -> None:
         assert (len(passed(effects)), effects.notices) == (10, [])
 
 
-def test_a_65th_worker_does_not_evict_another_in_silence() -> None:
+def test_thousands_of_sessions_are_told_apart() -> None:
     machine = dedup.Receiver(epoch=1)
+    for session in range(5000):
+        assert passed(machine.step(Arrive([data([0], session)]), 0.0)) == [(session, 0)]
+    for session in range(5000):
+        assert passed(machine.step(Arrive([data([0], session)]), 0.0)) == []
+    assert machine.counts.refused == 0
+
+
+def test_one_worker_too_many_does_not_evict_another_in_silence() -> None:
+    machine = dedup.Receiver(epoch=1, sessions_max=64)
     for worker in range(64):
         assert passed(machine.step(Arrive([data([0], worker)]), 0.0)) == [(worker, 0)]
     effects = machine.step(Arrive([data([0, 1], 64)]), 10.0)
     assert (passed(effects), told(effects)) == ([], [("refused", 64, [0, 1])])
+    assert effects.refused == [(64, [0, 1])]
     assert machine.counts.refused == 2
     for worker in range(64):
         assert passed(machine.step(Arrive([data([0], worker)]), 20.0)) == []
@@ -77,6 +87,37 @@ def test_a_worker_that_was_silent_for_long_makes_room_and_that_is_told() -> None
     machine.step(Arrive([data([0], 2)]), 50.0)
     effects = machine.step(Arrive([data([0], 3)]), 61.0)
     assert (passed(effects), told(effects)) == ([(3, 0)], [("retired", 1, [0])])
+
+
+def test_a_session_met_in_its_middle_costs_no_memory_and_loses_nothing() -> None:
+    machine = dedup.Receiver(epoch=1, ids_max=2)
+    for first in range(500, 1500, 100):
+        assert len(passed(machine.step(Arrive([data(range(first, first + 100))]), 0.0))) == 100
+    assert passed(machine.step(Arrive([data([700, 1499])]), 0.0)) == []
+    assert machine.counts.refused == 0
+    assert len(passed(machine.step(Arrive([data(range(500))]), 0.0))) == 500, "what came late is not lost"
+    assert passed(machine.step(Arrive([data([0, 499, 500, 1499, 1500])]), 0.0)) == [(EPOCH, 1500)]
+
+
+def test_ids_above_the_floors_have_one_bound_for_all_sessions_and_what_fills_a_hole_still_passes() -> None:
+    machine = dedup.Receiver(epoch=1, ids_max=4, retire_after_s=60.0)
+    machine.step(Arrive([data([0, 2, 4], 1), data([0, 2, 4], 2)]), 0.0)
+    effects = machine.step(Arrive([data([1, 1, 8, 4], 2)]), 1.0)
+    assert passed(effects) == [(2, 1)]
+    assert (effects.refused, machine.counts.refused) == ([(2, [8])], 1)
+    assert passed(machine.step(Arrive([data([8], 2)]), 2.0)) == [(2, 8)], "there is room again"
+    later = machine.step(Arrive([data([10], 3), data([12], 3)]), 61.5)
+    assert ("retired", 1, [0]) in told(later)
+    assert passed(later) == [(3, 10), (3, 12)]
+
+
+@given(st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=8), max_size=20), st.integers(0, 40))
+def test_what_passes_is_the_same_wherever_a_session_is_met(runs: list[list[int]], first: int) -> None:
+    machine = dedup.Receiver(epoch=1)
+    got = [
+        number for numbers in [[first], *runs] for _, number in passed(machine.step(Arrive([data(numbers)]), 0))
+    ]
+    assert got == list(dict.fromkeys([first, *(number for numbers in runs for number in numbers)]))
 
 
 def test_what_failed_passes_again_once() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from penstock.pipes import continuous, index, sequential
 from penstock.pipes.machine import WAKE, Arrive, Effects, Fail, Machine, Settle, Submit
 from penstock.pipes.packet import Kind, Packet
@@ -158,8 +160,59 @@ def test_a_gap_that_closes_in_time_is_not_asked_for() -> None:
 def test_the_sender_answers_a_gap_with_what_it_kept() -> None:
     sender = continuous.Sender(epoch=EPOCH)
     sender.step(Submit([b"a", b"b", b"c"]), 0.0)
-    (again,) = sender.step(Arrive([packet(Kind.GAP, (2, 0, 0, 9))]), 0.1).packets
+    (again,) = sender.step(Arrive([packet(Kind.GAP, (2, 0, 0, 9))]), 5.0).packets
     assert (again.kind, list(again.numbers), again.payloads) == (Kind.DATA, [2, 0], [b"c", b"a"])
+
+
+def sent_and_seen(count: int, takes_s: float) -> continuous.Sender:
+    """A sender that knows how long a message takes, with so many more on their way since second 10."""
+    sender = continuous.Sender(epoch=EPOCH)
+    sender.step(Submit([b"x"]), 0.0)
+    sender.step(Arrive([packet(Kind.PROGRESS, (1, 1, 0))]), takes_s)
+    sender.step(Submit([b"x"] * count), 10.0)
+    return sender
+
+
+def test_what_is_on_its_way_is_not_sent_again_however_often_it_is_asked_for() -> None:
+    sender = sent_and_seen(3, takes_s=1.0)
+    for now in (10.1, 10.2, 11.0, 11.5):
+        assert sender.step(Arrive([packet(Kind.GAP, (1, 2, 3))]), now).packets == []
+    # Two came meanwhile; the third did not, and its time is over.
+    sender.step(Arrive([packet(Kind.PROGRESS, (3, 3, 0))]), 12.0)
+    assert sender.wake_at is not None
+    assert kinds(sender.step(WAKE, 13.5)) == [(Kind.DATA, (3,))]
+    assert sender.counts.resent == 1
+
+
+def test_each_copy_doubles_the_time_until_the_next() -> None:
+    sender = sent_and_seen(1, takes_s=0.1)
+    sent_at, now = [10.0], 10.0
+    while len(sent_at) < 5:
+        now += 0.05
+        effects = [sender.step(Arrive([packet(Kind.GAP, (1,))]), now), sender.step(WAKE, now)]
+        sent_at += [now for each in effects for answer in each.packets if answer.kind == Kind.DATA]
+    waits = [after - before for before, after in pairwise(sent_at)]
+    assert all(1.5 * before < after for before, after in pairwise(waits))
+
+
+def test_the_time_a_message_waited_for_its_turn_is_not_the_time_it_takes() -> None:
+    """Else what waits behind a gap would make the next answer slower, and so on without end."""
+    sender = continuous.Sender(epoch=EPOCH)
+    sender.step(Submit([b"a", b"b"]), 0.0)
+    sender.step(Arrive([packet(Kind.PROGRESS, (0, 2, 59_900_000))]), 60.0)
+    assert kinds(sender.step(Arrive([packet(Kind.GAP, (0,))]), 60.0)) == [(Kind.DATA, (0,))]
+    assert kinds(sender.step(Arrive([packet(Kind.GAP, (0,))]), 61.0)) == [(Kind.DATA, (0,))]
+
+
+def test_a_number_is_asked_for_more_and_more_seldom_though_others_move() -> None:
+    machine = continuous.Receiver(epoch=1)
+    machine.step(Arrive([data([1000])]), 0.0)
+    asked: list[int] = []
+    for step in range(100):
+        machine.step(Arrive([data([step])]), step * 0.06)  # there is progress all the time
+        packets = machine.step(WAKE, step * 0.06 + 0.055).packets
+        asked += [number for each in packets if each.kind == Kind.GAP for number in each.numbers]
+    assert 3 < asked.count(500) < 15
 
 
 def test_progress_lets_the_sender_go_on() -> None:
@@ -184,7 +237,7 @@ def test_the_loss_of_the_last_message_is_found_by_a_probe() -> None:
     probe = sender.step(WAKE, sender.wake_at)
     assert kinds(probe) == [(Kind.PROBE, (1,))]
     answer = receiver.step(Arrive(probe.packets), 2.0)
-    assert kinds(answer) == [(Kind.GAP, (1,)), (Kind.PROGRESS, (1,))]
+    assert kinds(answer) == [(Kind.PROGRESS, (1, 1, 1_900_000)), (Kind.GAP, (1,))]
     again = sender.step(Arrive(answer.packets), 2.1)
     assert passed(receiver.step(Arrive(again.packets), 2.2)) == [1]
 
@@ -205,12 +258,14 @@ def test_a_restarted_receiver_goes_on_where_the_one_before_had_come() -> None:
     receiver.step(Arrive([data([3])]), 0.2)
     assert receiver.wake_at is not None
     asked = receiver.step(WAKE, receiver.wake_at)
-    assert kinds(asked) == [(Kind.GAP, (0, 1, 2))]
-    answer = sender.step(Arrive(asked.packets), 1.0)
-    assert kinds(answer) == [(Kind.DATA, (2,)), (Kind.FLOOR, (2,))]
-    effects = receiver.step(Arrive(answer.packets), 1.1)
-    assert passed(effects) == [2, 3]
+    assert kinds(asked)[1:] == [(Kind.GAP, (0, 1, 2))]
+    answer = sender.step(Arrive(asked.packets), 0.35)
+    assert kinds(answer) == [(Kind.FLOOR, (2,))]
+    effects = receiver.step(Arrive(answer.packets), 0.4)
     assert [(notice.what, *notice.numbers) for notice in effects.notices] == [("skipped", 0, 1)]
+    assert sender.wake_at is not None
+    again = sender.step(WAKE, sender.wake_at)
+    assert passed(receiver.step(Arrive(again.packets), 2.0)) == [2, 3]
 
 
 def test_a_restarted_sender_ends_the_wait_for_what_it_lost() -> None:
@@ -234,7 +289,7 @@ def test_a_huge_number_costs_no_more_than_a_small_one() -> None:
     machine = continuous.Receiver(epoch=1)
     machine.step(Arrive([data([2**62])]), 0.0)
     assert machine.wake_at is not None
-    (asked,) = machine.step(WAKE, machine.wake_at).packets
+    _, asked = machine.step(WAKE, machine.wake_at).packets
     assert len(asked.numbers) == continuous.ASKED_MAX
 
 

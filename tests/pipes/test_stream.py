@@ -50,6 +50,35 @@ def test_a_full_storage_confirms_what_it_took_and_no_more() -> None:
     assert (storage.entries.payloads, storage.counts.refused) == ([b"0", b"1", b"2"], 2)
 
 
+def test_a_full_storage_tells_it_once() -> None:
+    storage = stream.Storage(stream.Entries(capacity=1))
+    told = [[each.what for each in storage.step(Arrive([data([n])]), 0.0).notices] for n in range(3)]
+    assert told == [[], ["storage full"], []]
+
+
+def test_what_is_trimmed_keeps_the_indices_of_the_rest() -> None:
+    entries = filled(3000)
+    assert entries.trim(10) == 0, "in large pieces only"
+    assert (entries.trim(2000), entries.first, len(entries.payloads)) == (2000, 2000, 1000)
+    storage = stream.Storage(entries)
+    (answer,) = storage.step(Arrive([Packet(Kind.FETCH, 1, 7, (2500, 2))]), 0.0).packets
+    assert (list(answer.numbers), answer.payloads) == ([2500, 2501], [b"2500", b"2501"])
+    assert entries.trim(3000) == 1000
+    storage.step(Arrive([data([0])]), 0.0)
+    (answer,) = storage.step(Arrive([Packet(Kind.FETCH, 1, 7, (3000, 2))]), 0.0).packets
+    assert list(answer.numbers) == [3000]
+
+
+def test_a_receiver_that_asks_for_what_was_trimmed_is_told_and_goes_on_behind_it() -> None:
+    entries = filled(1500)
+    entries.trim(1400)
+    receiver = stream.Receiver(epoch=1, commit=False)
+    question = receiver.step(WAKE, 0.0).packets
+    effects = receiver.step(Arrive(stream.Storage(entries).step(Arrive(question), 0.0).packets), 0.0)
+    assert passed(effects) == [b"%d" % number for number in range(1400, 1500)]
+    assert [(each.what, len(each.numbers)) for each in effects.notices] == [("trimmed", 1400)]
+
+
 def test_a_fetch_that_finds_nothing_is_answered_at_once_and_again_when_something_comes() -> None:
     storage = stream.Storage(stream.Entries())
     fetch = Packet(Kind.FETCH, 0, 7, (0, 10))

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.pipes.compose import sender_of
+from penstock.pipes.machine import Submit
 from penstock.pipes.timeout import Timeout, TimeoutSettings
 
 SETTINGS = TimeoutSettings(initial_s=1.0, min_s=0.01, max_s=30.0)
@@ -99,3 +101,17 @@ def test_it_stays_within_its_limits(events: list[tuple[str, float]]) -> None:
             machine.ran_out(now - value, now)
         assert SETTINGS.min_s <= machine.base_s <= SETTINGS.max_s
         assert now < machine.deadline(now) <= now + 1.1 * SETTINGS.max_s
+
+
+def test_a_route_may_set_the_floor_and_the_default_bears_a_busy_program() -> None:
+    assert TimeoutSettings.at_least(20) == TimeoutSettings()
+    assert TimeoutSettings().min_s >= 0.02
+    slow = TimeoutSettings.at_least(45_000)
+    assert (slow.initial_s, slow.min_s, slow.max_s) == (45.0, 45.0, 45.0)
+
+
+@pytest.mark.parametrize("pipe", ["resend", "resend_many", "stream", "sequential"])
+def test_the_setting_reaches_every_sender_that_sends_again(pipe: str) -> None:
+    sender = sender_of(f"{pipe}(timeout=5000)", epoch=1)
+    sender.step(Submit([b"x"]), 0.0)
+    assert sender.wake_at == 5.0

@@ -12,9 +12,11 @@ from fractions import Fraction
 
 from penstock.calculus.channel import Channel
 from penstock.calculus.copies import Copies, bernoulli, resent
-from penstock.calculus.declaration import Declaration, Fault, Tactic
+from penstock.calculus.declaration import Fault, Tactic
+from penstock.calculus.declarations import span_of
 from penstock.calculus.delivery import delivery
 from penstock.calculus.orders import Order, order_of
+from penstock.calculus.route import Stage
 
 ONE = Fraction(1)
 
@@ -52,6 +54,8 @@ class Carried:
     may_lose: bool
     """Whether faults without a rate may lose messages."""
     may_repeat: bool
+    span: int
+    """How far a message that is still to come may be behind the newest one that came."""
 
     @property
     def reliability(self) -> Bounds:
@@ -88,19 +92,25 @@ def over_channel(channel: Channel) -> Carried:
         stale=channel.reorder > 0 and channel.duplicate > 0,
         may_lose=Fault.ROUTE_FAILURE in channel.faults,
         may_repeat=False,
+        span=channel.span,
     )
 
 
-def carry(beneath: Carried, pipe: Declaration, channel: Channel) -> Carried:
+def carry(beneath: Carried, stage: Stage, channel: Channel) -> Carried:
     """What the route carries with one more pipe over it, whose needs are met."""
+    pipe = stage.declaration
     match pipe.tactic:
         case Tactic.RESEND_ONE:
-            return _resend_one(beneath, channel.confirm, upset=bool(channel.faults & pipe.tolerates))
+            sent = _resend_one(beneath, channel.confirm, upset=bool(channel.faults & pipe.tolerates))
+            return _held_back(sent) if stage.settles else sent
         case Tactic.RESEND_MANY:
-            return _resend_many(beneath, channel.confirm, upset=bool(channel.faults & pipe.tolerates))
-        case Tactic.WAIT_FOR_CONFIRM:
-            stale = _late(beneath) and not beneath.unique
-            return replace(beneath, overtakes=False, stale=stale, prompt=beneath.reliability.low)
+            sent = _resend_many(beneath, channel.confirm, upset=bool(channel.faults & pipe.tolerates))
+            sent = replace(sent, span=span_of(int(stage.settings["window"])))
+            return _held_back(sent) if stage.settles else sent
+        case Tactic.WAIT_FOR_CONFIRM | Tactic.ASK_GAPS:
+            return _all_in_order(beneath)
+        case Tactic.ASK_GAPS_PASS_EQUAL:
+            return _ask_gaps_pass_equal(beneath)
         case Tactic.DROP_SEEN:
             return _drop_repeats(beneath, 1 - beneath.least.lost)
         case Tactic.DROP_LATE:
@@ -128,6 +138,35 @@ def _resend_many(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried
         overtakes=beneath.overtakes or upset or beneath.reliability.low < 1,
         stale=not sent.unique and (_late(beneath) or upset or confirm < 1),
     )
+
+
+def _held_back(sent: Carried) -> Carried:
+    """While the worker after has a message, further copies of it are dropped: there are that many, or fewer."""
+    return sent if sent.unique else replace(sent, copies=None, least=bernoulli(1))
+
+
+def _all_in_order(beneath: Carried) -> Carried:
+    """Whatever is missing is sent again, and only what is next passes."""
+    return replace(
+        _in_order(beneath),
+        copies=bernoulli(1),
+        least=bernoulli(1),
+        reliability_max=ONE,
+        mean_max=ONE,
+        prompt=ONE,
+        unique=True,
+        may_lose=False,
+        may_repeat=False,
+    )
+
+
+def _ask_gaps_pass_equal(beneath: Carried) -> Carried:
+    """The same, and a repeat of the last passes too, also of what was asked for needlessly."""
+    asks = beneath.reliability.low < 1 or _late(beneath)
+    if not asks:
+        return _in_order(beneath)
+    whole = _all_in_order(beneath)
+    return replace(whole, copies=None, unique=False, may_repeat=True)
 
 
 def _send_again(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried:
@@ -187,4 +226,39 @@ def _drop_late(beneath: Carried, reliability_min: Fraction) -> Carried:
 
 
 def _in_order(carried: Carried) -> Carried:
-    return replace(carried, overtakes=False, stale=False, prompt=1 - carried.least.lost)
+    return replace(carried, overtakes=False, stale=False, prompt=1 - carried.least.lost, span=1)
+
+
+def unsure_of_timers(carried: Carried) -> Carried:
+    """The same where nobody can foresee when a confirm comes, so that copies are sent needlessly."""
+    return replace(
+        carried, copies=None, least=bernoulli(1 - carried.least.lost), unique=False, stale=True, may_repeat=True
+    )
+
+
+def in_row(first: Carried, second: Carried, *, spills: bool) -> Carried:
+    """Two routes in a row, with a relay between them: each copy of the first is a message to the second.
+
+    ``spills``: the relay gives up what the second has no room for.
+    """
+    copies = None
+    if first.copies is not None and second.copies is not None:
+        copies = first.copies.then(second.copies)
+    if copies is not None:
+        reliability_max = 1 - copies.lost
+    else:
+        # A repeat is a second chance, so with repeats nothing better than this is known.
+        reliability_max = first.reliability_max * (second.reliability_max if first.unique else 1)
+    return Carried(
+        copies=copies,
+        least=first.least.then(second.least),
+        reliability_max=reliability_max,
+        mean_max=first.mean_max * second.mean_max,
+        prompt=first.prompt * second.prompt,
+        unique=first.unique and second.unique,
+        overtakes=first.overtakes or second.overtakes,
+        stale=first.stale or second.stale,
+        may_lose=first.may_lose or second.may_lose or spills,
+        may_repeat=first.may_repeat or second.may_repeat,
+        span=second.span,
+    )

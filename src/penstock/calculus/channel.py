@@ -23,6 +23,10 @@ UNRATED = frozenset(
 """Faults that happen now and then: they are checked against what each pipe tolerates, and have no rate."""
 
 
+LATE = 4096
+LATE_MAX = 1 << 24
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
     """A packet is lost, or else doubled, or else delivered once; each copy may be put behind later packets.
@@ -35,6 +39,8 @@ class Channel:
     duplicate: Number = 0
     reorder: Number = 0
     """The probability that a copy arrives behind packets that were sent after it."""
+    late: int = LATE
+    """How many packets that were sent after it may arrive before such a copy, at most."""
     confirm_loss: Number = 0
     """The probability that the answer to a copy does not come back."""
     backtraceable: bool = True
@@ -45,6 +51,8 @@ class Channel:
     def __post_init__(self) -> None:
         for name in ("loss", "duplicate", "reorder", "confirm_loss"):
             object.__setattr__(self, name, probability(getattr(self, name), name.replace("_", " ")))
+        if not 1 <= self.late <= LATE_MAX:
+            raise BadRequest(f"a packet is late by {self.late:,} others, and 1 to {LATE_MAX:,} is allowed")
         rated = sorted(self.faults - UNRATED)
         if rated:
             raise BadRequest(f"{', '.join(rated)} is given as a rate, not as a fault that may happen")
@@ -58,6 +66,11 @@ class Channel:
     def confirm(self) -> Fraction:
         """The probability that the answer to a copy comes back."""
         return 1 - Fraction(self.confirm_loss) if self.backtraceable else Fraction(0)
+
+    @property
+    def span(self) -> int:
+        """How far a packet that is still to come may be behind the newest one that came."""
+        return self.late if self.reorder else 1
 
     @property
     def prompt(self) -> Fraction:

@@ -74,12 +74,16 @@ class Tactic(StrEnum):
 
     RESEND_ONE = "send again until confirmed, one message at a time"
     RESEND_MANY = "send again until confirmed, many messages at a time"
-    WAIT_FOR_CONFIRM = "send once, the next message after the confirm"
+    WAIT_FOR_CONFIRM = (
+        "send again until confirmed, one message at a time, drop what is not above the last index"
+    )
     DROP_SEEN = "drop ids already seen"
     DROP_LATE = "drop what is not above the last index"
     DROP_BELOW = "drop what is below the last index"
     HOLD_GAPS = "hold what is ahead of a gap, drop what is not above the last index"
     HOLD_GAPS_PASS_EQUAL = "hold what is ahead of a gap, drop what is below the last index"
+    ASK_GAPS = "hold what is ahead of a gap and ask for it, drop what is not above the last index"
+    ASK_GAPS_PASS_EQUAL = "hold what is ahead of a gap and ask for it, drop what is below the last index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,18 @@ class State:
     side: Side
     what: str
     optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SizeNeed:
+    """Room that a pipe needs: a setting that must not be smaller than the span of the route beneath.
+
+    The span is how far a message that is still to come may be behind the newest one that came.
+    """
+
+    parameter: str
+    otherwise: str
+    """What happens where it is smaller: a clause without its full stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +120,8 @@ class Parameter:
     minimum: int = 1
     maximum: int = 1 << 20
     choices: tuple[str, ...] = ()
+    local: bool = False
+    """Whether it is the business of one side alone: no promise depends on it, and the other side may differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +147,8 @@ class Declaration:
     variant: Mapping[str, bool | str]
     """The parameters that choose this declaration among those of the same pipe."""
     parameters: tuple[Parameter, ...] = ()
+    room: SizeNeed | None = None
+    """The room it needs for what comes before its turn, if it has a bound there."""
 
     @property
     def confirms(self) -> bool:

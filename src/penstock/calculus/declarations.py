@@ -3,11 +3,26 @@
 The directory speaks of workers and routes; what it says of loss, duplication and reordering follows from how
 each pipe works, and is written out here so that every fault has its place. Deduplication has no table there:
 its rows follow from its two definitions (by id, by index).
+
+Two pipes do more than the directory asks. ``sequential`` sends again until it is confirmed and knows a repeat by
+its number, so it needs no route that delivers at least once, and is declared so. ``continuous`` asks for what is
+missing, which in practice mends a route that loses; it is declared with the directory's need all the same, since
+asking again is a remedy for what its queue had no room for, and not made to carry a lossy route.
 """
 
 from __future__ import annotations
 
-from penstock.calculus.declaration import Declaration, Fault, Gift, Need, Parameter, Side, State, Tactic
+from penstock.calculus.declaration import (
+    Declaration,
+    Fault,
+    Gift,
+    Need,
+    Parameter,
+    Side,
+    SizeNeed,
+    State,
+    Tactic,
+)
 from penstock.calculus.orders import Order
 
 STORAGE_FAULTS = frozenset({Fault.STORAGE_CRASH, Fault.STORAGE_LOSS})
@@ -15,9 +30,33 @@ CHANNEL_FAULTS = frozenset({Fault.LOSS, Fault.DUPLICATION, Fault.REORDER, Fault.
 # What "at least once" beneath takes away.
 REPAIRED_BENEATH = frozenset({Fault.LOSS, Fault.ROUTE_FAILURE})
 
-BUFFER = Parameter(name="buffer", default=1024, minimum=0, meaning="messages that may wait at the sender")
-SPARE = Parameter(name="buffer", default=0, meaning="messages that may wait behind the window", minimum=0)
-WINDOW = Parameter(name="window", default=1024, meaning="messages that may be unconfirmed at a time")
+WINDOW_DEFAULT = 1024
+
+BUFFER = Parameter(
+    name="buffer", default=1024, minimum=0, meaning="messages that may wait at the sender", local=True
+)
+SPARE = Parameter(
+    name="buffer", default=0, minimum=0, meaning="messages that may wait behind the window", local=True
+)
+WINDOW = Parameter(name="window", default=WINDOW_DEFAULT, meaning="messages that may be unconfirmed at a time")
+TIMEOUT = Parameter(
+    name="timeout",
+    default=20,
+    maximum=60_000,
+    meaning="milliseconds that a sender waits for a confirm at the least before it sends again",
+    local=True,
+)
+SPAN_PER_WINDOW = 16
+"""The newest number of a window may be so many windows past the oldest unconfirmed one."""
+ROOM_MAX = SPAN_PER_WINDOW << 20
+"""Enough for the widest window."""
+
+
+def span_of(window: int) -> int:
+    """How far apart the numbers may be that a sender with such a window has on their way."""
+    return window * SPAN_PER_WINDOW if window > 1 else 1
+
+
 CONFIRM = Parameter(
     name="confirm",
     default="delivered",
@@ -47,7 +86,7 @@ RESEND = Declaration(
     does_not_tolerate={Fault.SENDER_CRASH: _LOST_BUFFER},
     untouched_by=STORAGE_FAULTS,
     variant={},
-    parameters=(BUFFER, CONFIRM),
+    parameters=(BUFFER, CONFIRM, TIMEOUT),
 )
 
 RESEND_MANY = Declaration(
@@ -66,7 +105,7 @@ RESEND_MANY = Declaration(
     does_not_tolerate={Fault.SENDER_CRASH: _LOST_BUFFER},
     untouched_by=STORAGE_FAULTS,
     variant={},
-    parameters=(WINDOW, SPARE, CONFIRM),
+    parameters=(WINDOW, SPARE, CONFIRM, TIMEOUT),
 )
 
 STREAM = Declaration(
@@ -98,6 +137,7 @@ STREAM = Declaration(
         Parameter(
             name="commit", default=True, meaning="whether the receiver commits its index to an index storage"
         ),
+        TIMEOUT,
     ),
 )
 
@@ -106,24 +146,24 @@ STREAM = Declaration(
 SEQUENTIAL = Declaration(
     name="sequential",
     pipe="sequential",
-    summary="The sender waits for the confirm of each message before it sends the next.",
-    needs=(Need.BACKTRACEABLE, Need.AT_LEAST_ONCE),
+    summary="The sender sends a message again until it is confirmed, then the next; repeats are dropped.",
+    needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
     state=(
         State(Side.SENDER, "a route to the receiver"),
-        State(Side.SENDER, "a buffer of unsent messages"),
+        State(Side.SENDER, "the unconfirmed message and a buffer of unsent ones"),
+        State(Side.RECEIVER, "the last index it sent on"),
     ),
-    gives=Gift.AS_BENEATH,
-    order=Order.CONTINUOUS,
+    gives=Gift.EXACTLY_ONCE,
+    order=Order.ABSOLUTE,
     tactic=Tactic.WAIT_FOR_CONFIRM,
-    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER}),
+    tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS},
     does_not_tolerate={
         Fault.SENDER_CRASH: "its buffer of unsent messages is lost with it",
-        Fault.RECEIVER_CRASH: "a message that it took and did not confirm is not sent again",
+        Fault.RECEIVER_CRASH: "it forgets the last index, and a copy of what it had sent on passes again",
     },
-    left_to_route=REPAIRED_BENEATH | {Fault.CONFIRM_LOSS},
     untouched_by=STORAGE_FAULTS,
     variant={},
-    parameters=(BUFFER, CONFIRM),
+    parameters=(BUFFER, CONFIRM, TIMEOUT),
 )
 
 _INDEX_STATE = (State(Side.SENDER, "the last index it gave"), State(Side.RECEIVER, "the last index it sent on"))
@@ -168,19 +208,69 @@ _CONTINUOUS_STATE = (
     State(Side.RECEIVER, "the current index"),
     State(Side.RECEIVER, "a send queue of messages that came before their turn"),
 )
-_CONTINUOUS_FAULTS = {
-    Fault.SENDER_CRASH: _INDEX_RESTARTS,
-    Fault.RECEIVER_CRASH: "its send queue and its current index are lost with it",
+_ASKING_STATE = (
+    State(Side.SENDER, "the last index it gave, and the messages that the receiver may still ask for"),
+    *_CONTINUOUS_STATE[1:],
+)
+_QUEUE_LOST = "its send queue and its current index are lost with it"
+_CONTINUOUS_FAULTS = {Fault.SENDER_CRASH: _INDEX_RESTARTS, Fault.RECEIVER_CRASH: _QUEUE_LOST}
+_ASKING_FAULTS = {
+    Fault.SENDER_CRASH: "the messages that its receiver may still ask for are lost with it",
+    Fault.RECEIVER_CRASH: _QUEUE_LOST,
 }
 _CONTINUOUS_PARAMETERS = (
     _STRICT,
-    Parameter(name="queue", default=4096, meaning="messages that may wait for their turn"),
+    Parameter(
+        name="queue",
+        default=span_of(WINDOW_DEFAULT),
+        maximum=ROOM_MAX,
+        meaning="messages that may wait for their turn",
+    ),
     Parameter(name="gaps", default=True, meaning="whether the receiver asks for what is missing"),
-    Parameter(name="window", default=4096, meaning="messages that the sender keeps for that"),
+    Parameter(name="window", default=4096, meaning="messages that the sender keeps for that", local=True),
+)
+_QUEUE_ROOM = SizeNeed(
+    "queue",
+    "what has no room there is dropped, the route beneath may have confirmed it, and all that follows would "
+    "wait for it for ever",
 )
 
 CONTINUOUS = Declaration(
     name="continuous",
+    pipe="continuous",
+    summary="The receiver sends on the next index only; it asks for what is missing, and what is ahead waits.",
+    needs=(Need.AT_LEAST_ONCE, Need.BACKTRACEABLE),
+    state=_ASKING_STATE,
+    gives=Gift.EXACTLY_ONCE,
+    order=Order.ABSOLUTE,
+    tactic=Tactic.ASK_GAPS,
+    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER, Fault.CONFIRM_LOSS}),
+    does_not_tolerate=_ASKING_FAULTS,
+    left_to_route=REPAIRED_BENEATH,
+    untouched_by=STORAGE_FAULTS,
+    variant={"gaps": True, "strict": True},
+    parameters=_CONTINUOUS_PARAMETERS,
+)
+
+CONTINUOUS_RELAXED = Declaration(
+    name="continuous(strict=false)",
+    pipe="continuous",
+    summary="As continuous, but a repeat of the current index is sent on too.",
+    needs=(Need.AT_LEAST_ONCE, Need.BACKTRACEABLE),
+    state=_ASKING_STATE,
+    gives=Gift.AT_LEAST_ONCE,
+    order=Order.CONTINUOUS,
+    tactic=Tactic.ASK_GAPS_PASS_EQUAL,
+    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER, Fault.CONFIRM_LOSS}),
+    does_not_tolerate=_ASKING_FAULTS,
+    left_to_route=REPAIRED_BENEATH,
+    untouched_by=STORAGE_FAULTS,
+    variant={"gaps": True, "strict": False},
+    parameters=_CONTINUOUS_PARAMETERS,
+)
+
+CONTINUOUS_SILENT = Declaration(
+    name="continuous(gaps=false)",
     pipe="continuous",
     summary="The receiver sends on the next index only; what is ahead of a gap waits in a send queue.",
     needs=(Need.AT_LEAST_ONCE,),
@@ -192,14 +282,15 @@ CONTINUOUS = Declaration(
     does_not_tolerate=_CONTINUOUS_FAULTS,
     left_to_route=REPAIRED_BENEATH,
     untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
-    variant={"strict": True},
+    variant={"gaps": False, "strict": True},
     parameters=_CONTINUOUS_PARAMETERS,
+    room=_QUEUE_ROOM,
 )
 
-CONTINUOUS_RELAXED = Declaration(
-    name="continuous(strict=false)",
+CONTINUOUS_SILENT_RELAXED = Declaration(
+    name="continuous(strict=false, gaps=false)",
     pipe="continuous",
-    summary="As continuous, but a repeat of the current index is sent on too.",
+    summary="As continuous(gaps=false), but a repeat of the current index is sent on too.",
     needs=(Need.AT_LEAST_ONCE,),
     state=_CONTINUOUS_STATE,
     gives=Gift.AT_LEAST_ONCE,
@@ -209,15 +300,27 @@ CONTINUOUS_RELAXED = Declaration(
     does_not_tolerate=_CONTINUOUS_FAULTS,
     left_to_route=REPAIRED_BENEATH,
     untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
-    variant={"strict": False},
+    variant={"gaps": False, "strict": False},
     parameters=_CONTINUOUS_PARAMETERS,
+    room=_QUEUE_ROOM,
 )
 
 # --- deduplication ----------------------------------------------------------------------------------
 
 _DEDUP_PARAMETERS = (
     Parameter(name="by", default="id", meaning="what is compared", choices=("id", "index")),
-    Parameter(name="window", default=65536, meaning="ids that the receiver remembers (by=id)"),
+    Parameter(
+        name="window",
+        default=65536,
+        maximum=ROOM_MAX,
+        meaning="messages that one may be late by and still be told from a repeat (by=id)",
+    ),
+    Parameter(
+        name="sessions",
+        default=65536,
+        meaning="sender sessions that the receiver tells apart (by=id)",
+        local=True,
+    ),
 )
 
 DEDUP_BY_ID = Declaration(
@@ -238,6 +341,11 @@ DEDUP_BY_ID = Declaration(
     untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"by": "id"},
     parameters=_DEDUP_PARAMETERS,
+    room=SizeNeed(
+        "window",
+        "it cannot tell a message that is later than that from a repeat, and drops it, though the route "
+        "beneath may have confirmed it",
+    ),
 )
 
 DEDUP_BY_INDEX = Declaration(
@@ -265,6 +373,8 @@ DECLARATIONS: tuple[Declaration, ...] = (
     INDEX_RELAXED,
     CONTINUOUS,
     CONTINUOUS_RELAXED,
+    CONTINUOUS_SILENT,
+    CONTINUOUS_SILENT_RELAXED,
     DEDUP_BY_ID,
     DEDUP_BY_INDEX,
 )

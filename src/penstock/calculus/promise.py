@@ -15,11 +15,17 @@ from penstock.calculus.channel import Channel
 from penstock.calculus.copies import Copies
 from penstock.calculus.declaration import Fault, Need, Tactic
 from penstock.calculus.delivery import Mode, mode_of
-from penstock.calculus.orders import Order, implies
+from penstock.calculus.orders import Order
 from penstock.calculus.route import Route, Stage, find_stage, parse_route
 
 NOT_KNOWN = Bounds(Fraction(0), Fraction(1))
-RESENDING = (Tactic.RESEND_ONE, Tactic.RESEND_MANY)
+RESENDING = (
+    Tactic.RESEND_ONE,
+    Tactic.RESEND_MANY,
+    Tactic.WAIT_FOR_CONFIRM,
+    Tactic.ASK_GAPS,
+    Tactic.ASK_GAPS_PASS_EQUAL,
+)
 LATE_DROPPING = (Tactic.DROP_LATE, Tactic.DROP_BELOW)
 
 _WHAT_MENDS: dict[Fault, str] = {
@@ -59,6 +65,9 @@ class Outlook:
         return mode_of(self.reliability.low, self.uniqueness.low)
 
 
+NO_OUTLOOK = Outlook(NOT_KNOWN, NOT_KNOWN, None, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One pipe of a route and what the route gives with it."""
@@ -80,6 +89,8 @@ class Promise:
     bare: Outlook
     """What the channel gives without any pipe."""
     steps: tuple[Step, ...]
+    carried: Carried
+    """End to end; as if what is broken were mended."""
 
     @property
     def outlook(self) -> Outlook:
@@ -100,7 +111,7 @@ def promise_of(route: Route | str, channel: Channel | None = None) -> Promise:
     route = parse_route(route) if isinstance(route, str) else route
     channel = channel or Channel()
     carried = over_channel(channel)
-    bare = _outlook(carried)
+    bare = outlook_of(carried)
     steps: list[Step] = []
     broken = False
     for position, stage in enumerate(route.stages):
@@ -108,14 +119,14 @@ def promise_of(route: Route | str, channel: Channel | None = None) -> Promise:
         broken = broken or bool(breaches)
         # Behind a breach the fold goes on as if it were mended, so that each breach is told once, where it is.
         beneath = _as_needed(carried, breaches)
-        carried = carry(beneath, stage.declaration, _answering(channel))
-        outlook = Outlook(NOT_KNOWN, NOT_KNOWN, None, None) if broken else _outlook(carried)
+        carried = carry(beneath, stage, _answering(channel))
+        outlook = NO_OUTLOOK if broken else outlook_of(carried)
         remarks = () if broken else _remarks(stage, beneath, carried)
         steps.append(Step(stage, outlook, not broken, breaches, remarks))
-    return Promise(route, channel, bare, tuple(steps))
+    return Promise(route, channel, bare, tuple(steps), carried)
 
 
-def _outlook(carried: Carried) -> Outlook:
+def outlook_of(carried: Carried) -> Outlook:
     # A fault without a rate leaves a distribution that nobody can know.
     rated = not carried.may_lose and not carried.may_repeat
     return Outlook(carried.reliability, carried.uniqueness, carried.order, carried.copies if rated else None)
@@ -135,8 +146,9 @@ def _answering(channel: Channel) -> Channel:
 def _breaches(route: Route, position: int, beneath: Carried, channel: Channel) -> tuple[Breach, ...]:
     stage = route.stages[position]
     unmet = [_unmet(need, route, position, beneath, channel) for need in stage.declaration.needs]
+    small = _too_small(route, position, beneath)
     crashed = [_not_tolerated(fault, stage, position) for fault in Fault if fault in channel.faults]
-    return tuple(breach for breach in (*unmet, *crashed) if breach is not None)
+    return tuple(breach for breach in (*unmet, small, *crashed) if breach is not None)
 
 
 def _unmet(need: Need, route: Route, position: int, beneath: Carried, channel: Channel) -> Breach | None:
@@ -150,23 +162,30 @@ def _unmet(need: Need, route: Route, position: int, beneath: Carried, channel: C
             position, sentence, "Lower the loss of the channel, and what is put out of order, below 1"
         )
     if need is Need.AT_LEAST_ONCE:
-        return _not_at_least_once(route, position, beneath, channel)
+        return _not_at_least_once(route, position, beneath)
     return None
 
 
-def _not_at_least_once(route: Route, position: int, beneath: Carried, channel: Channel) -> Breach | None:
-    stage = route.stages[position]
-    asked = f"{stage.pipe} needs a route that delivers at least once, and the one beneath"
-    confirms_left = Fault.CONFIRM_LOSS in stage.declaration.left_to_route and not _resends(route, position)
-    if beneath.reliability.low < 1:
-        sentence = f"{asked} {_loses(beneath)}: it would wait for ever for the first message lost"
-    elif confirms_left and channel.confirm_loss:
-        sentence = f"{asked} loses confirms: it would wait for ever for the first one lost"
-    else:
+def _not_at_least_once(route: Route, position: int, beneath: Carried) -> Breach | None:
+    if beneath.reliability.low == 1:
         return None
+    asked = f"{route.stages[position]} needs a route that delivers at least once, and the one beneath"
+    sentence = f"{asked} {_loses(beneath)}: it would wait for ever for the first message lost"
     mended = Route((*route.stages[:position], find_stage("resend_many", {}), *route.stages[position:]))
     mend = f"Put resend, resend_many or stream beneath it: {mended}"
     return Breach(position, sentence, mend)
+
+
+def _too_small(route: Route, position: int, beneath: Carried) -> Breach | None:
+    stage = route.stages[position]
+    need = stage.declaration.room
+    if need is None or int(stage.settings[need.parameter]) >= beneath.span:
+        return None
+    name, value, span = need.parameter, int(stage.settings[need.parameter]), beneath.span
+    has = f"{stage.pipe} has {name}={value}, and beneath it a message may come {span:,} others late"
+    mended = route.with_setting(position, name, span)
+    mend = f"Write {name}={span}, or let less be on its way beneath: {mended}"
+    return Breach(position, f"{has}: {need.otherwise}", mend)
 
 
 def _loses(beneath: Carried) -> str:
@@ -175,10 +194,6 @@ def _loses(beneath: Carried) -> str:
     lost = 1 - beneath.reliability.low
     share = f"{float(lost):.4g} of all messages"
     return f"loses {share}" if beneath.reliability.exact else f"may lose up to {share}"
-
-
-def _resends(route: Route, position: int) -> bool:
-    return any(stage.declaration.tactic in RESENDING for stage in route.stages[:position])
 
 
 def _not_tolerated(fault: Fault, stage: Stage, position: int) -> Breach | None:
@@ -192,7 +207,7 @@ def _not_tolerated(fault: Fault, stage: Stage, position: int) -> Breach | None:
 
 
 def _remarks(stage: Stage, beneath: Carried, carried: Carried) -> tuple[str, ...]:
-    tactic, declared = stage.declaration.tactic, stage.declaration.order
+    tactic = stage.declaration.tactic
     remarks: list[str] = []
     if tactic in RESENDING:
         remarks.append("R → 1 as long as the sender lives and keeps trying")
@@ -200,11 +215,6 @@ def _remarks(stage: Stage, beneath: Carried, carried: Carried) -> tuple[str, ...
         remarks.append(
             f"messages overtake each other beneath, and {stage.pipe} drops what comes late; continuous would "
             "wait for it"
-        )
-    if not implies(carried.order, declared):
-        remarks.append(
-            f"{declared} order is not kept here: a repeat can come behind later messages; dedup beneath would "
-            "drop it"
         )
     if not carried.reliability.exact or not carried.uniqueness.exact:
         remarks.append(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from penstock.calculus.declaration import Declaration, Parameter
+from penstock.calculus.declaration import Declaration, Gift, Parameter
 from penstock.calculus.declarations import DECLARATIONS
 from penstock.model.errors import BadRequest
 
@@ -36,6 +36,11 @@ class Stage:
     def pipe(self) -> str:
         return self.declaration.pipe
 
+    @property
+    def settles(self) -> bool:
+        """Whether it confirms a message when the worker after is done with it."""
+        return self.settings.get("confirm") == "settled"
+
     def __str__(self) -> str:
         """As written, without what is at its default."""
         defaults = {each.name: each.default for each in self.declaration.parameters}
@@ -51,6 +56,27 @@ class Route:
 
     def __str__(self) -> str:
         return " | ".join(map(str, self.stages))
+
+    @property
+    def settles(self) -> bool:
+        """Whether it waits for the worker after before it confirms."""
+        return any(stage.settles for stage in self.stages)
+
+    @property
+    def confirms(self) -> bool:
+        """Whether its sender hears what arrived, and has no more than so much room until then."""
+        return any(stage.declaration.confirms for stage in self.stages)
+
+    @property
+    def drops_repeats(self) -> bool:
+        """Whether its outermost pipe lets no repeat pass, whatever is repeated beneath."""
+        return self.stages[-1].declaration.gives in (Gift.UNIQUE, Gift.EXACTLY_ONCE)
+
+    def with_setting(self, position: int, name: str, value: Value) -> Route:
+        """The same route with one setting changed."""
+        stage = self.stages[position]
+        changed = find_stage(stage.pipe, {**stage.settings, name: value})
+        return Route((*self.stages[:position], changed, *self.stages[position + 1 :]))
 
 
 def parse_route(text: str) -> Route:

@@ -1,4 +1,4 @@
-"""``penstock explain ROUTE``: what a route of pipes needs, keeps and promises, before anything is sent.
+"""``penstock explain ROUTE``: what a route of pipes, or several in a row, needs, keeps and promises.
 
 Exits with 0 for a route that keeps its promise over the channel given, and with 1 for one that is broken.
 """
@@ -15,6 +15,7 @@ from penstock.cli.output import EXIT_ERROR, print_fields, print_json, reports_er
 
 if TYPE_CHECKING:
     from penstock.calculus.carried import Bounds
+    from penstock.calculus.chain import ChainPromise
     from penstock.calculus.channel import Channel
     from penstock.calculus.declaration import Declaration
     from penstock.calculus.promise import Outlook, Promise, Step
@@ -40,12 +41,25 @@ def _rate(name: str, meaning: str) -> Any:
 def explain(
     route: Annotated[
         str,
-        typer.Argument(metavar="ROUTE", help="Pipes, the innermost first: 'resend_many(window=64) | dedup'."),
+        typer.Argument(
+            metavar="ROUTE",
+            help="Pipes, the innermost first: 'resend_many(window=64) | dedup'; hops in a row: 'A -> B'.",
+        ),
     ],
     loss: Annotated[float, _rate("--loss", "How often a packet is lost.")] = 0.0,
     duplicate: Annotated[float, _rate("--duplicate", "How often a packet that arrives arrives twice.")] = 0.0,
     reorder: Annotated[float, _rate("--reorder", "How often a packet arrives behind later ones.")] = 0.0,
     confirm_loss: Annotated[float, _rate("--confirm-loss", "How often an answer is lost.")] = 0.0,
+    late: Annotated[
+        int,
+        typer.Option(
+            "--late",
+            min=1,
+            max=1 << 24,
+            metavar="N",
+            help="How many later packets may come before one that is out of order, at most.",
+        ),
+    ] = 4096,
     one_way: Annotated[bool, typer.Option("--one-way", help="No answer comes back at all.")] = False,
     fault: Annotated[
         list[FaultName] | None, typer.Option("--fault", help="Something that may happen; may be repeated.")
@@ -55,23 +69,24 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Tell what a route of pipes promises over a channel with these faults; exits with 1 if it is broken."""
+    from penstock.calculus.chain import chain_promise_of
     from penstock.calculus.channel import Channel
     from penstock.calculus.declaration import Fault
-    from penstock.calculus.promise import promise_of
 
     channel = Channel(
         loss=loss,
         duplicate=duplicate,
         reorder=reorder,
+        late=late,
         confirm_loss=confirm_loss,
         backtraceable=not one_way,
         faults=frozenset(Fault[each.name] for each in fault or ()),
     )
-    promise = promise_of(route, channel)
+    promise = chain_promise_of(route, channel)
     if as_json:
-        print_json(_promise_object(promise))
+        print_json(_promise_object(promise, channel))
     else:
-        _print(promise)
+        _print(promise, channel)
     if not promise.holds:
         raise typer.Exit(EXIT_ERROR)
 
@@ -79,20 +94,23 @@ def explain(
 # --- text -------------------------------------------------------------------------------------------
 
 
-def _print(promise: Promise) -> None:
+def _print(promise: ChainPromise, channel: Channel) -> None:
     fields: list[tuple[str, object]] = [
-        ("route", promise.route),
-        ("channel", _channel_text(promise.channel)),
-        ("without pipes", _outlook_text(promise.bare)),
+        ("route", _route_text(promise)),
+        ("channel", _channel_text(channel)),
+        ("without pipes", _outlook_text(promise.hops[0].bare)),
     ]
     print_fields(fields)
-    for number, step in enumerate(promise.steps, 1):
-        print(f"\n{number}. {step.stage}: {step.stage.declaration.summary}")
-        print_fields([(f"   {name}", value) for name, value in _step_fields(step)])
+    for number, hop in enumerate(promise.hops, 1):
+        _print_hop(hop, number if len(promise.hops) > 1 else None)
     print()
     if promise.holds:
         print_fields(
-            [("end to end", _outlook_text(promise.outlook)), ("orders", _orders_text(promise.outlook))]
+            [
+                ("end to end", _outlook_text(promise.outlook)),
+                ("orders", _orders_text(promise.outlook)),
+                *(("note", each) for each in promise.remarks),
+            ]
         )
     else:
         print("end to end  no promise, as long as this is broken:")
@@ -100,10 +118,22 @@ def _print(promise: Promise) -> None:
         print(f"\nBROKEN: {breach.sentence}.\nmend: {breach.mend}.")
 
 
+def _print_hop(hop: Promise, number: int | None) -> None:
+    if number is not None:
+        print(f"\nhop {number}: {hop.route}")
+    for place, step in enumerate(hop.steps, 1):
+        print(f"\n{place}. {step.stage}: {step.stage.declaration.summary}")
+        print_fields([(f"   {name}", value) for name, value in _step_fields(step)])
+
+
+def _route_text(promise: ChainPromise) -> str:
+    return " -> ".join(str(hop.route) for hop in promise.hops)
+
+
 def _step_fields(step: Step) -> list[tuple[str, object]]:
     pipe = step.stage.declaration
     fields: list[tuple[str, object]] = [
-        ("needs", ", ".join(pipe.needs)),
+        ("needs", _needs_text(pipe)),
         *(("keeps", f"{each.side}: {each.what}{' (optional)' * each.optional}") for each in pipe.state),
         ("gives", _gift_text(pipe)),
         ("tolerates", ", ".join(sorted(pipe.tolerates))),
@@ -113,6 +143,11 @@ def _step_fields(step: Step) -> list[tuple[str, object]]:
         fields.append(("leaves", f"{', '.join(sorted(pipe.left_to_route))} to the route beneath"))
     fields.append(("so far", _outlook_text(step.outlook) if step.promised else "no promise, see below"))
     return fields + [("note", each) for each in step.remarks]
+
+
+def _needs_text(pipe: Declaration) -> str:
+    size = [] if pipe.room is None else [f"{pipe.room.parameter} ≥ how late a message may come"]
+    return ", ".join([*pipe.needs, *size])
 
 
 def _gift_text(pipe: Declaration) -> str:
@@ -125,6 +160,7 @@ def _channel_text(channel: Channel) -> str:
         for name in RATES
         if getattr(channel, name)
     ]
+    told += [f"late {channel.late:,}"] if channel.reorder else []
     told += [] if channel.backtraceable else ["one way"]
     told += sorted(channel.faults)
     return ", ".join(told) or "without faults"
@@ -150,18 +186,25 @@ def _bounds_text(bounds: Bounds) -> str:
 # --- JSON -------------------------------------------------------------------------------------------
 
 
-def _promise_object(promise: Promise) -> dict[str, Any]:
-    channel = promise.channel
+def _promise_object(promise: ChainPromise, channel: Channel) -> dict[str, Any]:
     rates = {name: float(getattr(channel, name)) for name in RATES}
+    told = {"late": channel.late, "one_way": not channel.backtraceable, "faults": sorted(channel.faults)}
     return {
-        "route": str(promise.route),
-        "channel": {**rates, "one_way": not channel.backtraceable, "faults": sorted(channel.faults)},
+        "route": _route_text(promise),
+        "channel": {**rates, **told},
         "holds": promise.holds,
         "promise": _outlook_object(promise.outlook) if promise.holds else None,
         "broken": [
-            {"pipe": each.position, "what": each.sentence, "mend": each.mend} for each in promise.breaches
+            {"hop": number, "pipe": each.position, "what": each.sentence, "mend": each.mend}
+            for number, hop in enumerate(promise.hops)
+            for each in hop.breaches
         ],
-        "pipes": [_step_object(step) for step in promise.steps],
+        "pipes": [
+            {"hop": number, **_step_object(step)}
+            for number, hop in enumerate(promise.hops)
+            for step in hop.steps
+        ],
+        "notes": list(promise.remarks),
     }
 
 
@@ -172,6 +215,7 @@ def _step_object(step: Step) -> dict[str, Any]:
         "settings": dict(step.stage.settings),
         "summary": pipe.summary,
         "needs": list(pipe.needs),
+        "needs_room": None if pipe.room is None else pipe.room.parameter,
         "keeps": [{"side": each.side, "what": each.what, "optional": each.optional} for each in pipe.state],
         "gives": pipe.gives,
         "order": pipe.order,

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from penstock.lab.predict import Predicted
     from penstock.lab.run import LabResult
 
+EXIT_UNFINISHED = 3
+"""Of a run or a sweep without a verdict: something still went on when it was given up."""
+
+ENDINGS = {
+    "idle": "",
+    "quiet": "; then only readers asked for more",
+    "unfinished": "; UNFINISHED: workers still tried, and nothing more arrived",
+}
+
 lab_app = typer.Typer(
     help="Run pipes under faults, and measure what arrives.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -77,7 +86,11 @@ def run(
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send messages over a route under faults; exits with 1 if what is measured is not what was promised."""
+    """Send messages over a route under faults.
+
+    Exits with 1 if what is measured is not what was promised, and with 3 if the run was not finished and says
+    nothing.
+    """
     from penstock.lab.faults import Crash, Delay, Faults
 
     faults = Faults(
@@ -97,6 +110,8 @@ def run(
         _print(result)
     if result.predicted is not None and result.predicted.agrees is False:
         raise typer.Exit(EXIT_ERROR)
+    if result.ended == "unfinished" or result.sent < result.messages:
+        raise typer.Exit(EXIT_UNFINISHED)
 
 
 def _run(route: str, faults: Any, messages: int, seed: int, trace: Path | None) -> LabResult:
@@ -112,7 +127,6 @@ def _run(route: str, faults: Any, messages: int, seed: int, trace: Path | None) 
 
 
 def _print(result: LabResult) -> None:
-    ended = "" if result.ended == "idle" else "; workers still tried, and nothing more arrived"
     print_fields(
         [
             ("route", result.route),
@@ -120,7 +134,7 @@ def _print(result: LabResult) -> None:
             ("sent", f"{result.sent:,} of {result.messages:,} messages, seed {result.seed}"),
             ("arrived", f"{result.unique:,} in {result.received:,} copies"),
             ("missing", _missing_text(result)),
-            ("simulated", f"{result.simulated_s:.6g} s{ended}"),
+            ("simulated", f"{result.simulated_s:.6g} s{ENDINGS[result.ended]}"),
             ("sent again", f"{result.retransmissions:,}; in all {result.transmissions:,} on the links"),
             ("latency", _latency_text(result)),
         ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.lab import EXIT_UNFINISHED
 from penstock.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
 from penstock.cli.output import EXIT_ERROR, note, print_json, print_table, reports_errors
 
@@ -56,7 +57,10 @@ def sweep(
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a grid of routes and faults on Spark; exits with 1 if a run failed or too many disagree."""
+    """Run a grid of routes and faults on Spark.
+
+    Exits with 1 if a run failed or too many disagree, else with 3 if some runs were not finished.
+    """
     told = _routes(routes)
     rates = {
         name: _numbers(f"--{name.replace('_', '-')}", text)
@@ -75,6 +79,8 @@ def sweep(
         _print(result)
     if not result.stands:
         raise typer.Exit(EXIT_ERROR)
+    if result.unfinished:
+        raise typer.Exit(EXIT_UNFINISHED)
 
 
 def _grid(
@@ -140,7 +146,18 @@ def _shown(runs: int) -> Iterator[Callable[[int, int], None]]:
 
 
 def _print(result: SweepResult) -> None:
-    headings = ("ROUTE", "RUNS", "FAILED", "PROMISED", "AGREE", "SHARE", "WORST R", "WORST UR", "VERDICT")
+    headings = (
+        "ROUTE",
+        "RUNS",
+        "FAILED",
+        "UNFINISHED",
+        "PROMISED",
+        "AGREE",
+        "SHARE",
+        "WORST R",
+        "WORST UR",
+        "VERDICT",
+    )
     print_table(headings, [_line(route) for route in result.routes])
     for route in result.routes:
         if route.error is not None:
@@ -158,6 +175,7 @@ def _line(route: RouteSummary) -> tuple[object, ...]:
         route.route,
         route.runs,
         route.failed,
+        route.unfinished,
         route.promised,
         route.agreeing,
         share,
@@ -180,5 +198,7 @@ def _verdict(route: RouteSummary) -> str:
     if not route.stands:
         return "DISAGREES"
     if not route.promised:
+        if route.unfinished:
+            return "no verdict"
         return "nothing promised"
     return "agrees" if route.agreeing == route.promised else "agrees, up to chance"

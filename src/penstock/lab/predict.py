@@ -7,13 +7,14 @@ from fractions import Fraction
 import msgspec
 
 from penstock.calculus.carried import Bounds
-from penstock.calculus.channel import Channel
+from penstock.calculus.chain import ChainPromise, chain_promise_of
+from penstock.calculus.channel import LATE_MAX, Channel
 from penstock.calculus.declaration import Fault
 from penstock.calculus.interval import Tally
 from penstock.calculus.orders import Order, implies, meet
-from penstock.calculus.promise import promise_of
 from penstock.calculus.route import Route
 from penstock.lab.faults import Faults
+from penstock.lab.world import BURST_MAX
 from penstock.pipes.timeout import TimeoutSettings
 
 FAULT_OF_ROLE = {
@@ -23,10 +24,6 @@ FAULT_OF_ROLE = {
     "storage-loss": Fault.STORAGE_LOSS,
     "route": Fault.ROUTE_FAILURE,
 }
-
-DROPS_REPEATS = "sequential"
-"""The directory's passes on what the route beneath repeats. Ours knows its last number and drops that, so its
-UR is the promised one or better, and so is its order."""
 
 
 class Predicted(msgspec.Struct, frozen=True):
@@ -41,27 +38,23 @@ class Predicted(msgspec.Struct, frozen=True):
     order: str | None
     breaches: tuple[str, ...]
     agrees: bool | None
-    """Whether the run agrees; None if nothing was promised."""
+    """Whether the run agrees; None if nothing was promised, or if the run was not finished."""
     sentences: tuple[str, ...]
 
 
-def predict(hops: list[Route], faults: Faults, tally: Tally, order: Order | None) -> Predicted | None:
-    """None where the calculus has no word for it: hops in a row, or a crash of a worker it does not know."""
-    if len(hops) > 1 or any(crash.role not in FAULT_OF_ROLE for crash in faults.crashes) or faults.work_s:
+def predict(
+    hops: list[Route], faults: Faults, tally: Tally, order: Order | None, *, finished: bool
+) -> Predicted | None:
+    """None where the calculus has no word for it: a crash of a worker that it does not know."""
+    if any(crash.role not in FAULT_OF_ROLE for crash in faults.crashes):
         return None
-    promise = promise_of(hops[0], _channel(faults))
-    outlook = promise.outlook
-    reliability, uniqueness = outlook.reliability, outlook.uniqueness
-    if any(stage.pipe == DROPS_REPEATS for stage in hops[0].stages):
-        uniqueness = Bounds(uniqueness.low, Fraction(1))
-    expected = outlook.order
-    if not _timers_are_sure(faults):
-        uniqueness = Bounds(Fraction(0), uniqueness.high)
-        # Copies sent needlessly come late, too: what is left is what the last pipe itself puts in order.
-        expected = meet(expected, hops[0].stages[-1].declaration.order)
+    promise = chain_promise_of(hops, _channel(faults, tally.sent))
+    reliability, uniqueness, expected = _expected(promise, hops, faults)
     agrees: bool | None = None
     sentences: tuple[str, ...] = ()
-    if promise.holds:
+    if promise.holds and not finished:
+        sentences = ("no verdict: the run was not finished",)
+    elif promise.holds:
         found = (
             tally.reliability().compare("R", reliability.low, reliability.high),
             tally.uniqueness().compare("UR", uniqueness.low, uniqueness.high),
@@ -84,6 +77,21 @@ def predict(hops: list[Route], faults: Faults, tally: Tally, order: Order | None
     )
 
 
+def _expected(promise: ChainPromise, hops: list[Route], faults: Faults) -> tuple[Bounds, Bounds, Order | None]:
+    """R, UR and order as promised, less what timers that are not sure take away."""
+    outlook, last = promise.outlook, hops[-1]
+    uniqueness, expected = outlook.uniqueness, outlook.order
+    late_confirms = bool(faults.work_s) and last.settles and not last.drops_repeats
+    if late_confirms or not _timers_are_sure(faults):
+        # A pipe that knows a repeat drops what is sent needlessly; the others are as unique as that, or less.
+        if not all(hop.drops_repeats for hop in hops):
+            uniqueness = Bounds(Fraction(0), uniqueness.high)
+        # Copies sent needlessly come late, too: what is left is what the last pipes themselves put in order.
+        for hop in hops:
+            expected = meet(expected, hop.stages[-1].declaration.order)
+    return outlook.reliability, uniqueness, expected
+
+
 def _timers_are_sure(faults: Faults) -> bool:
     """Whether a timer never runs out while a confirm is still on its way.
 
@@ -97,12 +105,22 @@ def _timers_are_sure(faults: Faults) -> bool:
     return faults.delay.is_fixed and late_s <= mean_s and round_trip_max_s < TimeoutSettings().initial_s
 
 
-def _channel(faults: Faults) -> Channel:
+def _channel(faults: Faults, sent: int) -> Channel:
     return Channel(
         loss=Fraction(str(faults.loss)),
         duplicate=Fraction(str(faults.duplicate)),
         # Messages that take different times overtake each other, however few are made late on purpose.
         reorder=Fraction(str(faults.reorder)) if faults.delay.is_fixed else Fraction(1),
+        late=min(max(_late(faults, sent), 1), LATE_MAX),
         confirm_loss=Fraction(str(faults.confirm_loss)),
         faults=frozenset(FAULT_OF_ROLE[crash.role] for crash in faults.crashes),
     )
+
+
+def _late(faults: Faults, sent: int) -> int:
+    """How many messages can overtake one of them; all of them where delays have no end."""
+    if not faults.delay.is_fixed:
+        return sent
+    late_s = faults.delay.mean_s if faults.reorder_s is None else faults.reorder_s
+    ticks = max(round(late_s / faults.tick_s), 1) + 1
+    return min(ticks * BURST_MAX, sent)

@@ -11,16 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from penstock.calculus.route import Route, parse_route
-from penstock.model.errors import BadRequest
+from penstock.calculus.chain import check_cascade, parse_chain
+from penstock.calculus.route import Route
 from penstock.pipes.compose import Relay, receiver_of, sender_of
 from penstock.pipes.layers import check_composition
 from penstock.pipes.machine import Counts, Jitter, Machine
 from penstock.pipes.packet import Kind
 from penstock.pipes.storage import Entries, IndexStorage, Place, Storage
-
-HOPS_MAX = 8
-ARROW = "->"
 
 FORWARD = (Kind.DATA, Kind.FLOOR, Kind.PROBE)
 BACK = (Kind.CONFIRM, Kind.GAP, Kind.PROGRESS)
@@ -63,10 +60,7 @@ class Worker:
 
 def parse_hops(text: str) -> list[Route]:
     """The routes of a text, in the order a message passes them."""
-    parts = text.split(ARROW)
-    if len(parts) > HOPS_MAX:
-        raise BadRequest(f"the route has {len(parts)} hops, and {HOPS_MAX} are allowed")
-    hops = [parse_route(part.strip()) for part in parts]
+    hops = list(parse_chain(text))
     for hop in hops:
         check_composition(hop)
     return hops
@@ -74,6 +68,7 @@ def parse_hops(text: str) -> list[Route]:
 
 def workers_of(hops: list[Route], jitter: Jitter) -> list[Worker]:
     """All the workers, started by the caller: the sender first, the last receiver last."""
+    check_cascade(hops)
     ends = [Worker("sender", lambda epoch: sender_of(hops[0], epoch=epoch, jitter=jitter))]
     for number, (before, after) in enumerate(pairwise(hops), 1):
         ends.append(Worker(_numbered("relay", number), _relay_maker(before, after, jitter)))
@@ -88,11 +83,7 @@ def workers_of(hops: list[Route], jitter: Jitter) -> list[Worker]:
 def _relay_maker(before: Route, after: Route, jitter: Jitter) -> Callable[[int], Machine]:
     def make(epoch: int) -> Machine:
         receiver = receiver_of(before, epoch=epoch, jitter=jitter)
-        sender = sender_of(after, epoch=epoch, jitter=jitter)
-        if receiver.settles and not sender.confirms:
-            hint = "Put resend, resend_many or sequential into it, or leave confirm=settled out before it."
-            raise BadRequest(f"confirms cannot cascade over {after}, which has none", hint=hint)
-        return Relay(receiver, sender)
+        return Relay(receiver, sender_of(after, epoch=epoch, jitter=jitter))
 
     return make
 

@@ -15,7 +15,7 @@ from penstock.lab.faults import Faults
 from penstock.lab.measure import Latency, Measured, measured
 from penstock.lab.predict import Predicted, predict
 from penstock.lab.route import Worker, parse_hops, workers_of
-from penstock.lab.world import World
+from penstock.lab.world import Ending, World
 from penstock.model.errors import BadRequest
 from penstock.pipes.machine import Counts
 
@@ -31,7 +31,8 @@ class LabResult(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     seed: int
     ended: str
-    """``idle``: nothing was left to happen. ``quiet``: workers still tried, and nothing arrived any more."""
+    """``idle``: nothing was left to happen. ``quiet``: all was sent and confirmed, and a reader still asked for
+    more. ``unfinished``: workers still tried, or not all was sent, and nothing arrived for very long."""
     simulated_s: float
     sent: int
     """Messages that the route took."""
@@ -74,12 +75,13 @@ def run(
     world.run()
     measure = world.measure
     tally = measure.tally
+    finished = world.ended is not Ending.UNFINISHED and tally.sent == messages
     return LabResult(
         route=" -> ".join(map(str, hops)),
         faults=faults,
         messages=messages,
         seed=seed,
-        ended=world.ended,
+        ended=str(world.ended),
         simulated_s=round(world.seconds, 9),
         sent=tally.sent,
         unique=tally.unique,
@@ -92,7 +94,7 @@ def run(
         retransmissions=sum(worker.counts.resent for worker in workers),
         latency=measure.latency(),
         workers=_counted(workers),
-        predicted=predict(hops, faults, tally, measure.order),
+        predicted=predict(hops, faults, tally, measure.order, finished=finished),
     )
 
 

@@ -5,15 +5,21 @@ all of a worker's packets in one step; timers that are due go off; the worker at
 on; crashes whose moment has come happen; the source hands the sender what it has room for. The next tick is the
 next one at which anything happens, so waiting costs nothing.
 
-A run ends when nothing is left to happen, or when there was no news for ``QUIET_S``: nothing was taken, nothing
-arrived, nothing was confirmed. If every sender knows that all it took has arrived, ``REST_S`` is enough: what
-is left then is a reader asking for more.
+A run ends in one of three ways (``Ending``). It is *idle* when nothing is left to happen. It is *quiet* when
+all was sent, every sender knows that it has arrived, and there was no news for ``REST_S``: nothing arrived,
+nothing was confirmed; what is left then is a reader asking for more. It is *unfinished* when a sender still
+tries, or the source still has messages, and there was no news for ``QUIET_S``: such a run says nothing about
+the route.
+
+Both limits are longer where little gets through, so long that it would take a chance of ``CHANCE`` for all the
+tries of that time to be lost.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from heapq import heappop, heappush
 from random import Random
 
@@ -25,13 +31,25 @@ from penstock.model.errors import BadRequest
 from penstock.pipes.compose import ReceiverStack, Relay, SenderStack
 from penstock.pipes.machine import WAKE, Arrive, Effects, Fail, Input, Settle, Submit
 from penstock.pipes.packet import Run
+from penstock.pipes.timeout import JITTER_SHARE, MAX_S
 
 QUIET_S = 3600.0
 REST_S = 600.0
+CHANCE = 1e-12
+TRY_S = MAX_S * (1 + JITTER_SHARE)
+"""The longest that a worker waits before it tries again."""
+SOURCE_WAIT_S_MAX = 86_400.0
+"""A source slower than this is not waited for."""
 BURST_MAX = 1024
 """Messages that the source hands over in a tick, at most: a pipe that always has room still has a rate."""
 
 Write = Callable[[str], object]
+
+
+class Ending(StrEnum):
+    IDLE = "idle"
+    QUIET = "quiet"
+    UNFINISHED = "unfinished"
 
 
 class World:
@@ -41,7 +59,7 @@ class World:
         self.now = 0
         self.tick_s = faults.tick_s
         self.measure = Measure(messages, self.tick_s)
-        self.ended = ""
+        self.ended = Ending.UNFINISHED
         self._workers = {worker.name: worker for worker in workers}
         self._faults = faults
         self._messages = messages
@@ -57,13 +75,13 @@ class World:
         self._check_roles()
         for worker in workers:
             worker.start()
-        self._down_s = sum(crash.down_s for crash in faults.crashes)
+        self._patience_s = _patience_s(faults)
 
     def run(self) -> None:
         self._pump()
         while (tick := self._next_tick()) is not None:
             if self._is_over(tick):
-                self.ended = "quiet"
+                self.ended = Ending.QUIET if self._is_done() else Ending.UNFINISHED
                 return
             self.now = tick
             self._come_back()
@@ -72,7 +90,7 @@ class World:
             self._finish_work()
             self._crash_due()
             self._pump()
-        self.ended = "idle"
+        self.ended = Ending.IDLE
 
     @property
     def seconds(self) -> float:
@@ -83,10 +101,13 @@ class World:
         return [link for pair in self._links.values() for link in pair]
 
     def _is_over(self, tick: int) -> bool:
-        quiet_s = (tick - self._news_at) * self.tick_s - self._down_s
+        quiet_s = (tick - self._news_at) * self.tick_s - self._patience_s
         if quiet_s <= REST_S:
             return False
-        return quiet_s > QUIET_S or (self.measure.sent == self._messages and not self._unconfirmed())
+        return quiet_s > QUIET_S or self._is_done()
+
+    def _is_done(self) -> bool:
+        return self.measure.sent == self._messages and not self._unconfirmed()
 
     def _unconfirmed(self) -> int:
         machines = [worker.machine for worker in self._workers.values()]
@@ -218,7 +239,14 @@ class World:
             if self._write is not None:
                 self._tell("source", "submit", range(sent, sent + len(effects.accepted)))
         if room > count and left > count:
-            self._at(self.now + 1)
+            self._at(self._source_tick())
+
+    def _source_tick(self) -> int:
+        """When the source has its next message."""
+        if not self._faults.rate:
+            return self.now + 1
+        seconds = (self.measure.sent + 1) / self._faults.rate
+        return max(self._tick_of(seconds) - 1, self.now + 1)
 
     def _due(self, sent: int) -> int:
         """How many more the source's rate allows by now."""
@@ -297,6 +325,15 @@ class World:
     def _tell(self, who: str, what: str, numbers: Sequence[int]) -> None:
         if self._write is not None:
             self._write(f"{self.now} {who} {what} {spans(numbers)}\n")
+
+
+def _patience_s(faults: Faults) -> float:
+    """How much longer than without faults no news may mean nothing."""
+    through = (1 - faults.loss) * (1 - faults.confirm_loss)
+    tries = math.log(CHANCE) / math.log(1 - through) if 0 < through < 1 else 0.0
+    source_s = min(1 / faults.rate, SOURCE_WAIT_S_MAX) if faults.rate else 0.0
+    down_s = sum(crash.down_s for crash in faults.crashes)
+    return tries * TRY_S + source_s + down_s + 4 * faults.delay.mean_s + faults.work_s
 
 
 def spans(numbers: Sequence[int]) -> str:

@@ -9,6 +9,8 @@ on the receiving side the other way round. A stack has the shape of a machine, s
   made so that any of them may be lost.
 - The sender's room is that of its narrowest layer, so a submission that was taken fits all the way down. A
   repetition that does not fit is dropped, as a route might, and counted; its timer brings it again.
+- What an outer pipe has no room for is taken back by a pipe beneath that waits (``confirm=settled``), and comes
+  again. Where none does, it is out of reach: it is told, and no index past it is committed any more.
 - All layers of a side live and die together and share an epoch. Layers that send each message once keep the
   numbers of the layer beneath, so *confirmed* goes up and *settled* goes down through them unchanged.
 
@@ -40,6 +42,7 @@ from penstock.pipes.machine import (
     Jitter,
     Settle,
     Submit,
+    Token,
     Wake,
     no_jitter,
 )
@@ -187,6 +190,8 @@ class ReceiverStack(_Stack):
     def __init__(self, layers: Sequence[ReceiverLayer]) -> None:
         super().__init__(layers)
         self.layers = layers
+        self._refused = False
+        """Whether a layer refused what nobody beneath can bring again: then no place past it may be kept."""
 
     @property
     def room(self) -> int:
@@ -201,6 +206,13 @@ class ReceiverStack(_Stack):
         if self._is_plain(input):
             return self.layers[0].step(input, now)
         out = Effects()
+        self._step(input, now, out)
+        self._refused = self._refused or bool(out.refused)
+        if self._refused:
+            out.packets = [packet for packet in out.packets if packet.kind != Kind.COMMIT]
+        return out
+
+    def _step(self, input: Input, now: float, out: Effects) -> None:
         if isinstance(input, Arrive):
             for at, packets in self._by_layer(input.packets):
                 self._pass_up(at, self.layers[at].step(Arrive(packets), now), now, out)
@@ -216,7 +228,6 @@ class ReceiverStack(_Stack):
                 self._pass_up(at, layer.step(input, now), now, out)
         else:
             self.layers[0].counts.unknown += 1
-        return out
 
     def _pass_up(self, at: int, effects: Effects, now: float, out: Effects) -> None:
         out.notices += effects.notices
@@ -224,10 +235,19 @@ class ReceiverStack(_Stack):
         for token in effects.settled if at else ():
             done = self.layers[at - 1].step(Settle(token.epoch, token.numbers), now)
             self._pass_up(at - 1, done, now, out)
+        for token in effects.refused:
+            self._take_back(at, token, now, out)
         if at == len(self.layers) - 1:
             out.delivered += effects.delivered
         elif effects.delivered:
             self._pass_up(at + 1, self.layers[at + 1].step(self._opened(at, effects), now), now, out)
+
+    def _take_back(self, at: int, token: Token, now: float, out: Effects) -> None:
+        """What a layer refused comes again if the pipe beneath waits for it; else it is out of reach."""
+        if at and self.layers[at - 1].settles:
+            self._pass_up(at - 1, self.layers[at - 1].step(Fail(token.epoch, token.numbers), now), now, out)
+        else:
+            out.refused.append(token)
 
     def _opened(self, at: int, effects: Effects) -> Arrive:
         packets: list[Packet] = []
@@ -298,6 +318,7 @@ class Relay:
     def _forward(self, effects: Effects, now: float, out: Effects) -> None:
         out.packets += effects.packets
         out.notices += effects.notices
+        out.refused += effects.refused
         for run in effects.delivered:
             sent = self.sender.step(Submit(run.payloads), now)
             taken = len(sent.accepted)

@@ -9,6 +9,7 @@ from penstock.calculus.route import Route, Stage
 from penstock.model.errors import BadRequest
 from penstock.pipes import continuous, dedup, index, resend, resend_many, sequential, stream
 from penstock.pipes.machine import Jitter, Machine
+from penstock.pipes.timeout import TimeoutSettings
 
 
 class SenderLayer(Machine, Protocol):
@@ -35,15 +36,17 @@ def make_sender(stage: Stage, *, epoch: int, jitter: Jitter) -> SenderLayer:
     given = stage.settings
     match stage.pipe:
         case "resend":
-            return resend.Sender(epoch=epoch, buffer=_int(given, "buffer"), jitter=jitter)
+            buffer, timeout = _int(given, "buffer"), _timeout(given)
+            return resend.Sender(epoch=epoch, buffer=buffer, timeout=timeout, jitter=jitter)
         case "resend_many":
-            window, buffer = _int(given, "window"), _int(given, "buffer")
-            return resend_many.Sender(epoch=epoch, window=window, buffer=buffer, jitter=jitter)
+            window, buffer, timeout = _int(given, "window"), _int(given, "buffer"), _timeout(given)
+            return resend_many.Sender(epoch=epoch, window=window, buffer=buffer, timeout=timeout, jitter=jitter)
         case "stream":
-            window, buffer = _int(given, "window"), _int(given, "buffer")
-            return stream.Sender(epoch=epoch, window=window, buffer=buffer, jitter=jitter)
+            window, buffer, timeout = _int(given, "window"), _int(given, "buffer"), _timeout(given)
+            return stream.Sender(epoch=epoch, window=window, buffer=buffer, timeout=timeout, jitter=jitter)
         case "sequential":
-            return sequential.Sender(epoch=epoch, buffer=_int(given, "buffer"), jitter=jitter)
+            buffer, timeout = _int(given, "buffer"), _timeout(given)
+            return sequential.Sender(epoch=epoch, buffer=buffer, timeout=timeout, jitter=jitter)
         case "index":
             return index.Sender(epoch=epoch)
         case "continuous":
@@ -79,7 +82,8 @@ def make_receiver(stage: Stage, *, epoch: int, jitter: Jitter, settles: bool) ->
         case "dedup":
             if given["by"] == "index":
                 return dedup.IndexReceiver(epoch=epoch)
-            return dedup.Receiver(epoch=epoch, window=_int(given, "window"), settles=settles)
+            window, sessions = _int(given, "window"), _int(given, "sessions")
+            return dedup.Receiver(epoch=epoch, window=window, sessions_max=sessions, settles=settles)
     raise _no_machine(stage)
 
 
@@ -106,6 +110,10 @@ def _bears_failure(stage: Stage) -> bool:
 
 def _int(settings: Mapping[str, Any], name: str) -> int:
     return int(settings[name])
+
+
+def _timeout(settings: Mapping[str, Any]) -> TimeoutSettings:
+    return TimeoutSettings.at_least(_int(settings, "timeout"))
 
 
 def _is(settings: Mapping[str, Any], name: str) -> bool:

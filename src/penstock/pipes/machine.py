@@ -98,7 +98,7 @@ NOTICES_MAX = 64
 class Effects:
     """What one step asks for. Empty lists mean nothing to do."""
 
-    __slots__ = ("accepted", "confirmed", "delivered", "notices", "packets", "settled")
+    __slots__ = ("accepted", "confirmed", "delivered", "notices", "packets", "refused", "settled")
 
     def __init__(self) -> None:
         self.packets: list[Packet] = []
@@ -109,9 +109,17 @@ class Effects:
         """To tell the worker before: these have arrived."""
         self.settled: list[Token] = []
         """To tell the pipe beneath: these are done with, passed on or dropped for good."""
+        self.refused: list[Token] = []
+        """To tell the pipe beneath: these were not taken, so they must not count as done. What a whole side
+        gives out here nobody beneath can bring again: it is lost, unless it is kept in a storage."""
         self.accepted: range = range(0)
         """Numbers given to the first payloads of a ``Submit``; the caller keeps the others."""
         self.notices: list[Notice] = []
+
+    def refuse(self, epoch: int, numbers: Sequence[int]) -> None:
+        """Not taken, and told."""
+        self.refused.append(Token(epoch, numbers))
+        self.tell("refused", epoch, numbers)
 
     def tell(self, what: str, epoch: int, numbers: Sequence[int]) -> None:
         if len(self.notices) < NOTICES_MAX:

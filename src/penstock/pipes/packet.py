@@ -39,7 +39,8 @@ class Kind(IntEnum):
     GAP = 3
     """These numbers are missing. Back to the sender."""
     PROGRESS = 4
-    """Everything below this number was passed on. Back to the sender."""
+    """Everything below the first number was passed on; the highest that came is below the second, and came so
+    many µs ago. Back to the sender."""
     FLOOR = 5
     """Nothing below this number will come again. Sender to receiver."""
     PROBE = 6

@@ -10,12 +10,16 @@ Storage:
 event      state                            outcome
 =========  ===============================  =================================================================
 data       empty, open                      appended, confirmed; a waiting reader is answered
-data       full                             refused and counted, not confirmed: it will come again
+data       full                             refused, counted and told, not confirmed: it will come again
 fetch      any                              answered at once, with what there is; if that is nothing, then
-                                            again when something comes
+                                            again when something comes. Where it asks for what was trimmed,
+                                            the answer begins behind that
 wake       any                              nothing
 others     any                              ignored and counted
 =========  ===============================  =================================================================
+
+Where the storage and the index storage stand in one worker, what is below the committed index is trimmed, since
+its only reader is done with it (``Entries.trim``). Otherwise ``capacity`` is the bound.
 
 Index storage: *read* is answered with the place, *commit* moves it, forwards only; the rest is ignored and
 counted.
@@ -45,16 +49,30 @@ from penstock.pipes.packet import NUMBER_MAX, NUMBERS_MAX, Kind, Packet
 _DATA = int(Kind.DATA)
 _FETCH = int(Kind.FETCH)
 
+TRIM_MIN = 1024
+"""So many at a time, or all there are: each trimming moves the rest."""
+
 
 class Entries:
     """What a storage has on disk. A new ``incarnation`` is one that does not have what the one before had."""
 
-    __slots__ = ("capacity", "incarnation", "payloads")
+    __slots__ = ("capacity", "first", "incarnation", "payloads")
 
     def __init__(self, incarnation: int = 1, capacity: int = 1 << 24) -> None:
         self.incarnation = incarnation
         self.capacity = capacity
+        self.first = 0
+        """The index of the first payload: what was before it is trimmed."""
         self.payloads: list[Any] = []
+
+    def trim(self, index: int) -> int:
+        """Lets go of what is below the index, in large pieces; how many that were."""
+        count = min(index - self.first, len(self.payloads))
+        if count < min(TRIM_MIN, len(self.payloads)) or count <= 0:
+            return 0
+        del self.payloads[:count]
+        self.first += count
+        return count
 
 
 class Place:
@@ -91,6 +109,7 @@ class Storage:
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
         self.counts = Counts()
+        self._told_full = False
         self._waiting: Packet | None = None
         """The last fetch that found nothing; a later one takes its place."""
 
@@ -138,6 +157,9 @@ class Storage:
         room = max(self.entries.capacity - len(self.entries.payloads), 0)
         taken = packet.numbers[:room]
         self.counts.refused += len(packet.numbers) - len(taken)
+        if len(taken) < len(packet.numbers) and not self._told_full:
+            effects.tell("storage full", packet.epoch, packet.numbers[len(taken) :])
+        self._told_full = len(taken) < len(packet.numbers)
         if taken:
             self.entries.payloads.extend((packet.payloads or ())[:room])
             confirm = Packet(int(Kind.CONFIRM), packet.epoch, self.entries.incarnation, taken)
@@ -147,7 +169,9 @@ class Storage:
         first, most = fetch.numbers
         if fetch.epoch not in (0, self.entries.incarnation):
             first = 0  # an index of another incarnation says nothing about this one
-        payloads = self.entries.payloads[first : first + min(most, NUMBERS_MAX)]
+        first = max(first, self.entries.first)
+        at = first - self.entries.first
+        payloads = self.entries.payloads[at : at + min(most, NUMBERS_MAX)]
         return (range(first, first + len(payloads)), payloads) if payloads else None
 
     def _answer(self, fetch: Packet, effects: Effects) -> None:

@@ -16,6 +16,7 @@ position   fetching                         ignored and counted: it was a repeat
 fetched    fetching                         entries from the index on are passed on, the index moves, the place
                                             is committed, more is asked for; earlier ones are counted. Another
                                             incarnation of the storage: from its beginning.
+                                            Entries further on: what is before them was trimmed; told.
                                             None: asked again later, in case the answer to come is lost
 fetched    reading                          ignored and counted
 others     any                              ignored and counted
@@ -204,9 +205,14 @@ class Receiver:
             self._poll_s = min(self._poll_s * 2, POLL_MAX_S)
             return
         skip = self._index - packet.numbers[0]
-        if skip < 0 or skip >= len(packet.numbers):
+        if skip >= len(packet.numbers):
             self.counts.duplicate += len(packet.numbers)
             return
+        if skip < 0:
+            # The storage answers with the first that it has: what is before it was trimmed, or is gone.
+            self.counts.abandoned -= skip
+            effects.tell("trimmed", packet.epoch, range(self._index, packet.numbers[0]))
+            self._index, skip = packet.numbers[0], 0
         self.counts.duplicate += skip
         payloads = (packet.payloads or ())[skip:]
         effects.delivered.append(Run(packet.epoch, packet.numbers[skip:], payloads))

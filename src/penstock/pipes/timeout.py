@@ -20,14 +20,23 @@ from dataclasses import dataclass
 from penstock.pipes.machine import Jitter, no_jitter
 
 JITTER_SHARE = 0.1
+INITIAL_S = 1.0
+MAX_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class TimeoutSettings:
-    initial_s: float = 1.0
+    initial_s: float = INITIAL_S
     """Before anything was measured."""
-    min_s: float = 0.002
-    max_s: float = 30.0
+    min_s: float = 0.02
+    """A Python program may be busy with something else for so long: what is late is not lost yet."""
+    max_s: float = MAX_S
+
+    @classmethod
+    def at_least(cls, milliseconds: int) -> TimeoutSettings:
+        """The usual ones, with this floor."""
+        min_s = milliseconds / 1000
+        return cls(max(INITIAL_S, min_s), min_s, max(MAX_S, min_s))
 
 
 DOUBLINGS_KEPT = 3

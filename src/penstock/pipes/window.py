@@ -15,9 +15,8 @@ from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import Any
 
+from penstock.calculus.declarations import span_of
 from penstock.pipes.timeout import Timeout
-
-SPAN_PER_LIMIT = 16
 
 
 class _Flight:
@@ -33,7 +32,7 @@ class _Flight:
 class Window:
     def __init__(self, limit: int, timeout: Timeout, *, span: int | None = None) -> None:
         self.limit = limit
-        self.span: int = limit * SPAN_PER_LIMIT if span is None else max(span, limit)
+        self.span: int = span_of(limit) if span is None else max(span, limit)
         self.number_next = 0
         self._timeout = timeout
         self._waiting: dict[int, tuple[Any, _Flight]] = {}

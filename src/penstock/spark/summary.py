@@ -2,7 +2,7 @@
 
 An interval at 0.999 misses the true value once in a thousand times, so a large sweep has disagreeing runs even
 where every prediction is right. A route stands if it has no more of them than chance makes likely, if every
-promised order held and if no run failed.
+promised order held and if no run failed. Runs that were not finished have no say.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+
+from penstock.lab.world import Ending
 
 SURPRISE = 0.001
 """So unlikely must it be that chance alone made so many runs disagree, before a route falls."""
@@ -24,7 +26,9 @@ class RouteSummary(msgspec.Struct, frozen=True, kw_only=True):
     runs: int
     failed: int
     promised: int
-    """Runs of which the calculus promised something."""
+    """Finished runs of which the calculus promised something."""
+    unfinished: int
+    """Runs that were given up while something still went on."""
     agreeing: int
     """Of those, how many agree: R, UR and order."""
     order_broken: int
@@ -48,7 +52,7 @@ def summarize(runs: pa.Table) -> list[RouteSummary]:
 
 def _summary(route: str, rows: list[dict[str, Any]]) -> RouteSummary:
     errors = [row["error"] for row in rows if row["error"] is not None]
-    promised = [row for row in rows if row["promised"]]
+    promised = [row for row in rows if row["promised"] and row["agrees"] is not None]
     agreeing = sum(row["agrees"] for row in promised)
     order_broken = sum(not row["order_agrees"] for row in promised)
     misses = sum((not row["r_agrees"]) + (not row["ur_agrees"]) for row in promised)
@@ -59,6 +63,7 @@ def _summary(route: str, rows: list[dict[str, Any]]) -> RouteSummary:
         runs=len(rows),
         failed=len(errors),
         promised=len(promised),
+        unfinished=sum(row["ended"] == Ending.UNFINISHED for row in rows),
         agreeing=agreeing,
         order_broken=order_broken,
         r_deviation_max=max((row["r_deviation"] for row in promised), default=None),

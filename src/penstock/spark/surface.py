@@ -1,8 +1,8 @@
 """The pictures of a sweep: R and UR of every route over two kinds of fault, predicted beside measured.
 
 The two axes that have the most values span the surface. Where more than two vary, there is a picture for each
-combination of the others, named by it. A cell holds its number: seeds are pooled in the measured one, and the
-predicted one is from-to where the calculus leaves it open.
+combination of the others, named by it. A cell holds its number: seeds are pooled in the measured one, without
+runs that were not finished, and the predicted one is from-to where the calculus leaves it open.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.lab.world import Ending
 from penstock.spark.grid import AXES
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Cell:
     high: float | None
     disagreeing: int
     failed: int
+    unfinished: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +133,17 @@ def pictures_of(rows: list[Row]) -> Iterator[Picture]:
 
 
 def _cell(rows: list[Row], quantity: Quantity) -> Cell:
-    done = [row for row in rows if row["error"] is None]
+    ran = [row for row in rows if row["error"] is None]
+    done = [row for row in ran if row["ended"] != Ending.UNFINISHED]
     unique, over = sum(row["unique"] for row in done), sum(row[quantity.over] for row in done)
-    promised = next((row for row in done if row["promised"]), None)
+    promised = next((row for row in ran if row["promised"]), None)
     return Cell(
         measured=unique / over if over else None,
         low=None if promised is None else promised[f"{quantity.column}_predicted_low"],
         high=None if promised is None else promised[f"{quantity.column}_predicted_high"],
         disagreeing=sum(row[f"{quantity.column}_agrees"] is False for row in done),
-        failed=len(rows) - len(done),
+        failed=len(rows) - len(ran),
+        unfinished=len(ran) - len(done),
     )
 
 
@@ -191,7 +195,7 @@ def _predicted(cell: Cell) -> Shown:
 
 def _measured(cell: Cell) -> Shown:
     if cell.measured is None:
-        return None, "failed" if cell.failed else "–"
+        return None, "failed" if cell.failed else "unfinished" if cell.unfinished else "–"
     return cell.measured, _number(cell.measured)
 
 

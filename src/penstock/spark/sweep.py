@@ -50,6 +50,7 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     runs: int
     failed: int
     promised: int
+    unfinished: int
     agreeing: int
     seconds: float
     stands: bool
@@ -84,6 +85,7 @@ def sweep(
         runs=runs.num_rows,
         failed=sum(route.failed for route in routes),
         promised=sum(route.promised for route in routes),
+        unfinished=sum(route.unfinished for route in routes),
         agreeing=sum(route.agreeing for route in routes),
         seconds=round(time.monotonic() - began, 3),
         stands=all(route.stands for route in routes),

@@ -1,7 +1,8 @@
 """One run of the lab as a row: what was asked, what was measured, what was predicted, and whether they agree.
 
-This is what Spark's workers do. Columns of the prediction are null where nothing was promised, and all but the
-first are null in a run that failed, whose ``error`` says why.
+This is what Spark's workers do. Columns of the prediction are null where nothing was promised, those of the
+comparison also where the run was not finished, and all but the first are null in a run that failed, whose
+``error`` says why.
 """
 
 from __future__ import annotations
@@ -97,8 +98,7 @@ def _predicted_columns(result: LabResult) -> dict[str, Any]:
         "ur_predicted_low": predicted.uniqueness_low,
         "ur_predicted_high": predicted.uniqueness_high,
         "order_predicted": predicted.order,
-        "agrees": predicted.agrees,
-        **_comparison(result, predicted),
+        **(_comparison(result, predicted) if predicted.agrees is not None else {}),
     }
 
 
@@ -106,6 +106,7 @@ def _comparison(result: LabResult, predicted: Predicted) -> dict[str, Any]:
     reliability = (result.reliability, predicted.reliability_low, predicted.reliability_high)
     uniqueness = (result.uniqueness, predicted.uniqueness_low, predicted.uniqueness_high)
     return {
+        "agrees": predicted.agrees,
         "r_agrees": _overlaps(*reliability),
         "ur_agrees": _overlaps(*uniqueness),
         "order_agrees": predicted.order is None or predicted.order in result.orders,

@@ -6,12 +6,14 @@ import asyncio
 
 import pytest
 
-from penstock.client.pipes import memory
+from penstock.client.pipes import lane, memory
 from penstock.client.pipes.memory import CarryOn
-from penstock.client.pipes.receiver import INBOX_MAX
+from penstock.client.pipes.receiver import INBOX_MAX, Receiver
 from penstock.client.pipes.sender import PAYLOAD_BYTES_MAX
-from penstock.model.errors import BadRequest, Closed, SegmentTooLarge, TimedOut
+from penstock.client.pipes.stored import StoredReceiver
+from penstock.model.errors import BadRequest, Closed, PipeFull, SegmentTooLarge, TimedOut
 from penstock.pipes.packet import Kind, Packet
+from penstock.pipes.storage import Entries
 from tests.client.peer import until
 from tests.client.pipes.ends import reading
 
@@ -232,3 +234,63 @@ def test_a_route_that_cannot_be_is_refused_when_the_pipe_is_made() -> None:
         memory.pair("resend_mny")
     with pytest.raises(BadRequest, match="stands first"):
         memory.pair("dedup | stream")
+
+
+# --- a stream's storage beside its receiver ---------------------------------------------------------
+
+
+def test_what_was_committed_is_not_kept() -> None:
+    async def scenario() -> None:
+        sender, receiver = memory.pair("stream")
+        async with receiver, sender, reading(receiver) as got:
+            for _ in range(20):
+                await sender.send_many([b"1"] * 1024)
+            await sender.flush()
+            await until(lambda: len(got) == 20 * 1024)
+            assert len(entries_of(receiver).payloads) < 2048
+            assert entries_of(receiver).first > 18 * 1024
+
+    asyncio.run(scenario())
+
+
+def test_without_commit_it_is_full_in_the_end_and_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "STORED_MAX", 10)
+
+    async def scenario() -> None:
+        sender, receiver = memory.pair("stream(commit=false)")
+        async with receiver, sender, reading(receiver) as got:
+            await sender.send_many([b"%d" % number for number in range(12)])
+            await until(lambda: len(got) == 10)
+            assert [notice.what for notice in receiver.notices] == ["storage full"]
+            assert sender.stats.confirmed == 10
+            await sender.abort()
+
+    asyncio.run(scenario())
+
+
+def test_a_stored_message_that_is_refused_stops_the_receiver_and_is_not_committed() -> None:
+    async def scenario() -> None:
+        def overtaken(packet: Packet, carry_on: CarryOn) -> None:
+            if packet.kind == Kind.DATA and 0 in packet.numbers:
+                asyncio.get_running_loop().call_later(0.1, carry_on, packet)
+            else:
+                carry_on(packet)
+
+        sender, receiver = memory.pair("stream | continuous(gaps=false, queue=2)", between=overtaken)
+        async with receiver, sender:
+            for number in range(5):
+                await sender.send(b"%d" % number)
+                await asyncio.sleep(0.001)
+            with pytest.raises(PipeFull, match="no room for message 3"):
+                await receiver.receive(5)
+            assert [notice.what for notice in receiver.notices] == ["refused", "refused"]
+            assert len(entries_of(receiver).payloads) >= 2, "what was refused is still stored"
+            await sender.abort()
+
+    asyncio.run(scenario())
+
+
+def entries_of(receiver: Receiver) -> Entries:
+    machine = receiver._source.lanes[0]._runner.machine
+    assert isinstance(machine, StoredReceiver)
+    return machine._storage.entries

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.calculus.route import pipe_names
+from penstock.calculus.route import find_stage, pipe_names
 
 PAGE = (Path(__file__).parents[3] / "docs" / "pipes.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -36,3 +36,20 @@ def test_a_program_of_the_page_shows_what_the_page_says(number: int, shared_url:
 
 def test_every_pipe_has_a_row() -> None:
     assert [name for name in pipe_names() if f"| `{name}` |" not in PAGE] == []
+
+
+@pytest.mark.parametrize("name", pipe_names())
+def test_the_page_and_the_declaration_agree_on_who_confirms(name: str) -> None:
+    (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{name}` | ") and line.count("|") == 4]
+    confirms = row.split("|")[-2].strip()
+    assert (confirms != "no") == find_stage(name, {}).declaration.confirms
+    assert ("no with `gaps=false`" in confirms) == (name == "continuous")
+    assert not find_stage("continuous", {"gaps": False}).declaration.confirms
+
+
+def test_the_settings_on_the_page_are_those_of_the_declarations() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (`.*?`) \| .*?\(([\d,]+)\)", PAGE, re.MULTILINE)
+    assert len(rows) == 5
+    for setting, pipes, default in rows:
+        for name in re.findall(r"`(\w+)`", pipes):
+            assert find_stage(name, {}).settings[setting] == int(default.replace(",", ""))

@@ -8,8 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.client.pipes import tcp
+from penstock.client.pipes import tcp, tcp_listener
 from penstock.client.pipes.frames import VERSION, Hello, PipeFrame, encode_hello, encode_packets
+from penstock.client.pipes.runner import new_epoch
 from penstock.client.pipes.sender import PAYLOAD_BYTES_MAX
 from penstock.model.errors import (
     AddressInUse,
@@ -193,9 +194,32 @@ def test_ends_with_different_routes_refuse_each_other_by_name() -> None:
         async with tcp.listen("resend_many | dedup") as receiver:
             with pytest.raises(RouteMismatch, match=r"resend_many \| dedup"):
                 await tcp.connect("resend_many | index", *receiver.address)
-            # What only one side needs to know may differ.
-            async with tcp.connect("resend_many(window=3) | dedup", *receiver.address) as sender:
+            # What is one side's own business may differ.
+            own = "resend_many(buffer=3, timeout=50) | dedup(sessions=7)"
+            async with tcp.connect(own, *receiver.address) as sender:
                 await sender.send(b"1")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("resend_many | dedup", "resend_many(window=8192) | dedup"),
+        ("resend_many | dedup", "resend_many | dedup(window=16384)"),
+        ("resend_many | dedup", "resend_many | dedup(by=index)"),
+        ("resend_many", "resend_many(confirm=settled)"),
+        ("continuous", "continuous(strict=false)"),
+        ("resend | continuous(gaps=false)", "resend | continuous(gaps=false, queue=1)"),
+        ("index", "index(strict=false)"),
+        ("stream", "stream(commit=false)"),
+    ],
+)
+def test_ends_that_differ_in_what_the_promise_depends_on_refuse_each_other(one: str, other: str) -> None:
+    async def scenario() -> None:
+        async with tcp.listen(one) as receiver:
+            with pytest.raises(RouteMismatch):
+                await tcp.connect(other, *receiver.address)
 
     asyncio.run(scenario())
 
@@ -252,6 +276,68 @@ def test_a_sender_that_starts_again_and_again_is_never_refused() -> None:
             assert got == list(range(150))
             assert receiver.stats.sender_restarts >= 149
             assert (receiver.stats.senders, receiver.stats.refused) == (1, 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_sender_whose_clock_went_back_starts_above_its_earlier_session() -> None:
+    async def scenario() -> None:
+        ahead = new_epoch() + 3_600_000_000
+        async with tcp.listen(ROUTE) as receiver, reading(receiver) as got:
+            async with tcp.connect(ROUTE, *receiver.address, name="till", epoch=ahead) as sender:
+                await sender.send(b"1")
+            async with tcp.connect(ROUTE, *receiver.address, name="till") as sender:
+                await sender.send(b"2")
+                assert sender.epoch == ahead + 1
+            assert got == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_a_session_that_was_numbered_by_hand_is_refused_with_the_number_to_use() -> None:
+    async def scenario() -> None:
+        async with tcp.listen(ROUTE) as receiver:
+            async with tcp.connect(ROUTE, *receiver.address, name="till", epoch=10):
+                pass
+            with pytest.raises(SessionOver) as raised:
+                await tcp.connect(ROUTE, *receiver.address, name="till", epoch=9)
+            assert "epoch=11" in raised.value.hint
+
+    asyncio.run(scenario())
+
+
+def test_senders_that_left_make_room_for_others_the_longest_gone_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp_listener, "SENDERS_MAX", 3)
+
+    async def scenario() -> None:
+        async with tcp.listen(ROUTE) as receiver, reading(receiver) as got:
+            async with tcp.connect(ROUTE, *receiver.address, name="stays") as stays:
+                for number in range(20):
+                    async with tcp.connect(ROUTE, *receiver.address, name=f"guest-{number}") as guest:
+                        await guest.send(b"%d" % number)
+                    await until(lambda number=number: len(got) == number + 1)  # type: ignore[misc]
+                await stays.send(b"99")
+                await stays.flush()
+                assert stays.stats.reconnects == 0
+            await until(lambda: len(got) == 21)
+            assert (receiver.stats.senders, receiver.stats.delivered) == (21, 21)
+            assert [notice.what for notice in receiver.notices] == ["retired"] * 18
+            kept = [lane.name for lane in receiver._source.lanes]
+            assert kept == ["stays", "guest-18", "guest-19"]
+
+    asyncio.run(scenario())
+
+
+def test_where_all_senders_are_there_one_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp_listener, "SENDERS_MAX", 1)
+
+    async def scenario() -> None:
+        async with (
+            tcp.listen(ROUTE) as receiver,
+            tcp.connect(ROUTE, *receiver.address, name="here"),
+        ):
+            with pytest.raises(Unavailable, match="are connected"):
+                await tcp.connect(ROUTE, *receiver.address, name="late", connect_timeout=0.2, backoff=QUICK)
 
     asyncio.run(scenario())
 

@@ -7,8 +7,12 @@ import asyncio
 import pytest
 
 import penstock
+from penstock.calculus.route import parse_route
 from penstock.client.pipes import topic as pipe
-from penstock.model.errors import BadRequest, NotSupported
+from penstock.client.pipes.lane import Delivery, Lane
+from penstock.client.pipes.topic_lane import TopicLane
+from penstock.model.errors import BadRequest, NotSupported, PipeFull
+from penstock.pipes.machine import Notice, Token
 from tests.client.peer import until
 from tests.client.pipes.child import Child
 from tests.client.pipes.ends import reading, send_in_bursts
@@ -104,6 +108,100 @@ def test_a_receiver_over_dedup_goes_on_at_a_run_that_its_program_was_done_with(
                 assert again == list(range(20, 30))
 
     asyncio.run(scenario())
+
+
+def test_many_sender_sessions_share_a_topic_under_dedup(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        route = "stream | dedup"
+        async with penstock.connect(shared_url) as client:
+            for session in range(80):
+                async with pipe.sender(client, topic, route=route) as sender:
+                    await sender.send(b"%d" % session)
+            async with (
+                pipe.receiver(client, topic, subscription="s", route=route) as receiver,
+                reading(receiver) as got,
+            ):
+                await until(lambda: len(got) == 80)
+                assert got == list(range(80))
+                assert receiver.stats.refused == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_a_pipe_over_the_topic_refuses_stops_the_receiver_and_is_not_settled(
+    shared_url: str, topic: str
+) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            for session in range(4):
+                async with pipe.sender(client, topic, route="stream | dedup") as sender:
+                    await sender.send(b"%d" % session)
+            route = "stream | dedup(sessions=2)"
+            async with pipe.receiver(client, topic, subscription="s", route=route) as receiver:
+                with pytest.raises(PipeFull, match="no room for message 0"):
+                    while (item := await receiver.receive(20)) is not None:
+                        receiver.confirm(item)
+                await receiver.flush()
+            async with (
+                pipe.receiver(client, topic, subscription="s", route="stream | dedup") as receiver,
+                reading(receiver) as got,
+            ):
+                await until(lambda: bool(got) and got[-1] == 3)
+                assert {2, 3} <= set(got), "what was refused is read by the next receiver"
+
+    asyncio.run(scenario())
+
+
+class _JumpingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock can be put forward."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
+
+
+class _Inbox:
+    def __init__(self) -> None:
+        self.got: list[bytes] = []
+        self.told: list[str] = []
+        self.refused: list[Token] = []
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        self.got += [payload for each in deliveries for payload in each.payloads]
+
+    def notice(self, notices: list[Notice]) -> None:
+        self.told += [each.what for each in notices]
+
+    def refuse(self, lane: Lane, tokens: list[Token]) -> None:
+        self.refused += tokens
+
+
+def test_sessions_that_were_silent_for_an_hour_make_room_since_the_lanes_clock_runs() -> None:
+    async def scenario(loop: _JumpingLoop) -> None:
+        inbox, commits = _Inbox(), list[int]()
+        lane = TopicLane("t", parse_route("stream | dedup(sessions=2)"), 1, inbox, commits.append)
+        lane.begin()
+        lane.start_at(0)
+        for entry in range(2):
+            lane.fetched(entry, [(entry + 1, 0, b"%d" % entry)])
+        loop.ahead_s += 3601
+        lane.fetched(2, [(3, 0, b"2")])
+        assert (inbox.got, inbox.told, lane.halted) == ([b"0", b"1", b"2"], ["retired"], False)
+        lane.fetched(3, [(4, 0, b"3")])
+        assert inbox.told == ["retired", "retired"]
+        lane.fetched(4, [(5, 0, b"4")])
+        assert (lane.halted, inbox.refused) == (True, [(5, (0,))]), "both are recent now"
+        lane.fetched(5, [(3, 1, b"5")])
+        assert inbox.got == [b"0", b"1", b"2", b"3"], "nothing behind it is delivered"
+        lane.settle(1, (0,), range(4))
+        assert commits == [4], "and nothing past it is committed"
+        lane.close()
+
+    with asyncio.Runner(loop_factory=_JumpingLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, _JumpingLoop)
+        runner.run(scenario(loop))
 
 
 def test_without_commit_a_receiver_starts_from_the_beginning(shared_url: str, topic: str) -> None:

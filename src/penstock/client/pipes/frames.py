@@ -4,15 +4,16 @@
 type      from              body
 ========  ================  ==========================================================================
 64 HELLO  sender            msgpack array: version, shape of the route, the sender's name, its session
-64 HELLO  receiver          the same of the receiver, with no name
+64 HELLO  receiver          the same of the receiver, with no name; then the highest session of this sender
+                            that it knows. If that is above the sender's own, it is refused: ERROR follows
 18 ERROR  receiver          why it refuses (``wire/control.py``); it then closes
 65 PACKET both              one packet (``pipes/packet.py``)
 ========  ================  ==========================================================================
 
 The sender greets first and sends no packet before it is greeted. The shape is what both sides must have in
-common: the pipes, from the innermost out, and whether they ask for gaps. Anything that is not such a frame,
-with the right checksum and within its limit, ends the connection. A PACKET frame that holds no packet is
-counted and passed over: the timers of the pipe make it good.
+common: the pipes, from the innermost out, with every setting on which the promise depends. Anything that is not
+such a frame, with the right checksum and within its limit, ends the connection. A PACKET frame that holds no
+packet is counted and passed over: the timers of the pipe make it good.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.calculus.route import Route
+from penstock.calculus.route import Route, Stage
 from penstock.model.errors import BadFrame
 from penstock.pipes.packet import Packet, encode_packet
 from penstock.wire.frame import CONTROL_BYTES_MAX, SEGMENT_BYTES_MAX, FrameType, encode
@@ -56,6 +57,7 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     shape: str
     name: str
     epoch: int
+    known: int = 0
 
 
 _hello_decoder = msgspec.msgpack.Decoder(Hello)
@@ -70,17 +72,19 @@ def decode_hello(body: bytes) -> Hello:
         hello = _hello_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadFrame(f"a greeting that cannot be read: {error}") from None
-    if len(hello.name) > NAME_MAX or not 0 <= hello.epoch < 1 << 63:
+    if len(hello.name) > NAME_MAX or not all(0 <= each < 1 << 63 for each in (hello.epoch, hello.known)):
         raise BadFrame("a greeting with a name or a session out of bounds")
     return hello
 
 
 def shape_of(route: Route) -> str:
-    """What both sides of a pipe must have in common."""
-    return " | ".join(
-        f"{stage.pipe}(gaps=false)" if stage.settings.get("gaps") is False else stage.pipe
-        for stage in route.stages
-    )
+    """What both sides of a pipe must have in common: all but the settings that are one side's own business."""
+    return str(Route(tuple(_shared(stage) for stage in route.stages)))
+
+
+def _shared(stage: Stage) -> Stage:
+    local = {each.name: each.default for each in stage.declaration.parameters if each.local}
+    return Stage(stage.declaration, {**stage.settings, **local})
 
 
 def encode_packets(packets: Sequence[Packet]) -> list[bytes]:

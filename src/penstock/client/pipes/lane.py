@@ -8,14 +8,14 @@ from typing import NamedTuple, Protocol
 
 from penstock.calculus.route import Route
 from penstock.client.pipes.runner import Runner
-from penstock.client.pipes.stored import StoredReceiver
+from penstock.client.pipes.stored import STORED_MAX, StoredReceiver
 from penstock.pipes.compose import receiver_of
-from penstock.pipes.machine import Arrive, Counts, Effects, Fail, Machine, Notice, Settle
+from penstock.pipes.machine import Arrive, Counts, Effects, Fail, Machine, Notice, Settle, Token
 from penstock.pipes.packet import Kind, Packet
 from penstock.pipes.storage import Entries, Place
 
-SESSIONS_BEFORE_ANEW = 32
-"""``dedup`` tells 64 sessions apart and then refuses; those of one sender that are over need no remembering."""
+SESSIONS_BEFORE_ANEW = 1024
+"""Sessions of one sender that are over need no remembering."""
 
 Carry = Callable[[list[Packet]], None]
 _DATA = int(Kind.DATA)
@@ -48,6 +48,14 @@ class Inbox(Protocol):
 
     def notice(self, notices: list[Notice]) -> None: ...
 
+    def refuse(self, lane: Lane, tokens: list[Token]) -> None:
+        """A pipe had no room for these, and nothing beneath it can bring them again."""
+
+
+def new_storage() -> tuple[Entries, Place]:
+    """What a stream's storage beside its receiver keeps."""
+    return Entries(capacity=STORED_MAX), Place()
+
 
 def receiver_machine(route: Route, *, epoch: int, entries: Entries, place: Place) -> ReceiverMachine:
     """The receiving side of a route, with its storage if it is a stream."""
@@ -55,6 +63,23 @@ def receiver_machine(route: Route, *, epoch: int, entries: Entries, place: Place
     if route.stages[0].pipe != "stream":
         return receiver
     return StoredReceiver(receiver, entries, place)
+
+
+class LaneTotals(NamedTuple):
+    """What lanes counted that are there no more."""
+
+    senders: int = 0
+    arrived: int = 0
+    delivered: int = 0
+    counts: Counts = Counts()
+
+    def plus(self, lane: Lane) -> LaneTotals:
+        counts = Counts()
+        counts.add(self.counts)
+        counts.add(lane.counts)
+        return LaneTotals(
+            self.senders + 1, self.arrived + lane.arrived, self.delivered + lane.delivered, counts
+        )
 
 
 class Lane:
@@ -68,6 +93,8 @@ class Lane:
         """The sender's present session, as far as it said."""
         self.arrived = 0
         self.delivered = 0
+        self.absent_since = 0.0
+        """When its sender was last there, by whoever keeps the lanes."""
         self._sessions = 0
         self._make = make
         self._inbox = inbox
@@ -75,6 +102,8 @@ class Lane:
         machine = make()
         self.settles = machine.settles
         """Whether the pipe waits for the program."""
+        self.stored = isinstance(machine, StoredReceiver)
+        """Whether what it is given stays in a storage until it is committed."""
         self._runner = Runner(machine, self._on_effects)
 
     @property
@@ -91,7 +120,7 @@ class Lane:
         if session > self.session:
             self.session = session
             self._sessions += 1
-            if self._sessions % SESSIONS_BEFORE_ANEW == 0:
+            if self._sessions % SESSIONS_BEFORE_ANEW == 0 and not self.stored:
                 self._past = self.counts
                 self._past.restarts += 1
                 self._runner.close()
@@ -122,6 +151,8 @@ class Lane:
     def _on_effects(self, effects: Effects) -> None:
         if effects.notices:
             self._inbox.notice(effects.notices)
+        if effects.refused:
+            self._inbox.refuse(self, effects.refused)
         if effects.delivered:
             deliveries = []
             for run in effects.delivered:

@@ -11,12 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from penstock.calculus.route import parse_route
-from penstock.client.pipes.lane import Lane, receiver_machine
+from penstock.client.pipes.lane import Lane, LaneTotals, new_storage, receiver_machine
 from penstock.client.pipes.receiver import Receiver
 from penstock.client.pipes.runner import new_epoch
 from penstock.client.pipes.sender import Sender
 from penstock.pipes.packet import Packet
-from penstock.pipes.storage import Entries, Place
 
 CarryOn = Callable[[Packet], None]
 Between = Callable[[Packet, CarryOn], None]
@@ -75,6 +74,7 @@ class _Middle:
 
     faults = malformed = 0
     address = None
+    retired = LaneTotals()
 
     def __init__(self, route: str, between: Between | None) -> None:
         self._route = parse_route(route)
@@ -87,7 +87,7 @@ class _Middle:
         self.way = _Way(self)
 
     async def open(self, receiver: Receiver) -> None:
-        epoch, entries, place = new_epoch(), Entries(), Place()
+        epoch, (entries, place) = new_epoch(), new_storage()
         self._lane = Lane(
             "",
             lambda: receiver_machine(self._route, epoch=epoch, entries=entries, place=place),

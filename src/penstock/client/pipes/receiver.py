@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from penstock.client.pipes.lane import Delivery, Lane
-from penstock.model.errors import BadRequest, Closed, PenstockError
-from penstock.pipes.machine import Counts, Notice
+from penstock.client.pipes.lane import Delivery, Lane, LaneTotals
+from penstock.model.errors import BadRequest, Closed, PenstockError, PipeFull
+from penstock.pipes.machine import Counts, Notice, Token
 
 INBOX_MAX = 4096
 INBOX_BYTES_MAX = 16 * 1024 * 1024
@@ -47,6 +47,10 @@ class Source(Protocol):
 
     @property
     def lanes(self) -> Sequence[Lane]: ...
+
+    @property
+    def retired(self) -> LaneTotals:
+        """What lanes counted that had to make room for others."""
 
     @property
     def faults(self) -> int: ...
@@ -298,6 +302,17 @@ class Receiver:
     def notice(self, notices: list[Notice]) -> None:
         self.notices = (self.notices + notices)[-NOTICES_KEPT:]
 
+    def refuse(self, lane: Lane, tokens: list[Token]) -> None:
+        """The notice is told already; where a storage still has it, going on would be to lose it."""
+        if lane.stored:
+            epoch, numbers = tokens[0]
+            self.stop(
+                PipeFull(
+                    f"{self.route} has no room for message {numbers[0]:,} of session {epoch}; it and all "
+                    "behind it stay stored"
+                )
+            )
+
     def stop(self, error: PenstockError) -> None:
         """Nothing more will come: whoever reads learns why, after what has arrived."""
         self._error = self._error or error
@@ -306,13 +321,14 @@ class Receiver:
     @property
     def stats(self) -> ReceiverStats:
         """Counts as they stand now."""
-        lanes = self._source.lanes
+        lanes, retired = self._source.lanes, self._source.retired
         total = Counts()
+        total.add(retired.counts)
         for lane in lanes:
             total.add(lane.counts)
         return ReceiverStats(
-            transmissions=sum(lane.arrived for lane in lanes),
-            delivered=sum(lane.delivered for lane in lanes),
+            transmissions=retired.arrived + sum(lane.arrived for lane in lanes),
+            delivered=retired.delivered + sum(lane.delivered for lane in lanes),
             duplicates=total.duplicate,
             late=total.late,
             stale=total.stale,
@@ -321,7 +337,7 @@ class Receiver:
             gaps=total.gaps,
             ignored=total.unknown,
             malformed=total.malformed + self._source.malformed,
-            senders=len(lanes),
+            senders=retired.senders + len(lanes),
             sender_restarts=total.restarts,
             faults=self._source.faults,
         )

@@ -81,6 +81,7 @@ class Sender:
     def __init__(self, route: str, way: Way, *, name: str = "", epoch: int | None = None) -> None:
         self.route = route
         self.name = name
+        self._may_rise = epoch is None
         self.epoch = new_epoch() if epoch is None else epoch
         """The number of this session; it is larger each time a sender starts."""
         self.notices: list[Notice] = []
@@ -120,6 +121,16 @@ class Sender:
             self._runner.close()
             raise
         return self
+
+    def start_above(self, epoch: int) -> bool:
+        """Makes this the later session, unless its number was chosen or something was sent in it."""
+        if not self._may_rise or self._accepted or epoch < self.epoch:
+            return False
+        self.epoch = epoch + 1
+        self._machine = sender_of(self.route, epoch=self.epoch, jitter=random.random)
+        self._runner.close()
+        self._runner = Runner(self._machine, self._on_effects)
+        return True
 
     async def close(self, timeout: float | None = 30.0) -> None:
         """Waits for confirmations, at most ``timeout`` seconds (then ``TimedOut``), and ends the session."""

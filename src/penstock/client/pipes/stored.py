@@ -3,6 +3,11 @@
 Towards the sender it is the storage, towards the program the receiver. What is stored lives as long as the
 ``Entries`` and the ``Place`` that it was made with: hand the same ones to the receiver that is made after it.
 For storage that outlives the process, put the stream over a topic.
+
+What is below the committed index is trimmed: its only reader is done with it. Without ``commit`` nothing is,
+and past ``STORED_MAX`` messages the storage is full: that is told (``storage full``), and the sender waits.
+
+Where a pipe over the stream refuses a message, nothing more is committed, so it and all behind it stay stored.
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ from penstock.pipes.compose import ReceiverStack
 from penstock.pipes.machine import ROOM_ENDLESS, Arrive, Counts, Effects, Input
 from penstock.pipes.packet import Kind, Packet
 from penstock.pipes.storage import Entries, IndexStorage, Place, Storage
+
+STORED_MAX = 1 << 20
 
 _TO_STORAGE = frozenset((Kind.DATA, Kind.FETCH))
 _TO_INDEX = frozenset((Kind.READ, Kind.COMMIT))
@@ -59,6 +66,7 @@ class StoredReceiver:
         return out
 
     def _collect(self, effects: Effects, now: float, out: Effects) -> None:
+        out.refused += effects.refused
         out.delivered += effects.delivered
         out.notices += effects.notices
         self._hand_round(effects.packets, now, out)
@@ -72,9 +80,13 @@ class StoredReceiver:
         inside = {id(each) for part in (to_storage, to_index, to_receiver) for each in part}
         out.packets += [each for each in packets if id(each) not in inside]
         if to_storage:
-            self._hand_round(self._storage.step(Arrive(to_storage), now).packets, now, out)
+            stored = self._storage.step(Arrive(to_storage), now)
+            out.notices += stored.notices
+            self._hand_round(stored.packets, now, out)
         if to_index:
             self._hand_round(self._index.step(Arrive(to_index), now).packets, now, out)
+            if self._index.place.incarnation == self._storage.entries.incarnation:
+                self._storage.entries.trim(self._index.place.index)
         if to_receiver:
             self._collect(self._receiver.step(Arrive(to_receiver), now), now, out)
 

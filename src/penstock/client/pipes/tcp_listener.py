@@ -2,6 +2,10 @@
 
 A sender that comes back goes on in its lane. One of the same name with a later session takes its place: the
 earlier one, if it is still there, is told that its session is over.
+
+A lane is kept while its sender is away, since its state is what tells a repeat. Past ``SENDERS_MAX`` of them
+the one whose sender has been away longest is retired, which is told in a notice: a sender that comes back after
+that is a new one, and what it sends again is delivered again.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from penstock.client.pipes.frames import (
     encode_hello,
     shape_of,
 )
-from penstock.client.pipes.lane import Lane, receiver_machine
+from penstock.client.pipes.lane import Lane, LaneTotals, new_storage, receiver_machine
 from penstock.client.pipes.receiver import Receiver
 from penstock.client.pipes.runner import new_epoch
 from penstock.model.errors import (
@@ -36,8 +40,8 @@ from penstock.model.errors import (
     TimedOut,
     VersionUnsupported,
 )
+from penstock.pipes.machine import Notice
 from penstock.pipes.packet import Packet
-from penstock.pipes.storage import Entries, Place
 from penstock.wire.control import Error, encode_control
 from penstock.wire.frame import Frame
 
@@ -46,7 +50,6 @@ log = logging.getLogger("penstock.client.pipes")
 GREETING_S_MAX = 5.0
 CONNECTIONS_MAX = 1024
 SENDERS_MAX = 1024
-"""Lanes are kept while their sender is away, since their state is what tells a repeat; so they are bounded."""
 
 
 class TcpListener:
@@ -74,6 +77,7 @@ class TcpListener:
         self._greeting: dict[Connection, asyncio.TimerHandle] = {}
         self._malformed_before = 0
         self._reading = True
+        self.retired = LaneTotals()
 
     # --- a receiver's source ------------------------------------------------------------------------
 
@@ -147,9 +151,15 @@ class TcpListener:
             connection.end(ProtocolError("a second greeting"), faulty=True)
             return
         try:
-            lane = self._welcome(decode_hello(frame.body))
+            hello = decode_hello(frame.body)
+            lane = self._welcome(hello)
         except PenstockError as error:
             self._refuse(connection, error)
+            return
+        answer = Hello(VERSION, self._shape, "", self._epoch, max(lane.session, 0))
+        if not lane.meet(hello.epoch):
+            connection.write(encode_hello(answer))
+            self._refuse(connection, session_over(hello.name, lane.session))
             return
         if (timer := self._greeting.pop(connection, None)) is not None:
             timer.cancel()
@@ -158,7 +168,7 @@ class TcpListener:
                 self._refuse(other, SessionOver("the sender came back over another connection"))
         self._by_connection[connection] = lane
         connection.allow(FROM_SENDER)
-        connection.write(encode_hello(Hello(VERSION, self._shape, "", self._epoch)))
+        connection.write(encode_hello(answer))
         connection.set_reading(self._reading)
         lane.carry = connection.carry
         lane.on_route(self._reading)
@@ -172,14 +182,24 @@ class TcpListener:
         lane = self._lanes.get(hello.name)
         if lane is None:
             if len(self._lanes) >= SENDERS_MAX:
-                raise LimitReached(f"{SENDERS_MAX} senders have been here, and no more are taken")
+                self._retire_one()
             lane = self._lanes[hello.name] = self._new_lane(hello.name)
-        if not lane.meet(hello.epoch):
-            raise SessionOver(f"a later session of the sender {hello.name!r} has been here")
         return lane
 
+    def _retire_one(self) -> None:
+        present = set(self._by_connection.values())
+        absent = [lane for lane in self._lanes.values() if lane not in present]
+        if not absent:
+            raise LimitReached(f"{SENDERS_MAX:,} senders are connected, and no more are taken until one leaves")
+        lane = min(absent, key=lambda each: each.absent_since)
+        del self._lanes[lane.name]
+        lane.close()
+        self.retired = self.retired.plus(lane)
+        log.warning("the sender %r was away longest, and makes room for another", lane.name)
+        self._receiver.notice([Notice("retired", lane.session, range(lane.delivered))])
+
     def _new_lane(self, name: str) -> Lane:
-        entries, place = Entries(), Place()
+        entries, place = new_storage()
         return Lane(
             name,
             lambda: receiver_machine(self._route, epoch=self._epoch, entries=entries, place=place),
@@ -208,7 +228,16 @@ class TcpListener:
             log.warning("a connection was ended: %s", error.message)
         if lane is not None and lane.carry == connection.carry:
             lane.carry = _lose
+            lane.absent_since = asyncio.get_running_loop().time()
             lane.on_route(False)
+
+
+def session_over(name: str, known: int) -> SessionOver:
+    return SessionOver(
+        f"a later session ({known}) of the sender {name!r} has been here",
+        hint="Stop the older of the two programs; if this is the later one, open it with "
+        f"epoch={known + 1} or more.",
+    )
 
 
 def _lose(packets: list[Packet]) -> None:

@@ -25,6 +25,7 @@ from penstock.model.errors import (
     PenstockError,
     ProtocolError,
     RouteMismatch,
+    SessionOver,
     TimedOut,
     Unavailable,
     VersionUnsupported,
@@ -64,6 +65,8 @@ class TcpRoute:
         self._malformed_before = 0
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
+        self._known = 0
+        """The highest session of this sender that its receiver spoke of."""
 
     @property
     def malformed(self) -> int:
@@ -79,6 +82,11 @@ class TcpRoute:
                 while True:
                     try:
                         return await self._connect()
+                    except SessionOver:
+                        # A clock that went back: this is the later program, and has sent nothing yet.
+                        if not sender.start_above(self._known):
+                            raise
+                        continue
                     except PenstockError as error:
                         if not error.retryable:
                             raise
@@ -150,6 +158,9 @@ class TcpRoute:
                 raise VersionUnsupported(f"the receiver speaks version {hello.version}, this side {VERSION}")
             if hello.shape != self._shape:
                 raise RouteMismatch(f"this end is {self._shape!r}, the receiver's is {hello.shape!r}")
+            if hello.known > self._sender.epoch:
+                self._known = hello.known  # its ERROR follows, and says so
+                return
         except PenstockError as error:
             connection.end(error, faulty=isinstance(error, BadFrame))
             return

@@ -3,6 +3,9 @@
 The machine commits what it has passed on. Here that becomes a mark: *when the program is done with the first so
 many payloads, the index may be kept*. The program may be done in any order; the index follows the first that it
 is not done with.
+
+**What a pipe over the stream refuses is never passed over.** The lane halts: nothing of that step or of a later
+one is delivered or committed, so it stays in the topic for the next receiver.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ class TopicLane(Lane):
     ) -> None:
         make = lambda: receiver_of(route, epoch=epoch, jitter=random.random)  # noqa: E731  # as lanes take it
         super().__init__(topic, make, inbox, self._hear)
-        self.settles = True
+        self.settles = self.stored = True
+        self.halted = False
+        """Whether a message was refused, and nothing behind it counts any more."""
         self.lost = 0
         self._epoch = epoch
         self._commit = commit
@@ -44,6 +49,8 @@ class TopicLane(Lane):
     def begin(self) -> None:
         """The machine has something to ask from the start."""
         self._runner.step(WAKE)
+        # Its questions need no answer, but what it remembers of silent sessions is to grow old.
+        self._runner.go_on()
 
     def start_at(self, index: int) -> None:
         """The position that was asked for."""
@@ -69,9 +76,12 @@ class TopicLane(Lane):
         """It is not done, so the index does not go past it."""
 
     def on_route(self, there: bool) -> None:
-        """The client's link keeps the route up; the machine's clock stands still."""
+        """The client's link keeps the route up, and nothing is sent again from here: the clock runs on."""
 
     def _on_effects(self, effects: Effects) -> None:
+        self.halted = self.halted or bool(effects.refused)
+        if self.halted:
+            effects.delivered, effects.packets = [], []
         effects.delivered = [run for run in effects.delivered if run.payloads[0] is not LOST]
         super()._on_effects(effects)
 

@@ -19,7 +19,7 @@ from penstock.calculus.route import Route
 from penstock.client.batch import Batch
 from penstock.client.connect import Client
 from penstock.client.consumer import SETTLE_AFTER_S, SETTLE_MESSAGES, Consumer
-from penstock.client.pipes.lane import Lane
+from penstock.client.pipes.lane import Lane, LaneTotals
 from penstock.client.pipes.receiver import Receiver
 from penstock.client.pipes.runner import new_epoch
 from penstock.client.pipes.topic_lane import LOST, TopicLane
@@ -35,6 +35,7 @@ OPEN_S_MAX = 10.0
 class TopicSource:
     faults = malformed = 0
     address = None
+    retired = LaneTotals()
 
     def __init__(
         self, client: Client, topic: str, subscription: str, route: Route, start: str | int | datetime
@@ -89,6 +90,8 @@ class TopicSource:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
+        if self._lane is not None:
+            self._lane.close()
         if self._consumer is not None:
             await self._consumer.close()
 
@@ -115,6 +118,8 @@ class TopicSource:
                     for first, payloads in self._pieces(batch):
                         await self._room.wait()
                         self._hand_on(lane, first, payloads)
+                        if lane.halted:
+                            return
         except PenstockError as error:
             self._receiver.stop(error)
 

@@ -1,0 +1,80 @@
+"""Routes in a row: copies compose, orders meet, and what the relay between them does is counted."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from penstock.calculus.carried import Bounds
+from penstock.calculus.chain import chain_promise_of
+from penstock.calculus.channel import Channel
+from penstock.calculus.declaration import Fault
+from penstock.calculus.delivery import Mode
+from penstock.calculus.orders import Order
+from penstock.calculus.promise import promise_of
+from penstock.model.errors import BadRequest
+
+LOSSY = Channel(loss=0.2, confirm_loss=0.1)
+ONE = Bounds(Fraction(1), Fraction(1))
+
+
+def test_one_route_is_a_chain_of_one() -> None:
+    for route in ("resend_many | dedup", "index", "continuous(gaps=false)"):
+        assert chain_promise_of(route, LOSSY).outlook == promise_of(route, LOSSY).outlook
+
+
+def test_copies_compose_exactly() -> None:
+    """A repeat is a second chance: not the product of the two."""
+    doubling = Channel(loss=Fraction(1, 2), duplicate=1)
+    outlook = chain_promise_of("index(strict=false) -> index(strict=false)", doubling).outlook
+    # Each copy is lost with 1/2 or doubled: G(z) = 1/2 + z²/2, twice.
+    assert outlook.reliability == Bounds(Fraction(3, 8), Fraction(3, 8))
+
+
+def test_without_repeats_the_rates_multiply_and_orders_meet() -> None:
+    outlook = chain_promise_of("dedup -> index -> dedup", Channel(loss=0.1)).outlook
+    assert outlook.reliability == Bounds(Fraction(729, 1000), Fraction(729, 1000))
+    assert (outlook.uniqueness, outlook.order) == (ONE, Order.STRICT)
+
+
+def test_a_relay_that_does_not_wait_may_spill() -> None:
+    promise = chain_promise_of("resend_many -> resend_many", LOSSY)
+    assert promise.holds
+    assert promise.outlook.reliability.low == 0
+    assert any("no room for" in remark for remark in promise.remarks)
+    # A sender that keeps nothing always has room.
+    assert chain_promise_of("resend_many -> index", Channel()).outlook.mode is Mode.EXACTLY_ONCE
+
+
+def test_a_cascade_loses_nothing_and_repeats_nobody_knows_how_much() -> None:
+    outlook = chain_promise_of("resend_many(confirm=settled) -> resend_many | dedup", LOSSY).outlook
+    assert (outlook.reliability, outlook.uniqueness) == (ONE, Bounds(Fraction(0), Fraction(1)))
+    unique = chain_promise_of("resend_many(confirm=settled) | dedup -> resend_many | dedup", LOSSY).outlook
+    assert unique.mode is Mode.EXACTLY_ONCE
+
+
+def test_a_breach_in_any_of_them_breaks_the_whole() -> None:
+    promise = chain_promise_of("resend_many -> continuous(gaps=false)", LOSSY)
+    assert [len(hop.breaches) for hop in promise.hops] == [0, 1]
+    assert not promise.holds
+    assert promise.outlook.reliability.low == 0
+
+
+def test_a_crash_of_an_end_is_one_of_its_own_hop() -> None:
+    crashes = Channel(faults=frozenset({Fault.RECEIVER_CRASH}))
+    assert chain_promise_of("dedup -> resend_many", crashes).holds
+    assert not chain_promise_of("resend_many -> dedup", crashes).holds
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("resend ->", "missing"),
+        (" -> ".join(["index"] * 9), "9 hops"),
+        ("resend_many(confirm=settled) -> index", "cascade"),
+    ],
+)
+def test_what_is_no_chain_is_refused(text: str, word: str) -> None:
+    with pytest.raises(BadRequest, match=word):
+        chain_promise_of(text)
