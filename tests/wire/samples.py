@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from penstock.model.policy import Policy
 from penstock.wire.control import (
     Ack,
     AckItem,
     BlockEnd,
+    Browse,
     Control,
+    CreateSubscription,
     CreateTopic,
     Credit,
     DeleteSubscription,
     DeleteTopic,
     Deliver,
     Error,
+    Extend,
     Hello,
     Hole,
     ListSubscriptions,
@@ -20,13 +24,18 @@ from penstock.wire.control import (
     Lost,
     OpenTopic,
     Operation,
+    PauseSubscription,
     Ping,
     Pong,
+    Redrive,
+    Renew,
     Request,
     Response,
+    SeekSubscription,
     Settle,
     Settled,
     ShowNode,
+    ShowSubscription,
     ShowTopic,
     Subscribe,
     Subscribed,
@@ -36,6 +45,7 @@ from penstock.wire.control import (
 )
 
 BLOCK = b"b" * 16
+POLICY = Policy(deadline=5.0, max_attempts=3, dead_letter="gone", failover_after=2, lease=1.5)
 
 OPERATIONS: list[Operation] = [
     OpenTopic("orders", True),
@@ -45,6 +55,12 @@ OPERATIONS: list[Operation] = [
     DeleteTopic("orders"),
     ListSubscriptions("orders"),
     DeleteSubscription("orders", "billing"),
+    CreateSubscription("orders", "billing", "shared", "resilient", 17, POLICY, True),
+    ShowSubscription("orders", "billing"),
+    SeekSubscription("orders", "billing", "latest", 3),
+    PauseSubscription("orders", "billing", True),
+    Redrive("orders", "billing", [(0, 1, 9)]),
+    Browse("orders", 1, 5, 100),
     ShowNode(),
 ]
 
@@ -62,11 +78,18 @@ MESSAGES: list[Control] = [
     Subscribe(1, "orders", "billing", "shared", "resilient", "earliest", 1024, "c-1", True),
     Subscribe(1, "orders", "billing", "shared", "resilient", 17, 1024),
     Subscribed(1, "orders", BLOCK, 4, "unique", "non_resilient", [0, 5, 9, 2**63], b"schema"),
+    Subscribe(1, "a", "b", "failover", "resilient", 17, 1024, policy=POLICY, instance=BLOCK),
+    Subscribed(
+        1, "a", BLOCK, 1, "failover", "resilient", [0], policy=POLICY, active=False, lease_s=5.0, renewal=2
+    ),
     Unsubscribe(1),
     Unsubscribed(1),
     Credit(1, 2**40),
     Deliver(1, 3, 2, 1, [(5, 9), (11, 12)]),
     Settle(1, 7, 3, [(0, 5)], [(5, 6)], [(6, 2.5), (7, None)]),
     Settled(1, 7, 2),
+    Settle(1, 8, 0, upto=9),
+    Extend(1, 3, [(5, 9)], 30.0),
+    Renew(1, 4),
     Lost(1, 0, [(3, 9)], "damaged"),
 ]

@@ -28,8 +28,9 @@ def test_the_first_seventeen_bytes_are_block_and_shard_power() -> None:
 
 
 def test_a_field_added_by_a_newer_peer_is_passed_over() -> None:
-    body = BLOCK + b"\x00" + msgspec.msgpack.encode(["orders", b"u" * 16, "", 0, None, None, "new"])
-    assert decode_title(body)[2] == Title("orders", b"u" * 16)
+    title = Title("orders", b"u" * 16)
+    body = BLOCK + b"\x00" + msgspec.msgpack.encode([*msgspec.structs.astuple(title), "new"])
+    assert decode_title(body)[2] == title
 
 
 @pytest.mark.parametrize("length", range(18))

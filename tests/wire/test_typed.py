@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import struct
-from dataclasses import replace
+import datetime
+import decimal
 from typing import Any
 
 import pyarrow as pa
@@ -12,79 +11,49 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadSegment, SchemaMismatch, SegmentTooLarge, SnapshotNeeded
+from penstock.model.errors import BadSegment, SchemaMismatch, SegmentTooLarge
 from penstock.model.identity import SegmentKey
-from penstock.wire import typed, typed_form
+from penstock.wire import typed_form, typed_labels, typed_words, typed_write
 from penstock.wire.frame import SEGMENT_BYTES_MAX
-from penstock.wire.typed import PLAIN, Decoder, Encoder, Redundant, Segment, Snapshot
-from tests.wire.mutations import mutations
+from penstock.wire.typed import PLAIN, Decoder, Encoder
+from tests.wire.typed_samples import BATCHES, SCHEMA, TEXTS, Rows, batch_of, encode_all, some_rows, texts
 
-SCHEMA = pa.schema(
-    [
-        pa.field("host", pa.string()),
-        pa.field("labels", pa.map_(pa.string(), pa.string())),
-        pa.field("value", pa.float64(), nullable=False),
-        pa.field("inner", pa.struct([("text", pa.string()), ("list", pa.list_(pa.string()))])),
-        pa.field("region", pa.string(), nullable=False, metadata={"unit": "none"}),
-    ],
-    metadata={"owner": "tests"},
-)
-Rows = list[list[dict[str, Any]]]
-"""The rows of some batches."""
-
-WORD = st.text(st.characters(codec="utf-8"), max_size=4)
-LABELS = st.dictionaries(WORD, st.none() | WORD, max_size=3).map(lambda labels: list(labels.items()))
-ROWS = st.fixed_dictionaries(
-    {
-        "host": st.none() | WORD,
-        "labels": st.none()
-        | st.dictionaries(WORD, st.none() | WORD, max_size=3).map(lambda d: list(d.items())),
-        "value": st.floats(allow_nan=False),
-        "inner": st.none()
-        | st.fixed_dictionaries({"text": st.none() | WORD, "list": st.none() | st.lists(WORD, max_size=2)}),
-        "region": WORD,
-    }
-)
-BATCHES = st.lists(st.lists(ROWS, min_size=1, max_size=6), min_size=1, max_size=6)
-
-
-def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+UTC = datetime.UTC
+KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "bool": (pa.bool_(), st.booleans()),
+    "int8": (pa.int8(), st.integers(-128, 127)),
+    "int32": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    "uint32": (pa.uint32(), st.integers(0, 2**32 - 1)),
+    "int64": (pa.int64(), st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200)),
+    "uint64": (pa.uint64(), st.integers(0, 2**64 - 1)),
+    "float": (pa.float32(), st.floats(width=32, allow_nan=False)),
+    "decimal": (pa.decimal128(6, 2), st.integers(-999_999, 999_999).map(lambda n: decimal.Decimal(n) / 100)),
+    "date": (pa.date32(), st.dates()),
+    "time": (pa.time64("us"), st.times()),
+    "timestamp": (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
+    "duration": (pa.duration("ms"), st.integers(-(2**40), 2**40)),
+    "fixed": (pa.binary(3), st.binary(min_size=3, max_size=3)),
+    "bytes": (pa.binary(), st.binary(max_size=9)),
+    "text": (pa.string(), st.text(max_size=9)),
+    "large": (pa.large_string(), st.text(max_size=9)),
+    "view": (pa.string_view(), st.text(max_size=30)),
+    "list": (pa.list_(pa.string()), st.lists(st.none() | st.text(max_size=3), max_size=3)),
+    "sizes": (pa.map_(pa.string(), pa.int32()), st.lists(st.tuples(st.text(max_size=3), st.integers(0, 9)))),
+    "labels": (
+        pa.map_(pa.string(), pa.string()),
+        st.lists(st.tuples(st.text(max_size=3), st.none() | st.text())),
+    ),
+    "struct": (pa.struct([("a", pa.int8()), ("b", pa.string())]), st.fixed_dictionaries({"b": st.text()})),
+    "null": (pa.null(), st.none()),
+}
 
 
-def some_rows(number: int, count: int = 10) -> pa.RecordBatch:
-    return batch_of(
-        [
-            {
-                "host": None if n % 5 == 4 else f"host-{(n + number) % 7}",
-                "labels": None if n % 4 == 3 else [("job", f"job-{number}"), ("ü", "x")][: n % 3],
-                "value": float(n),
-                "inner": {"text": f"t{n}", "list": ["a", None]},
-                "region": "north",
-            }
-            for n in range(count)
-        ]
-    )
-
-
-def texts(*values: str | None) -> pa.RecordBatch:
-    return pa.record_batch({"text": pa.array(values, pa.string())})
-
-
-TEXTS = texts("x").schema
-
-
-def encode_all(batches: list[pa.RecordBatch]) -> tuple[Encoder, list[Segment], list[Redundant]]:
-    encoder = Encoder(batches[0].schema, 3)
-    pairs = [encoder.encode(batch) for batch in batches]
-    return encoder, [segment for segment, _ in pairs], [redundant for _, redundant in pairs]
-
-
-def messages_of(segment: Segment) -> bytes:
-    """The Arrow messages of a segment: what stands behind its header."""
-    (leaves,) = struct.unpack_from("<H", segment.body, 2)
-    start = 8 + 4 * leaves
-    return segment.body[start + -start % 8 :]
+@pytest.fixture(params=["few", "many"], autouse=True)
+def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few values take another path than many; each test goes both."""
+    if request.param == "many":
+        for module in (typed_form, typed_labels, typed_words, typed_write):
+            monkeypatch.setattr(module, "FEW", 0)
 
 
 # --- reading back -----------------------------------------------------------------------------------
@@ -167,19 +136,90 @@ def test_a_slice_teaches_only_its_own_words() -> None:
         assert b"cccc" not in segment.body + encoder.snapshot([]).body
 
 
+@pytest.mark.parametrize("name", KINDS)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_every_type_comes_back(name: str, data: st.DataObject) -> None:
+    kind, values = KINDS[name]
+    schema = pa.schema([("a", kind), ("n", pa.int8())])
+    columns = st.lists(st.none() | values, min_size=1, max_size=20) | st.lists(values, min_size=1, max_size=20)
+    given_columns = data.draw(st.lists(columns, min_size=1, max_size=3))
+    batches = [
+        pa.RecordBatch.from_arrays([pa.array(c, kind), pa.array([1] * len(c), pa.int8())], schema=schema)
+        for c in given_columns
+    ]
+    _, segments, _ = encode_all(batches)
+    decoder = Decoder(schema)
+    for segment, batch in zip(segments, batches, strict=True):
+        decoded = decoder.decode(segment)
+        decoded.validate(full=True)
+        assert decoded.equals(batch)
+
+
+@given(
+    st.lists(st.none() | st.integers(-5, 5), min_size=3, max_size=40), st.integers(0, 20), st.integers(1, 20)
+)
+@settings(max_examples=50, deadline=None)
+def test_a_slice_of_any_columns_comes_back(numbers: list[int | None], begin: int, count: int) -> None:
+    begin = begin % len(numbers)
+    batch = pa.RecordBatch.from_pylist(
+        [
+            {"n": n, "b": None if n is None else n > 0, "t": str(n), "l": None if n == 1 else [("n", str(n))]}
+            for n in numbers
+        ],
+        schema=pa.schema(
+            [("n", pa.int64()), ("b", pa.bool_()), ("t", pa.string()), ("l", pa.map_(pa.string(), pa.string()))]
+        ),
+    ).slice(begin, count)
+    _, segments, _ = encode_all([batch])
+    assert Decoder(batch.schema).decode(segments[0]).equals(batch)
+
+
+def test_what_stands_under_a_null_does_not_travel() -> None:
+    hidden = pa.array(["secret", "seen"])
+    column = pa.Array.from_buffers(pa.string(), 2, [pa.py_buffer(b"\2"), *hidden.buffers()[1:]])
+    batch = pa.record_batch({"text": column, "bytes": column.view(pa.binary())})
+    _, segments, _ = encode_all([batch])
+    assert b"secret" not in segments[0].body
+    assert Decoder(batch.schema).decode(segments[0]).column(0).to_pylist() == [None, "seen"]
+
+
+def test_a_column_that_is_all_null_costs_one_byte() -> None:
+    schema = pa.schema([("n", pa.int64()), *((f"c{i}", kind) for i, (kind, _) in enumerate(KINDS.values()))])
+    few_columns = pa.schema([schema.field(0)])
+    sizes = [
+        len(encode_all([pa.RecordBatch.from_pylist([{"n": 7}] * 500, schema=wanted)])[1][0].body)
+        for wanted in (few_columns, schema)
+    ]
+    assert sizes[1] == sizes[0] + len(KINDS)
+
+
+def test_a_column_of_equal_values_travels_as_one() -> None:
+    kinds = [pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.map_(pa.string(), pa.string())]
+    one = [pa.scalar(2**60, kinds[0]), pa.scalar(2**60, kinds[0]).cast(kinds[1]), pa.scalar("x" * 40)]
+    labels = pa.array([[("a", "b")]] * 1000, kinds[3])
+    batch = pa.record_batch({"n": pa.repeat(one[0], 1000), "t": pa.repeat(one[1], 1000), "l": labels})
+    batch = batch.append_column("s", pa.repeat(one[2], 1000))
+    _, segments, _ = encode_all([batch])
+    assert len(segments[0].body) < 120
+    assert Decoder(batch.schema).decode(segments[0]).equals(batch)
+
+
+def test_an_encoder_can_go_on_numbering_with_nothing_known() -> None:
+    encoder = Encoder(TEXTS, 2, first_segment=7)
+    assert encoder.last_segment == 6
+    at_7 = encoder.snapshot([])
+    segment, redundant = encoder.encode(texts("a"))
+    assert (segment.key, redundant) == (SegmentKey(2, 7), typed_form.Redundant(7, (0,)))
+    assert encoder.snapshot([redundant]) == at_7
+    assert Decoder.from_snapshot(at_7, TEXTS).decode(segment).equals(texts("a"))
+
+
 def test_a_schema_without_texts_needs_no_state() -> None:
     batch = pa.record_batch({"n": pa.array([1, 2, 3])})
     encoder, segments, redundants = encode_all([batch])
     assert (encoder.state_bytes, redundants[0].lengths) == (0, ())
     assert Decoder.from_snapshot(encoder.snapshot(redundants)).decode(segments[0]).equals(batch)
-
-
-def test_a_snapshot_and_its_segments_are_an_arrow_stream() -> None:
-    batches = [some_rows(n) for n in range(4)]
-    encoder, segments, redundants = encode_all(batches)
-    stream = encoder.snapshot(redundants[1:]).body + b"".join(messages_of(segment) for segment in segments[1:])
-    read = [batch.column("host").cast(pa.string()) for batch in pa.ipc.open_stream(stream)]
-    assert read == [batch.column("host") for batch in batches[1:]]
 
 
 def test_a_snapshot_asks_for_the_redundants_up_to_the_last_segment() -> None:
@@ -195,10 +235,9 @@ def test_a_snapshot_asks_for_the_redundants_up_to_the_last_segment() -> None:
 @pytest.fixture
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that a test reaches in a few rows, for both sides."""
-    for module in (typed, typed_form):
-        monkeypatch.setattr(module, "LEAF_VALUES_MAX", 8)
-        monkeypatch.setattr(module, "LEAF_BYTES_MAX", 100)
-        monkeypatch.setattr(module, "STATE_BYTES_MAX", 150, raising=False)
+    monkeypatch.setattr(typed_form, "LEAF_VALUES_MAX", 8)
+    monkeypatch.setattr(typed_form, "LEAF_BYTES_MAX", 100)
+    monkeypatch.setattr(typed_form, "STATE_BYTES_MAX", 150)
 
 
 @pytest.mark.usefixtures("small_bounds")
@@ -239,17 +278,17 @@ def test_all_leaves_together_have_a_bound() -> None:
     assert redundant.lengths == (1, 1, PLAIN, PLAIN)
 
 
-def test_a_full_dictionary_has_64_ki_values() -> None:
+def test_a_full_dictionary_has_65_535_values() -> None:
     encoder = Encoder(TEXTS, 0)
-    first, _ = encoder.encode(texts(*map(str, range(65_536))))
-    second, redundant = encoder.encode(texts("65535", "0"))
-    assert redundant.lengths == (65_536,)
+    first, _ = encoder.encode(texts(*map(str, range(65_535))))
+    second, redundant = encoder.encode(texts("65534", "0"))
+    assert redundant.lengths == (65_535,)
     _, redundant = encoder.encode(texts("one more"))
     _, after = encoder.encode(texts("0"))
-    assert (redundant.lengths, after.lengths) == ((65_536,), (PLAIN,))
+    assert (redundant.lengths, after.lengths) == ((65_535,), (PLAIN,))
     decoder = Decoder(TEXTS)
-    assert decoder.decode(first).num_rows == 65_536
-    assert decoder.decode(second).column(0).to_pylist() == ["65535", "0"]
+    assert decoder.decode(first).num_rows == 65_535
+    assert decoder.decode(second).column(0).to_pylist() == ["65534", "0"]
     assert decoder.state_bytes <= typed_form.LEAF_BYTES_MAX
 
 
@@ -328,149 +367,32 @@ def test_a_schema_that_cannot_be_carried_is_refused(kind: pa.DataType) -> None:
         Decoder(pa.schema([("a", kind)]))
 
 
-# --- faults of what arrives -------------------------------------------------------------------------
+@given(BATCHES)
+@settings(max_examples=60, deadline=None)
+def test_what_an_encoder_takes_every_decoder_unfolds(rows: Rows) -> None:
+    batches = [batch_of(part) for part in rows]
+    with pytest.MonkeyPatch.context() as bounds:
+        bounds.setattr(typed_words, "_EXACT_FROM_BYTES", 0)
+        encoder, plain_encoder = Encoder(SCHEMA, 0), Encoder(SCHEMA, 0)
+        decoder, plain_decoder = Decoder(SCHEMA), Decoder(SCHEMA)
+        for batch in batches:
+            bounds.setattr(typed_form, "DECODED_BYTES_MAX", smallest_limit(batch))
+            assert decoder.decode(encoder.encode(batch)[0]).equals(batch)
+            bounds.setattr(typed_form, "LEAF_VALUES_MAX", 2)
+            assert plain_decoder.decode(plain_encoder.encode(batch)[0]).equals(batch)
+            bounds.undo()
 
 
-ENCODER, SEGMENTS, REDUNDANTS = encode_all([some_rows(n) for n in range(3)])
-SNAPSHOTS = [ENCODER.snapshot(REDUNDANTS[k:]) for k in range(3)]
-
-
-def test_a_segment_out_of_order_asks_for_a_snapshot_and_changes_nothing() -> None:
-    decoder = Decoder(SCHEMA)
-    decoder.decode(SEGMENTS[0])
-    for wrong in (SEGMENTS[0], SEGMENTS[2]):
-        with pytest.raises(SnapshotNeeded):
-            decoder.decode(wrong)
-    assert decoder.decode(SEGMENTS[1]).equals(some_rows(1))
-
-
-def test_a_segment_that_comes_again_asks_for_a_snapshot_though_no_dictionary_tells_them_apart() -> None:
-    _, segments, _ = encode_all([texts("a")] * 3)
-    decoder = Decoder(TEXTS)
-    for segment in segments[:2]:
-        decoder.decode(segment)
-    with pytest.raises(SnapshotNeeded):
-        decoder.decode(segments[1])
-
-
-def test_a_segment_of_another_state_asks_for_a_snapshot() -> None:
-    decoder = Decoder(SCHEMA)
-    with pytest.raises(SnapshotNeeded):
-        decoder.decode(replace(SEGMENTS[1], key=SegmentKey(3, 0)))
-
-
-def test_a_snapshot_of_another_schema_is_a_mismatch() -> None:
-    with pytest.raises(SchemaMismatch):
-        Decoder.from_snapshot(SNAPSHOTS[0], TEXTS)
-
-
-def test_a_failed_decode_leaves_the_decoder_as_it_was() -> None:
-    decoder = Decoder.from_snapshot(SNAPSHOTS[1])
-    before = decoder.state_bytes
-    body = bytearray(SEGMENTS[1].body)
-    at = body.index(b"job-1")
-    body[at] = 0xFF
-    with pytest.raises(BadSegment):
-        decoder.decode(replace(SEGMENTS[1], body=bytes(body)))
-    assert decoder.state_bytes == before
-    assert decoder.decode(SEGMENTS[1]).equals(some_rows(1))
-
-
-def segment_of(batch: pa.RecordBatch, *, base: int = 0, skip: int = 1, **options: Any) -> Segment:
-    """A segment of one leaf around any stream; ``skip`` messages of the stream are left out."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
-        writer.write_batch(batch)
-    messages = [
-        message.serialize().to_pybytes() for message in pa.ipc.MessageReader.open_stream(sink.getvalue())
-    ]
-    header = struct.pack("<BBHII4x", 3, 0, 1, batch.num_rows, base)
-    return Segment(SegmentKey(0, 0), header + b"".join(messages[skip:]))
-
-
-CODED = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.uint16()), pa.array(["a", "b"]))
-
-
-@pytest.mark.parametrize(
-    "segment",
-    [
-        segment_of(pa.record_batch({"text": CODED})),  # replaces the dictionary, where only deltas may come
-        segment_of(pa.record_batch({"text": CODED}), skip=0),  # a schema
-        segment_of(pa.record_batch({"text": CODED}), skip=2),  # indices into nothing
-        segment_of(pa.record_batch({"text": CODED}), skip=3),  # no batch
-        segment_of(pa.record_batch({"text": pa.array(["a" * 99] * 99)}), base=2**32 - 1, compression="zstd"),
-        segment_of(pa.record_batch({"text": pa.array([1])}), base=2**32 - 1),
-        replace(SEGMENTS[0], body=b""),
-        replace(SEGMENTS[0], body=SEGMENTS[0].body + b"\0" * 8),
-    ],
-    ids=["replacement", "schema", "no-dictionary", "no-batch", "compressed", "ints", "empty", "trailing"],
-)
-def test_a_malformed_segment_is_refused(segment: Segment) -> None:
-    with pytest.raises(BadSegment):
-        Decoder(TEXTS).decode(segment)
-
-
-def test_a_plain_leaf_around_any_stream_is_taken() -> None:
-    batch = texts("a", None)
-    assert Decoder(TEXTS).decode(segment_of(batch, base=2**32 - 1)).equals(batch)
-
-
-def test_a_few_indices_that_unfold_to_gigabytes_are_refused_before_they_do() -> None:
-    encoder = Encoder(TEXTS, 0)
-    long = "x" * 1_000_000
-    first, _ = encoder.encode(texts(long))
-    second, _ = encoder.encode(texts(*[long] * 30))
-    decoder = Decoder(TEXTS)
-    decoder.decode(first)
-    many = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.uint16()), pa.array([long]))
-    bomb = replace(segment_of(pa.record_batch({"text": many}), base=1, skip=2), key=SegmentKey(0, 1))
-    peak = pa.default_memory_pool().max_memory()
-    with pytest.raises(BadSegment, match="unfolds"):
-        decoder.decode(bomb)
-    assert pa.default_memory_pool().max_memory() - peak < 10_000_000
-    assert decoder.decode(second).num_rows == 30
-
-
-@pytest.mark.parametrize("body", [SNAPSHOTS[2].body[:-8], SNAPSHOTS[2].body * 2, b"", b"\0" * 64])
-def test_a_malformed_snapshot_is_refused(body: bytes) -> None:
-    with pytest.raises(BadSegment):
-        Decoder.from_snapshot(Snapshot(0, body))
-
-
-@pytest.mark.parametrize("offsets", [(0, 2**31 - 1, 4, 6), (0, -9, 4, 6), (0, 2, 4, 2**30), (0, 5, 3, 6)])
-def test_a_snapshot_with_wild_offsets_is_refused(offsets: tuple[int, ...]) -> None:
-    encoder, _, _ = encode_all([texts("aa", "bb", "cc")])
-    body = encoder.snapshot([]).body
-    good = struct.pack("<4i", 0, 2, 4, 6)
-    assert body.count(good) == 1
-    with pytest.raises(BadSegment):
-        Decoder.from_snapshot(Snapshot(0, body.replace(good, struct.pack("<4i", *offsets))))
-
-
-def test_a_snapshot_above_the_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder, _, _ = encode_all([texts(*map(str, range(100)))])
-    monkeypatch.setattr(typed_form, "LEAF_VALUES_MAX", 99)
-    with pytest.raises(BadSegment):
-        Decoder.from_snapshot(encoder.snapshot([]))
-    monkeypatch.undo()
-    monkeypatch.setattr(typed, "LEAF_BYTES_MAX", 99)
-    with pytest.raises(BadSegment):
-        Decoder.from_snapshot(encoder.snapshot([]))
-
-
-POOL = [segment.body for segment in SEGMENTS] + [snapshot.body for snapshot in SNAPSHOTS]
-
-
-@given(k=st.integers(0, 2), body=mutations(POOL))
-@settings(max_examples=1000, deadline=None)
-def test_an_altered_segment_is_valid_rows_or_a_fault_of_the_catalogue(k: int, body: bytes) -> None:
-    decoder = Decoder.from_snapshot(SNAPSHOTS[k], SCHEMA)
-    with contextlib.suppress(BadSegment, SnapshotNeeded):
-        decoder.decode(Segment(SegmentKey(3, k), body)).to_pylist()
-
-
-@given(k=st.integers(0, 2), body=mutations(POOL))
-@settings(max_examples=500, deadline=None)
-def test_an_altered_snapshot_is_a_decoder_or_a_fault_of_the_catalogue(k: int, body: bytes) -> None:
-    with contextlib.suppress(BadSegment, SchemaMismatch, SnapshotNeeded):
-        Decoder.from_snapshot(Snapshot(k, body)).decode(SEGMENTS[k]).to_pylist()
+def smallest_limit(batch: pa.RecordBatch) -> int:
+    """The least bound on decoded bytes with which an encoder takes the batch."""
+    low, high = 0, 1 << 20
+    with pytest.MonkeyPatch.context() as bounds:
+        while low < high:
+            middle = (low + high) // 2
+            bounds.setattr(typed_form, "DECODED_BYTES_MAX", middle)
+            try:
+                Encoder(SCHEMA, 0).encode(batch)
+                high = middle
+            except SegmentTooLarge:
+                low = middle + 1
+    return low

@@ -1,7 +1,8 @@
 """Bytes: what travels on a connection and stands in a file, with no IO anywhere.
 
 Reading order: frame (every byte is in one), title (sets the context), columns and segment (plain rows), leaves,
-typed_form and typed (rows of a schema, with encoder state), ipc_claims (what an Arrow message says of itself),
+typed_form, typed_words, typed_labels, typed_write, typed_read and typed (rows of a schema, with encoder state),
+typed_rows (messages as such rows), ipc_claims (what an Arrow message says of itself),
 record (a stored segment), control (the conversation), connection (the machine that tells a conversation from
 noise).
 """

@@ -56,6 +56,8 @@ FROM_CLIENT: Final[Mapping[int, int]] = {
     FrameType.UNSUBSCRIBE: CONTROL_BYTES_MAX,
     FrameType.CREDIT: CONTROL_BYTES_MAX,
     FrameType.SETTLE: CONTROL_BYTES_MAX,
+    FrameType.EXTEND: CONTROL_BYTES_MAX,
+    FrameType.RENEW: CONTROL_BYTES_MAX,
 }
 """What a client may send once it is welcome, and how large its body may be."""
 

@@ -1,7 +1,7 @@
 """The conversation between a client and a node: one struct a frame type, msgpack by position.
 
-Fields may be added at the end with a default, so an older peer still reads a newer one. ``consumer`` is a
-number that the client chose, unique on its connection; ``block`` names a producer's run.
+Fields may be added at the end with a default, so an older peer still reads a newer one. ``block`` names a
+producer's run. What is about subscriptions stands in consuming.py, about tenants and producers in tenancy.py.
 """
 
 from __future__ import annotations
@@ -11,16 +11,49 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from penstock.model.errors import BadFrame, BadRequest, LimitReached, PenstockError, from_code
+from penstock.model.setting import Value
+from penstock.wire.consuming import Browse as Browse
+from penstock.wire.consuming import Browsed as Browsed
+from penstock.wire.consuming import CreateSubscription as CreateSubscription
+from penstock.wire.consuming import Credit as Credit
+from penstock.wire.consuming import DeleteSubscription as DeleteSubscription
+from penstock.wire.consuming import Deliver as Deliver
+from penstock.wire.consuming import Extend as Extend
+from penstock.wire.consuming import ListSubscriptions as ListSubscriptions
+from penstock.wire.consuming import Lost as Lost
+from penstock.wire.consuming import PauseSubscription as PauseSubscription
+from penstock.wire.consuming import Redrive as Redrive
+from penstock.wire.consuming import Renew as Renew
+from penstock.wire.consuming import SeekSubscription as SeekSubscription
+from penstock.wire.consuming import Settle as Settle
+from penstock.wire.consuming import Settled as Settled
+from penstock.wire.consuming import ShowSubscription as ShowSubscription
+from penstock.wire.consuming import Subscribe as Subscribe
+from penstock.wire.consuming import Subscribed as Subscribed
+from penstock.wire.consuming import SubscriptionInfo as SubscriptionInfo
+from penstock.wire.consuming import Unsubscribe as Unsubscribe
+from penstock.wire.consuming import Unsubscribed as Unsubscribed
+from penstock.wire.conversation import Control as Control
+from penstock.wire.conversation import Span as Span
 from penstock.wire.frame import CONTROL_BYTES_MAX, RESPONSE_BYTES_MAX, FrameType, encode
+from penstock.wire.tenancy import ChangeSettings as ChangeSettings
+from penstock.wire.tenancy import CloseProducer as CloseProducer
+from penstock.wire.tenancy import CreatePlace as CreatePlace
+from penstock.wire.tenancy import CreateProducer as CreateProducer
+from penstock.wire.tenancy import DeletePlace as DeletePlace
+from penstock.wire.tenancy import DeleteProducer as DeleteProducer
+from penstock.wire.tenancy import ListPlaces as ListPlaces
+from penstock.wire.tenancy import ListProducers as ListProducers
+from penstock.wire.tenancy import OpenProducer as OpenProducer
+from penstock.wire.tenancy import PlaceDeleted as PlaceDeleted
+from penstock.wire.tenancy import PlaceInfo as PlaceInfo
+from penstock.wire.tenancy import ProducerInfo as ProducerInfo
+from penstock.wire.tenancy import ProducerOpened as ProducerOpened
+from penstock.wire.tenancy import SettingInfo as SettingInfo
+from penstock.wire.tenancy import ShowPlace as ShowPlace
+from penstock.wire.tenancy import ShowProducer as ShowProducer
 
 PROTOCOL_VERSION = 1
-
-Span = tuple[int, int]
-"""Entries ``start <= n < end``."""
-
-
-class Control(msgspec.Struct, array_like=True, frozen=True):
-    """The base of all conversation frames."""
 
 
 # --- greeting ---------------------------------------------------------------------------------------
@@ -83,6 +116,17 @@ class CreateTopic(Control, frozen=True, tag="create_topic"):
     topic: str
     shards: int = 1
     exist_ok: bool = False
+    schema: bytes | None = None
+    """Makes the topic typed: its columns, as an Arrow IPC schema."""
+    settings: dict[str, Value] = msgspec.field(default_factory=dict)
+    """What the topic itself says; anything else is inherited."""
+
+
+class AlterTopic(Control, frozen=True, tag="alter_topic"):
+    """Gives a typed topic a new version of its schema: added nullable columns and wider numbers only."""
+
+    topic: str
+    schema: bytes
 
 
 class ShowTopic(Control, frozen=True, tag="show_topic"):
@@ -97,15 +141,6 @@ class DeleteTopic(Control, frozen=True, tag="delete_topic"):
     topic: str
 
 
-class ListSubscriptions(Control, frozen=True, tag="list_subscriptions"):
-    topic: str
-
-
-class DeleteSubscription(Control, frozen=True, tag="delete_subscription"):
-    topic: str
-    subscription: str
-
-
 class ShowNode(Control, frozen=True, tag="show_node"):
     """Counters, limits and what recovery found."""
 
@@ -113,11 +148,29 @@ class ShowNode(Control, frozen=True, tag="show_node"):
 Operation = (
     OpenTopic
     | CreateTopic
+    | AlterTopic
     | ShowTopic
     | ListTopics
     | DeleteTopic
+    | CreateSubscription
     | ListSubscriptions
+    | ShowSubscription
     | DeleteSubscription
+    | SeekSubscription
+    | PauseSubscription
+    | Redrive
+    | Browse
+    | CreatePlace
+    | ListPlaces
+    | ShowPlace
+    | DeletePlace
+    | ChangeSettings
+    | CreateProducer
+    | ListProducers
+    | ShowProducer
+    | DeleteProducer
+    | OpenProducer
+    | CloseProducer
     | ShowNode
 )
 
@@ -153,26 +206,16 @@ class TopicInfo(msgspec.Struct, frozen=True):
     created_at_us: int
     durability: str
     schema: bytes | None = None
+    """Of a typed topic: its newest columns, as an Arrow IPC schema."""
     shard_list: list[ShardInfo] = []
-
-
-class SubscriptionInfo(msgspec.Struct, frozen=True):
-    subscription: str
-    topic: str
-    kind: str
-    mode: str
-    consumers: list[str]
-    settled: int
-    """Entries settled, in all shards."""
-    unsettled: int
-    """Entries neither settled nor lost: available or in flight."""
-    in_flight: int
-    unacked: int
-    """Entries that were negatively acknowledged and wait to be offered again."""
-    lost: int
-    """Entries that cannot be delivered any more (damaged)."""
-    positions: list[int]
-    """The first entry of each shard that is not settled."""
+    schema_version: int | None = None
+    """Of a typed topic: the number of its newest schema; the first is 1."""
+    schemas: list[bytes] = []
+    """Every version, oldest first; not in a list of topics."""
+    message_bytes_max: int | None = None
+    """Bytes that one message's value may take, if the topic says so."""
+    settings: list[SettingInfo] = []
+    """Every setting with its origin; not in a list of topics, nor for who only opens it."""
 
 
 # --- producing --------------------------------------------------------------------------------------
@@ -213,102 +256,6 @@ class BlockEnd(Control, frozen=True):
     segments_next: dict[int, int]
 
 
-# --- consuming --------------------------------------------------------------------------------------
-
-
-class Subscribe(Control, frozen=True):
-    consumer: int
-    topic: str
-    subscription: str
-    kind: str
-    mode: str
-    start: str | int
-    """``earliest``, ``latest`` or an entry (of every shard); used only when the subscription is created."""
-    credit_bytes: int
-    name: str = ""
-    create_topic: bool = False
-    topic_uuid: bytes | None = None
-    """The topic that the consumer read before it reconnected; another one of that name is refused."""
-
-
-class Subscribed(Control, frozen=True):
-    """The consumer is attached. The effective values are the subscription's, whoever created it."""
-
-    consumer: int
-    topic: str
-    topic_uuid: bytes
-    shards: int
-    kind: str
-    mode: str
-    positions: list[int]
-    schema: bytes | None = None
-
-
-class Unsubscribe(Control, frozen=True):
-    """The consumer leaves. ``seen`` holds (shard, start, end) of what its application was handed.
-
-    Anything else that was delivered was only sent ahead, and does not count as an attempt. None: all was seen.
-    """
-
-    consumer: int
-    seen: list[tuple[int, int, int]] | None = None
-
-
-class Unsubscribed(Control, frozen=True):
-    """The consumer is detached; everything it settled before is durable."""
-
-    consumer: int
-
-
-class Credit(Control, frozen=True):
-    """The consumer can take this many bytes more."""
-
-    consumer: int
-    bytes: int
-
-
-class Deliver(Control, frozen=True):
-    """``records`` SEGMENT frames follow at once, as stored. Of their rows only ``spans`` are meant."""
-
-    consumer: int
-    shard: int
-    records: int
-    attempt: int
-    spans: list[Span]
-
-
-class Settle(Control, frozen=True):
-    """What became of entries. Idempotent; ``number`` comes back in SETTLED once it is on the node's disk.
-
-    An empty one is a flush. ``nacked`` holds (entry, delay in seconds or None for the policy's backoff).
-    """
-
-    consumer: int
-    number: int
-    shard: int
-    acked: list[Span] = []
-    skipped: list[Span] = []
-    nacked: list[tuple[int, float | None]] = []
-
-
-class Settled(Control, frozen=True):
-    """Every settlement up to and with ``number`` is durable."""
-
-    consumer: int
-    number: int
-    late: int = 0
-    """How many of the entries in it had been settled before."""
-
-
-class Lost(Control, frozen=True):
-    """Entries that this subscription will not get: ``reason`` is damaged (rot, or a file gone)."""
-
-    consumer: int
-    shard: int
-    spans: list[Span]
-    reason: str
-
-
 CONTROL_TYPES: dict[type[Control], FrameType] = {
     Hello: FrameType.HELLO,
     Welcome: FrameType.WELCOME,
@@ -329,6 +276,8 @@ CONTROL_TYPES: dict[type[Control], FrameType] = {
     Settle: FrameType.SETTLE,
     Settled: FrameType.SETTLED,
     Lost: FrameType.LOST,
+    Extend: FrameType.EXTEND,
+    Renew: FrameType.RENEW,
 }
 
 _encoder = msgspec.msgpack.Encoder()

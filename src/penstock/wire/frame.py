@@ -68,6 +68,8 @@ class FrameType(IntEnum):
     SETTLE = 32
     SETTLED = 33
     LOST = 34
+    EXTEND = 35
+    RENEW = 36
 
 
 class Frame(NamedTuple):

@@ -22,7 +22,6 @@ _I64 = struct.Struct("<q")
 
 _MESSAGE_HEADER, _MESSAGE_CUSTOM = 2, 4
 _BATCH_LENGTH, _BATCH_NODES, _BATCH_COMPRESSION = 0, 1, 3
-_DICTIONARY_ID, _DICTIONARY_DATA, _DICTIONARY_DELTA = 0, 1, 2
 _PREFIX_BYTES = 8
 """The continuation marker and the metadata's size, in front of an encapsulated message."""
 
@@ -32,12 +31,6 @@ class BatchClaims(NamedTuple):
     nodes: list[tuple[int, int]]
     """Length and null count of each array, depth first."""
     compressed: bool
-
-
-class DictionaryClaims(NamedTuple):
-    id: int
-    delta: bool
-    batch: BatchClaims
 
 
 def message_bytes(message: pa.Message) -> int:
@@ -53,21 +46,6 @@ def record_batch_claims(message: pa.Message, size: int) -> BatchClaims:
         raise BadSegment(f"a message of {message_bytes(message):,} bytes in {size:,}")
     data = memoryview(message.metadata)
     return _batch_claims(data, _reference(data, _root(data), _MESSAGE_HEADER))
-
-
-def dictionary_claims(message: pa.Message) -> DictionaryClaims:
-    """The claims of a dictionary message."""
-    if message.type != "dictionary":
-        raise BadSegment(f"a {message.type} where a dictionary was expected")
-    data = memoryview(message.metadata)
-    table = _reference(data, _root(data), _MESSAGE_HEADER)
-    id_at = _field(data, table, _DICTIONARY_ID)
-    delta_at = _field(data, table, _DICTIONARY_DELTA)
-    return DictionaryClaims(
-        _I64.unpack_from(data, id_at)[0] if id_at else 0,
-        bool(delta_at and data[delta_at]),
-        _batch_claims(data, _reference(data, table, _DICTIONARY_DATA)),
-    )
 
 
 def _batch_claims(data: memoryview, table: int) -> BatchClaims:

@@ -1,14 +1,16 @@
-"""Leaves: the text arrays of a schema that a typed topic dictionary-encodes.
+"""How the columns of a typed topic travel, and which dictionaries they have.
 
-A column of ``string`` is one leaf; one of ``map<string, string>`` (labels) is two, its names and its texts.
-Strings deeper inside structs and lists stay as they are. On the wire a leaf is ``dictionary<uint16, string>``
-until it goes plain. Leaves are numbered in schema order, which is also the order of Arrow's dictionary ids.
+A column's type decides its **way**. A ``string`` is one leaf: its texts are coded by a dictionary. A column of
+``map<string, string>`` (labels) is three leaves: the dictionaries of its names, of its texts, and of its whole
+**sets**, whose values are pairs of indices into the other two. Leaves are numbered in schema order. Strings
+deeper inside structs and lists stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -16,25 +18,121 @@ import pyarrow.types as pt
 from penstock.model.errors import SchemaMismatch
 
 TEXT: Final[pa.DataType] = pa.string()
-INDEX: Final[pa.DataType] = pa.uint16()
-CODED: Final[pa.DataType] = pa.dictionary(INDEX, TEXT)
+BYTES: Final[pa.DataType] = pa.binary()
+
+
+class Way(IntEnum):
+    """How a column stands in a segment; the bytes of each are in typed_form."""
+
+    ABSENT = 0
+    FIXED = 1
+    INTS = 2
+    TEXTS = 3
+    CODED = 4
+    LABELS = 5
+    SETS = 6
+    IPC = 7
+
+
+STORED: Final = {"i": pa.int32(), "I": pa.uint32(), "q": pa.int64()}
+"""The integers that ``integer_code`` speaks of."""
+INSTEAD: Final = {Way.CODED: Way.TEXTS, Way.SETS: Way.LABELS}
+"""What a column of leaves falls back to when a dictionary of it has gone plain."""
 
 
 class Leaf(NamedTuple):
     column: int
     part: str
-    """``column``, or ``key`` or ``item`` of a map."""
+    """``column``, or ``names``, ``texts`` or ``sets`` of labels."""
+
+
+class Column(NamedTuple):
+    """What the type of a column decides."""
+
+    kind: pa.DataType
+    way: Way
+    leaf: int
+    """The number of its first leaf; of one without, the number that the next leaf has."""
+    code: str
+    """The struct code of its integers, if it travels as ``INTS``."""
+    bits: int
+    """The width of its values, if they stand in one buffer."""
+    null_bytes: float
+    """What a row costs in memory where the column is all null."""
+
+
+def is_labels(kind: pa.DataType) -> bool:
+    return bool(pt.is_map(kind)) and kind.key_type == TEXT and kind.item_type == TEXT
+
+
+def way_of(kind: pa.DataType) -> Way:
+    """The way of a type, as long as its dictionaries are in use."""
+    if kind == TEXT:
+        return Way.CODED
+    if is_labels(kind):
+        return Way.SETS
+    if kind == BYTES:
+        return Way.TEXTS
+    if integer_code(kind):
+        return Way.INTS
+    if pt.is_null(kind):
+        return Way.ABSENT
+    return Way.FIXED if _bits(kind) else Way.IPC
+
+
+def integer_code(kind: pa.DataType) -> str:
+    """The struct code of a type that is an integer of four or eight bytes underneath; else empty."""
+    if kind == pa.uint32():
+        return "I"
+    if kind == pa.int32() or pt.is_date32(kind) or pt.is_time32(kind):
+        return "i"
+    if kind == pa.int64() or pt.is_date64(kind) or pt.is_time64(kind):
+        return "q"
+    return "q" if pt.is_timestamp(kind) or pt.is_duration(kind) else ""
+
+
+def _bits(kind: pa.DataType) -> int:
+    """The width of a type whose values stand in one buffer; else 0."""
+    fixed = pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_fixed_size_binary(kind)
+    return int(kind.bit_width) if fixed else 0
+
+
+def columns_of(schema: pa.Schema) -> list[Column]:
+    """The columns of a topic's schema, in order."""
+    found: list[Column] = []
+    leaves = 0
+    for kind in schema.types:
+        way = way_of(kind)
+        found.append(Column(kind, way, leaves, integer_code(kind), _bits(kind), _null_bytes(kind)))
+        leaves += {Way.CODED: 1, Way.SETS: 3}.get(way, 0)
+    return found
 
 
 def leaves_of(schema: pa.Schema) -> list[Leaf]:
     """The leaves of a topic's schema, in order."""
     found: list[Leaf] = []
     for index, kind in enumerate(schema.types):
-        if kind == TEXT:
+        way = way_of(kind)
+        if way == Way.CODED:
             found.append(Leaf(index, "column"))
-        elif pt.is_map(kind) and kind.key_type == TEXT and kind.item_type == TEXT:
-            found += (Leaf(index, "key"), Leaf(index, "item"))
+        elif way == Way.SETS:
+            found += (Leaf(index, part) for part in ("names", "texts", "sets"))
     return found
+
+
+def _null_bytes(kind: pa.DataType) -> float:
+    """At least what Arrow allocates for a null of this type."""
+    if pt.is_null(kind):
+        return 0
+    children = [_null_bytes(kind.field(index).type) for index in range(kind.num_fields)]
+    if pt.is_fixed_size_list(kind):
+        return 1 / 8 + int(kind.list_size) * children[0]
+    if pt.is_struct(kind) or pt.is_union(kind):
+        return 5 + sum(children)
+    return 1 / 8 + (_bits(kind) / 8 if _bits(kind) else 16)
+
+
+# --- what a topic may have ---------------------------------------------------------------------------
 
 
 def check_schema(schema: pa.Schema) -> None:
@@ -60,70 +158,3 @@ def _types_in(kind: pa.DataType) -> Iterator[pa.DataType]:
     yield kind
     for index in range(kind.num_fields):
         yield from _types_in(kind.field(index).type)
-
-
-def wire_schema(schema: pa.Schema, plain: Sequence[bool]) -> pa.Schema:
-    """A topic's schema with each leaf that is not plain as a dictionary."""
-    coded = {leaf for leaf, is_plain in zip(leaves_of(schema), plain, strict=True) if not is_plain}
-    fields = [
-        field.with_type(
-            _map_of(field.type, CODED if (i, "key") in coded else TEXT, CODED if (i, "item") in coded else TEXT)
-            if {(i, "key"), (i, "item")} & coded
-            else CODED
-        )
-        if {(i, "column"), (i, "key"), (i, "item")} & coded
-        else field
-        for i, field in enumerate(schema)
-    ]
-    return pa.schema(fields, metadata=schema.metadata)
-
-
-def topic_schema(wire: pa.Schema) -> pa.Schema:
-    """The topic's schema behind a wire schema: each dictionary that stands for a leaf is its text again."""
-    fields = []
-    for field in wire:
-        kind = field.type
-        if kind == CODED:
-            field = field.with_type(TEXT)
-        elif pt.is_map(kind) and kind.key_type in (TEXT, CODED) and kind.item_type in (TEXT, CODED):
-            field = field.with_type(_map_of(kind, TEXT, TEXT))
-        fields.append(field)
-    return pa.schema(fields, metadata=wire.metadata)
-
-
-def leaf_array(batch: pa.RecordBatch, leaf: Leaf) -> pa.Array:
-    """The array of a leaf. A map's must begin at its first row and hold no more (as read from IPC)."""
-    column = batch.column(leaf.column)
-    if leaf.part == "column":
-        return column
-    return column.keys if leaf.part == "key" else column.items
-
-
-def replace_leaves(
-    batch: pa.RecordBatch, schema: pa.Schema, replaced: Mapping[Leaf, pa.Array]
-) -> pa.RecordBatch:
-    """The batch with some leaves' arrays replaced, in the schema that then fits."""
-    arrays: list[Any] = []
-    for index, column in enumerate(batch.columns):
-        names, texts = replaced.get(Leaf(index, "key")), replaced.get(Leaf(index, "item"))
-        if names is not None or texts is not None:
-            names = column.keys if names is None else names
-            texts = column.items if texts is None else texts
-            column = _map_array(column, schema.field(index).type, names, texts)
-        arrays.append(replaced.get(Leaf(index, "column"), column))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _map_of(kind: pa.DataType, key: pa.DataType, item: pa.DataType) -> pa.DataType:
-    return pa.map_(kind.key_field.with_type(key), kind.item_field.with_type(item), kind.keys_sorted)
-
-
-def _map_array(column: pa.Array, kind: pa.DataType, names: pa.Array, texts: pa.Array) -> pa.Array:
-    if names.null_count:  # Arrow aborts the process over a map with a null key, so it is told here
-        raise ValueError("a label without name")
-    entry = pa.StructArray.from_arrays([names, texts], fields=[kind.key_field, kind.item_field])
-    bitmap, offsets = column.buffers()[:2]
-    bitmap = bitmap if column.null_count else None
-    return pa.Array.from_buffers(
-        kind, len(column), [bitmap, offsets], column.null_count, column.offset, children=[entry]
-    )

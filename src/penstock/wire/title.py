@@ -29,9 +29,17 @@ class Title(msgspec.Struct, frozen=True, array_like=True):
     """16 bytes, as the node told when the topic was opened."""
     producer: str = ""
     epoch: int = 0
+    """Of the producer's lease, with single access; else 0. In a log file: the incarnation."""
     schema: bytes | None = None
-    """A typed topic's Arrow schema, IPC-encoded; None in a plain topic."""
+    """Of a typed topic: the columns that the block was encoded with, as an Arrow IPC schema; else None.
+
+    They are the topic's own columns, without the envelope (key, id, headers, time) that goes with them.
+    """
     predecessor: Predecessor | None = None
+    schemas: list[bytes] = []
+    """In a log file of a typed topic: all its schemas, oldest first, so that the file can be read by itself."""
+    late: bool = False
+    """What an instance kept that was taken over, sent on purpose: its producer's epoch does not matter."""
 
 
 _encoder = msgspec.msgpack.Encoder()

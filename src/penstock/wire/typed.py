@@ -1,100 +1,64 @@
 """A typed topic's segments: rows of a schema, their texts dictionary-encoded over the life of an encoder.
 
-The **encoder's state** is a growing dictionary for each leaf (see leaves). A ``Segment`` carries what the
-dictionaries gained, then the rows as indices into them; ``Redundant`` is how long they were before it. Since
+The **encoder's state** is a growing dictionary for each leaf (see leaves): the texts of a column, and of labels
+their names, their texts and their whole sets, so that a row's labels are one index. A ``Segment`` carries what
+the dictionaries gained and the rows as indices into them; ``Redundant`` is how long they were before it. Since
 they only grow, the ``Snapshot`` at segment k is the dictionaries cut to their length before k, and whoever has
 it can decode k, k + 1, …. The bytes are in typed_form.
 
-**Bounds.** A leaf has at most 64 Ki values and 1 MiB, all leaves of an encoder 6 MiB, so that a snapshot fits
+**Bounds.** A leaf has at most 65,535 values and 1 MiB, all leaves of an encoder 6 MiB, so that a snapshot fits
 into a frame. A leaf that would pass them **goes plain for good**: from that segment on its texts travel as they
-are. (The encoder keeps what it knew, for snapshots at earlier segments.) A new block begins with empty
-dictionaries. The decoder holds the same bounds against what arrives.
+are; sets that go plain travel as indices of names and texts, as long as those have not. (The encoder keeps what
+it knew, for snapshots at earlier segments.) A new block begins with empty dictionaries. The decoder holds the
+same bounds against what arrives.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.model.errors import BadSegment, SchemaMismatch, SegmentTooLarge, SnapshotNeeded
 from penstock.model.identity import SegmentKey
+from penstock.wire import typed_form
 from penstock.wire.frame import SEGMENT_BYTES_MAX
-from penstock.wire.leaves import (
-    INDEX,
-    TEXT,
-    Leaf,
-    leaf_array,
-    replace_leaves,
-    wire_schema,
-)
+from penstock.wire.leaves import BYTES, TEXT, Way, check_schema, columns_of, is_labels, leaves_of
 from penstock.wire.typed_form import (
     ARROW_FAULTS,
-    DECODED_BYTES_MAX,
-    FILLER,
+    FORM_SNAPSHOT,
     FORM_TYPED,
-    HEADER,
-    LEAF_BYTES_MAX,
-    LEAF_VALUES_MAX,
-    OFFSET_BYTES,
     PLAIN,
-    PLAIN_BASE,
-    STATE_BYTES_MAX,
-    Form,
+    Reader,
     Redundant,
     Segment,
     Snapshot,
-    check_messages,
-    checked_dictionary,
-    dictionary_bytes,
-    null_fault,
-    pack_header,
-    read_snapshot,
-    shown,
+    varint,
 )
+from penstock.wire.typed_labels import is_whole
+from penstock.wire.typed_read import ColumnReader
+from penstock.wire.typed_words import Glossary, Vocabulary
+from penstock.wire.typed_write import ColumnWriter
 
 __all__ = ["PLAIN", "Decoder", "Encoder", "Redundant", "Segment", "Snapshot"]
 
-
-# --- encoding ---------------------------------------------------------------------------------------
-
-
-class _Words:
-    """The growing dictionary of one leaf, as its encoder knows it."""
-
-    __slots__ = ("bytes", "places", "plain")
-
-    def __init__(self) -> None:
-        self.places: dict[str, int] = {}
-        self.bytes = 0
-        self.plain = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Gain:
-    """What one segment does to a leaf; nothing of it has happened yet."""
-
-    plain: bool
-    added: list[str]
-    bytes: int
-    array: pa.Array
+_SNAPSHOT_HEADER: Final = struct.Struct("<BI")
 
 
 class Encoder:
-    """Encodes the rows of one shard; its segments are numbered 0, 1, 2, …"""
+    """Encodes the rows of one shard; its segments are numbered on from ``first_segment``."""
 
-    def __init__(self, schema: pa.Schema, shard: int) -> None:
-        self._form = Form(schema)
+    def __init__(self, schema: pa.Schema, shard: int, first_segment: int = 0) -> None:
+        check_schema(schema)
         self.schema = schema
         self.shard = shard
-        self.last_segment = -1
-        """The number of the segment encoded last; -1 before the first."""
-        self._leaves = self._form.leaves
-        self._has_labels = any(leaf.part != "column" for leaf in self._leaves)
-        self._words = [_Words() for _ in self._leaves]
+        self.last_segment = first_segment - 1
+        """The number of the segment encoded last; one before the first of them, if there was none."""
+        self._columns = columns_of(schema)
+        self._strict = strict_columns(schema)
+        self._words = [Vocabulary(_leaf_kind(leaf.part)) for leaf in leaves_of(schema)]
 
     @property
     def state_bytes(self) -> int:
@@ -103,24 +67,18 @@ class Encoder:
 
     def encode(self, rows: pa.RecordBatch) -> tuple[Segment, Redundant]:
         """The next segment. A fault (wrong columns, too large) leaves the encoder as it was."""
-        rows = self._checked(rows)
-        gains = self._gains(rows)
+        columns = self._checked(rows)
         before = Redundant(self.last_segment + 1, tuple(self._lengths()))
-        plain = [gain.plain for gain in gains]
-        wire = wire_schema(self.schema, plain)
-        replaced = {leaf: gain.array for leaf, gain in zip(self._leaves, gains, strict=True) if not gain.plain}
-        messages = self._form.write_segment(replace_leaves(rows, wire, replaced), plain)
-        lengths = [PLAIN if gain.plain else length for gain, length in zip(gains, before.lengths, strict=True)]
-        body = pack_header(lengths, rows.num_rows) + messages
+        writer = ColumnWriter(self._words, typed_form.STATE_BYTES_MAX - self.state_bytes)
+        parts: list[Any] = [bytes((FORM_TYPED,)), varint(rows.num_rows)]
+        for plan, column in zip(self._columns, columns, strict=True):
+            parts += writer.write(plan, column)
+        body = b"".join(parts)
         if len(body) > SEGMENT_BYTES_MAX:
             raise SegmentTooLarge(
                 f"a segment of {len(body):,} bytes; at most {SEGMENT_BYTES_MAX:,} are allowed"
             )
-        for words, gain in zip(self._words, gains, strict=True):
-            words.plain = gain.plain
-            if not gain.plain:
-                words.places.update(zip(gain.added, range(len(words.places), LEAF_VALUES_MAX), strict=False))
-                words.bytes += gain.bytes
+        writer.learn()
         self.last_segment += 1
         return Segment(SegmentKey(self.shard, self.last_segment), body), before
 
@@ -133,96 +91,101 @@ class Encoder:
         if [redundant.segment for redundant in redundants] != list(range(first, self.last_segment + 1)):
             raise ValueError(f"a snapshot takes the redundants of k to {self.last_segment} without a gap")
         lengths = redundants[0].lengths if redundants else self._lengths()
-        plain = [length == PLAIN for length in lengths]
-        known = {
-            leaf: pa.array(list(words.places)[:length], TEXT)
-            for leaf, words, length in zip(self._leaves, self._words, lengths, strict=True)
-            if length != PLAIN
-        }
-        return Snapshot(first, self._form.write_snapshot(plain, known))
+        schema = self.schema.serialize()
+        parts: list[Any] = [_SNAPSHOT_HEADER.pack(FORM_SNAPSHOT, schema.size), schema]
+        for words, length in zip(self._words, lengths, strict=True):
+            parts += [b"\1"] if length == PLAIN else [b"\0", *words.written(length)]
+        return Snapshot(first, b"".join(parts))
 
     def _lengths(self) -> list[int]:
         return [PLAIN if words.plain else len(words.places) for words in self._words]
 
-    def _checked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _checked(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        """The columns, each of which begins at its first row."""
         if not rows.schema.equals(self.schema):
             raise SchemaMismatch(f"rows of {shown(rows.schema)}; the topic has {shown(self.schema)}")
         if rows.num_rows == 0:
             raise BadSegment("a segment without rows")
-        if rows.nbytes > DECODED_BYTES_MAX:
-            raise SegmentTooLarge(f"rows of {rows.nbytes:,} bytes; at most {DECODED_BYTES_MAX:,} are allowed")
         try:
             rows.validate(full=True)
         except pa.ArrowInvalid as error:
             raise BadSegment(f"rows that are not valid Arrow: {error}") from error
-        fault = null_fault(rows, self.schema)
+        columns: list[pa.Array] = rows.columns
+        fault = null_fault(columns, self._strict, self.schema)
         if fault:
             raise SchemaMismatch(fault)
-        # Through IPC a slice of labels is cut to its own rows; a leaf must not learn its neighbours' words.
-        return pa.ipc.read_record_batch(rows.serialize(), self.schema) if self._has_labels else rows
+        if any(
+            column.offset or (plan.way == Way.SETS and not is_whole(column))
+            for plan, column in zip(self._columns, columns, strict=True)
+        ):
+            # Through IPC a slice is cut to its own rows; a leaf must not learn its neighbours' words.
+            rows = pa.ipc.read_record_batch(rows.serialize(), self.schema)
+            columns = rows.columns
+        self._check_size(rows, columns)
+        return columns
 
-    def _gains(self, rows: pa.RecordBatch) -> list[_Gain]:
-        total = self.state_bytes
-        gains: list[_Gain] = []
-        for leaf, words in zip(self._leaves, self._words, strict=True):
-            gain = _gain(words, leaf_array(rows, leaf), STATE_BYTES_MAX - total)
-            total += -words.bytes if gain.plain and not words.plain else gain.bytes
-            gains.append(gain)
-        return gains
-
-
-def _gain(words: _Words, texts: pa.Array, room: int) -> _Gain:
-    """The texts as indices into the leaf's dictionary and what it must learn; plain, if that is too much."""
-    stays_plain = _Gain(True, [], 0, texts)
-    if words.plain:
-        return stays_plain
-    coded = texts.dictionary_encode()
-    known, base = words.places, len(words.places)
-    distinct = coded.dictionary.to_pylist()
-    added = [text for text in distinct if text not in known]
-    new = pa.array(added, TEXT)
-    size = (pc.sum(pc.binary_length(new)).as_py() or 0) + OFFSET_BYTES * len(added)
-    if base + len(added) > LEAF_VALUES_MAX or words.bytes + size > LEAF_BYTES_MAX or size > room:
-        return stays_plain
-    fresh = dict(zip(added, range(base, base + len(added)), strict=True))
-    places = pa.array([fresh[text] if text in fresh else known[text] for text in distinct], INDEX)
-    indices = places.take(coded.indices)
-    # The indices speak of the whole dictionary, of which only the new part travels: Arrow must not compare.
-    array = pa.DictionaryArray.from_arrays(indices, pa.concat_arrays([FILLER, new]), safe=False)
-    return _Gain(False, added, size, array)
-
-
-# --- decoding ---------------------------------------------------------------------------------------
+    def _check_size(self, rows: pa.RecordBatch, columns: list[pa.Array]) -> None:
+        """Refuses rows that no decoder would unfold again."""
+        count = rows.num_rows
+        nulls = sum(
+            plan.null_bytes * count
+            for plan, column in zip(self._columns, columns, strict=True)
+            if column.null_count == count
+        )
+        size_max = typed_form.DECODED_BYTES_MAX
+        # The exact size takes longer. The other counts a buffer once that several arrays share.
+        if nulls + 2 * len(columns) * rows.get_total_buffer_size() <= size_max:
+            return
+        if nulls + rows.nbytes > size_max:
+            raise SegmentTooLarge(f"rows of {nulls + rows.nbytes:,.0f} bytes; at most {size_max:,} are allowed")
 
 
 class Decoder:
     """Decodes the segments of one block and shard in order, from segment 0 or from a snapshot."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._form = Form(schema)
+        check_schema(schema)
         self.schema = schema
         self.next_segment = 0
-        self._leaves = self._form.leaves
-        self._known: list[pa.Array | None] = [pa.array([], TEXT) for _ in self._leaves]
+        self._columns = columns_of(schema)
+        self._strict = strict_columns(schema)
+        self._known: list[Glossary | None] = [Glossary(_leaf_kind(leaf.part)) for leaf in leaves_of(schema)]
         """Each leaf's dictionary; None once it is plain."""
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, schema: pa.Schema | None = None) -> Decoder:
         """A decoder that begins at the snapshot's segment; ``schema`` is the topic's, to compare."""
+        if len(snapshot.body) > SEGMENT_BYTES_MAX:
+            raise SegmentTooLarge(f"a snapshot of {len(snapshot.body):,} bytes")
         try:
-            form, plain, known = read_snapshot(snapshot.body, schema)
-        except ARROW_FAULTS as error:
+            return cls._read_snapshot(snapshot, schema)
+        except (*ARROW_FAULTS, SnapshotNeeded) as error:
             raise BadSegment(f"a snapshot that cannot be read: {error}") from error
-        decoder = cls(form.schema)
+
+    @classmethod
+    def _read_snapshot(cls, snapshot: Snapshot, expected: pa.Schema | None) -> Decoder:
+        form, size = _SNAPSHOT_HEADER.unpack_from(snapshot.body)
+        if form != FORM_SNAPSHOT:
+            raise BadSegment(f"a snapshot of form {form}")
+        reader = Reader(snapshot.body)
+        reader.take(_SNAPSHOT_HEADER.size)
+        schema = _read_schema(reader.aligned(size))
+        if expected is not None and not schema.equals(expected):
+            raise SchemaMismatch(f"a snapshot of {shown(schema)}; the topic has {shown(expected)}")
+        decoder = cls(schema if expected is None else expected)
         decoder.next_segment = snapshot.segment
-        decoder._known = [None if is_plain else known.pop(0) for is_plain in plain]
+        columns = ColumnReader(reader, decoder._known, 0)
+        for plan in decoder._columns:
+            columns.read_dictionaries(plan)
+        reader.check_end()
+        decoder._known = columns.known
         decoder._check_bounds(decoder._known)
         return decoder
 
     @property
     def state_bytes(self) -> int:
         """The bytes of all dictionaries held."""
-        return sum(dictionary_bytes(known) for known in self._known if known is not None)
+        return sum(known.bytes for known in self._known if known is not None)
 
     def decode(self, segment: Segment) -> pa.RecordBatch:
         """The rows of the segment that comes next. A fault leaves the decoder as it was."""
@@ -231,75 +194,67 @@ class Decoder:
         if len(segment.body) > SEGMENT_BYTES_MAX:
             raise SegmentTooLarge(f"a segment of {len(segment.body):,} bytes")
         try:
-            rows, plain = self._read_header(segment.body)
-            batch, known = self._read(segment.body, rows, plain)
-            batch.validate(full=True)
+            arrays, known = self._read(segment.body)
         except ARROW_FAULTS as error:
             raise BadSegment(f"a segment that cannot be read: {error}") from error
-        fault = null_fault(batch, self.schema)
+        fault = null_fault(arrays, self._strict, self.schema)
         if fault:
             raise BadSegment(fault)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         self._known = known
         self.next_segment += 1
         return batch
 
-    def _read_header(self, body: bytes) -> tuple[int, list[bool]]:
-        """The row count, and which leaves are plain in this segment."""
-        form, zero, count, rows = HEADER.unpack_from(body)
-        if form != FORM_TYPED or zero or count != len(self._leaves):
-            raise BadSegment(
-                f"a segment of form {form} with {count} dictionaries; the schema has {len(self._leaves)}"
-            )
-        if not 0 < rows <= 8 * len(body):
-            raise BadSegment(f"a segment of {len(body):,} bytes with {rows:,} rows")
-        bases = struct.unpack_from(f"<{count}I", body, HEADER.size)
-        for base, known in zip(bases, self._known, strict=True):
-            if base != PLAIN_BASE and (known is None or base != len(known)):
-                raise SnapshotNeeded("a segment whose dictionaries are not those of the segment before it")
-        return rows, [base == PLAIN_BASE for base in bases]
+    def _read(self, body: bytes) -> tuple[list[pa.Array], list[Glossary | None]]:
+        reader = Reader(body)
+        form, rows = reader.byte(), reader.varint()
+        if form != FORM_TYPED or rows == 0:
+            raise BadSegment(f"a segment of form {form} with {rows:,} rows")
+        columns = ColumnReader(reader, self._known, rows)
+        arrays = [columns.read(plan) for plan in self._columns]
+        reader.check_end()
+        self._check_bounds(columns.known)
+        return arrays, columns.known
 
-    def _read(self, body: bytes, rows: int, plain: list[bool]) -> tuple[pa.RecordBatch, list[pa.Array | None]]:
-        start = HEADER.size + 4 * len(plain)
-        start += -start % 8
-        messages = pa.py_buffer(body).slice(start)
-        check_messages(messages, plain.count(False), rows)
-        _, beginning = self._form.beginning(plain)
-        stream = pa.ipc.open_stream(pa.py_buffer(beginning + body[start:]))
-        stream.read_next_batch()
-        batch = stream.read_next_batch()
-        batch.validate()
-        known = self._learn(batch, plain)
-        return replace_leaves(batch, self.schema, self._texts(batch, known)), known
+    def _check_bounds(self, known: list[Glossary | None]) -> None:
+        size = sum(words.bytes for words in known if words is not None)
+        if size > typed_form.STATE_BYTES_MAX:
+            raise BadSegment(f"dictionaries of {size:,} bytes are above the bounds")
 
-    def _learn(self, batch: pa.RecordBatch, plain: list[bool]) -> list[pa.Array | None]:
-        """Each leaf's dictionary with what the segment adds to it, within the bounds."""
-        known: list[pa.Array | None] = []
-        for leaf, before, is_plain in zip(self._leaves, self._known, plain, strict=True):
-            if is_plain:
-                known.append(None)
-                continue
-            added = checked_dictionary(leaf_array(batch, leaf))[len(FILLER) :]
-            known.append(pa.concat_arrays([before, added]) if len(added) else before)
-        self._check_bounds(known)
-        return known
 
-    def _texts(self, batch: pa.RecordBatch, known: list[pa.Array | None]) -> dict[Leaf, pa.Array]:
-        """The leaves' texts, after adding up how many bytes they will be."""
-        coded = [
-            (leaf, leaf_array(batch, leaf).indices, words)
-            for leaf, words in zip(self._leaves, known, strict=True)
-            if words is not None
-        ]
-        size = sum(pc.sum(pc.binary_length(words).take(indices)).as_py() or 0 for _, indices, words in coded)
-        if size > DECODED_BYTES_MAX:
-            raise BadSegment(
-                f"a segment that unfolds to {size:,} bytes; at most {DECODED_BYTES_MAX:,} are allowed"
-            )
-        return {leaf: words.take(indices) for leaf, indices, words in coded}
+def _leaf_kind(part: str) -> pa.DataType:
+    return BYTES if part == "sets" else TEXT
 
-    def _check_bounds(self, known: list[pa.Array | None]) -> None:
-        sizes = [dictionary_bytes(words) for words in known if words is not None]
-        if any(words is not None and len(words) > LEAF_VALUES_MAX for words in known):
-            raise BadSegment(f"a dictionary of more than {LEAF_VALUES_MAX:,} values")
-        if max(sizes, default=0) > LEAF_BYTES_MAX or sum(sizes) > STATE_BYTES_MAX:
-            raise BadSegment(f"dictionaries of {sum(sizes):,} bytes are above the bounds")
+
+def _read_schema(buffer: pa.Buffer) -> pa.Schema:
+    message = pa.ipc.read_message(buffer)
+    if message.type != "schema":
+        raise BadSegment("a snapshot without a schema")
+    schema = pa.ipc.read_schema(message)
+    if schema.serialize().size != buffer.size:
+        raise BadSegment("a snapshot whose schema has bytes behind its end")
+    return schema
+
+
+def strict_columns(schema: pa.Schema) -> list[int]:
+    """The columns that take no nulls, or no labels without text."""
+    return [
+        index
+        for index, field in enumerate(schema)
+        if not field.nullable or (is_labels(field.type) and not field.type.item_field.nullable)
+    ]
+
+
+def null_fault(columns: list[pa.Array], strict: list[int], schema: pa.Schema) -> str:
+    """What is wrong where a column that takes no nulls has one; empty if nothing is."""
+    for index in strict:
+        field, column = schema.field(index), columns[index]
+        if not field.nullable and column.null_count:
+            return f"column {field.name!r} takes no nulls and has {column.null_count}"
+        if is_labels(field.type) and not field.type.item_field.nullable and column.items.null_count:
+            return f"column {field.name!r} takes no labels without text"
+    return ""
+
+
+def shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)

@@ -1,0 +1,262 @@
+"""The part of the conversation that is about subscriptions: consuming, and looking after them.
+
+``consumer`` is a number that the client chose, unique on its connection.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.model.policy import Policy
+from penstock.wire.conversation import Control, Span
+
+# --- requests ---------------------------------------------------------------------------------------
+
+
+class CreateSubscription(Control, frozen=True, tag="create_subscription"):
+    """Makes a subscription that nobody reads yet: from now on it holds what is stored."""
+
+    topic: str
+    subscription: str
+    kind: str = "unique"
+    mode: str = "non_resilient"
+    start: str | int = "earliest"
+    policy: Policy | None = None
+    exist_ok: bool = False
+
+
+class ListSubscriptions(Control, frozen=True, tag="list_subscriptions"):
+    topic: str
+    """An empty name asks for those of all topics."""
+
+
+class ShowSubscription(Control, frozen=True, tag="show_subscription"):
+    topic: str
+    subscription: str
+
+
+class DeleteSubscription(Control, frozen=True, tag="delete_subscription"):
+    topic: str
+    subscription: str
+
+
+class SeekSubscription(Control, frozen=True, tag="seek_subscription"):
+    """What lies before ``to`` counts as settled, what lies behind it comes (again). Attempts begin anew."""
+
+    topic: str
+    subscription: str
+    to: str | int
+    """``earliest``, ``latest``, an entry or a time."""
+    shard: int | None = None
+    """None: every shard."""
+
+
+class PauseSubscription(Control, frozen=True, tag="pause_subscription"):
+    topic: str
+    subscription: str
+    paused: bool
+
+
+class Redrive(Control, frozen=True, tag="redrive"):
+    """Offers dead entries again, to their own subscription alone, with attempts counted anew."""
+
+    topic: str
+    subscription: str
+    entries: list[tuple[int, int, int]] | None = None
+    """(shard, start, end); None: all that are dead."""
+
+
+class Browse(Control, frozen=True, tag="browse"):
+    """Reads stored records without a subscription; ``Browsed`` is the answer."""
+
+    topic: str
+    shard: int
+    entry: int
+    bytes_max: int = 1024 * 1024
+
+
+class Browsed(msgspec.Struct, frozen=True):
+    records: list[bytes]
+    """Whole SEGMENT frames, as stored; the first one holds the entry that was asked for."""
+    entry_next: int
+    """Where to read on."""
+    entry_end: int
+    """One past the last durable entry."""
+    lost: list[Span]
+
+
+class SubscriptionInfo(msgspec.Struct, frozen=True):
+    subscription: str
+    topic: str
+    kind: str
+    mode: str
+    consumers: list[str]
+    """The active one of a failover subscription first."""
+    settled: int
+    """Entries settled, in all shards."""
+    unsettled: int
+    """Entries neither settled nor lost: available or in flight."""
+    in_flight: int
+    unacked: int
+    """Entries that were negatively acknowledged and wait to be offered again."""
+    lost: int
+    """Entries that cannot be delivered any more (damaged)."""
+    positions: list[int]
+    """The first entry of each shard that is not settled."""
+    policy: Policy | None = None
+    """With every default filled in."""
+    paused: bool = False
+    created_at_us: int = 0
+    acked: int = 0
+    skipped: int = 0
+    dead: int = 0
+    """Entries that were tried too often and were not re-driven since."""
+    nacked: int = 0
+    late: int = 0
+    """Settlements of entries that had been settled before, since the node was started."""
+    delivered: int = 0
+    """Since the node was started."""
+    redelivered: int = 0
+    redriven: int = 0
+    dead_entries: list[tuple[int, int, int]] = []
+    """(shard, start, end) of dead entries, in ``show_subscription`` alone; at most 10,000."""
+
+
+# --- consuming --------------------------------------------------------------------------------------
+
+
+class Subscribe(Control, frozen=True):
+    consumer: int
+    topic: str
+    subscription: str
+    kind: str
+    mode: str
+    start: str | int
+    """``earliest``, ``latest``, an entry (of every shard) or a time; of use only to a new subscription."""
+    credit_bytes: int
+    name: str = ""
+    create_topic: bool = False
+    topic_uuid: bytes | None = None
+    """The topic that the consumer read before it reconnected; another one of that name is refused."""
+    policy: Policy | None = None
+    """Used only when the subscription is created."""
+    instance: bytes = b""
+    """The same for one consumer over all its connections: its lease is its own also after a reconnect."""
+
+
+class Subscribed(Control, frozen=True):
+    """The consumer is attached. The effective values are the subscription's, whoever created it.
+
+    It comes again whenever something of it changes, and in answer to RENEW.
+    """
+
+    consumer: int
+    topic: str
+    topic_uuid: bytes
+    shards: int
+    kind: str
+    mode: str
+    positions: list[int]
+    schema: bytes | None = None
+    schemas: list[bytes] = msgspec.field(default_factory=list)
+    """Every version of a typed topic's schema, oldest first. With a new one SUBSCRIBED comes again."""
+    policy: Policy | None = None
+    active: bool = True
+    """False while the consumer stands by: what it was sent and has not handed out is void."""
+    paused: bool = False
+    lease_s: float = 0.0
+    """For how long after its last RENEW the consumer may hand out messages; 0: there is no lease."""
+    renewal: int = 0
+    """The number of the last RENEW."""
+
+
+class Unsubscribe(Control, frozen=True):
+    """The consumer leaves. ``seen`` holds (shard, start, end) of what its application was handed.
+
+    Anything else that was delivered was only sent ahead, and does not count as an attempt. None: all was seen.
+    """
+
+    consumer: int
+    seen: list[tuple[int, int, int]] | None = None
+
+
+class Unsubscribed(Control, frozen=True):
+    """The consumer is detached; everything it settled before is durable."""
+
+    consumer: int
+
+
+class Credit(Control, frozen=True):
+    """The consumer can take this many bytes more."""
+
+    consumer: int
+    bytes: int
+
+
+class Deliver(Control, frozen=True):
+    """``records`` SEGMENT frames follow at once, as stored. Of their rows only ``spans`` are meant.
+
+    With ``records`` 0 the rows are those of the last record that came alone on that shard.
+    """
+
+    consumer: int
+    shard: int
+    records: int
+    attempt: int
+    spans: list[Span]
+
+
+class Settle(Control, frozen=True):
+    """What became of entries. Idempotent; ``number`` comes back in SETTLED once it is on the node's disk.
+
+    An empty one is a flush. ``nacked`` holds (entry, delay in seconds or None for the policy's backoff).
+    """
+
+    consumer: int
+    number: int
+    shard: int
+    acked: list[Span] = msgspec.field(default_factory=list)
+    skipped: list[Span] = msgspec.field(default_factory=list)
+    nacked: list[tuple[int, float | None]] = msgspec.field(default_factory=list)
+    upto: int | None = None
+    """Everything before this entry is acknowledged; not in shared and key_shared subscriptions."""
+
+
+class Settled(Control, frozen=True):
+    """Every settlement up to and with ``number`` is durable."""
+
+    consumer: int
+    number: int
+    late: int = 0
+    """How many of the entries in it had been settled before."""
+
+
+class Extend(Control, frozen=True):
+    """The consumer needs longer: the deadline of what it holds of ``spans`` is ``seconds`` from now.
+
+    None: the policy's deadline from now.
+    """
+
+    consumer: int
+    shard: int
+    spans: list[Span]
+    seconds: float | None = None
+
+
+class Renew(Control, frozen=True):
+    """The consumer lives: its lease begins anew. SUBSCRIBED with this number answers."""
+
+    consumer: int
+    number: int
+
+
+class Lost(Control, frozen=True):
+    """Entries that this subscription will not get.
+
+    ``reason`` is damaged (rot, or a file gone) or dead (tried too often; the dead-letter topic has a copy).
+    """
+
+    consumer: int
+    shard: int
+    spans: list[Span]
+    reason: str

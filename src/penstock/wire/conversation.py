@@ -1,0 +1,12 @@
+"""What every message of the conversation is: a struct, msgpack by position."""
+
+from __future__ import annotations
+
+import msgspec
+
+Span = tuple[int, int]
+"""Entries ``start <= n < end``."""
+
+
+class Control(msgspec.Struct, array_like=True, frozen=True):
+    """The base of all conversation frames."""

@@ -1,0 +1,164 @@
+"""The part of the conversation that is about the tree of topics, inherited settings and registered producers.
+
+``level`` is tenant, product, component or topic; ``place`` is a name of that level, bare or whole.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.model.setting import Value
+from penstock.wire.conversation import Control
+
+# --- places -----------------------------------------------------------------------------------------
+
+
+class CreatePlace(Control, frozen=True, tag="create_place"):
+    level: str
+    place: str
+    settings: dict[str, Value] = msgspec.field(default_factory=dict)
+    exist_ok: bool = False
+
+
+class ListPlaces(Control, frozen=True, tag="list_places"):
+    level: str
+
+
+class ShowPlace(Control, frozen=True, tag="show_place"):
+    level: str
+    place: str
+
+
+class DeletePlace(Control, frozen=True, tag="delete_place"):
+    level: str
+    place: str
+    recursive: bool = False
+    """Without it a place that holds something is not deleted."""
+
+
+class ChangeSettings(Control, frozen=True, tag="change_settings"):
+    """Sets and unsets what a place says, in one step; the answer is a ``PlaceInfo``, or a topic's info."""
+
+    level: str
+    place: str
+    set: dict[str, Value] = msgspec.field(default_factory=dict)
+    unset: list[str] = msgspec.field(default_factory=list)
+
+
+class SettingInfo(msgspec.Struct, frozen=True):
+    name: str
+    value: Value
+    """In seconds, bytes, a number, a word; None for no limit."""
+    origin: str
+    """``topic``, ``component``, ``product``, ``tenant``, ``node`` or ``default``: where it was said."""
+    place: str
+    """The whole name of that place; empty for a node's or the default."""
+
+
+class PlaceInfo(msgspec.Struct, frozen=True):
+    place: str
+    level: str
+    created_at_us: int
+    settings: list[SettingInfo]
+    """Every setting as a topic right here would have it."""
+    places: int
+    """Places below it, topics left out."""
+    topics: int
+    topic_list: list[str] = []
+    """The topics below it, in ``show_place`` alone; at most 10,000."""
+    place_list: list[str] = []
+    entries: int = 0
+    """Kept in these topics; in ``show_place`` alone, as are the rest."""
+    bytes: int = 0
+    subscriptions: int = 0
+    producers: int = 0
+
+
+class PlaceDeleted(msgspec.Struct, frozen=True):
+    """The answer to ``delete_place``: what is gone."""
+
+    place: str
+    level: str
+    places: list[str]
+    topics: list[str]
+
+
+# --- producers --------------------------------------------------------------------------------------
+
+
+class CreateProducer(Control, frozen=True, tag="create_producer"):
+    topic: str
+    producer: str
+    access: str = "multiple"
+    exist_ok: bool = False
+
+
+class ListProducers(Control, frozen=True, tag="list_producers"):
+    topic: str
+    """An empty name asks for those of all topics."""
+
+
+class ShowProducer(Control, frozen=True, tag="show_producer"):
+    topic: str
+    producer: str
+
+
+class DeleteProducer(Control, frozen=True, tag="delete_producer"):
+    topic: str
+    producer: str
+
+
+class OpenProducer(Control, frozen=True, tag="open_producer"):
+    """A named producer begins to send over this connection; for single access this asks for the lease.
+
+    It is asked again on each new connection, with the epoch that it was granted.
+    """
+
+    topic: str
+    producer: str
+    instance: bytes
+    """16 random bytes that name one opened producer over all its connections."""
+    access: str = ""
+    """Empty: as it is registered, else ``multiple``."""
+    epoch: int = 0
+    """The epoch it holds; 0 before it was granted one."""
+    elsewhere: bool = False
+    """The lease is held at another node, the first destination: here the epoch is only raised to that one."""
+
+
+class CloseProducer(Control, frozen=True, tag="close_producer"):
+    """The producer was closed in good order: its lease is free at once."""
+
+    topic: str
+    producer: str
+    instance: bytes
+
+
+class ProducerOpened(msgspec.Struct, frozen=True):
+    """The answer to ``open_producer``."""
+
+    access: str
+    epoch: int
+    """Goes into every TITLE; 0 with multiple access."""
+    lease_s: float
+    """How long the lease stands after the connection was lost; 0 with multiple access."""
+    registered: bool
+
+
+class ProducerInfo(msgspec.Struct, frozen=True):
+    topic: str
+    producer: str
+    access: str
+    registered_at_us: int
+    seen_at_us: int
+    """When it was last opened, closed or lost; 0 for never."""
+    epoch: int
+    """How often the lease was granted to another instance; 0 with multiple access."""
+    holder: str
+    """Of single access: the client that holds the lease; empty if it is free."""
+    connections: list[int]
+    """The numbers of the node's connections that it is open on."""
+    lapses_in_s: float | None = None
+    """Of a holder whose connection was lost: when its lease lapses."""
+    clients: list[str] = []
+    """The names of the clients it is open at."""

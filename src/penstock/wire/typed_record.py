@@ -1,0 +1,142 @@
+"""A stored segment of a typed topic: self-contained, whatever its producer's encoder knew.
+
+It stands behind the record header (see record) in the place of the segment as it came. Little endian::
+
+    form u8 = 4 | columns u8 | schema version u16 | rows u32 | one Arrow IPC record batch message, to the end
+
+The batch has the columns of a batch of messages (key, id, headers, sent_at and value, a struct of the topic's
+columns) in the schema of that version; ``columns`` has bit i for column i: one that is all null is left out.
+Its buffers are LZ4-compressed where that makes the record smaller. A reader takes LZ4 and ZSTD.
+
+The bytes may come from anyone: what they would unfold to is added up before it is allocated.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.model.errors import BadSegment, SegmentTooLarge, StorageFailed
+from penstock.wire.ipc_claims import record_batch_claims
+from penstock.wire.ipc_sizes import unfolded_bytes
+from penstock.wire.schema_versions import SchemaVersions, chosen
+from penstock.wire.segment import decode_plain
+
+FORM_STORED: Final = 4
+HEADER: Final = struct.Struct("<BBHI")
+HEADER_BYTES: Final = HEADER.size
+
+ROWS_BYTES_MAX: Final = 48 * 1024 * 1024
+"""What the rows of one record may take in memory; with its header it then fits into a frame of a file."""
+COMPRESS_BYTES_MIN: Final = 1024
+"""Rows below this are hardly made smaller: each buffer gains a size of its own."""
+
+_NEEDED: Final = ("sent_at", "value")
+_LZ4: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_HERE: Final = pa.ipc.IpcReadOptions(use_threads=False)
+_FAULTS: Final = (pa.ArrowException, ValueError, OSError, EOFError, IndexError, struct.error)
+
+
+def encode_typed_record(messages: pa.RecordBatch, version: int) -> bytes:
+    """The record of a batch of messages, decoded again and compared with them before it is returned."""
+    size = messages.nbytes
+    if size > ROWS_BYTES_MAX:
+        raise SegmentTooLarge(f"rows of {size:,} bytes; at most {ROWS_BYTES_MAX:,} are allowed")
+    mask = _mask_of(messages)
+    batch = messages.select(chosen(messages.schema, mask)) if mask != _all(messages.schema) else messages
+    plain = batch.serialize()
+    message, again = _folded(batch) if size > COMPRESS_BYTES_MIN else (plain, None)
+    if again is None or message.size >= plain.size:
+        message, again = plain, pa.ipc.read_record_batch(plain, batch.schema)
+    # What is written must be what came. A NaN is unlike itself, so bytes are compared where values differ.
+    if not again.equals(batch) and not again.serialize().equals(plain):
+        raise StorageFailed("a record does not read back as the rows it was made from")
+    return b"".join((HEADER.pack(FORM_STORED, mask, version, messages.num_rows), message))
+
+
+def _folded(batch: pa.RecordBatch) -> tuple[pa.Buffer, pa.RecordBatch]:
+    """The batch as a compressed message, and as it reads back from that. Only a stream can be compressed."""
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, batch.schema, options=_LZ4).write_batch(batch)
+    stream = sink.getvalue()
+    schema_bytes = 8 + int.from_bytes(stream[4:8], "little")  # a marker, the metadata's size, the metadata
+    return stream.slice(schema_bytes), _read(stream)
+
+
+def _read(stream: pa.Buffer) -> pa.RecordBatch:
+    # Threads would take longer to begin than to unfold the few buffers of a record.
+    return pa.ipc.open_stream(stream, options=_HERE).read_next_batch()
+
+
+def _all(schema: pa.Schema) -> int:
+    return (1 << len(schema)) - 1
+
+
+def _mask_of(messages: pa.RecordBatch) -> int:
+    mask = 0
+    for index, (name, column) in enumerate(zip(messages.schema.names, messages.columns, strict=True)):
+        if name in _NEEDED or column.null_count < len(column):
+            mask |= 1 << index
+    return mask
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def is_typed_record(segment: bytes) -> bool:
+    """Whether a stored segment is a typed topic's."""
+    return segment[:1] == bytes((FORM_STORED,))
+
+
+def version_of(segment: bytes) -> int:
+    """The schema version of a typed topic's stored segment."""
+    if len(segment) < HEADER_BYTES or not is_typed_record(segment):
+        raise BadSegment(f"a stored segment of {len(segment)} bytes that is not a typed topic's")
+    version: int = HEADER.unpack_from(segment)[2]
+    return version
+
+
+def stored_rows(segment: bytes, schemas: SchemaVersions | None) -> pa.RecordBatch:
+    """The rows of a stored segment, of a plain or a typed topic, in the schema they were stored with."""
+    if schemas is not None:
+        return decode_typed_record(segment, schemas)
+    if is_typed_record(segment):
+        raise BadSegment("a typed topic's record where the topic is plain")
+    return decode_plain(segment)
+
+
+def decode_typed_record(segment: bytes, schemas: SchemaVersions) -> pa.RecordBatch:
+    """The batch of messages in a record, fully validated: the columns it has, in the version it has."""
+    version = version_of(segment)
+    _, mask, _, rows = HEADER.unpack_from(segment)
+    schema = schemas.messages(version)
+    if mask & ~_all(schema) or any(not mask >> schema.get_field_index(name) & 1 for name in _NEEDED):
+        raise BadSegment(f"a record with columns {mask:#x}")
+    buffer = pa.py_buffer(segment).slice(HEADER_BYTES)
+    try:
+        message = pa.ipc.read_message(buffer)
+        claims = record_batch_claims(message, buffer.size)
+        if claims.rows != rows or rows == 0:
+            raise BadSegment(f"a record of {rows:,} rows whose batch claims {claims.rows:,}")
+        size = unfolded_bytes(message)
+        if size > 2 * ROWS_BYTES_MAX:
+            raise BadSegment(f"a record that would unfold to {size:,} bytes")
+        batch = _read(pa.py_buffer(schemas.beginning(version, mask) + segment[HEADER_BYTES:]))
+        batch.validate(full=True)
+    except _FAULTS as error:
+        raise BadSegment(f"a record that cannot be read: {error}") from error
+    return batch
+
+
+def fill_messages(messages: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with all columns of ``schema``: the ones left out come back as nulls."""
+    if messages.num_columns == len(schema):
+        return messages
+    present = dict(zip(messages.schema.names, messages.columns, strict=True))
+    arrays = [
+        present[field.name] if field.name in present else pa.nulls(messages.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
