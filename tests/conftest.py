@@ -18,6 +18,14 @@ hypothesis.settings.load_profile("penstock")
 _numbers = itertools.count()
 
 
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Producers, here and in processes that a test starts, spill into a folder of the test's own."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("PENSTOCK_STATE", str(folder))
+    return folder
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[RealNode]:
     """A running node for one test alone: url, data, kill(), stop(), start(), restart()."""

@@ -10,7 +10,6 @@ import pytest
 import penstock
 from penstock.model.errors import (
     BadRequest,
-    NotSupported,
     SubscriptionBusy,
     TopicNotFound,
 )
@@ -161,8 +160,8 @@ def test_what_the_node_does_not_allow_is_raised_when_opening(shared_url: str, to
     async def scenario() -> None:
         async with penstock.connect(shared_url) as client:
             await fill(client, topic, 1)
-            with pytest.raises(NotSupported):
-                await client.consumer(topic, "s", kind="shared").open()
+            with pytest.raises(BadRequest):
+                await client.consumer(topic, "s", kind="round").open()
             with pytest.raises(TopicNotFound):
                 await client.consumer("nowhere", "s", create=False).open()
             with pytest.raises(BadRequest):

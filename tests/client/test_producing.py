@@ -15,7 +15,6 @@ from penstock.model.errors import (
     BadTopicName,
     BufferFull,
     Closed,
-    NotSupported,
     SchemaMismatch,
     SegmentTooLarge,
     TopicNotFound,
@@ -244,8 +243,8 @@ def test_a_topic_is_created_on_first_use_only_if_asked(shared_url: str, topic: s
                 await client.producer("nowhere", create=False).open()
             with pytest.raises(BadTopicName):
                 client.producer("a//b")
-            with pytest.raises(NotSupported):
-                client.producer(topic, copies=["penstock://other"])
+            with pytest.raises(BadRequest):
+                client.producer(topic, copies=[shared_url])
             async with client.producer(f"a/b/c/{topic}") as producer:
                 await producer.send(b"x")
             assert (await client.admin.show_topic(f"a/b/c/{topic}")).shards == 1
@@ -315,7 +314,7 @@ def test_nothing_is_lost_repeated_or_out_of_order_over_kills_of_the_node(node: R
                 promises += [producer.post(b"%d" % (len(promises) + row)) for row in range(40)]
                 await asyncio.sleep(0.002)
             await producer.flush()
-            assert all([(await promise).stored for promise in promises])
+            assert all([(await promise).safe for promise in promises])
             assert producer.stats.reconnects == 2
             messages = await read_all(client, topic, len(promises))
             assert [int(message.value) for message in messages] == list(range(len(promises)))

@@ -12,7 +12,6 @@ from penstock.model.errors import (
     BadRequest,
     BufferFull,
     Closed,
-    NotSupported,
     TimedOut,
     TopicNotFound,
     Unavailable,
@@ -167,8 +166,8 @@ def test_what_came_ahead_and_was_not_read_does_not_count_as_an_attempt(
         assert list(consumer) == []
 
 
-def test_copies_are_not_offered(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client, pytest.raises(NotSupported):
+def test_a_copy_goes_to_another_service(shared_url: str, topic: str) -> None:
+    with penstock.sync.connect(shared_url) as client, pytest.raises(BadRequest):
         client.producer(topic, copies=[shared_url])
 
 

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.component import component_app
 from penstock.cli.consume import consume
+from penstock.cli.dead import dead_app
 from penstock.cli.demo import demo
 from penstock.cli.errors import errors
 from penstock.cli.explain import explain
@@ -15,6 +17,11 @@ from penstock.cli.lab import lab_app
 from penstock.cli.lab_sweep import sweep
 from penstock.cli.node import node
 from penstock.cli.produce import produce
+from penstock.cli.producer import producer_app
+from penstock.cli.product import product_app
+from penstock.cli.refill import refill_app
+from penstock.cli.sub import sub_app
+from penstock.cli.tenant import tenant_app
 from penstock.cli.topic import topic_app
 
 app = typer.Typer(
@@ -27,9 +34,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(node)
+app.add_typer(tenant_app, name="tenant")
+app.add_typer(product_app, name="product")
+app.add_typer(component_app, name="component")
 app.add_typer(topic_app, name="topic")
+app.add_typer(producer_app, name="producer")
 app.command()(produce)
 app.command()(consume)
+app.add_typer(sub_app, name="sub")
+app.add_typer(dead_app, name="dead")
+app.add_typer(refill_app, name="refill")
 app.command()(inspect)
 app.command()(errors)
 app.command()(explain)

@@ -20,6 +20,7 @@ import typer
 
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
 from penstock.cli.output import reports_errors, run
+from penstock.cli.start import parse_start
 from penstock.cli.stdio import Writer
 from penstock.model.message import from_micros
 
@@ -69,21 +70,13 @@ def consume(
     as_json: AsJson = False,
 ) -> None:
     """Print messages as they come (value and newline, or JSON) and acknowledge what was printed."""
-    options = {"subscription": subscription, "kind": kind.value, "mode": mode.value, "start": _start(start)}
+    options = {
+        "subscription": subscription,
+        "kind": kind.value,
+        "mode": mode.value,
+        "start": parse_start(start, "--start"),
+    }
     run(_consume(topic, options, url, token, count=count, idle=idle, as_json=as_json))
-
-
-def _start(text: str) -> str | int:
-    if text in ("earliest", "latest"):
-        return text
-    if text.isascii() and text.isdigit() and len(text) < 20:
-        return int(text)
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        message = "write earliest, latest, an entry's number, or a time such as 2026-01-31T12:00:00+00:00"
-        raise typer.BadParameter(message, param_hint="'--start'") from None
-    return text
 
 
 async def _consume(
@@ -127,6 +120,10 @@ async def _until_idle(consumer: Consumer, idle: float | None, *, wanted: bool) -
 
 
 def _value_lines(batch: Batch, rows: int) -> bytes:
+    """The values as they are; those of a typed topic as JSON."""
+    if batch.typed:
+        lines = [readable(message.value) for message in batch.messages()[:rows]]
+        return msgspec.json.Encoder().encode_lines(lines)
     values: list[bytes | None] = batch.arrow.column("value")[:rows].to_pylist()
     if None in values:
         values = [value or b"" for value in values]
@@ -176,8 +173,19 @@ def _json_lines(batch: Batch, rows: int) -> bytes:
 
 
 def readable(data: Any) -> Any:
-    """Bytes as text where they are UTF-8, else as ``{"base64": …}``; anything else as it is."""
-    try:
-        return data.decode() if isinstance(data, bytes) else data
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+    """Bytes as text where they are UTF-8, else as ``{"base64": …}``; anything else as it is.
+
+    So inside of a typed topic's rows too. A map whose keys cannot be JSON's is a list of pairs.
+    """
+    if isinstance(data, bytes):
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(data).decode()}
+    if isinstance(data, list | tuple):
+        return [readable(each) for each in data]
+    if isinstance(data, dict):
+        if all(isinstance(key, str) for key in data):
+            return {key: readable(each) for key, each in data.items()}
+        return [[readable(key), readable(each)] for key, each in data.items()]
+    return data

@@ -8,13 +8,15 @@ from typing import Any
 from penstock.cli.output import iso_time
 from penstock.files.frame_file import Bad, Found
 from penstock.files.frame_write import Status, decode_status
-from penstock.model.errors import BadFrame
+from penstock.model.errors import BadFrame, BadSegment, SchemaMismatch
 from penstock.node.core.log_file import BlockEnded, decode_event, decode_marks_body
 from penstock.node.core.log_index import decode_index
 from penstock.node.core.marks import Marks
 from penstock.wire.frame import Frame, FrameType
-from penstock.wire.record import decode_record_header
+from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
+from penstock.wire.schema import decode_schema, shown_schema
 from penstock.wire.title import decode_title
+from penstock.wire.typed_record import is_typed_record, version_of
 
 Record = dict[str, Any]
 
@@ -91,7 +93,7 @@ class Findings:
         self.frames[name] = self.frames.get(name, 0) + 1
         try:
             self._take_frame(item.offset, item.size, item.frame)
-        except BadFrame as error:
+        except (BadFrame, BadSegment, SchemaMismatch) as error:
             self._list(item.offset, item.size, name, detail=f"unreadable: {error}")
 
     def finish(self) -> None:
@@ -127,6 +129,11 @@ class Findings:
                 "shard": frame.shard,
                 "shards": 2**power,
             }
+            if title.schema is not None:
+                self.facts["schema"] = {
+                    "version": len(title.schemas),
+                    "columns": shown_schema(decode_schema(title.schema)),
+                }
         elif frame.type == FrameType.MARKS:
             self._take_marks(body)
         elif frame.type == FrameType.SEGMENT:
@@ -155,6 +162,12 @@ class Findings:
     def _take_segment(self, offset: int, size: int, frame: Frame) -> None:
         header = decode_record_header(frame.body)
         self._saw(header.first_entry, header.end_entry)
+        version = None
+        if header.count and is_typed_record(segment := frame.body[RECORD_HEADER_BYTES:]):
+            version = version_of(segment)
+            typed = self.facts.setdefault("typed", {"rows": 0, "versions": []})
+            typed["rows"] += header.count
+            typed["versions"] = sorted({*typed["versions"], version})
         self._list(
             offset,
             size,
@@ -164,6 +177,7 @@ class Findings:
             block=header.block.hex(),
             segment=frame.segment,
             stored_at=iso_time(header.stored_at_us),
+            schema_version=version,
         )
 
     def _take_status(self, body: bytes) -> None:
@@ -208,6 +222,7 @@ class Findings:
         segment: int | None = None,
         stored_at: str | None = None,
         detail: str | None = None,
+        schema_version: int | None = None,
     ) -> None:
         self.records_total += 1
         if len(self.records) < self._records_max:
@@ -222,5 +237,6 @@ class Findings:
                     "segment": segment,
                     "stored_at": stored_at,
                     "detail": detail,
+                    "schema_version": schema_version,
                 }
             )

@@ -16,11 +16,13 @@ from penstock.model.errors import BadFrame, BadRequest
 
 if TYPE_CHECKING:
     from penstock.cli.findings import Findings
+    from penstock.cli.refill_findings import RefillFindings
+    from penstock.files.disk import DiskFile
 
 
 @reports_errors
 def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A log, journal or index file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A log, journal, index or refill file.")],
     records: Annotated[
         int, typer.Option("--records", min=0, metavar="N", help="How many records to list.")
     ] = 20,
@@ -38,34 +40,46 @@ def inspect(
         raise typer.Exit(EXIT_ERROR)
 
 
-def _look(path: Path, records_max: int) -> Findings:
-    from penstock.cli.findings import Findings
-    from penstock.files.frame_file import Bad, looks_torn, scan
+def _look(path: Path, records_max: int) -> Findings | RefillFindings:
+    from penstock.cli.refill_findings import RefillFindings, is_refill
     from penstock.io.os_disk import OsDisk
 
     if not path.is_file():
         kind = "is a folder; name a file in it" if path.is_dir() else "does not exist or is not a file"
-        raise BadRequest(f"{path} {kind}", hint="Logs are in DATA/…/*.log, journals in *.journal.")
+        raise BadRequest(
+            f"{path} {kind}", hint="Logs are in DATA/…/*.log, journals in *.journal, refills in *.refill."
+        )
     try:
         file = OsDisk(path.parent).open(path.name)
     except OSError as error:
         hint = "Run as the user that runs the node."
         raise BadRequest(f"cannot read {path}: {error.strerror}", hint=hint) from error
     try:
-        findings = Findings(str(path), file.size(), records_max, _next_file_entry(path))
-        for item in scan(file):
-            if isinstance(item, Bad):
-                findings.take_bad(item, looks_torn=looks_torn(file, item))
-            else:
-                findings.take(item)
-        findings.finish()
+        if is_refill(file, path.name):
+            findings: Findings | RefillFindings = RefillFindings(str(path), file, records_max)
+        else:
+            findings = _scan(path, file, records_max)
     finally:
         file.close()
     if not findings.frames and findings.bytes:
         raise BadFrame(
             f"no frame was found in the {findings.bytes:,} bytes of {path}",
-            hint="It is not a log, journal or index file of a node, or all of it is damaged.",
+            hint="It is not a log, journal, index or refill file, or all of it is damaged.",
         )
+    return findings
+
+
+def _scan(path: Path, file: DiskFile, records_max: int) -> Findings:
+    from penstock.cli.findings import Findings
+    from penstock.files.frame_file import Bad, looks_torn, scan
+
+    findings = Findings(str(path), file.size(), records_max, _next_file_entry(path))
+    for item in scan(file):
+        if isinstance(item, Bad):
+            findings.take_bad(item, looks_torn=looks_torn(file, item))
+        else:
+            findings.take(item)
+    findings.finish()
     return findings
 
 
@@ -80,7 +94,7 @@ def _next_file_entry(path: Path) -> int | None:
     return min((first for first in firsts if first is not None and first > mine), default=None)
 
 
-def _print(findings: Findings) -> None:
+def _print(findings: Findings | RefillFindings) -> None:
     fields: list[tuple[str, object]] = [("file", findings.path), ("bytes", findings.bytes)]
     fields += [(name.replace("_", " "), _text(value)) for name, value in findings.facts.items()]
     fields.append(("frames", _text(findings.frames) or "none"))
@@ -97,7 +111,7 @@ def _print(findings: Findings) -> None:
         print("\nevery checksum holds")
 
 
-def _print_records(findings: Findings) -> None:
+def _print_records(findings: Findings | RefillFindings) -> None:
     if not findings.records:
         return
     print()
@@ -111,6 +125,8 @@ def _print_records(findings: Findings) -> None:
 
 
 def _text(value: Any) -> Any:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {_text(each)}" for name, each in value.items())
     return f"{value:,}" if isinstance(value, int) else value

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from penstock.client.producer import Producer
 
-CLOSE_SECONDS = 2.0
-"""How long an interrupted command waits for a node that is away; otherwise every line is answered by then."""
+CLOSE_SECONDS = 30.0
+"""How long the end waits until what earlier runs left behind is delivered too."""
 LINE_BYTES_MAX = 8 * 1024 * 1024 - 8192
 """A segment holds 8 MiB, the other columns of its row and its framing included."""
 
@@ -120,11 +120,18 @@ async def _produce(
     import penstock
 
     async with (
-        penstock.connect(url, token=token) as client,
+        penstock.connect(url, token=token, wait=False) as client,
         client.producer(topic, close_timeout=CLOSE_SECONDS) as producer,
     ):
+        if not client.connected:
+            note(f"no node answers at {url}: messages are spilled to this disk until one does")
         with _shown(tally) if progress else nullcontext():
             await _send_all(producer, separator, tally)
+    if tally.spilled and (left := producer.stats.refill_bytes):
+        note(
+            f"{left:,} bytes wait on this disk; the next producer of this topic delivers them, "
+            "or `penstock refill send`"
+        )
 
 
 async def _send_all(producer: Producer, separator: bytes | None, tally: Tally) -> None:

@@ -1,36 +1,46 @@
-"""``penstock topic create|list|show|delete``."""
+"""``penstock topic create|alter|list|show|set|unset|delete``."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.ask import ask, confirm
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
-from penstock.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors, run
+from penstock.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
+from penstock.cli.settings import (
+    Assignments,
+    Names,
+    SetOption,
+    print_settings,
+    read_assignments,
+    settings_object,
+)
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from penstock.client.admin import Admin
     from penstock.wire.control import TopicInfo
 
 topic_app = typer.Typer(
-    help="Create, list, show and delete topics.", no_args_is_help=True, rich_markup_mode=None
+    help="Create, alter, list, show, set and delete topics.", no_args_is_help=True, rich_markup_mode=None
 )
 
-Result = TypeVar("Result")
-
-
-def _ask(url: str, token: str | None, question: Callable[[Admin], Awaitable[Result]]) -> Result:
-    """Asks the node one thing."""
-    import penstock
-
-    async def main() -> Result:
-        async with penstock.connect(url, token=token) as client:
-            return await question(client.admin)
-
-    return run(main())
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        metavar="FILE",
+        help="Columns: a JSON or TOML list of name and type, or an Arrow or Parquet file that has them.",
+    ),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--column", metavar="NAME:TYPE", help="A column; repeat it for more. 'x:int64 not null'."),
+]
 
 
 @topic_app.command()
@@ -38,35 +48,107 @@ def _ask(url: str, token: str | None, question: Callable[[Admin], Awaitable[Resu
 def create(
     topic: TopicArgument,
     shards: Annotated[int, typer.Option("--shards", min=1, metavar="N", help="A power of two.")] = 1,
+    schema_file: SchemaFile = None,
+    columns: Columns = None,
+    settings: SetOption = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a topic; its shard count is fixed for its life."""
-    info = _ask(url, token, lambda admin: admin.create_topic(topic, shards=shards))
+    """Create a topic; its shard count is fixed for its life. With columns it is typed."""
+    schema = _schema(schema_file, columns)
+    values = read_assignments(settings)
+    info = ask(
+        url, token, lambda admin: admin.create_topic(topic, shards=shards, schema=schema, settings=values)
+    )
     if as_json:
         print_json(_object(info))
     else:
-        print(f"created {info.topic} with {info.shards} shard{'s' if info.shards > 1 else ''}")
+        typed = f" and {len(schema)} column{'s' if len(schema) > 1 else ''}" if schema is not None else ""
+        print(f"created {info.topic} with {info.shards} shard{'s' if info.shards > 1 else ''}{typed}")
+
+
+@topic_app.command()
+@reports_errors
+def alter(
+    topic: TopicArgument,
+    schema_file: SchemaFile = None,
+    columns: Columns = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a typed topic's columns: --column adds or widens one, --schema gives all of them.
+
+    Nullable columns can be added and numbers made wider. Producers of the older columns go on.
+    """
+    if schema_file is None and not columns:
+        raise typer.BadParameter("say what changes, with --column or --schema", param_hint="'--column'")
+    given = _schema(schema_file, columns)
+    assert given is not None
+
+    async def change(admin: Admin) -> tuple[int | None, TopicInfo]:
+        before = await admin.show_topic(topic)
+        whole = given if schema_file is not None else _changed(before, given)
+        return before.schema_version, await admin.alter_topic(topic, schema=whole)
+
+    version, info = ask(url, token, change)
+    if as_json:
+        print_json(_object(info))
+    elif version == info.schema_version:
+        print(f"{info.topic} has these columns already (schema version {info.schema_version})")
+    else:
+        print(f"altered {info.topic}: schema version {info.schema_version}")
+
+
+def _schema(file: Path | None, columns: list[str] | None) -> pa.Schema | None:
+    """What the two options say together; None for a plain topic."""
+    import pyarrow as pa
+
+    from penstock.cli.columns import parse_column, read_schema
+
+    if file is not None and columns:
+        raise typer.BadParameter("--schema and --column cannot both be given", param_hint="'--column'")
+    if file is not None:
+        return read_schema(file)
+    return pa.schema([parse_column(text) for text in columns]) if columns else None
+
+
+def _changed(info: TopicInfo, given: pa.Schema) -> pa.Schema:
+    """A topic's schema with columns replaced or added. One that only gets wider stays as nullable as it is."""
+    import pyarrow as pa
+
+    from penstock.wire.schema import decode_schema
+
+    if info.schema is None:
+        return given  # the node says that the topic is plain
+    fields = {field.name: field for field in decode_schema(info.schema)}
+    for field in given:
+        known = fields.get(field.name)
+        fields[field.name] = field if known is None else field.with_nullable(known.nullable)
+    return pa.schema(list(fields.values()))
 
 
 @topic_app.command("list")
 @reports_errors
 def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
     """List all topics."""
-    infos = sorted(_ask(url, token, lambda admin: admin.list_topics()), key=lambda info: info.topic)
+    infos = sorted(ask(url, token, lambda admin: admin.list_topics()), key=lambda info: info.topic)
     if as_json:
         print_json([_object(info) for info in infos])
         return
-    rows = [(info.topic, info.shards, info.durability, iso_time(info.created_at_us)) for info in infos]
-    print_table(("TOPIC", "SHARDS", "DURABILITY", "CREATED"), rows)
+    rows = [
+        (info.topic, info.shards, info.durability, info.schema_version, iso_time(info.created_at_us))
+        for info in infos
+    ]
+    print_table(("TOPIC", "SHARDS", "DURABILITY", "SCHEMA", "CREATED"), rows)
 
 
 @topic_app.command()
 @reports_errors
 def show(topic: TopicArgument, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-    """Show a topic's settings and its shards: entries kept, bytes, damage."""
-    info = _ask(url, token, lambda admin: admin.show_topic(topic))
+    """Show a topic's settings, its columns and its shards: entries kept, bytes, damage."""
+    info = ask(url, token, lambda admin: admin.show_topic(topic))
     if as_json:
         print_json(_object(info))
         return
@@ -77,16 +159,57 @@ def show(topic: TopicArgument, url: Url = DEFAULT_URL, token: Token = None, as_j
             ("created", iso_time(info.created_at_us)),
             ("durability", info.durability),
             ("shards", info.shards),
+            ("schema", f"version {info.schema_version}" if info.schema_version is not None else None),
             ("entries", _entries(info)),
             ("bytes", _bytes(info)),
         ]
     )
     print()
+    if info.schema is not None:
+        print_table(
+            ("COLUMN", "TYPE", "NULLABLE"),
+            [(each["name"], each["type"], each["nullable"]) for each in _columns(info.schema)],
+        )
+        print()
     rows = [
         (each.shard, each.entry_first, each.entry_next, each.bytes, each.incarnation, _spans(each.damaged))
         for each in info.shard_list
     ]
     print_table(("SHARD", "FIRST", "NEXT", "BYTES", "INCARNATION", "DAMAGED"), rows)
+    if info.settings:
+        print()
+        print_settings(info.settings)
+
+
+@topic_app.command("set")
+@reports_errors
+def set_(
+    topic: TopicArgument,
+    assignments: Assignments,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set what a topic says itself, whatever it inherits. VALUE `none` lifts a limit."""
+    values = read_assignments(assignments)
+    info = ask(url, token, lambda admin: admin.set_topic(topic, **values))
+    if as_json:
+        print_json(_object(info))
+    else:
+        print(f"set {', '.join(values)} at topic {info.topic}")
+
+
+@topic_app.command()
+@reports_errors
+def unset(
+    topic: TopicArgument, names: Names, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False
+) -> None:
+    """Go back to what a topic inherits."""
+    info = ask(url, token, lambda admin: admin.unset_topic(topic, *names))
+    if as_json:
+        print_json(_object(info))
+    else:
+        print(f"unset {', '.join(names)} at topic {info.topic}")
 
 
 @topic_app.command()
@@ -100,38 +223,41 @@ def delete(
 ) -> None:
     """Delete a topic with its messages and subscriptions. There is no way back."""
     if not yes:
-        _confirm(topic)
-    _ask(url, token, lambda admin: admin.delete_topic(topic))
+        confirm(f"Delete {topic} with all its messages and subscriptions?")
+    ask(url, token, lambda admin: admin.delete_topic(topic))
     if as_json:
         print_json({"deleted": topic})
     else:
         print(f"deleted {topic}")
 
 
-def _confirm(topic: str) -> None:
-    """Asks a person; a script has to say ``--yes``."""
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("there is no terminal to ask at; say --yes", param_hint="'--yes'")
-    if not typer.confirm(f"Delete {topic} with all its messages and subscriptions?", err=True):
-        note("nothing was deleted")
-        raise typer.Exit(1)
-
-
 def _object(info: TopicInfo) -> dict[str, Any]:
     """What ``--json`` prints of a topic; its shards only where the node told of them (``show``)."""
     import msgspec
 
-    settings = {
+    found: dict[str, Any] = {
         "topic": info.topic,
         "uuid": info.uuid.hex(),
         "shards": info.shards,
         "durability": info.durability,
         "created_at": iso_time(info.created_at_us),
+        "schema_version": info.schema_version,
+        "schema": _columns(info.schema) if info.schema is not None else None,
     }
+    if info.settings:
+        found["settings"] = settings_object(info.settings)
     if not info.shard_list:
-        return settings
+        return found
     shards = msgspec.to_builtins(info.shard_list)
-    return {**settings, "entries": _entries(info), "bytes": _bytes(info), "shard_list": shards}
+    return {**found, "entries": _entries(info), "bytes": _bytes(info), "shard_list": shards}
+
+
+def _columns(encoded: bytes) -> list[dict[str, Any]]:
+    """The columns as ``--schema`` takes them from a file."""
+    from penstock.wire.schema import decode_schema
+
+    schema = decode_schema(encoded)
+    return [{"name": each.name, "type": str(each.type), "nullable": each.nullable} for each in schema]
 
 
 def _entries(info: TopicInfo) -> int:

@@ -7,13 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.client.values import python_values
 from penstock.model.errors import BadFrame, BadRequest, BadSegment
 from penstock.model.message import Message, Origin
-from penstock.wire.columns import fill_columns
+from penstock.wire.columns import PLAIN_SCHEMA
 from penstock.wire.control import Deliver, Span
 from penstock.wire.frame import Frame
 from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_record_header
-from penstock.wire.segment import decode_plain
+from penstock.wire.schema import fit_messages
+from penstock.wire.schema_versions import SchemaVersions
+from penstock.wire.typed_record import fill_messages, stored_rows
 
 _BOOLEANS = ("bool", "bool_")
 """Python's and NumPy's."""
@@ -22,10 +25,18 @@ _BOOLEANS = ("bool", "bool_")
 class Batch:
     """Rows of one stored segment, in order. Columns and messages are made when they are asked for."""
 
-    __slots__ = ("_rows", "attempt", "origin", "spans")
+    __slots__ = ("_rows", "_schema", "attempt", "origin", "spans")
 
-    def __init__(self, rows: pa.RecordBatch, origin: Origin, spans: list[Span], attempt: int) -> None:
+    def __init__(
+        self,
+        rows: pa.RecordBatch,
+        origin: Origin,
+        spans: list[Span],
+        attempt: int,
+        schema: pa.Schema = PLAIN_SCHEMA,
+    ) -> None:
         self._rows = rows
+        self._schema = schema
         self.origin = origin
         """Where the segment came from and where it stands."""
         self.spans = spans
@@ -43,9 +54,17 @@ class Batch:
         return self.origin.shard
 
     @property
+    def typed(self) -> bool:
+        """Whether the topic has a schema: then values are rows of it."""
+        return self._schema is not PLAIN_SCHEMA
+
+    @property
     def arrow(self) -> pa.RecordBatch:
-        """The columns value, key, id, headers, sent_at; those that no row has are null."""
-        return fill_columns(self._rows)
+        """The columns value, key, id, headers, sent_at; those that no row has are null.
+
+        ``value`` is binary, or in a typed topic a struct of its columns, as they are now.
+        """
+        return fill_messages(self._rows, self._schema)
 
     @property
     def entries(self) -> pa.Int64Array:
@@ -58,9 +77,9 @@ class Batch:
         count = rows.num_rows
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         nothing: list[Any] = [None] * count
-        values, keys, ids, headers = (
-            columns[name].to_pylist() if name in columns else nothing
-            for name in ("value", "key", "id", "headers")
+        values = python_values(columns["value"]) if "value" in columns else nothing
+        keys, ids, headers = (
+            columns[name].to_pylist() if name in columns else nothing for name in ("key", "id", "headers")
         )
         attempt, origin = self.attempt, self.origin
         return [
@@ -96,19 +115,28 @@ class Batch:
         return [entry for start, end in self.spans for entry in range(start, end)]
 
 
-def read_record(frame: Frame, deliver: Deliver, topic: str, node: str) -> Batch | None:
-    """The rows of a delivered record that are meant; None if there are none. Faults are ``PenstockError``s."""
+def read_record(
+    frame: Frame, deliver: Deliver, topic: str, node: str, schemas: SchemaVersions | None = None
+) -> Batch | None:
+    """The rows of a delivered record that are meant; None if there are none. Faults are ``PenstockError``s.
+
+    ``schemas`` are those of a typed topic; whichever its rows were stored with, they come in the newest.
+    """
     header = decode_record_header(frame.body)
     spans = _meant(deliver.spans, header)
     if not spans:
         return None
-    rows = decode_plain(frame.body[RECORD_HEADER_BYTES:])
+    rows = stored_rows(frame.body[RECORD_HEADER_BYTES:], schemas)
     if rows.num_rows != header.count:
         raise BadSegment(f"a record of {header.count} rows holds {rows.num_rows}")
     origin = Origin(
         topic, deliver.shard, header.first_entry, header.block, frame.segment, header.stored_at_us, node
     )
-    return Batch(_cut(rows, header, spans), origin, spans, deliver.attempt)
+    rows = _cut(rows, header, spans)
+    if schemas is None:
+        return Batch(rows, origin, spans, deliver.attempt)
+    rows = fit_messages(rows, schemas.newest)
+    return Batch(rows, origin, spans, deliver.attempt, schemas.messages(schemas.version))
 
 
 def meant_spans(frame: Frame, deliver: Deliver) -> list[Span]:
@@ -126,7 +154,27 @@ def without(batch: Batch, drop: list[Span]) -> Batch | None:
     if not keep:
         return None
     rows = batch._rows.take(pa.array([row for row, _ in keep], pa.int64()))
-    return Batch(rows, batch.origin, _runs([entry for _, entry in keep]), batch.attempt)
+    return Batch(rows, batch.origin, _runs([entry for _, entry in keep]), batch.attempt, batch._schema)
+
+
+def only(batch: Batch, spans: list[Span], attempt: int) -> Batch | None:
+    """The batch's rows of the entries in ``spans``; None where there are none."""
+    meant = _meant_of(batch, spans)
+    if len(batch.spans) == len(meant) == 1:
+        (start, end), (first, _) = meant[0], batch.spans[0]
+        return Batch(batch._rows.slice(start - first, end - start), batch.origin, meant, attempt, batch._schema)
+    wanted = {entry for start, end in meant for entry in range(start, end)}
+    keep = [(row, entry) for row, entry in enumerate(batch._entry_list()) if entry in wanted]
+    if not keep:
+        return None
+    rows = batch._rows.take(pa.array([row for row, _ in keep], pa.int64()))
+    return Batch(rows, batch.origin, _runs([entry for _, entry in keep]), attempt, batch._schema)
+
+
+def _meant_of(batch: Batch, spans: list[Span]) -> list[Span]:
+    """The spans, cut to what the batch could hold."""
+    first, end = batch.spans[0][0], batch.spans[-1][1]
+    return [(max(a, first), min(b, end)) for a, b in spans if a < end and b > first]
 
 
 def _meant(spans: list[Span], header: RecordHeader) -> list[Span]:

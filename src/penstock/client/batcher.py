@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.client.promise import Parcel, Promise
+from penstock.client.typed_values import TypedValues
 from penstock.model.errors import BadRequest, PenstockError, SegmentTooLarge
 from penstock.transport.sharder import Sharder
 from penstock.wire.columns import rows_to_batch
@@ -24,6 +25,9 @@ HEADER_BYTES = 16
 SEGMENT_SPARE_BYTES = 4096
 """Room in a segment for its own header and metadata."""
 
+Value = bytes | bytearray | memoryview | Mapping[str, Any]
+"""A message's value: bytes, or in a typed topic a mapping of its columns."""
+
 _now_ns = time.time_ns
 
 
@@ -32,19 +36,20 @@ class RowParcel(Parcel):
 
     __slots__ = ("headers", "ids", "keys", "sent_at_us", "values")
 
-    def __init__(self, block: bytes, topic: str, shard: int) -> None:
-        super().__init__(block, topic, shard)
-        self.values: list[bytes] = []
+    def __init__(self, topic: str, shard: int) -> None:
+        super().__init__(topic, shard)
+        self.values: list[Any] = []
         self.sent_at_us: list[int] = []
         self.keys: dict[int, bytes] = {}
         self.ids: dict[int, str] = {}
         self.headers: dict[int, Mapping[str, str]] = {}
 
-    def to_batch(self) -> pa.RecordBatch:
+    def to_batch(self, typed: TypedValues | None) -> pa.RecordBatch:
         """The rows as columns; the parcel lets go of them."""
         rows = self.rows
-        batch = rows_to_batch(
-            self.values,  # type: ignore[arg-type]  # a list of bytes is a list of bytes or None
+        make = rows_to_batch if typed is None else typed.to_batch
+        batch = make(
+            self.values,
             _column(self.keys, rows),
             _column(self.ids, rows),
             _column(self.headers, rows),
@@ -62,14 +67,21 @@ class Batcher:
     promise: ClassVar[type[Promise]] = Promise
 
     def __init__(
-        self, block: bytes, topic: str, sharder: Sharder, *, rows_max: int, bytes_max: int, row_bytes_max: int
+        self,
+        topic: str,
+        sharder: Sharder,
+        *,
+        rows_max: int,
+        bytes_max: int,
+        row_bytes_max: int,
+        typed: TypedValues | None = None,
     ) -> None:
         self.rows = 0
         """Rows ever added."""
         self.bytes = 0
         """Bytes ever added, as memory counts them."""
         self.sealed: deque[RowParcel] = deque()
-        self._block = block
+        self.typed = typed
         self._topic = topic
         self._sharder = sharder
         self._rows_max = rows_max
@@ -77,13 +89,15 @@ class Batcher:
         self._row_bytes_max = row_bytes_max
         self._open: dict[int, RowParcel] = {}
 
-    def add(
-        self, value: bytes, key: bytes | None, id: str | None, headers: Mapping[str, str] | None
-    ) -> Promise:
+    def add(self, value: Any, key: bytes | None, id: str | None, headers: Mapping[str, str] | None) -> Promise:
         """Puts one row behind the others of its shard."""
-        if type(value) is not bytes:
-            value = _as_bytes(value, "value")
-        size = ROW_BYTES + len(value)
+        if self.typed is not None:
+            value, size = self.typed.check(value)
+            size += ROW_BYTES
+        else:
+            if type(value) is not bytes:
+                value = _as_bytes(value, "value")
+            size = ROW_BYTES + len(value)
         shard = self._sharder.turn
         bare = key is None and id is None and headers is None
         if not bare:
@@ -118,6 +132,14 @@ class Batcher:
             self._seal(shard)
         return self.promise(parcel, row)
 
+    def pause(self, error: PenstockError) -> None:
+        """Ends every open parcel; until ``reshard`` no row follows."""
+        self.seal_all()
+
+    def reshard(self, sharder: Sharder) -> None:
+        """The topic has another number of shards than was thought; no row is open now."""
+        self._sharder = sharder
+
     def seal_all(self) -> None:
         """Ends every open parcel."""
         for shard in list(self._open):
@@ -130,7 +152,7 @@ class Batcher:
     def _renew(self, shard: int) -> RowParcel:
         if shard in self._open:
             self._seal(shard)
-        parcel = self._open[shard] = RowParcel(self._block, self._topic, shard)
+        parcel = self._open[shard] = RowParcel(self._topic, shard)
         parcel.posted_at = time.monotonic()
         return parcel
 

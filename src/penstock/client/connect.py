@@ -7,18 +7,19 @@ import os
 import socket
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from penstock.client.admin import Admin
 from penstock.client.backoff import Backoff
 from penstock.client.consumer import Consumer
 from penstock.client.link import Link, LinkOptions
-from penstock.client.options import ConsumerOptions, LostSpan, ProducerOptions
+from penstock.client.options import ConsumerOptions, LostSpan, ProducerKeywords, ProducerOptions
 from penstock.client.producer import Producer
 from penstock.client.scope import Scope
-from penstock.model.address import parse_addresses
-from penstock.model.errors import Closed
+from penstock.model.address import Address, parse_addresses
+from penstock.model.errors import BadRequest, Closed
+from penstock.model.policy import Policy
 
 Member = TypeVar("Member", Producer, Consumer)
 
@@ -26,20 +27,46 @@ Member = TypeVar("Member", Producer, Consumer)
 class Client(Scope):
     """A connection to a service that is kept up until it is closed. ``connect`` makes one."""
 
-    def __init__(self, url: str | Sequence[str], token: str | None, name: str, options: LinkOptions) -> None:
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        token: str | None,
+        name: str,
+        options: LinkOptions,
+        *,
+        wait: bool = True,
+    ) -> None:
         self._addresses = parse_addresses(url)
         self._token = token
         self._name = name
         self._options = options
+        self._wait = wait
         self._link: Link | None = None
+        self._copies: dict[str, Link] = {}
+        """Links to further destinations, by service."""
         self._members: WeakSet[Producer | Consumer] = WeakSet()
 
     async def open(self) -> Self:
         """Connects, or raises ``Unavailable`` with what each address answered; ``async with`` does this."""
-        link = Link(self._addresses, client=self._name, token=self._token, options=self._options)
-        await link.open()
+        link = self._new_link(self._addresses)
+        await link.open(wait=self._wait)
         self._link = link
         return self
+
+    def _new_link(self, addresses: Sequence[Address]) -> Link:
+        return Link(addresses, client=self._name, token=self._token, options=self._options)
+
+    def links(self, copies: Sequence[str]) -> list[Link]:
+        """The links to this service and to further destinations, which are connected as they come up."""
+        found = [self.link]
+        for url in copies:
+            link = self._new_link(parse_addresses(url))
+            if link.service in (each.service for each in found):
+                raise BadRequest(
+                    f"{link.service} is a destination already", hint="Each copy goes to another service."
+                )
+            found.append(self._copies.setdefault(link.service, link))
+        return found
 
     async def close(self) -> None:
         """Closes producers and consumers that are still open, then the connection."""
@@ -52,7 +79,8 @@ class Client(Scope):
             closing = [member.close() for member in self._members]
             results = await asyncio.gather(*closing, return_exceptions=True)
         finally:
-            await link.close()
+            await asyncio.gather(link.close(), *(copy.close() for copy in self._copies.values()))
+            self._copies.clear()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -74,36 +102,10 @@ class Client(Scope):
         """Whether a node answers now; if not, the client is reconnecting."""
         return self._link is not None and self._link.up
 
-    def producer(
-        self,
-        topic: str,
-        name: str | None = None,
-        *,
-        create: bool = True,
-        batch_rows: int = 5000,
-        batch_bytes: int = 512 * 1024,
-        linger_s: float = 0.0,
-        memory_max: int = 64 * 1024 * 1024,
-        window_bytes: int = 16 * 1024 * 1024,
-        ordered: bool = True,
-        timeout: float | None = None,
-        close_timeout: float = 30.0,
-        copies: Sequence[str] = (),
-    ) -> Producer:
+    def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
         """A producer of ``topic``, to be opened with ``async with``; see ``ProducerOptions``."""
-        options = ProducerOptions(
-            create=create,
-            batch_rows=batch_rows,
-            batch_bytes=batch_bytes,
-            linger_s=linger_s,
-            memory_max=memory_max,
-            window_bytes=window_bytes,
-            ordered=ordered,
-            timeout=timeout,
-            close_timeout=close_timeout,
-            copies=copies,
-        )
-        return self.add(Producer(self.link, topic, name, options))
+        settings = ProducerOptions(**options)
+        return self.add(Producer(self.links(settings.copies), topic, name, settings))
 
     def consumer(
         self,
@@ -118,6 +120,7 @@ class Client(Scope):
         name: str | None = None,
         close_timeout: float = 30.0,
         on_lost: Callable[[LostSpan], None] | None = None,
+        policy: Policy | None = None,
     ) -> Consumer:
         """A consumer of ``topic``, to be opened with ``async with``; see ``ConsumerOptions``."""
         options = ConsumerOptions(
@@ -128,6 +131,7 @@ class Client(Scope):
             create=create,
             close_timeout=close_timeout,
             on_lost=on_lost,
+            policy=policy,
         )
         return self.add(Consumer(self.link, topic, subscription, name, options))
 
@@ -153,11 +157,13 @@ def connect(
     ping_after: float = 10.0,
     dead_after: float = 30.0,
     backoff: Backoff | None = None,
+    wait: bool = True,
 ) -> Client:
     """A client of the service at ``url``: ``penstock://HOST:PORT``, several with commas between, or a list.
 
-    Use it as ``async with penstock.connect(url) as client``. Several addresses are tried in order. A connection
-    that is lost later is made anew for as long as the client is open.
+    Use it as ``async with penstock.connect(url) as client``. Several addresses are tried in order. A
+    connection that is lost later is made anew for as long as the client is open. With ``wait=False`` a node
+    that is away now is treated like one that was lost: producers spill until it is there.
     """
     options = LinkOptions(
         connect_timeout_s=connect_timeout,
@@ -165,4 +171,4 @@ def connect(
         dead_after_s=dead_after,
         backoff=backoff or Backoff(),
     )
-    return Client(url, token, name or f"{socket.gethostname()}/{os.getpid()}", options)
+    return Client(url, token, name or f"{socket.gethostname()}/{os.getpid()}", options, wait=wait)

@@ -30,8 +30,8 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self.address = address
         self.writable = False
-        self.block: bytes | None = None
-        """The block of the last TITLE written: what SEGMENT frames now belong to."""
+        self.title: bytes | None = None
+        """The last TITLE written: what SEGMENT frames now belong to."""
         self.ended: PenstockError | None = None
         self._side = side
         self._on_event = on_event

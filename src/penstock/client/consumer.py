@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime
+from operator import length_hint
+from time import monotonic
 from typing import Any, Self
 
-from penstock.client.batch import Batch
+from penstock.client.batch import Batch, only
+from penstock.client.flushes import Flushes
+from penstock.client.gate import Gate
 from penstock.client.intake import Intake
 from penstock.client.link import Link
 from penstock.client.options import ConsumerOptions, LostSpan
 from penstock.client.scope import Scope
 from penstock.client.settler import DELAY_MAX_S, Settler
-from penstock.model.errors import BadRequest, Closed, PenstockError, TimedOut
+from penstock.client.settling import Settling
+from penstock.model.errors import Closed, PenstockError, TimedOut
 from penstock.model.message import Message
+from penstock.model.policy import Policy
 from penstock.model.topic import TopicName
-from penstock.wire.control import Settle, Span, Subscribe
+from penstock.wire.control import Extend, Settle, Span, Subscribe, Subscribed
 
 SETTLE_AFTER_S = 0.005
 SETTLE_MESSAGES = 1024
 """Settlements are sent after this long or this many, whichever is first."""
+SETTLE_RESILIENT_MESSAGES = 256
+"""In a resilient subscription: what a death makes come again at most."""
+INSTANCE_BYTES = 16
+
+__all__ = ["DELAY_MAX_S", "SETTLE_AFTER_S", "SETTLE_MESSAGES", "Consumer"]
 
 
-class Consumer(Scope):
+class Consumer(Settling, Scope):
     """Reads one subscription. Open it with ``async with client.consumer(topic, subscription) as consumer``."""
 
     def __init__(
@@ -44,21 +57,31 @@ class Consumer(Scope):
         self.settler: Settler
         """Where settlements gather; the blocking twin adds to it from its own thread."""
         self._intake: Intake
+        self._gate = Gate(monotonic)
         self.stopped: PenstockError | None = Closed("the consumer is not open")
         """Why nothing can be read or settled any more, or yet."""
         self.unread: Callable[[], list[tuple[int, Span]]] = self._unread
         """What was taken and not handed to the application, by shard; the blocking twin holds its own."""
+        self.settle_messages = SETTLE_MESSAGES
+        self.settle_after_s = SETTLE_AFTER_S
         self._open = False
+        self._taken: deque[Batch] = deque()
+        """Batches that arrived while somebody waited for a message."""
+        self._batch: Batch | None = None
+        self._messages: list[Message] = []
         self._current: Iterator[Message] = iter(())
+        """What is left of ``_messages``, the messages of ``_batch``."""
         self._timer: asyncio.TimerHandle | None = None
-        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self._flushes = Flushes()
         self._dropped = 0
         """Settlements that the end of the subscription left unconfirmed."""
 
     # --- life ---------------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        """Subscribes; ``async with`` does this."""
+        """Subscribes; ``async with`` does this, unless it is done already."""
+        if self._open:
+            return self
         options = self._options
         number = self._link.next_number()
         ask = Subscribe(
@@ -71,6 +94,8 @@ class Consumer(Scope):
             options.credit_bytes,
             self.name,
             options.create,
+            policy=options.policy,
+            instance=os.urandom(INSTANCE_BYTES),
         )
         self._loop = asyncio.get_running_loop()
         self._intake = Intake(
@@ -80,9 +105,16 @@ class Consumer(Scope):
             on_settled=self._on_settled,
             on_ended=self._on_ended,
             on_lost=options.on_lost,
+            on_reset=self._on_reset,
+            unread=lambda: self.unread(),
+            gate=self._gate,
         )
         info = await self._intake.open()
         self.topic = info.topic
+        if self.strict:
+            self.settle_messages = SETTLE_RESILIENT_MESSAGES
+        elif info.mode == "resilient":  # the node waits for each of them before it sends more
+            self.settle_after_s = 0.0
         self.settler = self._make_settler(number, info.shards)
         self.stopped = self._intake.error
         self._open = True
@@ -91,6 +123,27 @@ class Consumer(Scope):
     @property
     def shown(self) -> str:
         return f"the consumer of {self.topic}"
+
+    @property
+    def strict(self) -> bool:
+        """Whether this side holds the order: a message comes only after the one before it was settled."""
+        return self._gate.strict
+
+    @property
+    def policy(self) -> Policy:
+        """The subscription's redelivery policy, with every default filled in."""
+        info = self._intake.info
+        return (info.policy if info is not None else None) or Policy()
+
+    @property
+    def active(self) -> bool:
+        """Of a failover subscription: whether this consumer is the one that reads now."""
+        return self._gate.active
+
+    @property
+    def paused(self) -> bool:
+        """Whether somebody paused the subscription."""
+        return self._gate.paused
 
     async def close(self) -> None:
         """Brings settlements to the node's disk, within ``close_timeout``; unsettled messages are released.
@@ -103,8 +156,7 @@ class Consumer(Scope):
         self.stopped = Closed("the consumer was closed")
         if self._timer is not None:
             self._timer.cancel()
-        for shard, span in self.unread():
-            self._intake.release(shard, [span])
+        self._put_back_unread()
         try:
             async with asyncio.timeout(self._options.close_timeout):
                 if self._intake.error is None:
@@ -121,47 +173,120 @@ class Consumer(Scope):
             self._intake.end()
 
     def _unread(self) -> list[tuple[int, Span]]:
-        return [(message.origin.shard, (message.entry, message.entry + 1)) for message in self._current]
+        left = length_hint(self._current)
+        rest = self._messages[len(self._messages) - left :] if left else []
+        unread = [(message.origin.shard, (message.entry, message.entry + 1)) for message in rest]
+        return unread + [(batch.shard, span) for batch in self._taken for span in batch.spans]
+
+    def _put_back_unread(self) -> None:
+        """What was taken and not handed out is as if it had not been taken."""
+        for shard, span in self.unread():
+            self._intake.release(shard, [span])
+        self._taken.clear()
+        self._current = iter(())
 
     # --- reading ------------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:
-        """One message after the other; a loop that was left, or a wait that was given up, can go on."""
+        """One message after the other; a loop that was left, or a wait that was given up, can go on.
+
+        In a resilient subscription (unique, failover) the next one comes once the one before it was settled.
+        """
         return self
 
     async def __anext__(self) -> Message:
-        while (message := next(self._current, None)) is None:
-            batch = await self._next_batch()
-            if batch is None:
-                raise StopAsyncIteration
-            self._current = iter(batch.messages())
+        gate = self._gate
+        if not gate.shut and (not gate.strict or monotonic() < gate.check_at):
+            for message in self._current:  # the common case: the rest of a batch
+                if gate.strict:
+                    gate.hand(message.origin.shard, message.entry)
+                return message
+        if (awaited := await self._next_message()) is None:
+            raise StopAsyncIteration
+        return awaited
+
+    async def _next_message(self) -> Message | None:
+        if not self._open:
+            return await self._after_the_end()
+        gate = self._gate
+        while True:
+            if gate.shut or (gate.strict and monotonic() >= gate.check_at):
+                if (message := await self._pass()) is not None:
+                    break
+                if gate.strict and self._intake.over:
+                    return await self._after_the_end()
+            if (message := next(self._current, None)) is not None:
+                break
+            if self._taken:
+                self._begin(self._taken.popleft())
+            elif (batch := await self._next_batch()) is not None:
+                self._taken.append(batch)
+            else:
+                return None
+        if gate.strict:
+            gate.hand(message.origin.shard, message.entry)
         return message
 
+    async def _after_the_end(self) -> Message | None:
+        await self._next_batch()  # raises what ended it
+        return None
+
+    def _begin(self, batch: Batch) -> None:
+        self._batch = batch
+        self._messages = batch.messages()
+        self._current = iter(self._messages)
+
+    async def _pass(self) -> Message | None:
+        """Waits until something may be handed out; returns the message that was refused, if that is first."""
+        gate = self._gate
+        while not self._intake.over:
+            if gate.awaited is not None and gate.may_hand_again:
+                batch = self._intake.take_again()
+                if batch is not None and (one := only(batch, [_span(gate.awaited[1])], batch.attempt)):
+                    self._batch = one
+                    return one.messages()[0]
+            if not gate.shut and monotonic() < gate.check_at:
+                return None
+            await gate.wait()
+        return None
+
     def batches(self) -> AsyncIterator[Batch]:
-        """One batch after the other: the rows of a stored segment, as columns."""
-        return _Batches(self._next_batch)
+        """One batch after the other: the rows of a stored segment, as columns.
+
+        In a resilient subscription (unique, failover, shared) a batch is one message.
+        """
+        return _Batches(self._one_batch)
+
+    async def _one_batch(self) -> Batch | None:
+        if self._open and self._gate.strict:
+            message = await self._next_message()
+            if message is None or self._batch is None:
+                return None
+            return only(self._batch, [_span(message.entry)], message.attempt)
+        if self._open and self._gate.shut:
+            await self._pass()
+        return self._taken.popleft() if self._taken else await self._next_batch()
 
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message; None if none comes within ``timeout`` seconds, or the consumer was closed."""
-        if (message := next(self._current, None)) is not None:
-            return message
-        try:
-            async with asyncio.timeout(timeout):
-                while (batch := await self._next_batch()) is not None:
-                    self._current = iter(batch.messages())
-                    if (message := next(self._current, None)) is not None:
-                        return message
-        except TimeoutError:
-            pass
-        return None
+        if not self._open or self._gate.shut or (message := next(self._current, None)) is None:
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self._next_message()
+            except TimeoutError:
+                return None
+        if self._gate.strict:
+            self._gate.hand(message.origin.shard, message.entry)
+        return message
 
     async def next_batches(self, count_max: int) -> list[Batch]:
         """Waits for a batch, and takes what else has arrived; nothing once the consumer is closed."""
-        batch = await self._next_batch()
+        batch = await self._one_batch()
         batches: list[Batch] = []
         while batch is not None:
             batches.append(batch)
-            batch = self._intake.take() if len(batches) < count_max else None
+            more = len(batches) < count_max and not self._gate.shut and not self._gate.strict
+            batch = self._intake.take() if more else None
         return batches
 
     async def _next_batch(self) -> Batch | None:
@@ -184,77 +309,27 @@ class Consumer(Scope):
         shard, spans = self._entries(what, rows)
         self._intake.release(shard, spans)
 
-    # --- settling -----------------------------------------------------------------------------------
+    # --- settling: what goes to the node (what the program says is in settling.py) ------------------
 
-    async def ack(self, what: Message | Batch, *, rows: Any = None) -> None:
-        """Done: the message does not come again. ``rows`` of a batch: a boolean mask, or row numbers.
+    def _standing(self) -> Subscribed:
+        assert self._intake.info is not None, "it is open"
+        return self._intake.info
 
-        Returns when it is recorded here; ``flush()`` when it is on the node's disk.
-        """
-        if self.stopped is not None:
-            raise self.stopped.again()
-        if type(what) is Message and rows is None and what.origin.topic == self.topic:
-            entry = what.entry
-            pending = self.settler.ack(what.origin.shard, entry, entry + 1)
-        else:
-            pending = self.record(self.settler.ack, what, rows)
-        if pending >= SETTLE_MESSAGES:
+    def _settled_here(self, shard: int, start: int, end: int) -> None:
+        self._gate.settle(shard, start, end)
+
+    def _refused_here(self, shard: int, spans: list[Span]) -> None:
+        self._intake.release(shard, spans)
+        self._gate.refuse(shard, spans)
+
+    def _send_extension(self, shard: int, spans: list[Span], seconds: float | None) -> None:
+        self._link.send(Extend(self._intake.number, shard, spans, seconds))
+
+    def _recorded(self, pending: int) -> None:
+        if pending >= self.settle_messages:
             self.send_settlements()
         elif self._timer is None:
-            self._start_timer()
-
-    async def skip(self, what: Message | Batch, *, rows: Any = None) -> None:
-        """Not wanted: settled like an acknowledgement, and counted apart."""
-        if self.stopped is not None:
-            raise self.stopped.again()
-        self.record(self.settler.skip, what, rows)
-        self._start_timer()
-
-    async def nack(self, what: Message | Batch, delay: float | None = None, *, rows: Any = None) -> None:
-        """Failed: it comes again after ``delay`` seconds, or after the subscription's backoff."""
-        if self.stopped is not None:
-            raise self.stopped.again()
-        self.record_nack(what, delay, rows)
-        self._start_timer()
-
-    async def flush(self) -> None:
-        """Returns when everything settled before is on the node's disk."""
-        if self.stopped is not None:
-            raise self.stopped.again()
-        await self._flush()
-
-    def record(self, settle: Callable[[int, int, int], int], what: Message | Batch, rows: Any) -> int:
-        """Puts entries down as settled, without sending; returns how many wait."""
-        shard, spans = self._entries(what, rows)
-        pending = 0
-        for start, end in spans:
-            pending = settle(shard, start, end)
-        return pending
-
-    def record_nack(self, what: Message | Batch, delay: float | None, rows: Any) -> None:
-        if delay is not None and not 0 <= delay <= DELAY_MAX_S:
-            raise BadRequest(f"a delay of {delay} s; it must be between 0 and {DELAY_MAX_S:.0f}")
-        shard, spans = self._entries(what, rows)
-        self._intake.release(shard, spans)
-        for start, end in spans:
-            for entry in range(start, end):
-                self.settler.nack(shard, entry, delay)
-
-    def _entries(self, what: Message | Batch, rows: Any) -> tuple[int, list[Span]]:
-        """The shard and the entries that are meant."""
-        if not isinstance(what, Message | Batch):
-            raise BadRequest(f"a message or a batch can be settled, not {type(what).__name__}")
-        if what.origin.topic != self.topic:
-            raise BadRequest(f"this message is of {what.origin.topic}, and this consumer of {self.topic}")
-        if isinstance(what, Batch):
-            return what.shard, what.spans if rows is None else what.select(rows)
-        if rows is not None:
-            raise BadRequest("rows chooses from a batch; this is one message")
-        return what.origin.shard, [(what.entry, what.entry + 1)]
-
-    def _start_timer(self) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_later(SETTLE_AFTER_S, self.send_settlements)
+            self._timer = self._loop.call_later(self.settle_after_s, self.send_settlements)
 
     def send_settlements(self) -> None:
         """Sends what was settled so far."""
@@ -264,14 +339,17 @@ class Consumer(Scope):
         if self._intake.attached:  # if not, they go with the next subscribing
             self._link.send(*self.settler.take())
 
+    async def flush(self) -> None:
+        """Returns when everything settled before is on the node's disk."""
+        self._check_open()
+        await self._flush()
+
     async def _flush(self) -> None:
         self.send_settlements()
         if not self.settler.unconfirmed and not self.settler.pending:
             return
         self.settler.take()  # numbered now, sent with the next subscribing
-        done = self._loop.create_future()
-        self._flushes.append((self.settler.number, done))
-        await done
+        await self._flushes.wait(self.settler.number)
 
     def _unconfirmed(self) -> list[Settle]:
         if not hasattr(self, "settler"):
@@ -281,12 +359,14 @@ class Consumer(Scope):
 
     def _on_settled(self, number: int) -> None:
         self.settler.confirm(number)
-        waiting, self._flushes = self._flushes, []
-        for wanted, done in waiting:
-            if wanted > number:
-                self._flushes.append((wanted, done))
-            elif not done.done():
-                done.set_result(None)
+        self._flushes.confirm(number)
+
+    def _on_reset(self, error: PenstockError | None) -> None:
+        """What was taken is void; after a move, so is what was settled."""
+        self._put_back_unread()
+        if error is not None and error.code == "subscription-moved" and hasattr(self, "settler"):
+            self.settler.drop()
+            self._flushes.fail(error)
 
     def _on_ended(self, error: PenstockError) -> PenstockError:
         """Nothing can be settled any more, so no flush may wait for it."""
@@ -297,11 +377,12 @@ class Consumer(Scope):
             error = type(error)(f"{error.message}; {what} not confirmed and dropped", hint=error.hint)
         if self._open:
             self.stopped = error
-        waiting, self._flushes = self._flushes, []
-        for _, done in waiting:
-            if not done.done():
-                done.set_exception(error.again())
+        self._flushes.fail(error)
         return error
+
+
+def _span(entry: int) -> Span:
+    return entry, entry + 1
 
 
 class _Batches:

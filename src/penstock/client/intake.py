@@ -4,6 +4,8 @@ Deliveries wait undecoded until they are asked for; credit goes back to the node
 a reconnect the consumer subscribes again: what had been prefetched is dropped, since the node offers it again,
 and what the application had been handed is not handed to it twice (it still holds it, and can settle it). All
 that holds for one topic only: where another of its name answers, entries mean other messages, and it ends.
+
+Whether something may be handed out is the gate's to say; what the node says of that goes there.
 """
 
 from __future__ import annotations
@@ -15,14 +17,26 @@ from collections.abc import Callable
 
 import msgspec
 
-from penstock.client.batch import Batch, meant_spans, read_record, without
+from penstock.client.batch import Batch, meant_spans, read_record
+from penstock.client.gate import Gate, covers
+from penstock.client.handed import Handed
+from penstock.client.heartbeat import SPANS_MAX, Heartbeat
+from penstock.client.kept_records import KeptRecords
 from penstock.client.link import Link
 from penstock.client.options import LostSpan
-from penstock.model.errors import PenstockError, TimedOut, TopicMismatch
+from penstock.model.errors import (
+    LeaseLost,
+    PenstockError,
+    SchemaMismatch,
+    SubscriptionMoved,
+    TimedOut,
+    TopicMismatch,
+)
 from penstock.model.ranges import RangeSet
 from penstock.wire.control import (
     Credit,
     Deliver,
+    GiveBack,
     Lost,
     Settle,
     Settled,
@@ -34,18 +48,24 @@ from penstock.wire.control import (
     check_fields,
 )
 from penstock.wire.frame import OVERHEAD_BYTES, Frame
+from penstock.wire.schema_versions import SchemaVersions
 
 log = logging.getLogger("penstock.client")
 
 SUBSCRIBE_TIMEOUT_S = 30.0
-SEEN_MAX = 4096
+ONE_AT_A_TIME = ("shared", "resilient")
 OTHER_TOPIC_HINT = "It was made anew, or another node answers. Open the consumer anew to read this one."
+
+
+Delivery = tuple[Deliver, Frame, int]
+"""What is meant, of which record, and what that took of the credit."""
 
 
 class Intake:
     """``unconfirmed`` is asked for settlements to send again; ``on_settled`` hears which are on disk.
 
-    ``on_ended`` hears, once, what ended the subscription for this consumer, and returns what is to be raised.
+    ``on_ended`` hears, once, what ended the subscription for this consumer, and returns what is to be raised;
+    ``on_reset`` that what was taken and not handed out is void; ``unread`` names that.
     """
 
     def __init__(
@@ -57,6 +77,9 @@ class Intake:
         on_settled: Callable[[int], None],
         on_ended: Callable[[PenstockError], PenstockError],
         on_lost: Callable[[LostSpan], None] | None,
+        on_reset: Callable[[PenstockError | None], None],
+        unread: Callable[[], list[tuple[int, Span]]],
+        gate: Gate,
     ) -> None:
         self.lost: list[LostSpan] = []
         self.info: Subscribed | None = None
@@ -67,6 +90,8 @@ class Intake:
         self._known = False
         """Whether the node may know this consumer on the present connection: then it must hear of leaving."""
         self._topic_uuid: bytes | None = None
+        self._schemas: SchemaVersions | None = None
+        """Of a typed topic; it comes anew when the topic is altered, before the first record that needs it."""
         self._link = link
         self._ask = ask
         self._unconfirmed = unconfirmed
@@ -76,14 +101,18 @@ class Intake:
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[Subscribed] = self._loop.create_future()
         self._left: asyncio.Future[None] | None = None
-        self._deliveries: deque[tuple[Deliver, Frame]] = deque()
+        self._gate = gate
+        self._on_reset = on_reset
+        self._unread = unread
+        self._heartbeat = Heartbeat(link, ask.consumer, self._sent_ahead)
+        self._deliveries: deque[Delivery] = deque()
+        self._again: deque[Delivery] = deque()
+        """Of a resilient subscription: the message that was refused, come again."""
+        self._kept = KeptRecords(self._read)
         self._arrived = asyncio.Event()
         self._closed = False
         self._owed_bytes = 0
-        self._handed: dict[int, RangeSet] = {}
-        """Entries handed out on the present connection, by shard."""
-        self._held: dict[int, RangeSet] = {}
-        """Entries handed out on an earlier one: the application has them."""
+        self._handed = Handed()
         self._attempts = 0
         self._retry: asyncio.TimerHandle | None = None
 
@@ -94,15 +123,15 @@ class Intake:
         check_fields(self._ask)
         self._link.check_loop()
         self._link.add_consumer(self._ask.consumer, self)
+        self._heartbeat.begin()
         self.attached = self._known = self._link.send(self._ask)  # while the link is down, `on_up` does it
         try:
             async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
-                self.info = await self._opened
-                return self.info
+                return await self._opened
         except TimeoutError:
             raise TimedOut(f"subscribing was not answered within {SUBSCRIBE_TIMEOUT_S:.3g} s") from None
         finally:
-            if self.info is None:
+            if not self._opened.done() or self._opened.cancelled() or self._opened.exception() is not None:
                 self.end()
 
     async def leave(self) -> None:
@@ -118,13 +147,8 @@ class Intake:
             self._retry = None
         known, self._known = self._known, False
         self.attached = False
-        return known and self._link.send(Unsubscribe(self._ask.consumer, self._seen()))
-
-    def _seen(self) -> list[tuple[int, int, int]] | None:
-        """What the application was handed; None (all) where that takes too many words."""
-        by_shards = (*self._handed.items(), *self._held.items())
-        seen = [(shard, start, end) for shard, entries in by_shards for start, end in entries]
-        return seen if len(seen) <= SEEN_MAX else None
+        self._heartbeat.stop()
+        return known and self._link.send(Unsubscribe(self._ask.consumer, self._handed.seen()))
 
     def end(self) -> None:
         """Listens no more; whoever waits for a batch gets None."""
@@ -133,6 +157,17 @@ class Intake:
         self._deliveries.clear()
         self._link.remove_consumer(self._ask.consumer)
         self._arrived.set()
+        self._gate.knock()
+
+    @property
+    def number(self) -> int:
+        """What the node knows this consumer by."""
+        return self._ask.consumer
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing comes any more."""
+        return self._closed or self.error is not None
 
     # --- batches ------------------------------------------------------------------------------------
 
@@ -150,42 +185,60 @@ class Intake:
 
     def take(self) -> Batch | None:
         """The next batch of what has arrived."""
-        while self._deliveries:
-            deliver, frame = self._deliveries.popleft()
-            self._owe(OVERHEAD_BYTES + len(frame.body))
-            assert self.info is not None, "nothing is delivered before"
+        return self._take(self._deliveries)
+
+    def take_again(self) -> Batch | None:
+        """The message that was refused, if it has come again."""
+        return self._take(self._again)
+
+    def _take(self, deliveries: deque[Delivery]) -> Batch | None:
+        while deliveries:
+            deliver, frame, size = deliveries.popleft()
+            self._owe(size)
             try:
-                batch = read_record(frame, deliver, self.info.topic, self._node())
+                batch = self._kept.rows(frame, deliver)
             except PenstockError as error:
                 self._report(deliver.shard, meant_spans(frame, deliver), f"cannot be read: {error.message}")
                 continue
-            if batch is not None and (batch := self._unheld(batch)) is not None:
-                handed = self._handed.setdefault(batch.shard, RangeSet())
-                for start, end in batch.spans:
-                    handed.add(start, end)
+            if batch is not None and (batch := self._handed.hand(batch)) is not None:
                 return batch
         return None
 
-    def _unheld(self, batch: Batch) -> Batch | None:
-        """The batch less what the application was handed on an earlier connection and still holds."""
-        held = self._held.get(batch.shard)
-        if not held:
-            return batch
-        again = [span for start, end in batch.spans for span in held.overlap(start, end)]
-        if not again:
-            return batch
-        handed = self._handed.setdefault(batch.shard, RangeSet())
-        for start, end in again:
-            held.discard(start, end)
-            handed.add(start, end)
-        return without(batch, again)
+    def _read(self, frame: Frame, deliver: Deliver) -> Batch | None:
+        assert self.info is not None, "nothing is delivered before"
+        return read_record(frame, deliver, self.info.topic, self._node(), self._schemas)
+
+    def _sent_ahead(self) -> list[tuple[int, Span]]:
+        """What was delivered and not handed out, by shard."""
+        queued = [
+            (deliver.shard, span)
+            for deliver, frame, _ in self._deliveries
+            for span in meant_spans(frame, deliver)
+        ]
+        return queued + self._unread()
+
+    def _share(self) -> None:
+        """Another consumer came to a shared subscription: it is to have its part of what was sent ahead."""
+        by_shard: dict[int, RangeSet] = {}
+        for shard, span in self._sent_ahead():
+            by_shard.setdefault(shard, RangeSet()).add(*span)
+        self._void()
+        for shard, entries in by_shard.items():
+            spans = list(entries)
+            for at in range(0, len(spans), SPANS_MAX):
+                self._link.send(GiveBack(self._ask.consumer, shard, spans[at : at + SPANS_MAX]))
+
+    def _void(self) -> None:
+        """What was sent ahead is not this consumer's any more; the room that it took is free."""
+        for _, _, size in (*self._deliveries, *self._again):
+            self._owe(size)
+        self._deliveries.clear()
+        self._again.clear()
+        self._on_reset(None)
 
     def release(self, shard: int, spans: list[Span]) -> None:
         """The application gave entries back: they may be handed out again."""
-        for by_shard in (self._handed, self._held):
-            if (entries := by_shard.get(shard)) is not None:
-                for start, end in spans:
-                    entries.discard(start, end)
+        self._handed.release(shard, spans)
 
     def _owe(self, size: int) -> None:
         """Returns credit in quarters, so that the node is never out of it while this side has room."""
@@ -201,6 +254,7 @@ class Intake:
 
     def on_down(self) -> None:
         self.attached = self._known = False
+        self._heartbeat.stop()
         if self._left is not None and not self._left.done():
             self._left.set_result(None)  # the connection's end released everything
 
@@ -214,16 +268,18 @@ class Intake:
             self._retry.cancel()
             self._retry = None
         self._deliveries.clear()
+        self._again.clear()
+        self._kept.clear()
         self._owed_bytes = 0
-        for shard, handed in self._handed.items():
-            held = self._held.setdefault(shard, RangeSet())
-            for start, end in handed:
-                held.add(start, end)
-        self._handed.clear()
+        if self._gate.strict:  # the node offers it all again, in its order
+            self._on_reset(None)
+            self._gate.awaited = None
+        self._handed.reconnect()
         consumer, credit = self._ask.consumer, self._ask.credit_bytes
         ask = msgspec.structs.replace(self._ask, credit_bytes=1)
         if self._topic_uuid is not None:  # a topic made for the occasion would be another one
             ask = msgspec.structs.replace(ask, topic_uuid=self._topic_uuid, create_topic=False)
+        self._heartbeat.begin()
         sent = self._link.send(ask, *self._unconfirmed(), Credit(consumer, max(credit - 1, 1)))
         self.attached = self._known = sent
 
@@ -231,9 +287,29 @@ class Intake:
         """What a consumer writes is small and does not wait for this."""
 
     def on_deliver(self, deliver: Deliver, frames: list[Frame]) -> None:
-        if self.error is None:
-            self._deliveries.extend([(deliver, frame) for frame in frames])
+        if self.error is not None:
+            return
+        if frames:
+            arrived = [(deliver, frame, OVERHEAD_BYTES + len(frame.body)) for frame in frames]
+            if len(frames) == 1 and self.info is not None and (self.info.kind, self.info.mode) == ONE_AT_A_TIME:
+                self._kept.keep(deliver, frames[0])
+        else:
+            kept = self._kept.frame(deliver.shard)
+            arrived = [(deliver, kept, 0)] if kept is not None else []
+        if self._gate.strict and self._is_again(deliver):
+            self._again.extend(arrived)
+            self._gate.knock()
+        else:
+            self._deliveries.extend(arrived)
             self._arrived.set()
+
+    def _is_again(self, deliver: Deliver) -> bool:
+        """Whether it is what the gate waits for, or what is in hand and was taken back by its deadline."""
+        place = self._gate.awaited or (self._gate.in_hand if deliver.attempt > 1 else None)
+        if place is None or not covers(deliver.shard, deliver.spans, place):
+            return False
+        self._gate.refuse(deliver.shard, deliver.spans)
+        return True
 
     def on_control(self, message: Subscribed | Unsubscribed | Settled | Lost) -> None:
         if isinstance(message, Unsubscribed):
@@ -245,17 +321,42 @@ class Intake:
             self._on_settled(message.number)
         elif isinstance(message, Subscribed):
             self._on_subscribed(message)
+        elif message.reason == "dead":
+            self._gate.lost(message.shard, message.spans)
         else:
+            self._gate.lost(message.shard, message.spans)
             self._report(message.shard, message.spans, message.reason)
 
     def _on_subscribed(self, message: Subscribed) -> None:
         self._attempts = 0
+        try:
+            if message.schemas and (self._schemas is None or list(self._schemas.encoded) != message.schemas):
+                self._schemas = SchemaVersions(message.schemas)
+        except SchemaMismatch as error:  # a newer node may carry types that are not known here
+            self.on_error(error)
+            return
         if self._topic_uuid is None:
             self._topic_uuid = message.topic_uuid
         elif self._topic_uuid != message.topic_uuid:
             self._finish(TopicMismatch(f"topic {message.topic} is not the one that this consumer read before"))
+        self._stand(message)
         if not self._opened.done():
             self._opened.set_result(message)
+
+    def _stand(self, message: Subscribed) -> None:
+        since = self._heartbeat.on_subscribed(message)
+        before, self.info = self.info, message
+        if before is not None and not message.active:
+            self._void()
+        elif before is not None and message.consumers > before.consumers and message.mode != "resilient":
+            self._share()
+        self._gate.stand(
+            strict=message.lease_s > 0,  # other resilient kinds get from the node only what may be handed out
+            active=message.active,
+            paused=message.paused,
+            lease_s=message.lease_s,
+            since=since,
+        )
 
     def on_error(self, error: PenstockError) -> None:
         if self.error is not None:
@@ -265,6 +366,8 @@ class Intake:
             self._known = False
             self._opened.set_exception(error)
         elif error.retryable:
+            if isinstance(error, LeaseLost | SubscriptionMoved):
+                self._let_go(error)
             log.warning("subscription %s: %s; trying again", self._ask.subscription, error.message)
             if self._retry is None:
                 delay_s = self._link.backoff.delay_s(self._attempts)
@@ -273,15 +376,26 @@ class Intake:
         else:
             self._finish(error)
 
+    def _let_go(self, error: PenstockError) -> None:
+        """What was delivered is not this consumer's any more; after a move, not even what was settled."""
+        self._heartbeat.stop()
+        self._gate.end_lease()
+        self._deliveries.clear()
+        self._again.clear()
+        self._on_reset(error)
+        if isinstance(error, SubscriptionMoved):
+            self._handed.clear()
+            self._gate.forget()
+
     def _finish(self, error: PenstockError) -> None:
         """Ends the subscription for this consumer, and lets others have it."""
         if isinstance(error, TopicMismatch):  # the entries are those of other messages there
             self._handed.clear()
-            self._held.clear()
             error = TopicMismatch(error.message, hint=OTHER_TOPIC_HINT)
         self.error = self._on_ended(error)
         self._deliveries.clear()
         self._arrived.set()
+        self._gate.knock()
         self._say_goodbye()
 
     def _report(self, shard: int, spans: list[Span], reason: str) -> None:

@@ -70,6 +70,8 @@ class Handler(Protocol):
 
 
 class BlockHandler(Handler, Protocol):
+    """A producer: it hears of the link itself, and the answers to the blocks it registered."""
+
     def on_ack(self, ack: Ack) -> None: ...
 
 
@@ -108,6 +110,7 @@ class Link:
         self._up_since = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._blocks: dict[bytes, BlockHandler] = {}
+        self._producers: list[BlockHandler] = []
         self._consumers: dict[int, ConsumerHandler] = {}
         self._numbers = 0
         self._requests: dict[int, asyncio.Future[Any]] = {}
@@ -124,14 +127,32 @@ class Link:
         return self._connection is not None and self._connection.writable
 
     @property
+    def service(self) -> str:
+        """All addresses, as one URL: the name that a producer's destination goes by."""
+        first, *others = self.addresses
+        return ",".join([first.url, *(str(other) for other in others)])
+
+    @property
     def destination(self) -> str:
         """The URL of the node that answers now, or of the first address."""
         address = self._connection.address if self._connection else self.addresses[0]
         return address.url
 
-    async def open(self) -> None:
+    async def open(self, *, wait: bool = True) -> None:
+        """Connects. Without ``wait`` a node that is away is no error: it is tried again for ever."""
         self._loop = asyncio.get_running_loop()
-        await self._connect()
+        try:
+            await self._connect()
+        except PenstockError as error:
+            if wait or not error.retryable:
+                raise
+            log.info("%s; trying again", error.message)
+            self._reconnecting = self._loop.create_task(self._reconnect())
+
+    async def open_if_new(self) -> None:
+        """Connects a link that nobody has opened yet; a node that is away is no error."""
+        if self._loop is None:
+            await self.open(wait=False)
 
     async def close(self) -> None:
         self._closed = True
@@ -247,18 +268,13 @@ class Link:
         self._connection.write([encode_control(message) for message in messages])
         return True
 
-    def send_segments(self, block: bytes, title: bytes, frames: list[bytes]) -> None:
-        """Writes a block's frames, behind its TITLE where the connection last spoke of another block."""
+    def send_segments(self, title: bytes, frames: list[bytes]) -> None:
+        """Writes a block's frames, behind its TITLE where the connection last spoke under another."""
         assert self._connection is not None, "callers look at `writable` first"
-        if self._connection.block != block:
+        if self._connection.title != title:
             frames = [title, *frames]
-            self._connection.block = block
+            self._connection.title = title
         self._connection.write(frames)
-
-    def forget_title(self) -> None:
-        """The node refused the title: it is to be written again before the next segment."""
-        if self._connection is not None:
-            self._connection.block = None
 
     async def request(
         self, operation: Operation, *, retry: bool = False, timeout_s: float = REQUEST_TIMEOUT_S
@@ -297,7 +313,15 @@ class Link:
 
     # --- handlers -----------------------------------------------------------------------------------
 
+    def add_producer(self, handler: BlockHandler) -> None:
+        self._producers.append(handler)
+
+    def remove_producer(self, handler: BlockHandler) -> None:
+        self._producers.remove(handler)
+        self._blocks = {block: each for block, each in self._blocks.items() if each is not handler}
+
     def add_block(self, block: bytes, handler: BlockHandler) -> None:
+        """Answers to ``block`` are for ``handler``."""
         self._blocks[block] = handler
 
     def remove_block(self, block: bytes) -> None:
@@ -310,7 +334,7 @@ class Link:
         self._consumers.pop(number, None)
 
     def _handlers(self) -> list[Handler]:
-        return [*self._blocks.values(), *self._consumers.values()]
+        return [*self._producers, *self._consumers.values()]
 
     def _on_writable(self) -> None:
         for handler in self._handlers():

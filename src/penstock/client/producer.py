@@ -1,7 +1,8 @@
 """The producer: messages in, receipts out.
 
 Rows gather in the batcher; a segment is cut at the end of the loop's iteration while the window has room, so
-that concurrent sends share segments, and larger ones when it is full. The shipper takes them to the node.
+that concurrent sends share segments, and larger ones when it is full. The courier takes them to every
+destination, and to the refill where a destination does not take them.
 """
 
 from __future__ import annotations
@@ -10,27 +11,23 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from penstock.client.batcher import SEGMENT_SPARE_BYTES, Batcher
+from penstock.client.batcher import Batcher, Value
 from penstock.client.link import Link
 from penstock.client.options import ProducerOptions
-from penstock.client.promise import BatchReceipt, Fate, Parcel, Part, Promise
+from penstock.client.promise import BatchReceipt, Parcel, Part, Promise
 from penstock.client.queue import Queue
+from penstock.client.run import Run
 from penstock.client.scope import Scope
-from penstock.client.shipper import Shipper
-from penstock.client.tables import Piece, cut_table
-from penstock.model.errors import BufferFull, Closed, NotSupported, PenstockError, TimedOut
-from penstock.model.identity import BLOCK_BYTES
-from penstock.model.receipt import Outcome, Receipt
+from penstock.client.tables import Piece
+from penstock.client.typed_values import TypedValues
+from penstock.model.errors import BadRequest, BufferFull, Closed, PenstockError, TimedOut
+from penstock.model.receipt import Fate, Outcome, Receipt
 from penstock.model.topic import TopicName
 from penstock.transport.sharder import Sharder
-from penstock.wire.control import OpenTopic, TopicInfo, check_fields, read_result
-from penstock.wire.frame import FrameType, encode
-from penstock.wire.segment import encode_plain
-from penstock.wire.title import Title, encode_title
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +37,10 @@ FAILED_KEPT_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class ProducerStats:
-    """Counts of messages; ``posted = stored + duplicate + rejected + unconfirmed``."""
+    """Counts of messages; ``posted = stored + duplicate + spilled + rejected + unconfirmed``.
+
+    Spilled ones are counted as such for good, also when they were delivered later.
+    """
 
     posted: int
     stored: int
@@ -51,10 +51,19 @@ class ProducerStats:
     in_flight_bytes: int
     memory_bytes: int
     reconnects: int
+    spilled: int = 0
+    refill_bytes: int = 0
+    """Bytes on disk that wait for a destination."""
+    refill_max: int = 0
+    rotations: int = 0
+    holes: tuple[str, ...] = ()
+    """What a destination lacks and nobody has any more, by segment."""
+    lost: tuple[str, ...] = ()
+    """What cannot be read from the refill any more, by segment."""
 
     @property
     def unconfirmed(self) -> int:
-        return self.posted - self.stored - self.duplicate - self.rejected
+        return self.posted - self.stored - self.duplicate - self.spilled - self.rejected
 
 
 class Producer(Scope):
@@ -62,7 +71,7 @@ class Producer(Scope):
 
     def __init__(
         self,
-        link: Link,
+        links: Sequence[Link],
         topic: str,
         name: str | None,
         options: ProducerOptions,
@@ -70,25 +79,24 @@ class Producer(Scope):
     ) -> None:
         self.topic = str(TopicName.parse(topic))
         self.name = name or ""
-        self.block = secrets.token_bytes(BLOCK_BYTES)
-        """The 16 bytes that name this run."""
         self.shards = 0
         self.linger_s = options.linger_s
-        self._link = link
+        if options.resume and not name:
+            raise BadRequest("resume=True keeps a producer's block by its name", hint="Give it a name.")
+        self._links = list(links)
         self._options = options
         self._memory_max = options.memory_max
         self._make_batcher = make_batcher
         self.batcher: Batcher
         """Where rows gather; the blocking twin adds to it from its own thread."""
-        self._sharder: Sharder
-        self._shipper: Shipper
+        self._run: Run
         self.stopped: PenstockError | None = Closed("the producer is not open")
         """Why nothing can be sent any more, or yet."""
         self._counts = dict.fromkeys(Outcome, 0)
         self._table_rows = 0
         self._freed_bytes = 0
-        """Bytes of confirmed messages, less those that came in tables: what comes off the batcher's count."""
-        self._reconnects_before = link.reconnects
+        """Bytes that left memory, less those that came in tables: what comes off the batcher's count."""
+        self._reconnects_before = links[0].reconnects
         self._outstanding: dict[Parcel, None] = {}
         self._failed: deque[Parcel] = deque(maxlen=FAILED_KEPT_MAX)
         self._room = Queue()
@@ -100,62 +108,80 @@ class Producer(Scope):
 
     async def open(self) -> Self:
         """Reads the topic's settings (creating it if allowed); ``async with`` does this."""
-        ask = OpenTopic(self.topic, self._options.create)
-        info = read_result(await self._link.request(ask, retry=True), TopicInfo)
-        if info.schema is not None:
-            raise NotSupported(f"topic {self.topic} is typed; this client sends to plain topics")
         self._loop = asyncio.get_running_loop()
-        self.topic = info.topic
-        self.shards = info.shards
-        power = info.shards.bit_length() - 1
-        self._sharder = Sharder(power, turn=secrets.randbelow(info.shards))
-        segment_bytes_max = self._segment_bytes_max()
+        run = self._run = Run(self._links, self.topic, self.name, self._options, self)
+        await run.open()
+        self.topic = run.topic
+        self.on_topic()
+        self.stopped = None
+        run.start()
+        return self
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether memory is full."""
+        return self.memory_bytes >= self._memory_max
+
+    def on_pause(self) -> None:
+        """What was cut for a wrong number of shards is encoded anew: until then there is no room."""
+        self._memory_max = 0
+        self.batcher.pause(BufferFull("what was spilled is being encoded anew"))
+        self.ship_sealed()
+
+    def on_topic(self) -> None:
+        """The number of shards is known, or has turned out to be another."""
+        run = self._run
+        self.shards = run.shards
+        power = run.shards.bit_length() - 1
+        self._sharder = Sharder(power, turn=secrets.randbelow(run.shards))
+        self._memory_max = self._options.memory_max
+        if hasattr(self, "batcher"):
+            self.batcher.reshard(self._sharder)
+            self._wake_one()
+            return
         self.batcher = self._make_batcher(
-            self.block,
-            info.topic,
+            self.topic,
             self._sharder,
             rows_max=self._options.batch_rows,
-            bytes_max=min(self._options.batch_bytes, segment_bytes_max),
-            row_bytes_max=segment_bytes_max,
+            bytes_max=min(self._options.batch_bytes, run.segment_bytes_max),
+            row_bytes_max=run.segment_bytes_max,
+            typed=None if run.schema is None else TypedValues(run.schema),
         )
-        title_fields = Title(info.topic, info.uuid, self.name)
-        check_fields(title_fields)
-        title = encode_title(self.block, power, title_fields)
-        self._shipper = Shipper(
-            self._link,
-            self.block,
-            encode(FrameType.TITLE, title),
-            window_bytes=self._options.window_bytes,
-            timeout_s=self._options.timeout,
-            on_finished=self._finish,
-            on_answered=self._on_answered,
-        )
-        self.stopped = None
-        return self
+
+    @property
+    def block(self) -> bytes:
+        """The 16 bytes that name the present run; a new block begins now and then."""
+        return self._run.block if hasattr(self, "_run") else b""
 
     @property
     def shown(self) -> str:
         return f"the producer of {self.topic}"
 
     async def close(self) -> None:
-        """Flushes, within ``close_timeout``, and ends the block. Failures nobody awaited are raised."""
+        """Flushes, within ``close_timeout``, and ends the block; what no destination took stays in the refill.
+
+        Failures nobody awaited are raised.
+        """
         if self.stopped is not None:
             return
         self.stopped = Closed("the producer was closed")
         self.batcher.end(self.stopped)
         try:
             async with asyncio.timeout(self._options.close_timeout):
+                self._run.hurry()
                 await self._drain()
+                await self._run.settle()
         except TimeoutError:
-            left = self.stats.unconfirmed
-            self._shipper.give_up(
-                TimedOut(f"{left:,} messages were not confirmed within {self._options.close_timeout:.3g} s")
-            )
+            if not self._run.has_refill:
+                left = self.stats.unconfirmed
+                within = f"within {self._options.close_timeout:.3g} s"
+                self._run.abandon(TimedOut(f"{left:,} messages were not confirmed {within}"))
         except BaseException:
-            self._shipper.give_up(Closed("the producer was closed before this was confirmed"))
+            if not self._run.has_refill:
+                self._run.abandon(Closed("the producer was closed before this was confirmed"))
             raise
         finally:
-            self._shipper.end()
+            await self._run.close()
             if self._expiry is not None:
                 self._expiry.cancel()
         self._raise_failures()
@@ -164,7 +190,7 @@ class Producer(Scope):
 
     def post(
         self,
-        value: bytes | bytearray | memoryview,
+        value: Value,
         *,
         key: bytes | None = None,
         id: str | None = None,
@@ -179,7 +205,7 @@ class Producer(Scope):
         batcher = self.batcher
         if batcher.bytes - self._freed_bytes >= self._memory_max:
             self.check_room()
-        promise = batcher.add(value, key, id, headers)  # type: ignore[arg-type]  # it checks
+        promise = batcher.add(value, key, id, headers)
         if batcher.sealed:
             self.ship_sealed()
         elif not self._scheduled:
@@ -188,25 +214,32 @@ class Producer(Scope):
 
     async def send(
         self,
-        value: bytes | bytearray | memoryview,
+        value: Value,
         *,
         key: bytes | None = None,
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Receipt:
-        """Sends a message and returns its receipt: it is stored, durably, or this raises what refused it."""
+        """Sends a message and returns its receipt, or raises what refused it.
+
+        For every destination it is then stored, durably, or spilled, to be delivered later.
+        """
         await self.wait_room()
         return await self.post(value, key=key, id=id, headers=headers)
 
     async def send_batch(self, table: pa.Table | pa.RecordBatch) -> BatchReceipt:
         """Sends a table with the columns value and, if wanted, key, id, headers, sent_at.
 
-        Returns when the fate of every row is known. Rows that were refused are counted in ``rejected``, with
-        ``errors`` to say why; nothing is raised for them.
+        Of a typed topic: with the topic's own columns, or with value as a struct of them. Returns when the
+        fate of every row is known. Rows that were refused are counted in ``rejected``, with ``errors`` to say
+        why; nothing is raised for them.
         """
         sent: list[Part] = []
+        if self.stopped is not None:
+            raise self.stopped.again()
         now_us = time.time_ns() // 1000
-        for piece in cut_table(table, self._sharder_or_raise(), now_us, self._batch_bytes()):
+        batch_bytes = min(self._options.batch_bytes, self._run.segment_bytes_max)
+        for piece in self._run.cut(table, self._sharder, now_us, batch_bytes):
             await self.wait_room()
             if self.stopped is not None:
                 raise self.stopped.again()
@@ -226,22 +259,38 @@ class Producer(Scope):
     @property
     def stats(self) -> ProducerStats:
         """Counts as they stand now."""
-        if not hasattr(self, "_shipper"):
+        if not hasattr(self, "_run") or not hasattr(self, "batcher"):
             return ProducerStats(0, 0, 0, 0, 0, 0, 0, 0)
+        run = self._run
         return ProducerStats(
             self.batcher.rows + self._table_rows,
             self._counts[Outcome.STORED],
             self._counts[Outcome.DUPLICATE],
             self._counts[Outcome.REJECTED],
-            self._shipper.resent,
-            self._shipper.in_flight_bytes,
+            run.keeper.resent,
+            run.in_flight_bytes,
             self.memory_bytes,
-            self._link.reconnects - self._reconnects_before,
+            self._links[0].reconnects - self._reconnects_before,
+            self._counts[Outcome.SPILLED],
+            run.refill_bytes,
+            self._options.refill_max if self._options.refill is not None else 0,
+            run.keeper.rotations,
+            tuple(run.holes),
+            tuple(run.lost),
         )
 
     @property
+    def unreachable(self) -> list[str]:
+        """Destinations that cannot be sent to now: away, or refusing what is sent."""
+        return [each.name for each in self._run.destinations if not each.ready]
+
+    async def reached(self) -> None:
+        """Returns when every destination can be sent to."""
+        await self._run.courier.reached()
+
+    @property
     def memory_bytes(self) -> int:
-        """Bytes of messages that are not confirmed."""
+        """Bytes of messages that are neither confirmed nor spilled."""
         return self.batcher.bytes - self._freed_bytes
 
     # --- cutting and shipping -----------------------------------------------------------------------
@@ -256,60 +305,75 @@ class Producer(Scope):
     def tick(self) -> None:
         """The rows that came together have waited enough."""
         self._scheduled = False
-        if self._shipper.eager:
+        if self._run.eager:
             self.batcher.seal_all()
             self.ship_sealed()
         else:
             self._overdue = True
             self.ship_sealed()
 
-    def _on_answered(self) -> None:
-        if self._overdue and self._shipper.eager:
+    def on_answered(self) -> None:
+        if self._overdue and self._run.eager:
             self._overdue = False
             self.batcher.seal_all()
             self.ship_sealed()
+        if self._room and self._options.on_full == "raise" and self._run.is_full:
+            self._room.wake_one()
+
+    def on_failed(self, error: PenstockError) -> None:
+        self.stopped = error
+        self.batcher.end(error)
+        self._room.wake_one()
 
     def ship_sealed(self) -> None:
         """Encodes and sends what is sealed."""
         sealed = self.batcher.sealed
         while sealed:
             parcel = sealed.popleft()
-            self._outstanding[parcel] = None
+            self._launch(parcel)
             try:
-                body = encode_plain(parcel.to_batch())
+                self._run.ship(parcel, parcel.to_batch(self.batcher.typed))
             except PenstockError as error:
                 parcel.drop_rows()
-                self._finish(parcel, Fate(Outcome.REJECTED, self._link.destination, error=error))
-                continue
-            self._shipper.ship(parcel, body)
-        self._shipper.pump()
+                parcel.finish(Fate(Outcome.REJECTED, self._links[0].service, error=error))
+        self._run.pump()
         self._watch_expiry()
 
     def _ship_piece(self, piece: Piece) -> Parcel:
         """A table's piece goes behind the rows posted before it."""
         self.batcher.seal_all()
-        parcel = Parcel(self.block, self.topic, piece.shard)
+        self.ship_sealed()
+        parcel = Parcel(self.topic, piece.shard)
         parcel.rows = piece.batch.num_rows
         parcel.posted_at = time.monotonic()
-        body = encode_plain(piece.batch)
-        parcel.size = len(body)
+        parcel.size = piece.batch.nbytes
         parcel.claimed = True
         self._table_rows += parcel.rows
         self._freed_bytes -= parcel.size
-        self.ship_sealed()
-        self._outstanding[parcel] = None
-        self._shipper.ship(parcel, body)
-        self._shipper.pump()
+        self._launch(parcel)
+        try:
+            self._run.ship(parcel, piece.batch)
+        except PenstockError as error:
+            parcel.finish(Fate(Outcome.REJECTED, self._links[0].service, error=error))
+        self._run.pump()
         self._watch_expiry()
         return parcel
 
-    def _finish(self, parcel: Parcel, fate: Fate) -> None:
+    def _launch(self, parcel: Parcel) -> None:
+        parcel.owner = self
+        parcel.fates = [None] * len(self._links)
+        self._outstanding[parcel] = None
+
+    def parcel_ended(self, parcel: Parcel) -> None:
+        fate = parcel.fate
+        assert fate is not None
         self._outstanding.pop(parcel, None)
         self._counts[fate.outcome] += parcel.rows
-        self._freed_bytes += parcel.size
         if fate.error is not None:
             self._failed.append(parcel)
-        parcel.finish(fate)
+
+    def parcel_freed(self, parcel: Parcel) -> None:
+        self._freed_bytes += parcel.size
         self._wake_one()
 
     async def _drain(self) -> None:
@@ -338,21 +402,35 @@ class Producer(Scope):
         if self.stopped is not None:
             raise self.stopped.again()
         if self.memory_bytes >= self._memory_max:
-            raise BufferFull(f"{self._memory_max:,} bytes of messages are unconfirmed")
+            self._loop.call_soon_threadsafe(self._run.relieve)
+            raise BufferFull(f"{self._memory_max:,} bytes of messages are unconfirmed{self._run.why_full}")
+
+    def _check_open(self) -> None:
+        if self.stopped is not None:
+            self._room.wake_one()  # the next sees the same
+            raise self.stopped.again()
 
     async def wait_room(self) -> None:
         """Returns when there is room for a message; ``timeout`` bounds it."""
         if self.stopped is not None:
             raise self.stopped.again()
-        self._link.check_loop()
+        self._links[0].check_loop()
         if self.memory_bytes < self._memory_max:
             return
         try:
             async with asyncio.timeout(self._options.timeout):
                 while self.memory_bytes >= self._memory_max:
+                    self._run.relieve()
+                    if self._options.on_full == "raise" and self._run.is_full and not self._run.paused:
+                        self._room.wake_one()
+                        raise BufferFull(
+                            f"{self._memory_max:,} bytes of messages are unconfirmed{self._run.why_full}"
+                        )
                     await self._room.wait()
+                    self._check_open()
         except TimeoutError:
-            raise TimedOut(f"no room for a message within {self._options.timeout:.3g} s") from None
+            within = f"within {self._options.timeout:.3g} s{self._run.why_full}"
+            raise TimedOut(f"no room for a message {within}") from None
         self._wake_one()  # the next looks for itself whether there is room behind this one
 
     def _wake_one(self) -> None:
@@ -361,26 +439,15 @@ class Producer(Scope):
 
     def _watch_expiry(self) -> None:
         timeout_s = self._options.timeout
-        if timeout_s is not None and self._expiry is None and self._outstanding:
+        if timeout_s is None or self._run.has_refill:
+            return
+        if self._expiry is None and self._outstanding:
             self._expiry = self._loop.call_later(timeout_s / 4, self._expire)
 
     def _expire(self) -> None:
         self._expiry = None
         self.batcher.seal_all()
         self.ship_sealed()
-        self._shipper.expire()
+        assert self._options.timeout is not None
+        self._run.expire(self._options.timeout)
         self._watch_expiry()
-
-    # --- settings -----------------------------------------------------------------------------------
-
-    def _segment_bytes_max(self) -> int:
-        assert self._link.welcome is not None, "the topic was opened over this link"
-        return self._link.welcome.segment_bytes_max - SEGMENT_SPARE_BYTES
-
-    def _batch_bytes(self) -> int:
-        return min(self._options.batch_bytes, self._segment_bytes_max())
-
-    def _sharder_or_raise(self) -> Sharder:
-        if self.stopped is not None:
-            raise self.stopped.again()
-        return self._sharder

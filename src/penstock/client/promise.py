@@ -10,32 +10,35 @@ import asyncio
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from penstock.model.errors import PenstockError
+from penstock.model.errors import BadRequest, Closed, PenstockError
 from penstock.model.identity import Identity
-from penstock.model.receipt import Durability, Outcome, Receipt
+from penstock.model.receipt import Fate, Outcome, Receipt, gravest
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """What a segment's answer said."""
+class Owner(Protocol):
+    """Whoever sent a parcel; told on the loop that sends it."""
 
-    outcome: Outcome
-    destination: str
-    first_entry: int | None = None
-    durability: Durability | None = None
-    error: PenstockError | None = None
+    def parcel_ended(self, parcel: Parcel) -> None:
+        """Its fate is known at every destination."""
+
+    def parcel_freed(self, parcel: Parcel) -> None:
+        """Its bytes left memory."""
 
 
 class Parcel:
     """The rows of one segment on their way. Its fate is set once, on the loop that sends it."""
 
     __slots__ = (
+        "__weakref__",
         "awaited",
         "block",
         "claimed",
         "fate",
+        "fates",
+        "forgotten",
+        "owner",
         "posted_at",
         "rows",
         "segment",
@@ -45,26 +48,54 @@ class Parcel:
         "waiters",
     )
 
-    def __init__(self, block: bytes, topic: str, shard: int) -> None:
-        self.block = block
+    def __init__(self, topic: str, shard: int) -> None:
+        self.block = b""
         self.topic = topic
         self.shard = shard
         self.segment = -1
-        """Its number; -1 until it is first sent."""
+        """Its number; -1 until it is encoded."""
         self.rows = 0
         self.size = 0
         """Bytes of memory it counts for."""
         self.posted_at = 0.0
+        self.owner: Owner | None = None
+        self.fates: list[Fate | None] = [None]
+        """By destination. A spilled one may become stored later."""
         self.fate: Fate | None = None
+        """The gravest, once all are known."""
         self.waiters: list[Callable[[], object]] = []
         self.awaited: set[int] | None = None
         """Rows whose fate somebody asked for; the others' failures are raised by ``flush``."""
         self.claimed = False
         """Whether somebody will see the fate of all rows."""
+        self.forgotten = False
+        """Whether it is spilled and nobody will tell when it is delivered."""
+
+    def settle(self, destination: int, fate: Fate) -> None:
+        """What became of it at one destination."""
+        self.fates[destination] = fate
+        known = tuple(each for each in self.fates if each is not None)
+        if len(known) == len(self.fates):
+            ends, self.fate = self.fate is None, gravest(known)
+            if ends and self.owner is not None:
+                self.owner.parcel_ended(self)
+        self._wake()
 
     def finish(self, fate: Fate) -> None:
-        assert self.fate is None, "a fate is set once"
-        self.fate = fate
+        """The same at every destination: it was not sent at all."""
+        self.free()
+        for destination in range(len(self.fates)):
+            self.settle(destination, fate)
+
+    def free(self) -> None:
+        if self.owner is not None:
+            self.owner.parcel_freed(self)
+
+    def forget(self) -> None:
+        self.forgotten = True
+        self._wake()
+
+    def _wake(self) -> None:
         waiters, self.waiters = self.waiters, []
         for wake in waiters:
             wake()
@@ -72,10 +103,34 @@ class Parcel:
     async def wait(self) -> Fate:
         """Each waiter has a future of its own, so that giving up one leaves the others."""
         while self.fate is None:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.waiters.append(partial(_wake, future))
-            await future
+            await self.changed()
         return self.fate
+
+    async def changed(self) -> None:
+        """Something became of it, somewhere."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiters.append(partial(_wake, future))
+        await future
+
+    def stored_at(self, least: int) -> bool:
+        """Whether so many destinations have it; raises when that cannot be any more."""
+        stored = sum(fate is not None and fate.stored for fate in self.fates)
+        refused = [fate for fate in self.fates if fate is not None and fate.error is not None]
+        if len(self.fates) - len(refused) < least:
+            assert refused[0].error is not None
+            raise refused[0].error.again()
+        if stored < least and self.forgotten:
+            raise Closed(
+                "it is spilled, and its producer does not hear of it any more",
+                hint="It is safe in the refill, and the next producer of this name delivers it.",
+            )
+        return stored >= least
+
+    def is_stored(self, by: int | str) -> bool:
+        """The same with a word for how many."""
+        if self.owner is None:  # not encoded yet, so that it is not known how many destinations there are
+            return False
+        return self.stored_at(_least(by, len(self.fates)))
 
     def claim(self, row: int) -> None:
         """Somebody will see the fate of ``row``."""
@@ -92,9 +147,24 @@ class Parcel:
         """The receipt of one row; the fate must be known."""
         fate = self.fate
         assert fate is not None, "its fate is not known yet"
+        copies: tuple[Receipt, ...] = ()
+        if len(self.fates) > 1:
+            copies = tuple(self._receipt(each, row) for each in self.fates if each is not None)
+        return self._receipt(fate, row, copies)
+
+    def receipt_so_far(self, row: int) -> Receipt:
+        """The receipt by the destinations that have answered; at least one has."""
+        known = tuple(each for each in self.fates if each is not None)
+        copies = tuple(self._receipt(each, row) for each in known) if len(self.fates) > 1 else ()
+        stored = tuple(each for each in known if each.stored)
+        return self._receipt(gravest(stored or known), row, copies)
+
+    def _receipt(self, fate: Fate, row: int, copies: tuple[Receipt, ...] = ()) -> Receipt:
         identity = Identity(self.block, self.shard, self.segment, row)
         entry = None if fate.first_entry is None else fate.first_entry + row
-        return Receipt(fate.outcome, fate.destination, self.topic, identity, entry, fate.durability, fate.error)
+        return Receipt(
+            fate.outcome, fate.destination, self.topic, identity, entry, fate.durability, fate.error, copies
+        )
 
     def settled(self, row: int) -> Receipt:
         """The receipt of a row that arrived; a failure is raised, in an exception of its own."""
@@ -127,6 +197,19 @@ class Promise:
             yield from parcel.wait().__await__()
         return parcel.settled(row)
 
+    async def confirmed(self, by: int | str = "all") -> Receipt:
+        """Waits until so many destinations have stored it: a number, ``one``, ``quorum`` or ``all``.
+
+        ``await promise`` also takes *spilled* for an end, for then it is safe; this waits until it was
+        delivered. Raises what refused it once so many can not be had any more, and ``Closed`` where it is
+        spilled when the producer ends.
+        """
+        parcel = self._parcel
+        parcel.claim(self._row)
+        while not parcel.is_stored(by):
+            await parcel.changed()
+        return parcel.receipt_so_far(self._row)
+
     def done(self) -> bool:
         """Whether the message's fate is known, so that awaiting it does not wait."""
         return self._parcel.fate is not None
@@ -137,6 +220,18 @@ class Promise:
             return None
         self._parcel.claim(self._row)
         return self._parcel.receipt(self._row)
+
+
+def _least(by: int | str, destinations: int) -> int:
+    least = (
+        {"one": 1, "quorum": destinations // 2 + 1, "all": destinations}.get(by) if isinstance(by, str) else by
+    )
+    if least is None or not 1 <= least <= destinations:
+        raise BadRequest(
+            f"by is {by!r}; there are {destinations} destinations",
+            hint="Say 'one', 'quorum', 'all' or a number of destinations.",
+        )
+    return least
 
 
 Part = tuple[Parcel, int, Any]

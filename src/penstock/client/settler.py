@@ -27,6 +27,7 @@ class _Pending:
     acked: RangeSet = field(default_factory=RangeSet)
     skipped: RangeSet = field(default_factory=RangeSet)
     nacked: dict[int, float | None] = field(default_factory=dict)
+    upto: int | None = None
 
 
 class Settler:
@@ -61,6 +62,13 @@ class Settler:
         self.pending += 1
         return self.pending
 
+    def ack_upto(self, shard: int, end: int) -> int:
+        """Records everything before ``end``."""
+        pending = self._shards[shard]
+        pending.upto = end if pending.upto is None else max(end, pending.upto)
+        self.pending += 1
+        return self.pending
+
     def take(self) -> list[Settle]:
         """Everything recorded since the last time, as frames to send; they count as unconfirmed from now."""
         if not self.pending:
@@ -70,7 +78,7 @@ class Settler:
         for shard, pending in enumerate(self._shards):
             if pending.start < pending.end:
                 pending.acked.add(pending.start, pending.end)
-            if pending.acked or pending.skipped or pending.nacked:
+            if pending.acked or pending.skipped or pending.nacked or pending.upto is not None:
                 taken += self._frames(shard, pending)
                 self._shards[shard] = _Pending()
             # The next ack likely follows on the last: let it grow from there.
@@ -93,12 +101,18 @@ class Settler:
     def _frames(self, shard: int, pending: _Pending) -> list[Settle]:
         acked, skipped, nacked = list(pending.acked), list(pending.skipped), list(pending.nacked.items())
         frames = []
-        for at in range(0, max(len(acked), len(skipped), len(nacked)), SPANS_MAX):
+        for at in range(0, max(len(acked), len(skipped), len(nacked), 1), SPANS_MAX):
             part = slice(at, at + SPANS_MAX)
             self.number += 1
-            frames.append(Settle(self._consumer, self.number, shard, acked[part], skipped[part], nacked[part]))
+            upto = pending.upto if at == 0 else None
+            spans = (acked[part], skipped[part], nacked[part])
+            frames.append(Settle(self._consumer, self.number, shard, *spans, upto))
         return frames
 
 
 def _count(settle: Settle) -> int:
-    return len(settle.nacked) + sum(end - start for start, end in (*settle.acked, *settle.skipped))
+    return (
+        len(settle.nacked)
+        + (settle.upto is not None)
+        + sum(end - start for start, end in (*settle.acked, *settle.skipped))
+    )

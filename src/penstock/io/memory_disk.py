@@ -174,6 +174,10 @@ class MemoryDisk:
         """
         self._faults.append(_Fault(operation, error, count, path_prefix, after))
 
+    def fail_never(self) -> None:
+        """Takes back every order to fail."""
+        self._faults = []
+
     def flip(self, path: str, offset: int, bit: int = 0) -> None:
         """Rot: turns one bit, on the disk and in what is seen."""
         with self._lock:

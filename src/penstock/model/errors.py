@@ -3,18 +3,32 @@
 Every error has a ``code`` (stable, also on the wire and in ``--json``), a ``hint`` (what to do next) and
 ``retryable`` (whether the same call can succeed later without a change). A class is an entry of the
 catalogue; ``penstock errors CODE`` prints its docstring. The base is in error.py, what is about Spark alone in
-spark_errors.py; all of it can be imported from here.
+spark_errors.py, about a producer's refill in refill_errors.py, about tenants, settings and registered
+producers in tenancy_errors.py; all of it can be imported from here.
 """
 
 from __future__ import annotations
 
 from penstock.model.error import PenstockError as PenstockError
+from penstock.model.refill_errors import RefillFull as RefillFull
+from penstock.model.refill_errors import RefillInUse as RefillInUse
+from penstock.model.refill_errors import UnknownSegment as UnknownSegment
+from penstock.model.refill_errors import UnknownShard as UnknownShard
 from penstock.model.spark_errors import JavaMissing as JavaMissing
 from penstock.model.spark_errors import JavaTooOld as JavaTooOld
 from penstock.model.spark_errors import SparkFailed as SparkFailed
 from penstock.model.spark_errors import SparkMissing as SparkMissing
 from penstock.model.spark_errors import SparkPackages as SparkPackages
 from penstock.model.spark_errors import SparkWorker as SparkWorker
+from penstock.model.tenancy_errors import BadSetting as BadSetting
+from penstock.model.tenancy_errors import Fenced as Fenced
+from penstock.model.tenancy_errors import NotEmpty as NotEmpty
+from penstock.model.tenancy_errors import PlaceExists as PlaceExists
+from penstock.model.tenancy_errors import PlaceNotFound as PlaceNotFound
+from penstock.model.tenancy_errors import ProducerBusy as ProducerBusy
+from penstock.model.tenancy_errors import ProducerExists as ProducerExists
+from penstock.model.tenancy_errors import ProducerMismatch as ProducerMismatch
+from penstock.model.tenancy_errors import ProducerNotFound as ProducerNotFound
 
 # --- bytes ------------------------------------------------------------------------------------------
 
@@ -282,6 +296,22 @@ class SubscriptionBusy(PenstockError):
     retryable = True
 
 
+class SubscriptionMoved(PenstockError):
+    """The place of a subscription was set anew (`penstock sub seek`): its consumers begin there."""
+
+    code = "subscription-moved"
+    default_hint = "The client subscribes again by itself."
+    retryable = True
+
+
+class LeaseLost(PenstockError):
+    """A resilient consumer was silent for longer than its lease, and another one took its place."""
+
+    code = "lease-lost"
+    default_hint = "The client subscribes again by itself and waits for its turn; do not block its event loop."
+    retryable = True
+
+
 class NotSupported(PenstockError):
     """The node understood the request but does not offer it."""
 
@@ -335,6 +365,15 @@ class SessionOver(PenstockError):
 
     code = "session-over"
     default_hint = "Stop the older of the two programs, or give each sender of a receiver a name of its own."
+
+
+class PipeFull(PenstockError):
+    """A receiver had no room for what its storage gave it, and stopped in front of it."""
+
+    code = "pipe-full"
+    default_hint = (
+        "Give the pipe more room (dedup(sessions=…), continuous(queue=…)); it goes on where it stopped."
+    )
 
 
 def _entries(base: type[PenstockError]) -> dict[str, type[PenstockError]]:

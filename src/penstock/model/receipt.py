@@ -17,15 +17,38 @@ class Outcome(StrEnum):
 
 
 class Durability(StrEnum):
-    """What the node did before it acknowledged."""
+    """What was done before it was acknowledged."""
 
     SYNC = "sync"
     OS = "os"
 
 
 @dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a segment at one destination."""
+
+    outcome: Outcome
+    destination: str
+    first_entry: int | None = None
+    durability: Durability | None = None
+    error: PenstockError | None = None
+
+    @property
+    def stored(self) -> bool:
+        return self.outcome in (Outcome.STORED, Outcome.DUPLICATE)
+
+
+_GRAVITY = (Outcome.REJECTED, Outcome.SPILLED, Outcome.STORED, Outcome.DUPLICATE)
+
+
+def gravest(fates: tuple[Fate, ...]) -> Fate:
+    """Of several destinations the one that stands for all: refused before spilled before stored."""
+    return min(fates, key=lambda fate: _GRAVITY.index(fate.outcome))
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
-    """One message's fate at one destination.
+    """One message's fate. With several destinations ``outcome`` is the gravest; ``copies`` has each.
 
     ``entry`` is where it stands (of a duplicate: where the first copy stands, if that is still known).
     """
@@ -37,6 +60,8 @@ class Receipt:
     entry: int | None = None
     durability: Durability | None = None
     error: PenstockError | None = None
+    copies: tuple[Receipt, ...] = ()
+    """A receipt a destination, in the order they were given; empty where there is only one."""
 
     @property
     def shard(self) -> int:
@@ -44,5 +69,10 @@ class Receipt:
 
     @property
     def stored(self) -> bool:
-        """Whether the destination has the message on its disk, by this send or an earlier one."""
+        """Whether every destination has the message on its disk, by this send or an earlier one."""
         return self.outcome in (Outcome.STORED, Outcome.DUPLICATE)
+
+    @property
+    def safe(self) -> bool:
+        """Whether it is on a disk for every destination: the node's, or this machine's until the node has it."""
+        return self.outcome is not Outcome.REJECTED

@@ -9,7 +9,7 @@ from penstock.model.errors import BadTopicName
 
 PART_LENGTH_MAX = 128
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_DEFAULT = "default"
+DEFAULT_PART = "default"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,18 +26,20 @@ class TopicName:
             raise BadTopicName(f"a topic name is text, not {type(text).__name__}")
         parts = text.split("/")
         if len(parts) == 1:
-            parts = [_DEFAULT, _DEFAULT, _DEFAULT, *parts]
+            parts = [DEFAULT_PART, DEFAULT_PART, DEFAULT_PART, *parts]
         if len(parts) != 4:
-            raise BadTopicName(f"topic name {_shown(text)} has {len(parts)} parts; it takes 1 or 4")
+            raise BadTopicName(f"topic name {shown_name(text)} has {len(parts)} parts; it takes 1 or 4")
         for place, part in zip(("tenant", "product", "component", "topic"), parts, strict=True):
-            if not _PART.fullmatch(part) or ".." in part:
-                raise BadTopicName(f"topic name {_shown(text)}: its {place} {_shown(part)} is not allowed")
+            if not is_part(part):
+                raise BadTopicName(
+                    f"topic name {shown_name(text)}: its {place} {shown_name(part)} is not allowed"
+                )
         return cls(*parts)
 
     @property
     def short(self) -> str:
         """The bare name where the rest is default, else the whole."""
-        if (self.tenant, self.product, self.component) == (_DEFAULT, _DEFAULT, _DEFAULT):
+        if (self.tenant, self.product, self.component) == (DEFAULT_PART, DEFAULT_PART, DEFAULT_PART):
             return self.topic
         return str(self)
 
@@ -45,5 +47,11 @@ class TopicName:
         return f"{self.tenant}/{self.product}/{self.component}/{self.topic}"
 
 
-def _shown(text: str) -> str:
+def is_part(text: str) -> bool:
+    """Whether a part of a name is allowed."""
+    return _PART.fullmatch(text) is not None and ".." not in text
+
+
+def shown_name(text: str) -> str:
+    """A name as an error quotes it."""
     return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -26,6 +26,7 @@ class Background:
             self.loop.run_forever()
         finally:
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:

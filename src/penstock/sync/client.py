@@ -6,12 +6,12 @@ import atexit
 import logging
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from penstock.client import connect as aio
 from penstock.client.backoff import Backoff
 from penstock.client.consumer import Consumer as AsyncConsumer
-from penstock.client.options import ConsumerOptions, ProducerOptions
+from penstock.client.options import ConsumerOptions, ProducerKeywords, ProducerOptions
 from penstock.client.producer import Producer as AsyncProducer
 from penstock.model.errors import PenstockError
 from penstock.sync.admin import Admin
@@ -31,6 +31,7 @@ def connect(
     ping_after: float = 10.0,
     dead_after: float = 30.0,
     backoff: Backoff | None = None,
+    wait: bool = True,
 ) -> Client:
     """Connects, or raises ``Unavailable``; the client is to be closed, best by ``with``."""
     client = aio.connect(
@@ -41,6 +42,7 @@ def connect(
         ping_after=ping_after,
         dead_after=dead_after,
         backoff=backoff,
+        wait=wait,
     )
     return Client(client)
 
@@ -96,9 +98,11 @@ class Client:
         """Whether a node answers now; if not, the client is reconnecting."""
         return self._client.connected
 
-    def producer(self, topic: str, name: str | None = None, **options: Any) -> Producer:
+    def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
         """An open producer of ``topic``; the options are those of ``ProducerOptions``."""
-        producer = AsyncProducer(self._client.link, topic, name, ProducerOptions(**options), LockedBatcher)
+        settings = ProducerOptions(**options)
+        links = self._client.links(settings.copies)
+        producer = AsyncProducer(links, topic, name, settings, LockedBatcher)
         self._background.run(self._client.add(producer).open())
         return Producer(producer, self._background)
 

@@ -6,15 +6,16 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterator
+from operator import length_hint
 from types import TracebackType
 from typing import Any, Self
 
 from penstock.client.batch import Batch
-from penstock.client.consumer import SETTLE_AFTER_S
 from penstock.client.consumer import Consumer as AsyncConsumer
 from penstock.client.options import LostSpan
 from penstock.client.settler import Settler
 from penstock.model.message import Message
+from penstock.model.policy import Policy
 from penstock.sync.background import Background
 from penstock.wire.control import Settle, Span
 
@@ -41,6 +42,10 @@ class LockedSettler(Settler):
         with self._lock:
             return super().nack(shard, entry, delay_s)
 
+    def ack_upto(self, shard: int, end: int) -> int:
+        with self._lock:
+            return super().ack_upto(shard, end)
+
     def take(self) -> list[Settle]:
         with self._lock:
             return super().take()
@@ -53,16 +58,23 @@ class Consumer:
         self._consumer = consumer
         self._background = background
         self._ready: deque[Batch] = deque()
+        self._messages: list[Message] = []
         self._current: Iterator[Message] = iter(())
+        """What is left of ``_messages``."""
         self._kicked = False
         consumer.unread = self._unread
+        consumer.on_loop = False
 
     def __iter__(self) -> Iterator[Message]:
         while True:
             yield from self._current
             if (batch := self._next_batch()) is None:
                 return
-            self._current = iter(batch.messages())
+            self._begin(batch)
+
+    def _begin(self, batch: Batch) -> None:
+        self._messages = batch.messages()
+        self._current = iter(self._messages)
 
     def batches(self) -> Iterator[Batch]:
         """One batch after the other: the rows of a stored segment, as columns."""
@@ -74,7 +86,7 @@ class Consumer:
         while (message := next(self._current, None)) is None:
             if (batch := self._next_batch(timeout)) is None:
                 return None
-            self._current = iter(batch.messages())
+            self._begin(batch)
         return message
 
     def _next_batch(self, timeout: float | None = None) -> Batch | None:
@@ -90,6 +102,21 @@ class Consumer:
             return []
 
     @property
+    def policy(self) -> Policy:
+        """The subscription's redelivery policy, with every default filled in."""
+        return self._consumer.policy
+
+    @property
+    def active(self) -> bool:
+        """Of a failover subscription: whether this consumer is the one that reads now."""
+        return self._consumer.active
+
+    @property
+    def paused(self) -> bool:
+        """Whether somebody paused the subscription."""
+        return self._consumer.paused
+
+    @property
     def lost(self) -> list[LostSpan]:
         """Entries that were reported as not to come; those that could not be read here are not settled."""
         return self._consumer.lost
@@ -99,16 +126,31 @@ class Consumer:
         consumer = self._consumer
         if consumer.stopped is not None:
             raise consumer.stopped.again()
+        if consumer.strict:  # the gate is the loop's
+            self._background.run(consumer.ack(what, rows=rows))
+            return
         consumer.record(consumer.settler.ack, what, rows)
         self._kick_once()
 
+    def ack_range(self, shard: int, first: int, last: int) -> None:
+        """Done: the entries ``first`` to ``last``, both counted, of a shard."""
+        self._background.run(self._consumer.ack_range(shard, first, last))
+
+    def ack_upto(self, message: Message) -> None:
+        """Done: this message and all before it on its shard; not in shared and key_shared subscriptions."""
+        self._background.run(self._consumer.ack_upto(message))
+
     def skip(self, what: Message | Batch, *, rows: Any = None) -> None:
         """Not wanted: settled like an acknowledgement, and counted apart."""
-        consumer = self._consumer
-        if consumer.stopped is not None:
-            raise consumer.stopped.again()
-        consumer.record(consumer.settler.skip, what, rows)
-        self._kick_once()
+        self._background.run(self._consumer.skip(what, rows=rows))
+
+    def skip_range(self, shard: int, first: int, last: int) -> None:
+        """Not wanted: the entries ``first`` to ``last``, both counted, of a shard."""
+        self._background.run(self._consumer.skip_range(shard, first, last))
+
+    def extend(self, what: Message | Batch, seconds: float | None = None) -> None:
+        """More time: the deadline of what is in hand is ``seconds`` from now (None: as the policy says)."""
+        self._background.run(self._consumer.extend(what, seconds))
 
     def nack(self, what: Message | Batch, delay: float | None = None, *, rows: Any = None) -> None:
         """Failed: it comes again after ``delay`` seconds, or after the subscription's backoff."""
@@ -128,15 +170,18 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._background.run(self._consumer.__aexit__(kind, error, trace))
+        try:
+            self._background.run(self._consumer.__aexit__(kind, error, trace))
+        finally:
+            self._ready.clear()
+            self._current = iter(())
 
     def _unread(self) -> list[tuple[int, Span]]:
-        """What came over to this thread and was not handed out; nothing of it is from now on."""
-        unread = [(message.origin.shard, (message.entry, message.entry + 1)) for message in self._current]
-        while self._ready:
-            batch = self._ready.popleft()
-            unread += [(batch.shard, span) for span in batch.spans]
-        return unread
+        """What came over to this thread and was not handed out."""
+        left = length_hint(self._current)
+        rest = self._messages[len(self._messages) - left :] if left else []
+        unread = [(message.origin.shard, (message.entry, message.entry + 1)) for message in rest]
+        return unread + [(batch.shard, span) for batch in self._ready.copy() for span in batch.spans]
 
     def _kick_once(self) -> None:
         """Settlements leave some milliseconds from now, with whatever else was settled by then."""
@@ -145,7 +190,7 @@ class Consumer:
             self._background.soon(self._start_timer)
 
     def _start_timer(self) -> None:
-        self._background.loop.call_later(SETTLE_AFTER_S, self._send)
+        self._background.loop.call_later(self._consumer.settle_after_s, self._send)
 
     def _send(self) -> None:
         self._kicked = False  # before they are taken: one that comes now kicks again

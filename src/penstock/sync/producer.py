@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.client.batcher import Batcher
+from penstock.client.batcher import Batcher, Value
 from penstock.client.producer import Producer as AsyncProducer
 from penstock.client.producer import ProducerStats
 from penstock.client.promise import BatchReceipt
@@ -15,6 +16,7 @@ from penstock.client.promise import Promise as AsyncPromise
 from penstock.model.errors import BufferFull, PenstockError, TimedOut
 from penstock.model.receipt import Receipt
 from penstock.sync.background import Background
+from penstock.transport.sharder import Sharder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +39,21 @@ class Promise(AsyncPromise):
                 raise TimedOut(f"no answer within {timeout} s")
         return parcel.settled(self._row)
 
+    def confirmed(  # type: ignore[override]  # the same, blocking
+        self, by: int | str = "all", timeout: float | None = None
+    ) -> Receipt:
+        """Waits until so many destinations have stored it: a number, ``one``, ``quorum`` or ``all``."""
+        parcel = self._parcel
+        parcel.claim(self._row)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            changed = threading.Event()
+            parcel.waiters.append(changed.set)  # before the look, so that nothing comes in between
+            if parcel.is_stored(by):
+                return parcel.receipt_so_far(self._row)
+            if not changed.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
+                raise TimedOut(f"not stored by {by} within {timeout} s")
+
 
 class LockedBatcher(Batcher):
     """Rows come from the calling thread and are sealed by the loop's."""
@@ -49,7 +66,7 @@ class LockedBatcher(Batcher):
         self._ended: PenstockError | None = None
 
     def add(
-        self, value: bytes, key: bytes | None, id: str | None, headers: Mapping[str, str] | None
+        self, value: Any, key: bytes | None, id: str | None, headers: Mapping[str, str] | None
     ) -> AsyncPromise:
         with self._lock:
             if self._ended is not None:
@@ -59,6 +76,14 @@ class LockedBatcher(Batcher):
     def seal_all(self) -> None:
         with self._lock:
             super().seal_all()
+
+    def pause(self, error: PenstockError) -> None:
+        self.end(error)
+
+    def reshard(self, sharder: Sharder) -> None:
+        with self._lock:
+            super().reshard(sharder)
+            self._ended = None
 
     def end(self, error: PenstockError) -> None:
         """A row is either in before this and goes out, or is refused: none comes in behind the last segment."""
@@ -79,7 +104,7 @@ class Producer:
 
     def post(
         self,
-        value: bytes | bytearray | memoryview,
+        value: Value,
         *,
         key: bytes | None = None,
         id: str | None = None,
@@ -91,7 +116,7 @@ class Producer:
         """
         producer = self._producer
         producer.check_room()
-        promise = producer.batcher.add(value, key, id, headers)  # type: ignore[arg-type]  # it checks
+        promise = producer.batcher.add(value, key, id, headers)
         if not self._kicked:
             self._kicked = True
             self._background.soon(self._kick)
@@ -118,7 +143,7 @@ class Producer:
 
     def send(
         self,
-        value: bytes | bytearray | memoryview,
+        value: Value,
         *,
         key: bytes | None = None,
         id: str | None = None,

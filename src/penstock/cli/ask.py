@@ -1,0 +1,36 @@
+"""One question to a node, and one to the person at the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from penstock.cli.output import note, run
+
+if TYPE_CHECKING:
+    from penstock.client.admin import Admin
+
+Result = TypeVar("Result")
+
+
+def ask(url: str, token: str | None, question: Callable[[Admin], Awaitable[Result]]) -> Result:
+    """Asks the node one thing."""
+    import penstock
+
+    async def main() -> Result:
+        async with penstock.connect(url, token=token) as client:
+            return await question(client.admin)
+
+    return run(main())
+
+
+def confirm(question: str) -> None:
+    """Asks a person; a script has to say ``--yes``."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is no terminal to ask at; say --yes", param_hint="'--yes'")
+    if not typer.confirm(question, err=True):
+        note("nothing was deleted")
+        raise typer.Exit(1)

@@ -1,0 +1,73 @@
+"""``penstock refill send``: slot by slot, with progress on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from penstock.cli.output import note, run
+from penstock.cli.refill_place import root_of
+from penstock.client.refill_send import Sent, send_slot
+from penstock.io.folder_lock import holder
+from penstock.io.os_disk import OsDisk
+from penstock.model.errors import BadRequest, RefillInUse
+from penstock.transport.refill_folder import files, slots
+
+
+def send_all(
+    target: str | None,
+    state: Path | None,
+    token: str | None,
+    timeout_s: float,
+    may_duplicate: bool,
+    *,
+    progress: bool,
+) -> list[Sent]:
+    """Sends every slot that has files, or the one named; each that is used by a live process is told."""
+    root = root_of(state)
+    disk = OsDisk(root) if root is not None else None
+    found = [slot for slot in slots(disk) if files(disk, slot)] if disk is not None else []
+    if target is not None:
+        name = Path(target).name
+        if name not in found:
+            raise BadRequest(
+                f"there is no slot {target} with refill files", hint="`penstock refill list` shows them."
+            )
+        found = [name]
+    return [_send(root, slot, token, timeout_s, may_duplicate, progress) for slot in found if root is not None]
+
+
+def _send(
+    root: Path, slot: str, token: str | None, timeout_s: float, may_duplicate: bool, progress: bool
+) -> Sent:
+    pid = holder(root / slot)
+    if pid is not None:
+        sent = Sent(slot, error=RefillInUse(f"{slot} is used by process {pid}, which sends it itself"))
+        sent.bytes_left = sent.bytes_before = 1
+        _tell(sent)
+        return sent
+    live = progress and sys.stderr.isatty()
+
+    def show(left: int, before: int) -> None:
+        if live:
+            print(f"\r{slot}: {left:,} of {before:,} bytes left ", end="", file=sys.stderr, flush=True)
+
+    sent = run(
+        send_slot(root, slot, token=token, timeout_s=timeout_s, may_duplicate=may_duplicate, on_progress=show)
+    )
+    if live:
+        print("\r\033[K", end="", file=sys.stderr)
+    _tell(sent)
+    return sent
+
+
+def _tell(sent: Sent) -> None:
+    if sent.delivered:
+        note(f"{sent.slot}: delivered {sent.bytes_before:,} bytes of {sent.topic}")
+        return
+    why = ""
+    if sent.error is not None:
+        why = f": {sent.error.message}"
+    elif sent.unreachable:
+        why = f": no node answers at {', '.join(sent.unreachable)}"
+    note(f"{sent.slot}: not all is delivered{why}; what is left stays on this disk")

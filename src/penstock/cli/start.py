@@ -1,0 +1,21 @@
+"""Where a subscription begins, or is set to, as it is written on the command line."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import typer
+
+
+def parse_start(text: str, option: str) -> str | int:
+    """``earliest``, ``latest``, an entry's number, or a time."""
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdigit() and len(text) < 20:
+        return int(text)
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        message = "write earliest, latest, an entry's number, or a time such as 2026-01-31T12:00:00+00:00"
+        raise typer.BadParameter(message, param_hint=f"'{option}'") from None
+    return text

@@ -1,0 +1,229 @@
+"""``penstock sub create|list|show|seek|pause|resume|delete``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.ask import ask, confirm
+from penstock.cli.consume import Kind, Mode
+from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
+from penstock.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
+from penstock.cli.start import parse_start
+
+if TYPE_CHECKING:
+    from penstock.wire.control import SubscriptionInfo
+
+sub_app = typer.Typer(
+    help="Create, list, show, move, pause and delete subscriptions.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+SubscriptionArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Its name.")]
+PLACE = "earliest, latest, an entry or a time (ISO 8601)"
+
+
+@sub_app.command()
+@reports_errors
+def create(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    kind: Annotated[Kind, typer.Option("--kind", help="How consumers share it.")] = Kind.unique,
+    mode: Annotated[Mode, typer.Option("--mode", help="Whether order waits for acks.")] = Mode.non_resilient,
+    start: Annotated[str, typer.Option("--start", metavar="P", help=f"{PLACE}.")] = "earliest",
+    deadline: Annotated[
+        float | None, typer.Option("--deadline", metavar="S", help="Seconds to settle a message in.")
+    ] = None,
+    backoff: Annotated[
+        float, typer.Option("--backoff", metavar="S", help="Seconds before a refused one comes again.")
+    ] = 0.1,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", metavar="N", help="How often one is tried; 0: no end.")
+    ] = None,
+    dead_letter: Annotated[
+        str | None, typer.Option("--dead-letter", metavar="TOPIC", help='Where dead ones go; "" for nowhere.')
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a subscription that nobody reads yet: it holds what is stored from --start on."""
+    from penstock.model.policy import Policy
+
+    policy = Policy(deadline=deadline, backoff=backoff, max_attempts=max_attempts, dead_letter=dead_letter)
+    place = parse_start(start, "--start")
+    info = ask(
+        url,
+        token,
+        lambda admin: admin.create_subscription(
+            topic, subscription, kind=kind.value, mode=mode.value, start=place, policy=policy
+        ),
+    )
+    _say(info, as_json, f"created {info.subscription} of {info.topic}: {info.kind}, {info.mode}")
+
+
+@sub_app.command("list")
+@reports_errors
+def list_(
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="All topics where left out.")] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """List subscriptions and how far each has come."""
+    infos = ask(url, token, lambda admin: admin.list_subscriptions(topic))
+    infos.sort(key=lambda info: (info.topic, info.subscription))
+    if as_json:
+        print_json([as_object(info) for info in infos])
+        return
+    heads = (
+        "TOPIC",
+        "SUBSCRIPTION",
+        "KIND",
+        "MODE",
+        "CONSUMERS",
+        "UNSETTLED",
+        "IN FLIGHT",
+        "UNACKED",
+        "DEAD",
+        "PAUSED",
+    )
+    rows = [
+        (
+            info.topic,
+            info.subscription,
+            info.kind,
+            info.mode,
+            len(info.consumers),
+            info.unsettled,
+            info.in_flight,
+            info.unacked,
+            info.dead,
+            "yes" if info.paused else "no",
+        )
+        for info in infos
+    ]
+    print_table(heads, rows)
+
+
+@sub_app.command()
+@reports_errors
+def show(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a subscription: its policy with every value in effect, its counts and its places."""
+    info = ask(url, token, lambda admin: admin.show_subscription(topic, subscription))
+    if as_json:
+        print_json(as_object(info))
+        return
+    policy = as_object(info)["policy"] or {}
+    print_fields(
+        [
+            ("subscription", info.subscription),
+            ("topic", info.topic),
+            ("kind", info.kind),
+            ("mode", info.mode),
+            ("created", iso_time(info.created_at_us)),
+            ("paused", "yes" if info.paused else "no"),
+            ("consumers", ", ".join(info.consumers) or "none"),
+            ("positions", ", ".join(map(str, info.positions))),
+            ("acknowledged", info.acked),
+            ("skipped", info.skipped),
+            ("unsettled", info.unsettled),
+            ("in flight", info.in_flight),
+            ("unacked", info.unacked),
+            ("refused", info.nacked),
+            ("dead", info.dead),
+            ("re-driven", info.redriven),
+            ("lost", info.lost),
+            *((f"policy {name}", "none" if value in (None, "") else value) for name, value in policy.items()),
+        ]
+    )
+
+
+@sub_app.command()
+@reports_errors
+def seek(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    to: Annotated[str, typer.Option("--to", metavar="P", help=f"{PLACE}.")],
+    shard: Annotated[int | None, typer.Option("--shard", min=0, metavar="N", help="Of one shard only.")] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set its place: what lies before counts as settled, what lies behind comes (again)."""
+    place = parse_start(to, "--to")
+    info = ask(url, token, lambda admin: admin.seek(topic, subscription, place, shard=shard))
+    places = ", ".join(map(str, info.positions))
+    _say(info, as_json, f"{info.subscription} of {info.topic} goes on at entry {places}")
+
+
+@sub_app.command()
+@reports_errors
+def pause(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hand out nothing until it is resumed, whoever is connected."""
+    info = ask(url, token, lambda admin: admin.pause(topic, subscription))
+    _say(info, as_json, f"paused {info.subscription} of {info.topic}")
+
+
+@sub_app.command()
+@reports_errors
+def resume(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a pause."""
+    info = ask(url, token, lambda admin: admin.resume(topic, subscription))
+    _say(info, as_json, f"resumed {info.subscription} of {info.topic}")
+
+
+@sub_app.command()
+@reports_errors
+def delete(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)] = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a subscription and what it knows. Its topic keeps its messages."""
+    if not yes:
+        confirm(f"Delete subscription {subscription} of {topic}?")
+    ask(url, token, lambda admin: admin.delete_subscription(topic, subscription))
+    if as_json:
+        print_json({"deleted": subscription, "topic": topic})
+    else:
+        print(f"deleted {subscription} of {topic}")
+
+
+def _say(info: SubscriptionInfo, as_json: bool, text: str) -> None:
+    if as_json:
+        print_json(as_object(info))
+    else:
+        print(text)
+
+
+def as_object(info: SubscriptionInfo) -> dict[str, Any]:
+    """What ``--json`` prints of a subscription."""
+    import msgspec
+
+    plain: dict[str, Any] = msgspec.to_builtins(info)
+    plain["created_at"] = iso_time(plain.pop("created_at_us"))
+    return plain

@@ -1,0 +1,127 @@
+"""Sends what producers left in a refill folder, as the next producer of the same name would.
+
+A slot's files name their topic, producer and destinations, so a producer is opened for just these, sends
+nothing of its own and closes when every destination that answers has all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.client.connect import connect
+from penstock.client.options import ProducerOptions
+from penstock.client.producer import Producer
+from penstock.io.os_disk import OsDisk
+from penstock.model.errors import PenstockError, Unavailable
+from penstock.transport.refill import Refill
+from penstock.transport.refill_folder import files, size_bytes
+
+POLL_S = 0.1
+CONNECT_S = 5.0
+"""How long destinations are given to answer."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """What became of one slot."""
+
+    slot: str
+    topic: str = ""
+    producer: str = ""
+    destinations: list[str] = field(default_factory=list)
+    bytes_before: int = 0
+    bytes_left: int = 0
+    unreachable: list[str] = field(default_factory=list)
+    error: PenstockError | None = None
+
+    @property
+    def delivered(self) -> bool:
+        return self.error is None and not self.bytes_left
+
+    def as_object(self) -> dict[str, object]:
+        return {
+            "slot": self.slot,
+            "topic": self.topic,
+            "producer": self.producer or None,
+            "destinations": self.destinations,
+            "bytes": self.bytes_before,
+            "bytes_left": self.bytes_left,
+            "unreachable": self.unreachable,
+            "delivered": self.delivered,
+            "error": None if self.error is None else self.error.code,
+        }
+
+
+async def send_slot(
+    root: Path,
+    slot: str,
+    *,
+    token: str | None,
+    timeout_s: float,
+    create: bool = True,
+    may_duplicate: bool = False,
+    on_progress: Callable[[int, int], None] = lambda left, before: None,
+) -> Sent:
+    """Delivers one slot's files; what cannot be delivered within the time stays where it is."""
+    disk = OsDisk(root)
+    sent = Sent(slot, bytes_before=size_bytes(disk, slot))
+    try:
+        _read_titles(disk, slot, sent)
+        options = ProducerOptions(
+            copies=sent.destinations[1:],
+            refill=root,
+            create=create,
+            close_timeout=timeout_s,
+            may_duplicate=may_duplicate,
+        )
+        await _send(sent, token, options, on_progress)
+    except PenstockError as error:
+        sent.error = error
+    sent.bytes_left = size_bytes(disk, slot)
+    return sent
+
+
+def _read_titles(disk: OsDisk, slot: str, sent: Sent) -> None:
+    fault: PenstockError | None = None
+    for path in files(disk, slot):
+        try:
+            refill = Refill.open(disk, path)
+        except PenstockError as error:
+            fault = error
+            continue
+        sent.topic, sent.producer = refill.title.topic, refill.title.producer
+        for name in refill.destinations:
+            if name not in sent.destinations and refill.pending_runs(name):
+                sent.destinations.append(name)
+        if not sent.destinations:
+            sent.destinations.append(refill.destinations[0])
+        refill.release()
+    if not sent.topic:
+        raise fault or Unavailable(f"there is nothing to send in {slot}")
+
+
+async def _send(
+    sent: Sent, token: str | None, options: ProducerOptions, on_progress: Callable[[int, int], None]
+) -> None:
+    async with connect(sent.destinations[0], token, wait=False) as client:
+        links = client.links(options.copies)
+        producer = await client.add(Producer(links, sent.topic, sent.producer or None, options)).open()
+
+        async def report() -> None:
+            while True:
+                on_progress(producer.stats.refill_bytes, sent.bytes_before)
+                await asyncio.sleep(POLL_S)
+
+        reporting = asyncio.create_task(report())
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(options.close_timeout, CONNECT_S)):
+                    await producer.reached()
+            sent.unreachable = producer.unreachable
+            await producer.close()
+        finally:
+            reporting.cancel()

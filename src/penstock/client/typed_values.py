@@ -1,0 +1,87 @@
+"""A typed topic's values one by one: mappings of its columns, checked as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.model.errors import SchemaMismatch
+from penstock.wire.typed_rows import message_schema
+
+FIELD_BYTES = 16
+_FAULTS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+class TypedValues:
+    """The columns of one topic."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._type = pa.struct(list(schema))
+        self._names = frozenset(schema.names)
+        self._required = [field.name for field in schema if not field.nullable]
+        self._messages = message_schema(schema)
+
+    def check(self, value: object) -> tuple[Mapping[str, Any], int]:
+        """The value as it is kept, and about how many bytes it takes; ``SchemaMismatch`` names the column."""
+        if not isinstance(value, Mapping):
+            raise SchemaMismatch(
+                f"a message of this topic is a mapping of its columns, not {type(value).__name__}",
+                hint=f"Its columns are {', '.join(f'{field.name}: {field.type}' for field in self.schema)}.",
+            )
+        for name in value:
+            if name not in self._names:
+                raise SchemaMismatch(
+                    f"column {name!r} is not one of the topic's: {', '.join(self.schema.names)}"
+                )
+        for name in self._required:
+            if value.get(name) is None:
+                raise SchemaMismatch(f"column {name!r} takes no nulls")
+        kept = dict(value)
+        try:
+            pa.scalar(kept, self._type)
+        except _FAULTS as error:
+            raise SchemaMismatch(f"{self._fault(kept)}{error}") from error
+        return kept, _bytes_of(kept)
+
+    def _fault(self, value: Mapping[str, Any]) -> str:
+        """Which column it is that does not fit."""
+        for field in self.schema:
+            try:
+                pa.scalar(value.get(field.name), field.type)
+            except _FAULTS:
+                return f"column {field.name!r} is {field.type}: "
+        return ""
+
+    def to_batch(
+        self,
+        values: Sequence[Mapping[str, Any]],
+        keys: list[bytes | None] | None,
+        ids: list[str | None] | None,
+        headers: list[Mapping[str, str] | None] | None,
+        sent_at_us: list[int],
+    ) -> pa.RecordBatch:
+        """Rows as a batch of messages."""
+        rows = len(values)
+        pairs = None if headers is None else [None if h is None else list(h.items()) for h in headers]
+        columns = (keys, ids, pairs, sent_at_us)
+        try:
+            arrays = [
+                pa.nulls(rows, field.type) if column is None else pa.array(column, field.type)
+                for field, column in zip(self._messages, columns, strict=False)
+            ]
+            return pa.RecordBatch.from_arrays([*arrays, pa.array(values, self._type)], schema=self._messages)
+        except _FAULTS as error:
+            raise SchemaMismatch(f"the messages do not make a batch: {error}") from error
+
+
+def _bytes_of(value: Any) -> int:
+    if isinstance(value, str | bytes):
+        return len(value) + FIELD_BYTES
+    if isinstance(value, Mapping):
+        return FIELD_BYTES + sum(_bytes_of(each) + len(str(name)) for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return FIELD_BYTES + sum(map(_bytes_of, value))
+    return FIELD_BYTES

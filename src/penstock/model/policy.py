@@ -1,0 +1,83 @@
+"""The redelivery policy of a subscription: one object, whose effective values are echoed to whoever asks.
+
+A message comes again when it was refused (after its own delay, or after ``backoff``, which doubles with each
+attempt up to ``backoff_max``), when it was not settled within ``deadline`` seconds, or when its consumer was
+lost. After ``max_attempts`` it is put aside: a copy goes to the ``dead_letter`` topic, and it is settled.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from penstock.model.errors import BadRequest
+from penstock.model.topic import TopicName
+
+MAX_ATTEMPTS = 16
+"""In a non-resilient subscription, unless it is said otherwise."""
+FAILOVER_AFTER = 3
+LEASE_S = 5.0
+LEASE_S_MIN, LEASE_S_MAX = 0.1, 600.0
+SECONDS_MAX = 366 * 86400.0
+DEAD_SUFFIX = ".dead"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left at None takes the default that the docstring of its field names."""
+
+    deadline: float | None = None
+    """Seconds within which a message must be settled once it was handed out; None: there is no such limit."""
+    backoff: float = 0.1
+    """Seconds that a message waits after it was refused for the first time; doubled with each attempt."""
+    backoff_max: float = 60.0
+    max_attempts: int | None = None
+    """How often a message is tried; 0 is without end. None: without end in resilient mode, 16 otherwise."""
+    dead_letter: str | None = None
+    """The topic that takes what was tried too often; "" for none. None: TOPIC.dead."""
+    failover_after: int | None = None
+    """The active consumer of a failover subscription steps back when it failed one message this often; 3."""
+    lease: float | None = None
+    """Seconds for which a resilient consumer may go on without hearing from the node; 5."""
+
+    def checked(self) -> Policy:
+        """Itself; values that cannot be are a ``BadRequest``."""
+        for name in ("deadline", "backoff", "backoff_max", "lease"):
+            value = getattr(self, name)
+            if value is not None and not (0 <= value <= SECONDS_MAX and math.isfinite(value)):
+                raise BadRequest(f"policy {name} = {value} s is not between 0 and {SECONDS_MAX:.0f}")
+        if self.deadline is not None and self.deadline < 0.05:
+            raise BadRequest(f"policy deadline = {self.deadline} s is shorter than 0.05")
+        if self.lease is not None and not LEASE_S_MIN <= self.lease <= LEASE_S_MAX:
+            raise BadRequest(
+                f"policy lease = {self.lease} s is not between {LEASE_S_MIN} and {LEASE_S_MAX:.0f}"
+            )
+        for name, least in (("max_attempts", 0), ("failover_after", 1)):
+            value = getattr(self, name)
+            if value is not None and not least <= value <= 2**31:
+                raise BadRequest(f"policy {name} = {value} is below {least} or far too large")
+        if self.dead_letter:
+            TopicName.parse(self.dead_letter)
+        return self
+
+    def effective(self, topic: str, mode: str) -> Policy:
+        """With every default filled in, for a subscription of ``topic``."""
+        limit = self.max_attempts
+        if limit is None:
+            limit = 0 if mode == "resilient" or topic.endswith(DEAD_SUFFIX) else MAX_ATTEMPTS
+        dead = self.dead_letter
+        if dead is None:  # what is dead already is not put aside once more
+            dead = "" if topic.endswith(DEAD_SUFFIX) else f"{topic}{DEAD_SUFFIX}"
+        return Policy(
+            deadline=self.deadline,
+            backoff=self.backoff,
+            backoff_max=max(self.backoff, self.backoff_max),
+            max_attempts=limit,
+            dead_letter=str(TopicName.parse(dead)) if dead else "",
+            failover_after=FAILOVER_AFTER if self.failover_after is None else self.failover_after,
+            lease=LEASE_S if self.lease is None else self.lease,
+        )
+
+    def backoff_s(self, deliveries: int) -> float:
+        """How long a message waits after its ``deliveries``-th refusal, without a delay of its own."""
+        return min(self.backoff_max, self.backoff * 2.0 ** min(deliveries - 1, 32))

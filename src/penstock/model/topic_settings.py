@@ -1,0 +1,247 @@
+"""The settings of topics, and how they are inherited: topic, else component, product, tenant, node, default.
+
+What stands at a place of the tree is a mapping from names to values. A setting that is not in it is inherited;
+one that is None there lifts a limit that would be. Names that this version does not know are kept and passed
+over, so that what a later version wrote survives an earlier one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.model.errors import BadSetting
+from penstock.model.place import LEVELS
+from penstock.model.policy import LEASE_S_MAX, LEASE_S_MIN, SECONDS_MAX, Policy
+from penstock.model.setting import Kind, Setting, Value
+
+NODE = "node"
+"""Where a value comes from that the node's own settings give."""
+DEFAULT = "default"
+"""Where a value comes from that nobody gave."""
+SEGMENT_BYTES_MAX = 8 * 1024 * 1024
+PRODUCER_LEASE_S = 10.0
+FOREVER_S = 100 * SECONDS_MAX
+
+_ALL = (
+    Setting(
+        name="soft_ttl",
+        kind=Kind.SECONDS,
+        high=FOREVER_S,
+        liftable=True,
+        meaning="Age from which messages are deleted that every subscription has settled.",
+    ),
+    Setting(
+        name="hard_ttl",
+        kind=Kind.SECONDS,
+        low=0.001,
+        high=FOREVER_S,
+        liftable=True,
+        meaning="Age from which messages are deleted, settled or not.",
+    ),
+    Setting(
+        name="max_bytes",
+        kind=Kind.BYTES,
+        low=1,
+        high=2**60,
+        liftable=True,
+        meaning="Bytes a shard may take; past it the oldest messages are deleted, settled or not.",
+    ),
+    Setting(
+        name="expires_after",
+        kind=Kind.SECONDS,
+        low=0.001,
+        high=FOREVER_S,
+        liftable=True,
+        meaning="Time without a consumer after which a subscription is removed.",
+    ),
+    Setting(
+        name="durability",
+        kind=Kind.WORD,
+        default="sync",
+        words=("sync", "os"),
+        meaning="What stored means: sync is on the disk, os is handed to the operating system.",
+    ),
+    Setting(
+        name="message_bytes_max",
+        kind=Kind.BYTES,
+        low=1,
+        high=SEGMENT_BYTES_MAX,
+        liftable=True,
+        meaning="Bytes that one message's value may take.",
+    ),
+    Setting(
+        name="create_on_first_use",
+        kind=Kind.FLAG,
+        default=True,
+        levels=LEVELS[:3],
+        meaning="Whether topics, and places for them, come into being when they are first used.",
+    ),
+    Setting(
+        name="producer_lease",
+        kind=Kind.SECONDS,
+        default=PRODUCER_LEASE_S,
+        low=LEASE_S_MIN,
+        high=LEASE_S_MAX,
+        meaning="Time after its connection was lost in which a single-access producer keeps its lease.",
+    ),
+    Setting(
+        name="deadline",
+        kind=Kind.SECONDS,
+        low=0.05,
+        high=SECONDS_MAX,
+        liftable=True,
+        meaning="Redelivery: time within which a message must be settled.",
+    ),
+    Setting(
+        name="backoff",
+        kind=Kind.SECONDS,
+        default=0.1,
+        high=SECONDS_MAX,
+        meaning="Redelivery: time that a refused message waits, doubled with each attempt.",
+    ),
+    Setting(
+        name="backoff_max",
+        kind=Kind.SECONDS,
+        default=60.0,
+        high=SECONDS_MAX,
+        meaning="Redelivery: the longest such time.",
+    ),
+    Setting(
+        name="max_attempts",
+        kind=Kind.COUNT,
+        high=2**31,
+        meaning="Redelivery: attempts before a message is put aside; 0 is without end.",
+    ),
+    Setting(
+        name="dead_letter",
+        kind=Kind.TOPIC,
+        meaning="Redelivery: the topic that takes what was put aside; empty for none. Else TOPIC.dead.",
+    ),
+    Setting(
+        name="failover_after",
+        kind=Kind.COUNT,
+        low=1,
+        high=2**31,
+        meaning="Redelivery: failures of one message after which a failover consumer steps back.",
+    ),
+    Setting(
+        name="lease",
+        kind=Kind.SECONDS,
+        low=LEASE_S_MIN,
+        high=LEASE_S_MAX,
+        meaning="Redelivery: time for which a resilient consumer goes on without hearing from the node.",
+    ),
+)
+SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _ALL}
+
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic's effective settings; seconds and bytes, None for no limit."""
+
+    soft_ttl: float | None = None
+    hard_ttl: float | None = None
+    max_bytes: int | None = None
+    expires_after: float | None = None
+    durability: str = "sync"
+    message_bytes_max: int | None = None
+    create_on_first_use: bool = True
+    producer_lease: float = PRODUCER_LEASE_S
+    deadline: float | None = None
+    backoff: float = 0.1
+    backoff_max: float = 60.0
+    max_attempts: int | None = None
+    dead_letter: str | None = None
+    failover_after: int | None = None
+    lease: float | None = None
+
+    @property
+    def soft_ttl_s(self) -> float | None:
+        return self.soft_ttl
+
+    @property
+    def hard_ttl_s(self) -> float | None:
+        return self.hard_ttl
+
+    @property
+    def expires_after_s(self) -> float | None:
+        return self.expires_after
+
+    def policy(self, wanted: Policy | None) -> Policy:
+        """What a new subscription gets: what its consumer wants, else what the topic says."""
+        if wanted is None:
+            return Policy(
+                deadline=self.deadline,
+                backoff=self.backoff,
+                backoff_max=self.backoff_max,
+                max_attempts=self.max_attempts,
+                dead_letter=self.dead_letter,
+                failover_after=self.failover_after,
+                lease=self.lease,
+            )
+        names = ("deadline", "max_attempts", "dead_letter", "failover_after", "lease")
+        left_out = {name: getattr(self, name) for name in names if getattr(wanted, name) is None}
+        return msgspec.structs.replace(wanted, **left_out)
+
+
+class Origin(NamedTuple):
+    """A value and where it was said."""
+
+    value: Value
+    level: str
+    """``topic``, ``component``, ``product``, ``tenant``, ``node`` or ``default``."""
+    place: str
+    """The whole name of the place; empty for the last two."""
+
+
+class Level(NamedTuple):
+    """What one place says."""
+
+    level: str
+    place: str
+    values: Mapping[str, Value]
+
+
+def resolve(chain: Iterable[Level]) -> dict[str, Origin]:
+    """Every setting with its effective value and its origin; ``chain`` begins with the nearest place."""
+    levels = list(chain)
+    found: dict[str, Origin] = {}
+    for name, setting in SETTINGS.items():
+        said = next((level for level in levels if name in level.values), None)
+        if said is None:
+            found[name] = Origin(setting.default, DEFAULT, "")
+        else:
+            found[name] = Origin(said.values[name], said.level, said.place)
+    return found
+
+
+def effective(chain: Iterable[Level]) -> TopicSettings:
+    return TopicSettings(**{name: origin.value for name, origin in resolve(chain).items()})  # type: ignore[arg-type]
+
+
+def read_values(values: Mapping[str, Value], level: str) -> dict[str, Value]:
+    """Values for a place of a level, in their stored form; what cannot be is a ``BadSetting``."""
+    return {name: _setting(name, level).read(value) for name, value in values.items()}
+
+
+def check_names(names: Iterable[str], level: str) -> None:
+    """Names that are to be unset at a place of a level."""
+    for name in names:
+        _setting(name, level)
+
+
+def _setting(name: str, level: str) -> Setting:
+    setting = SETTINGS.get(name)
+    if setting is None:
+        near = difflib.get_close_matches(name, SETTINGS, n=3, cutoff=0.5)
+        hint = f"Near to it: {', '.join(near)}." if near else f"There are {', '.join(SETTINGS)}."
+        raise BadSetting(f"there is no setting {name[:80]!r}", hint=hint)
+    if level not in setting.levels and level != NODE:
+        raise BadSetting(
+            f"setting {name} cannot be set at a {level}",
+            hint=f"It can be set at a {', '.join(setting.levels)}.",
+        )
+    return setting

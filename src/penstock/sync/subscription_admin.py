@@ -1,0 +1,66 @@
+"""Subscriptions looked after, blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.client.admin import Admin as AsyncAdmin
+from penstock.client.batch import Batch
+from penstock.client.subscription_admin import Start
+from penstock.model.message import Message
+from penstock.sync.background import Background
+from penstock.wire.control import SubscriptionInfo
+
+
+class SubscriptionAdmin:
+    _admin: AsyncAdmin
+    _background: Background
+
+    def create_subscription(self, topic: str, subscription: str, **options: Any) -> SubscriptionInfo:
+        """Makes a subscription that nobody reads yet; options: kind, mode, start, policy, exist_ok."""
+        return self._background.run(self._admin.create_subscription(topic, subscription, **options))
+
+    def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
+        """A topic's subscriptions, or those of all topics, and how far each has come."""
+        return self._background.run(self._admin.list_subscriptions(topic))
+
+    def show_subscription(self, topic: str, subscription: str) -> SubscriptionInfo:
+        """One subscription, with its policy, its counts and which of its entries are dead."""
+        return self._background.run(self._admin.show_subscription(topic, subscription))
+
+    def delete_subscription(self, topic: str, subscription: str) -> None:
+        """Removes a subscription; ``SubscriptionBusy`` while somebody reads it."""
+        self._background.run(self._admin.delete_subscription(topic, subscription))
+
+    def seek(self, topic: str, subscription: str, to: Start, *, shard: int | None = None) -> SubscriptionInfo:
+        """Sets the place: ``earliest``, ``latest``, an entry or a time; of one shard or of all."""
+        return self._background.run(self._admin.seek(topic, subscription, to, shard=shard))
+
+    def pause(self, topic: str, subscription: str) -> SubscriptionInfo:
+        """Nothing is handed out until ``resume``, whoever is connected."""
+        return self._background.run(self._admin.pause(topic, subscription))
+
+    def resume(self, topic: str, subscription: str) -> SubscriptionInfo:
+        """Ends a pause."""
+        return self._background.run(self._admin.resume(topic, subscription))
+
+    def redrive(self, topic: str, subscription: str, entries: Iterable[tuple[int, int]] | None = None) -> int:
+        """Offers dead messages again, to this subscription alone; returns how many."""
+        return self._background.run(self._admin.redrive(topic, subscription, entries))
+
+    def dead_letters(self, topic: str, subscription: str) -> list[Message]:
+        """The copies of the messages that are dead now, in the order in which they died."""
+
+        async def all_of_them() -> list[Message]:
+            return [message async for message in self._admin.dead_letters(topic, subscription)]
+
+        return self._background.run(all_of_them())
+
+    def browse(self, topic: str, *, shard: int | None = None, entry: int = 0) -> list[Batch]:
+        """What a topic holds now, from an entry on, without a subscription."""
+
+        async def all_of_it() -> list[Batch]:
+            return [batch async for batch in self._admin.browse(topic, shard=shard, entry=entry)]
+
+        return self._background.run(all_of_it())

@@ -1,0 +1,84 @@
+"""What the tests of all kinds and modes of subscriptions share."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+import penstock
+from penstock.client.backoff import Backoff
+from penstock.model.errors import ConnectionLost
+
+KINDS = ("unique", "shared", "failover", "key_shared")
+MODES = ("resilient", "non_resilient")
+CELLS = list(itertools.product(KINDS, MODES))
+KEYS = 5
+QUICK = penstock.Policy(lease=0.4, backoff=0.02)
+
+each_cell = pytest.mark.parametrize(("kind", "mode"), CELLS)
+
+
+async def fill(client: penstock.Client, topic: str, count: int, *, rows: int = 16, first: int = 0) -> None:
+    """Messages 0, 1, 2, … with keys that go round."""
+    async with client.producer(topic, batch_rows=rows) as producer:
+        for number in range(first, first + count):
+            producer.post(b"%d" % number, key=b"k%d" % (number % KEYS))
+
+
+@asynccontextmanager
+async def connected(url: str, count: int) -> AsyncIterator[list[penstock.Client]]:
+    """Clients of their own, so that each consumer can die alone."""
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(penstock.connect(url, backoff=Backoff(0.01, 0.1)))
+            for _ in range(count)
+        ]
+
+
+def die(client: penstock.Client) -> None:
+    """The client's process is gone, as far as the node can tell."""
+    client.link._closed = True
+    cut(client)
+
+
+def cut(client: penstock.Client) -> None:
+    """The connection is gone, and is made anew."""
+    connection = client.link._connection
+    assert connection is not None
+    connection.abort(ConnectionLost("cut by the test"))
+
+
+async def take(consumer: penstock.Consumer, count: int, timeout: float = 20.0) -> list[penstock.Message]:
+    """So many messages, each acknowledged."""
+    found = []
+    async with asyncio.timeout(timeout):
+        while len(found) < count:
+            message = await consumer.receive(timeout)
+            assert message is not None
+            found.append(message)
+            await consumer.ack(message)
+    return found
+
+
+async def rest(consumer: penstock.Consumer, idle_s: float = 0.4) -> list[penstock.Message]:
+    """What comes until nothing comes for a while; all of it is acknowledged."""
+    found = []
+    while (message := await consumer.receive(idle_s)) is not None:
+        found.append(message)
+        await consumer.ack(message)
+    return found
+
+
+def numbers(messages: list[penstock.Message]) -> list[int]:
+    return [int(message.value) for message in messages]
+
+
+def in_key_order(found: list[int]) -> bool:
+    return all(
+        [number for number in found if number % KEYS == key] == sorted(n for n in found if n % KEYS == key)
+        for key in range(KEYS)
+    )
