@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.model.errors import PenstockError
     from penstock.model.identity import Identity
     from penstock.model.message import Message
+    from penstock.model.policy import Policy
     from penstock.model.receipt import Durability, Outcome, Receipt
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Message",
     "Outcome",
     "PenstockError",
+    "Policy",
     "Producer",
     "ProducerStats",
     "Promise",
@@ -54,6 +56,7 @@ _PLACES = {
     "Message": "model.message",
     "Outcome": "model.receipt",
     "PenstockError": "model.errors",
+    "Policy": "model.policy",
     "Producer": "client.producer",
     "ProducerStats": "client.producer",
     "Promise": "client.promise",

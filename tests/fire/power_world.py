@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.io.memory_disk import Keep, MemoryDisk
+from penstock.node.settings import Settings
 from penstock.wire.control import (
     Ack,
     CreateTopic,
@@ -27,7 +28,7 @@ from penstock.wire.control import (
 from penstock.wire.frame import Frame
 from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
 from penstock.wire.segment import decode_plain
-from tests.fire.core_shell import CoreClient, CoreShell
+from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
 from tests.fire.raw_client import segment_frame, title_frame
 
 TOPIC = "cut"
@@ -66,8 +67,17 @@ class Writer:
 
 
 class PowerWorld:
-    def __init__(self, seed: int, disk: MemoryDisk | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        disk: MemoryDisk | None = None,
+        *,
+        settings: Settings = SMALL_FILES,
+        shards: int = SHARDS,
+    ) -> None:
         self.disk = disk or MemoryDisk(seed)
+        self.settings = settings
+        self.shards = shards
         self.seed = seed
         self.random = random.Random(seed)
         self.writers = [Writer(self.random.randbytes(16)) for _ in range(3)]
@@ -82,9 +92,10 @@ class PowerWorld:
     # --- life between cuts --------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self.shell = CoreShell(self.disk, seed=self.random.randrange(1 << 30), now_us=1_000_000)
+        seed = self.random.randrange(1 << 30)
+        self.shell = CoreShell(self.disk, seed=seed, settings=self.settings, now_us=1_000_000)
         self.producer = self.shell.connect()
-        info = self.producer.request(CreateTopic(TOPIC, SHARDS, exist_ok=True))
+        info = self.producer.request(CreateTopic(TOPIC, self.shards, exist_ok=True))
         self.uuid = read_result(info, TopicInfo).uuid
         self.reader = self.shell.connect()
         self.reader.send(Subscribe(1, TOPIC, READER, "unique", "non_resilient", "earliest", CREDIT_BYTES))
@@ -115,10 +126,21 @@ class PowerWorld:
     def _send_some(self) -> None:
         writer = self.random.choice(self.writers)
         frames = [
-            writer.write(self.random.randrange(SHARDS), self.random.randint(1, 4))
+            writer.write(self.random.randrange(self.shards), self.random.randint(1, 4))
             for _ in range(self.random.randint(1, 3))
         ]
-        self.producer.send(title_frame(writer.block, self.uuid, power=SHARDS.bit_length() - 1), *frames)
+        self.producer.send(title_frame(writer.block, self.uuid, power=self.shards.bit_length() - 1), *frames)
+
+    def send_to(self, shard: int) -> None:
+        """One more segment to a shard."""
+        writer = self.writers[0]
+        title = title_frame(writer.block, self.uuid, power=self.shards.bit_length() - 1)
+        self.producer.send(title, writer.write(shard, 1))
+
+    def forget_refused(self) -> None:
+        """What a failing disk refused was refused, and is to be sent again: nothing is wrong with that."""
+        self._listen()
+        self.faults = [fault for fault in self.faults if "was rejected" not in fault]
 
     def _settle_some(self) -> None:
         entries: dict[int, list[tuple[int, int]]] = {}
@@ -156,7 +178,7 @@ class PowerWorld:
         for writer in self.writers:
             again = writer.unanswered()
             frames = [writer.frame(*key) for key in again]
-            self.producer.send(title_frame(writer.block, self.uuid, power=SHARDS.bit_length() - 1), *frames)
+            self.producer.send(title_frame(writer.block, self.uuid, power=self.shards.bit_length() - 1), *frames)
             self.shell.work_all()
             self._listen()
             self.faults += [f"segment {key} was sent again and not answered" for key in writer.unanswered()]

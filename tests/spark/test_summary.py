@@ -65,10 +65,19 @@ def test_a_run_that_failed_fells_the_route_and_is_told() -> None:
 
 def test_a_route_without_a_promise_has_nothing_to_deviate_from() -> None:
     (cell,) = (
-        Grid(routes=("continuous",), loss=(0.2,), duplicate=(0.0,), seeds=1, messages=50).cells().to_pylist()
+        Grid(routes=("continuous(gaps=false)",), loss=(0.2,), duplicate=(0.0,), seeds=1, messages=50)
+        .cells()
+        .to_pylist()
     )
     found = summary(run_cell(cell))
     assert (found.promised, found.r_deviation_max, found.stands) == (0, None, True)
+
+
+def test_a_run_that_was_not_finished_has_no_say_and_is_counted() -> None:
+    given_up = dict.fromkeys(("agrees", "r_agrees", "ur_agrees", "order_agrees", "r_deviation"))
+    found = summary(*runs(3), *runs(2, ended="unfinished", ur_deviation=None, **given_up))
+    assert (found.promised, found.agreeing, found.unfinished, found.stands) == (3, 3, 2, True)
+    assert found.r_deviation_max == run_that_agrees()["r_deviation"]
 
 
 def test_routes_keep_the_order_of_the_grid() -> None:

@@ -53,6 +53,17 @@ def test_a_cell_pools_the_runs_of_its_point(rows: list[dict[str, Any]]) -> None:
     assert (cell.low, cell.high, cell.failed) == (0.6, 0.6, 0)
 
 
+def test_a_run_that_was_not_finished_is_not_pooled(rows: list[dict[str, Any]]) -> None:
+    changed = [{**row, "ended": "unfinished"} if row["seed"] == 0 else row for row in rows]
+    cell = next(pictures_of(changed)).cells["dedup"][(0.1, 0.4)]
+    (mine,) = [
+        row
+        for row in rows
+        if (row["route"], row["duplicate"], row["loss"], row["seed"]) == ("dedup", 0.1, 0.4, 1)
+    ]
+    assert (cell.measured, cell.unfinished) == (mine["unique"] / 200, 1)
+
+
 def test_further_axes_that_vary_have_a_picture_for_each_combination() -> None:
     grid = Grid(
         routes=("dedup",), duplicate=(0.0, 0.1), reorder=(0.0, 0.1), confirm_loss=(0.0,), seeds=1, messages=20
@@ -93,7 +104,8 @@ def test_a_run_that_disagrees_is_framed_in_red(rows: list[dict[str, Any]], tmp_p
 
 
 def test_a_cell_without_a_promise_or_whose_runs_failed_is_grey(tmp_path: Path) -> None:
-    grid = Grid(routes=("continuous",), loss=(0.2,), duplicate=(0.0, 0.1), seeds=1, messages=20)
+    route = "continuous(gaps=false)"
+    grid = Grid(routes=(route,), loss=(0.2,), duplicate=(0.0, 0.1), seeds=1, messages=20)
     rows = list(map(run_cell, grid.cells().to_pylist()))
     failed = [{name: row[name] for name in grid.cells().column_names} | {"error": "no"} for row in rows]
     greys = []

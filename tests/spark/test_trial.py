@@ -51,9 +51,14 @@ def test_all_flags_together_are_the_runs_own() -> None:
 
 
 def test_a_route_that_promises_nothing_is_measured_without_a_prediction() -> None:
-    row = run_cell(cell("continuous"))
+    row = run_cell(cell("continuous(gaps=false)"))
     assert (row["promised"], row.get("r_predicted_low"), row.get("agrees")) == (False, None, None)
     assert row["sent"] == 400
+
+
+def test_a_run_that_was_not_finished_is_not_compared() -> None:
+    row = run_cell(cell("resend_many", loss=1.0))
+    assert (row["ended"], row["promised"], row.get("agrees")) == ("unfinished", False, None)
 
 
 @pytest.mark.parametrize(

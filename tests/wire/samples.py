@@ -17,6 +17,7 @@ from penstock.wire.control import (
     Deliver,
     Error,
     Extend,
+    GiveBack,
     Hello,
     Hole,
     ListSubscriptions,
@@ -91,5 +92,6 @@ MESSAGES: list[Control] = [
     Settle(1, 8, 0, upto=9),
     Extend(1, 3, [(5, 9)], 30.0),
     Renew(1, 4),
+    GiveBack(1, 3, [(5, 9)]),
     Lost(1, 0, [(3, 9)], "damaged"),
 ]

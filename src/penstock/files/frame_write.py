@@ -8,6 +8,8 @@ makes it safe:
 - into a new file: everything above under a name that recovery does not know (``.new``), then rename, then the
   folder's sync. A file that recovery finds has a whole head.
 - what became needless (dropped files) is removed last, when what says so is durable.
+- as part of a round of many files: reserve room, then the commit journal's sync, then everything with its
+  STATUS into the file, which is synced some time later (commit_journal.py).
 """
 
 from __future__ import annotations
@@ -79,13 +81,14 @@ class FrameWrite:
         seal: Seal | None = None,
         removals: Sequence[str] = (),
         outdated: str | None = None,
+        reopen: bool = False,
     ) -> None:
         self.folder = folder
         self.path = path
         self.shard = shard
         self.file = file
-        """Where it goes; None for a new file, which ``run`` then leaves here."""
-        self.created = file is None
+        """Where it goes; None for one that ``run`` makes, or opens, and then leaves here."""
+        self.created = file is None and not reopen
         self.offset = offset
         self.parts = parts
         self.bytes = size
@@ -107,13 +110,41 @@ class FrameWrite:
 
     def run(self, disk: Disk) -> None:
         """Writes and syncs; an ``OSError`` means that nothing of it counts."""
-        if self.file is None:
+        if self.created:
             self._create(disk)
         else:
-            self._fill(self.file, self.parts)
-            self._mark_synced(self.file)
+            file = self._opened(disk)
+            self._fill(file, self.parts)
+            self._mark_synced(file)
         if self.seal is not None:
             self._leave_behind(disk, self.seal)
+        self._remove(disk)
+
+    # --- as part of a round, whose commit journal has the bytes -------------------------------------
+
+    def reserve(self, disk: Disk) -> None:
+        """Makes sure that there is room; of all that follows nothing can then fail for want of it."""
+        file = self._opened(disk)
+        if self.reserve_to:
+            file.preallocate(self.reserve_to)
+
+    def whole(self) -> list[bytes]:
+        """All that is to stand at ``offset``: what was staged, and the STATUS that says that it is durable."""
+        return [*self.parts, self._status()]
+
+    def put(self, disk: Disk) -> None:
+        """Writes what is durable elsewhere, without a sync."""
+        self._opened(disk).write_at(self.offset, self.whole())
+        self._remove(disk)
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _opened(self, disk: Disk) -> DiskFile:
+        if self.file is None:
+            self.file = disk.open(self.path, writable=True)
+        return self.file
+
+    def _remove(self, disk: Disk) -> None:
         for path in self.removals:
             with contextlib.suppress(OSError):  # opening removes what is left
                 disk.remove(path)

@@ -24,7 +24,7 @@ import uvloop
 from penstock import __version__
 from penstock.io.os_disk import OsDisk
 from penstock.model.errors import AddressInUse, BadData, LimitReached, NodeStopping, TimedOut
-from penstock.node.core.commits import Lane, Write
+from penstock.node.core.commits import Committer, Write
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
 from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.node import NodeCore
@@ -294,7 +294,7 @@ class Server:
 
     # --- worker threads -----------------------------------------------------------------------------
 
-    def _run_write(self, lane: Lane, write: Write) -> None:
+    def _run_write(self, lane: Committer, write: Write) -> None:
         error: OSError | None = None
         try:
             write.run(self._disk)
@@ -305,7 +305,7 @@ class Server:
             error = OSError(errno.EIO, f"internal fault: {failure}")
         self._loop.call_soon_threadsafe(self._wrote, lane, write, error)
 
-    def _wrote(self, lane: Lane, write: Write, error: OSError | None) -> None:
+    def _wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         self._writing -= 1
         if error is not None:
             logger.error("cannot write %s: %s; what was not acknowledged is refused", lane.name, error)

@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.model.errors import BadConfig
+from penstock.model.errors import BadConfig, BadSetting
+from penstock.model.setting import Value
+from penstock.model.topic_settings import NODE, read_values
 
 MIB = 1024 * 1024
 
@@ -22,6 +24,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shards: int = 20_000
     """Logs in all topics together; each keeps a file open once it was written to."""
     subscriptions: int = 10_000
+    producers: int = 100_000
+    """Registered by name, in all topics."""
     window_bytes: int = 32 * MIB
     """Unacknowledged segments of one connection; past it the node stops reading from that connection."""
     staged_bytes: int = 256 * MIB
@@ -30,6 +34,10 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Frames that have arrived in part, in all connections; past it those that began longest ago are closed."""
     unsent_bytes: int = 64 * MIB
     """Bytes waiting for one connection that does not read; past it the connection is closed."""
+    connection_decoder_bytes: int = 32 * MIB
+    """What the decoders of a connection's typed blocks may hold; past it the one used longest ago goes."""
+    decoder_bytes: int = 256 * MIB
+    """The same, of all connections together."""
     handshake_s: float = 10.0
     """A connection that has not said hello by then is closed."""
     frame_s: float = 30.0
@@ -42,12 +50,17 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rotate_bytes: int = 64 * MIB
     preallocate_bytes: int = 8 * MIB
     index_every_bytes: int = 64 * 1024
+    commit_journal_bytes: int = 32 * MIB
+    """A generation of the commit journal, which many busy logs share a sync in; at most three take room."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: str = ""
     listen: str = "127.0.0.1:7411"
-    auto_create_topics: bool = True
+    create_on_first_use: bool | None = None
+    """Whether topics come into being when they are first used; None: if it listens on loopback alone."""
+    topics: dict[str, bool | int | float | str | None] = msgspec.field(default_factory=dict)
+    """Settings of topics (docs/tenancy.md) that hold where no place above a topic says otherwise."""
     threads: int = 4
     """Worker threads for writes, syncs and reads."""
     journal_compact_bytes: int = 8 * MIB
@@ -66,6 +79,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise BadConfig(f"cannot read settings file {path}: {error.strerror}") from error
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 raise BadConfig(f"settings file {path} is not TOML: {error}") from error
+        if "auto_create_topics" in values:  # what it was called once
+            values.setdefault("create_on_first_use", values.pop("auto_create_topics"))
         values |= {key: value for key, value in (overrides or {}).items() if value is not None}
         try:
             settings = msgspec.convert(values, cls)
@@ -74,8 +89,23 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         settings.check()
         return settings
 
+    def topic_defaults(self) -> dict[str, Value]:
+        """What this node says of all topics."""
+        return {"create_on_first_use": self.creates_on_first_use, **read_values(self.topics, NODE)}
+
+    @property
+    def creates_on_first_use(self) -> bool:
+        if self.create_on_first_use is not None:
+            return self.create_on_first_use
+        host = self.address[0]
+        return host == "localhost" or host == "::1" or host.startswith("127.")
+
     def check(self) -> None:
         """Refuses numbers that cannot work."""
+        try:
+            read_values(self.topics, NODE)
+        except BadSetting as error:
+            raise BadConfig(f"topics: {error.message}", hint=error.hint) from error
         positive = {
             "threads": self.threads,
             "journal_compact_bytes": self.journal_compact_bytes,

@@ -58,6 +58,7 @@ FROM_CLIENT: Final[Mapping[int, int]] = {
     FrameType.SETTLE: CONTROL_BYTES_MAX,
     FrameType.EXTEND: CONTROL_BYTES_MAX,
     FrameType.RENEW: CONTROL_BYTES_MAX,
+    FrameType.GIVE_BACK: CONTROL_BYTES_MAX,
 }
 """What a client may send once it is welcome, and how large its body may be."""
 

@@ -168,6 +168,8 @@ class Subscribed(Control, frozen=True):
     """For how long after its last RENEW the consumer may hand out messages; 0: there is no lease."""
     renewal: int = 0
     """The number of the last RENEW."""
+    consumers: int = 1
+    """How many there are. When one more comes to a shared subscription, the others give back what they can."""
 
 
 class Unsubscribe(Control, frozen=True):
@@ -241,6 +243,14 @@ class Extend(Control, frozen=True):
     shard: int
     spans: list[Span]
     seconds: float | None = None
+
+
+class GiveBack(Control, frozen=True):
+    """Entries that were only sent ahead: they go to whoever can take them, and count as no attempt."""
+
+    consumer: int
+    shard: int
+    spans: list[Span]
 
 
 class Renew(Control, frozen=True):

@@ -19,6 +19,7 @@ from penstock.wire.consuming import Credit as Credit
 from penstock.wire.consuming import DeleteSubscription as DeleteSubscription
 from penstock.wire.consuming import Deliver as Deliver
 from penstock.wire.consuming import Extend as Extend
+from penstock.wire.consuming import GiveBack as GiveBack
 from penstock.wire.consuming import ListSubscriptions as ListSubscriptions
 from penstock.wire.consuming import Lost as Lost
 from penstock.wire.consuming import PauseSubscription as PauseSubscription
@@ -278,6 +279,7 @@ CONTROL_TYPES: dict[type[Control], FrameType] = {
     Lost: FrameType.LOST,
     Extend: FrameType.EXTEND,
     Renew: FrameType.RENEW,
+    GiveBack: FrameType.GIVE_BACK,
 }
 
 _encoder = msgspec.msgpack.Encoder()

@@ -70,6 +70,7 @@ class FrameType(IntEnum):
     LOST = 34
     EXTEND = 35
     RENEW = 36
+    GIVE_BACK = 37
 
 
 class Frame(NamedTuple):

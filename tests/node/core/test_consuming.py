@@ -6,7 +6,7 @@ import pytest
 
 from penstock.io.memory_disk import MemoryDisk
 from penstock.model.errors import PenstockError, SubscriptionBusy
-from penstock.node.core.subscription import BACKOFF_FIRST_S
+from penstock.model.policy import Policy
 from penstock.node.settings import LogSettings, Settings
 from penstock.wire.columns import rows_to_batch
 from penstock.wire.control import (
@@ -34,6 +34,7 @@ from penstock.wire.segment import encode_plain
 from penstock.wire.title import Title, encode_title
 from tests.fire.core_shell import CoreClient, CoreShell
 
+BACKOFF_FIRST_S = Policy().backoff
 PLAIN = Settings(data="memory", log=LogSettings(preallocate_bytes=1024))
 
 
@@ -185,7 +186,9 @@ def test_a_second_consumer_is_refused_and_told_who_reads() -> None:
 def test_another_kind_or_mode_than_the_subscriptions_is_refused() -> None:
     it = shell()
     Writer(it)
-    assert Reader(it, kind="shared").error().code == "not-supported"
+    Reader(it)
+    assert Reader(it, kind="shared").error().code == "subscription-mismatch"
+    assert Reader(it, mode="resilient").error().code == "subscription-mismatch"
     assert Reader(it, kind="round").error().code == "bad-request"
 
 

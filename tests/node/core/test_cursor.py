@@ -8,12 +8,17 @@ from penstock.model.ranges import RangeSet
 from penstock.node.core.cursor import DUE_STEP_US, ShardCursor
 
 END = 120
+ATTEMPTS_MAX = 3
 
 
 def in_order(offers: list[tuple[int, list[tuple[int, int]]]]) -> None:
     """Whatever their attempts, entries are offered in their order."""
     spans = [span for _, group in offers for span in group]
     assert spans == sorted(spans)
+
+
+def entries(spans: list[tuple[int, int]]) -> list[int]:
+    return [entry for start, end in spans for entry in range(start, end)]
 
 
 def _disjoint(pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -27,6 +32,8 @@ class CursorAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.cursor = ShardCursor()
+        self.cursor.attempts_max = ATTEMPTS_MAX
+        self.dead: set[int] = set()
         self.state = ["new"] * END
         self.delivered = [0] * END
         self.due: dict[int, int] = {}
@@ -36,30 +43,52 @@ class CursorAgainstModel(RuleBasedStateMachine):
         assert attempt == self.delivered[entry] + 1
         self.state[entry] = "held"
 
-    @rule(end=st.integers(0, END), spans_max=st.integers(1, 5))
-    def offer_new(self, end: int, spans_max: int) -> None:
-        offered_before = self.cursor.offered
-        offers = self.cursor.offer_new(end, spans_max)
-        in_order(offers)
-        for attempt, spans in offers:
-            for start, stop in spans:
-                for entry in range(start, stop):
-                    assert self.state[entry] == "new"
-                    assert offered_before <= entry < end
+    @rule(
+        start=st.integers(0, END),
+        length=st.integers(0, END),
+        spans_max=st.integers(1, 5),
+        strict=st.booleans(),
+        park=st.booleans(),
+    )
+    def offer(self, start: int, length: int, spans_max: int, strict: bool, park: bool) -> None:
+        cursor, end = self.cursor, min(END, start + length)
+        spans = cursor.available(start, end, spans_max, strict=strict)
+        assert spans == cursor.available(start, end, spans_max, strict=strict), "asking changes nothing"
+        barrier = min((n for n in range(END) if self.state[n] in ("waiting", "dying")), default=END)
+        for entry in entries(spans):
+            assert start <= entry < end
+            assert self.state[entry] == "ready" or (self.state[entry] == "new" and start <= cursor.offered)
+            assert not strict or entry < barrier
+        if park:
+            cursor.park(spans)
+            for entry in entries(spans):
+                self.state[entry] = "parked"
+        else:
+            offers = cursor.take(spans)
+            in_order(offers)
+            for attempt, some in offers:
+                for entry in entries(some):
                     self.out(entry, attempt)
-        for entry in range(min(self.cursor.offered, END)):
-            assert self.state[entry] != "new"
+        reached = spans[-1][1] if len(spans) == spans_max else min(end, barrier) if strict else end
+        if start <= reached:
+            cursor.advance(start, reached)
 
-    @rule(start=st.integers(0, END), length=st.integers(0, END), spans_max=st.integers(1, 5))
-    def offer_again(self, start: int, length: int, spans_max: int) -> None:
-        offers = self.cursor.offer_again(start, start + length, spans_max)
-        in_order(offers)
-        for attempt, spans in offers:
-            for first, last in spans:
-                for entry in range(first, last):
-                    assert self.state[entry] == "ready"
-                    assert start <= entry < start + length
-                    self.out(entry, attempt)
+    @rule(strict=st.booleans())
+    def want(self, strict: bool) -> None:
+        entry = self.cursor.next_wanted(END, strict=strict)
+        offerable = [n for n in range(END) if self.state[n] in ("ready", "new")]
+        barrier = min((n for n in range(END) if self.state[n] in ("waiting", "dying")), default=END)
+        if any(n < barrier or not strict for n in offerable):
+            assert entry is not None or (strict and all(n >= barrier for n in offerable))
+        if entry is not None and self.state[entry] not in ("ready", "new"):
+            assert entry == self.cursor.offered, "what is settled already is only passed over"
+
+    @rule(start=st.integers(0, END), length=st.integers(0, 20))
+    def unpark(self, start: int, length: int) -> None:
+        self.cursor.unpark(start, start + length)
+        for entry in range(start, min(END, start + length)):
+            if self.state[entry] == "parked":
+                self.state[entry] = "ready"
 
     @rule(start=st.integers(0, END - 1), length=st.integers(1, 30))
     def settle(self, start: int, length: int) -> None:
@@ -69,14 +98,45 @@ class CursorAgainstModel(RuleBasedStateMachine):
         for entry in fresh:
             self.state[entry] = "settled"
 
+    @rule()
+    def bury(self) -> None:
+        dying = [entry for entry in range(END) if self.state[entry] == "dying"]
+        for entry in dying:
+            assert self.cursor.bury(entry, entry + 1) == 1
+            self.state[entry] = "settled"
+            self.dead.add(entry)
+
+    @rule(start=st.integers(0, END - 1), length=st.integers(1, 60))
+    def reopen(self, start: int, length: int) -> None:
+        found = self.cursor.reopen(start, start + length)
+        again = {entry for entry in self.dead if start <= entry < start + length}
+        assert set(entries(found)) == again
+        self.dead -= again
+        for entry in again:
+            self.state[entry] = "ready" if entry < self.cursor.offered else "new"
+            self.delivered[entry] = 0
+
+    @rule(entry=st.integers(0, END), rarely=st.integers(0, 9))
+    def seek(self, entry: int, rarely: int) -> None:
+        if rarely:
+            return
+        self.cursor.move(entry)
+        self.state = ["settled"] * entry + ["new"] * (END - entry)
+        self.delivered = [0] * END
+        self.due.clear()
+        self.dead = {each for each in self.dead if each < entry}
+
     @rule(entry=st.integers(0, END - 1), delay=st.integers(0, 5))
     def nack(self, entry: int, delay: int) -> None:
         deliveries = self.cursor.nack(entry, self.now_us + delay * DUE_STEP_US)
-        if self.state[entry] not in ("held", "ready"):
+        if self.state[entry] not in ("held", "ready", "parked"):
             assert deliveries is None
             return
         self.delivered[entry] += self.state[entry] == "held"
         assert deliveries == self.delivered[entry]
+        if deliveries >= ATTEMPTS_MAX:
+            self.state[entry] = "dying"
+            return
         self.state[entry] = "waiting"
         self.due[entry] = self.now_us + delay * DUE_STEP_US
 
@@ -90,15 +150,23 @@ class CursorAgainstModel(RuleBasedStateMachine):
                 if self.state[entry] == "waiting":
                     self.state[entry] = "ready"
 
-    @rule(seen=st.none() | st.lists(st.tuples(st.integers(0, END), st.integers(1, 40)), max_size=3))
-    def release(self, seen: list[tuple[int, int]] | None) -> None:
-        held = [entry for entry in range(END) if self.state[entry] == "held"]
+    @rule(
+        start=st.integers(0, END),
+        length=st.integers(1, END),
+        seen=st.none() | st.lists(st.tuples(st.integers(0, END), st.integers(1, 40)), max_size=3),
+    )
+    def give_back(self, start: int, length: int, seen: list[tuple[int, int]] | None) -> None:
+        back = [n for n in range(start, min(END, start + length)) if self.state[n] == "held"]
         spans = None if seen is None else _disjoint(seen)
-        assert self.cursor.release(spans) == len(held)
-        for entry in held:
-            if spans is None or any(start <= entry < end for start, end in spans):
-                self.delivered[entry] += 1
-            self.state[entry] = "ready"
+        returned = self.cursor.give_back([(start, start + length)], spans)
+        told = {entry: count for first, last, count in returned for entry in range(first, last)}
+        for entry in back:
+            counted = spans is None or any(first <= entry < last for first, last in spans)
+            self.delivered[entry] += counted
+            assert told.pop(entry, None) == (self.delivered[entry] if counted else None)
+            dies = counted and self.delivered[entry] >= ATTEMPTS_MAX
+            self.state[entry] = "dying" if dies else "ready"
+        assert not told
 
     @invariant()
     def states_agree(self) -> None:
@@ -111,10 +179,13 @@ class CursorAgainstModel(RuleBasedStateMachine):
                 "held": entry in cursor.held,
                 "ready": entry in cursor.ready,
                 "waiting": entry in cursor.waiting,
+                "parked": entry in cursor.parked,
+                "dying": entry in cursor.dying,
                 "new": not settled and entry >= cursor.offered,
             }
             assert [name for name, here in found.items() if here] == [self.state[entry]]
         assert (cursor.due_us is not None) or not cursor.waiting
+        assert set(entries(list(cursor.dead.spans(0, END)))) == self.dead
 
 
 CursorAgainstModel.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
@@ -123,7 +194,8 @@ TestCursor = CursorAgainstModel.TestCase
 
 def test_a_million_entries_settled_out_of_order_stay_small() -> None:
     cursor = ShardCursor()
-    cursor.offer_new(1_000_000, 1)
+    cursor.take(cursor.available(0, 1_000_000, 1))
+    cursor.advance(0, 1_000_000)
     for entry in range(1, 1_000_000, 2):
         cursor.settle(entry, entry + 1)
     assert cursor.cursor == 0
@@ -132,3 +204,13 @@ def test_a_million_entries_settled_out_of_order_stay_small() -> None:
     assert cursor.cursor == 1_000_000
     assert not cursor.settled
     assert not cursor.held
+
+
+def test_what_was_delivered_as_often_as_it_may_is_dying_after_a_restart() -> None:
+    cursor = ShardCursor()
+    cursor.attempts_max = 3
+    cursor.restore_deliveries(4, 6, 3)
+    cursor.restore_deliveries(7, 8, 2)
+    cursor.condemn()
+    assert cursor.available(0, 10, 9) == [(0, 4), (6, 10)]
+    assert cursor.available(0, 10, 9, strict=True) == [(0, 4)]

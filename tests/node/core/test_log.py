@@ -404,9 +404,17 @@ def test_a_prefix_is_dropped_in_whole_files_and_stays_dropped(disk: Disk) -> Non
     for one in (log, open_log(disk)):
         assert one.entry_first == firsts[1]
         assert read_all(one) == (readable(writer.durable, firsts[1]), [])
-    assert log.drop_before(10**9) == firsts[-1], "the last file stays"
-    commit(log, disk)
+    writer.append(count=1)
+    assert log.drop_before(10**9) == firsts[-1], "the last file stays: something is on its way to it"
+    writer.commit(disk)
     assert open_log(disk).entry_first == firsts[-1]
+    assert log.drop_before(10**9) == log.entry_next, "with nothing on its way the last file goes too"
+    commit(log, disk)
+    assert log_files(disk) == [f"{FOLDER}/{log.entry_next:020d}.log"]
+    for one in (log, open_log(disk)):
+        assert one.entry_first == one.entry_next == one.entry_durable == writer.durable[-1].first_entry + 1
+        assert read_all(one, 0) == ([], [(0, one.entry_first)])
+        assert marked(one) == admitted(writer.durable), "what was admitted is known without its entries"
 
 
 def test_a_drop_that_a_crash_cut_short_is_finished_when_the_log_is_opened() -> None:

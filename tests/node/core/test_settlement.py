@@ -3,23 +3,33 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.model.policy import Policy
+from penstock.node.core.attachment import Attachment
 from penstock.node.core.settlement import (
+    CameBack,
     Change,
+    Moved,
     Opened,
+    Paused,
+    Redriven,
     Removed,
     Settlement,
     Subscriptions,
     decode_change,
     encode_change,
 )
+from penstock.node.core.subscription import Change as LiveChange
 
 TOPIC = b"t" * 16
 END = 300
+POLICY = Policy(max_attempts=4, deadline=3.0).effective("a/b/c/t", "non_resilient")
 
 Step = tuple[str, int, int, int]
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["ack", "skip", "lose", "nack", "release", "offer"]),
+        st.sampled_from(
+            ["ack", "skip", "give_up", "nack", "release", "offer", "bury", "redrive", "upto", "seek", "pause"]
+        ),
         st.integers(0, 1),
         st.integers(0, END - 1),
         st.integers(1, 20),
@@ -30,25 +40,49 @@ STEPS = st.lists(
 
 def run(steps: list[Step], subscriptions: Subscriptions) -> list[Change]:
     """Lets a subscription live through the steps; returns what the journal would hold."""
-    opened = Opened(TOPIC, "s", "unique", "non_resilient", [0, 5], 17)
+    opened = Opened(TOPIC, "s", "unique", "non_resilient", [0, 5], 17, POLICY)
     subscriptions.apply(opened)
     subscription = subscriptions.get(TOPIC, "s")
     assert subscription is not None
     journal: list[Change] = [opened]
+    reader = Attachment(1, 1, "reader", 1 << 20, welcome=True)
+    subscription.admit(reader, 0)
     for what, shard, start, length in steps:
         end = min(END, start + length)
+        cursor = subscription.cursors[shard]
         if what == "offer":
-            subscription.cursors[shard].offer_new(end, 10)
+            spans = cursor.available(0, end, 10)
+            cursor.take(spans)
+            reader.hold(shard, spans)
+            if spans:
+                cursor.advance(0, spans[-1][1])
         elif what == "release":
-            subscription.cursors[shard].release()
+            returned = cursor.give_back([(start, end)])
+            journal.append(CameBack(TOPIC, "s", shard, returned))
+        elif what == "bury":
+            if subscription.bury(shard, start, end):
+                journal.append(Settlement(TOPIC, "s", shard, [], [], [], [], [(start, end)]))
+        elif what == "redrive":
+            subscription.redrives += 1
+            again = subscription.redrive(shard, start, end)
+            journal.append(Redriven(TOPIC, "s", shard, again, subscription.redrives))
+        elif what == "upto":
+            subscription.ack_upto(shard, end)
+            journal.append(Settlement(TOPIC, "s", shard, [], [], [], [], upto=end))
+        elif what == "seek":
+            cursor.move(start)
+            journal.append(Moved(TOPIC, "s", shard, start))
+        elif what == "pause":
+            subscription.paused = bool(start % 2)
+            journal.append(Paused(TOPIC, "s", subscription.paused))
         elif what == "nack":
-            deliveries = subscription.nack(shard, start, 0.0, 0)
+            deliveries = subscription.nack(shard, start, 0.0, 0, reader, LiveChange())
             if deliveries is not None:
                 journal.append(Settlement(TOPIC, "s", shard, [], [], [], [(start, start + 1, deliveries)]))
         else:
             spans = [(start, end)]
-            getattr(subscription, "ack" if what == "ack" else what)(shard, start, end)
-            fields = {"ack": (spans, [], []), "skip": ([], spans, []), "lose": ([], [], spans)}[what]
+            getattr(subscription, what)(shard, start, end)
+            fields = {"ack": (spans, [], []), "skip": ([], spans, []), "give_up": ([], [], spans)}[what]
             journal.append(Settlement(TOPIC, "s", shard, *fields, []))
     return journal
 
@@ -62,11 +96,13 @@ def settled(subscriptions: Subscriptions) -> list[set[int]]:
     ]
 
 
-def counts(subscriptions: Subscriptions) -> tuple[int, int, int, int]:
+def counts(subscriptions: Subscriptions) -> tuple[object, ...]:
     subscription = subscriptions.get(TOPIC, "s")
     assert subscription is not None
     found = subscription.counts
-    return found.acked, found.skipped, found.lost, found.nacked
+    counted = (found.acked, found.skipped, found.lost, found.nacked, found.buried, found.redriven)
+    dead = [list(cursor.dead.spans(0, END)) for cursor in subscription.cursors]
+    return *counted, subscription.redrives, subscription.paused, dead, subscription.policy
 
 
 @settings(deadline=None)
@@ -106,7 +142,7 @@ def test_reading_a_record_twice_does_no_harm() -> None:
     for change in journal[1:]:
         subscriptions.apply(change)
     assert settled(subscriptions)[0] == {3, 4, 5, 6, 7, 10, 11}
-    assert counts(subscriptions) == (5, 2, 0, 0)
+    assert counts(subscriptions)[:4] == (5, 2, 0, 0)
 
 
 def test_a_removed_subscription_is_gone_and_its_records_are_passed_over() -> None:

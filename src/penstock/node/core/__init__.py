@@ -1,7 +1,7 @@
 """The node's rules, with no sockets, threads or clocks: bytes and completions in, effects out.
 
 In the order a message meets them: session (one connection), producing, admission (duplicate, gap, conflict),
-marks and log (what is stored), commits (nothing is said before its sync), consuming, subscription and
-cursor (who gets what), settlement (what became of it). topics and requests are the administration; node
-holds them together.
+typed_blocks and decoders (a typed topic's rows), marks and log (what is stored), commits (nothing is said
+before its sync), consuming, subscription and cursor (who gets what), settlement (what became of it). topics and
+requests are the administration; node holds them together.
 """

@@ -25,6 +25,27 @@ class Write(Protocol):
     def run(self, disk: Disk) -> None: ...
 
 
+class Committer(Protocol):
+    """Whoever has something to write now; the shell takes it, runs it and reports."""
+
+    @property
+    def name(self) -> str: ...
+
+    def take(self) -> Write: ...
+
+
+class Sharing(Protocol):
+    """A log, as far as it matters for whether its write can share a sync with others."""
+
+    @property
+    def creates(self) -> str | None:
+        """The file that the next write makes, if it makes one."""
+
+    @property
+    def shared_bytes(self) -> int | None:
+        """How much is staged; None where the write needs its own syncs, or none."""
+
+
 class Stage(Protocol):
     """What a log and a journal have in common for a lane."""
 
@@ -50,6 +71,7 @@ class Lane:
         stage: Stage,
         on_done: Callable[[Any, OSError | None], bool],
         dirty: dict[Lane, None],
+        sharing: Sharing | None = None,
     ) -> None:
         """``on_done`` returns whether what was staged behind a failed write is lost with it.
 
@@ -57,6 +79,8 @@ class Lane:
         """
         self.name = name
         self.stage = stage
+        self.sharing = sharing
+        """The log, where this is a log's lane."""
         self.resume_us = 0
         """No write before this time: after a failure the disk is given a moment."""
         self._on_done = on_done
@@ -76,7 +100,7 @@ class Lane:
 
     def mark(self) -> None:
         """Something was staged that nobody waits for."""
-        if self.stage.staged_bytes > 0:
+        if self.stage.staged_bytes > 0 and self._under_way is None:
             self._dirty[self] = None
 
     def wait(self, waiter: Waiter, *, staged: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Offers out, settlements in.
+"""Offers out, settlements in: what subscriptions decide becomes frames and journal records.
 
 Records go out as they are stored, behind a DELIVER frame that says which of their rows are meant. What was
 just synced is pushed from memory to a consumer that has caught up; anything else is read by a worker thread.
@@ -9,34 +9,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from heapq import heappop, heappush
 
-from penstock.model.errors import (
-    LimitReached,
-    PenstockError,
-    ProtocolError,
-    SubscriptionBusy,
-    SubscriptionMismatch,
-    TopicMismatch,
-)
+from penstock.model.errors import LeaseLost, PenstockError, ProtocolError, SubscriptionMoved, TopicMismatch
 from penstock.model.ranges import RangeSet
+from penstock.node.core.attachment import Attachment
+from penstock.node.core.burying import Burying
+from penstock.node.core.dispatch import Offer, Wanted
 from penstock.node.core.effects import Effect, Fetch
 from penstock.node.core.log import Run, StoredRecord
 from penstock.node.core.session import Session
-from penstock.node.core.settlement import Opened, Settlement, encode_change
-from penstock.node.core.settling import check_settle, settle
+from penstock.node.core.settlement import CameBack, Settlement, encode_change
+from penstock.node.core.settling import check_extend, check_settle, settle
 from penstock.node.core.stores import Stores
-from penstock.node.core.subscribing import check_subscribe, seen_by_shard, start_entry
-from penstock.node.core.subscription import Attachment, Offer, Subscription
+from penstock.node.core.subscribing import check_subscribe, find_or_open, seen_by_shard, subscribed
+from penstock.node.core.subscription import Change, Subscription
 from penstock.node.core.topics import Topic
 from penstock.wire.control import (
     Credit,
     Deliver,
+    Error,
+    Extend,
+    GiveBack,
     Lost,
+    Renew,
     Settle,
     Settled,
     Span,
     Subscribe,
-    Subscribed,
     Unsubscribe,
     Unsubscribed,
     encode_control,
@@ -48,6 +48,8 @@ READ_AGAIN_US = 1_000_000
 SETTLE_COST_BYTES = 512
 """What a settlement costs in memory until it is durable, beside its spans."""
 CREDIT_BYTES_MAX = 1024 * 1024 * 1024
+RETURNED_MAX = 4096
+"""Spans in one record of entries that came back."""
 
 
 class Consuming:
@@ -60,22 +62,27 @@ class Consuming:
         clock_us: Callable[[], int],
         effect: Callable[[Effect], None],
         send: Callable[[int, list[bytes]], None],
+        session_of: Callable[[int], Session | None],
     ) -> None:
+        self._stores = stores
         self._catalog = stores.catalog
-        self._subscriptions = stores.subscriptions
         self._journal = stores.settlements
         self._lane = stores.settlement_lane
-        self._subscriptions_max = stores.settings.limits.subscriptions
         self._counters = counters
         self._now_us = now_us
         self._clock_us = clock_us
         self._effect = effect
         self._send = send
+        self._session_of = session_of
+        self.burying = Burying(
+            stores, counters, now_us=now_us, clock_us=clock_us, effect=effect, done=self._buried
+        )
         self._attached: dict[bytes, dict[str, Subscription]] = {}
         """By topic: the subscriptions with a consumer, so that idle ones cost a published message nothing."""
-        self._unread: dict[int, tuple[int, Subscription]] = {}
+        self._unread: dict[Subscription, int] = {}
         """Subscriptions whose read failed, and when to try again."""
-        self._due_us: int | None = None
+        self._due: list[tuple[int, int, Subscription]] = []
+        self._numbers = 0
 
     # --- attaching ----------------------------------------------------------------------------------
 
@@ -84,224 +91,283 @@ class Consuming:
         check_subscribe(session, ask)
         if ask.topic_uuid is not None and ask.topic_uuid != topic.uuid:
             raise TopicMismatch(f"topic {topic.shown} is not the one that this consumer read before")
-        subscription = self._subscriptions.get(topic.uuid, ask.subscription)
-        if subscription is None:
-            if len(self._subscriptions) >= self._subscriptions_max:
-                raise LimitReached(
-                    f"this node holds at most {self._subscriptions_max} subscriptions (limits.subscriptions)"
-                )
-            starts = [start_entry(topic, shard, ask.start) for shard in range(len(topic.shards))]
-            opened = Opened(topic.uuid, ask.subscription, ask.kind, ask.mode, starts, self._now_us())
-            self._subscriptions.apply(opened)
-            self._journal.append(encode_change(opened))
-            subscription = self._subscriptions.get(topic.uuid, ask.subscription)
-            assert subscription is not None
-        elif (subscription.kind, subscription.mode) != (ask.kind, ask.mode):
-            raise SubscriptionMismatch(
-                f"subscription {ask.subscription!r} of {topic.shown} is {subscription.kind}, "
-                f"{subscription.mode}; it was asked for as {ask.kind}, {ask.mode}"
-            )
-        if subscription.attachment is not None:
-            holder = subscription.attachment.name or f"connection {subscription.attachment.connection}"
-            raise SubscriptionBusy(
-                f"the unique subscription {ask.subscription!r} of {topic.shown} has a consumer: {holder}"
-            )
-        credit = min(ask.credit_bytes, CREDIT_BYTES_MAX)
-        attachment = Attachment(session.connection, ask.consumer, ask.name, credit, session.writable)
-        subscription.attach(attachment)
-        self._attached.setdefault(topic.uuid, {})[subscription.name] = subscription
-        session.consumers[ask.consumer] = subscription
-        self._lane.wait(lambda error: self._welcome(subscription, attachment, topic))
-
-    def _welcome(self, subscription: Subscription, attachment: Attachment, topic: Topic) -> None:
-        if subscription.attachment is not attachment:
-            return  # it left, or was sent away, before the subscription was durable
-        positions = [cursor.cursor for cursor in subscription.cursors]
-        answer = Subscribed(
-            attachment.consumer,
-            topic.name,
-            topic.uuid,
-            len(topic.shards),
-            subscription.kind,
-            subscription.mode,
-            positions,
+        subscription = find_or_open(
+            self._stores, topic, ask.subscription, ask.kind, ask.mode, ask.start, ask.policy, self._now_us()
         )
-        self._send(attachment.connection, [encode_control(answer)])
+        subscription.schemas = lambda: topic.schemas
+        attachment = Attachment(
+            session.connection,
+            ask.consumer,
+            ask.name,
+            min(ask.credit_bytes, CREDIT_BYTES_MAX),
+            session.writable,
+            instance=ask.instance,
+        )
+        try:
+            change = subscription.admit(attachment, self._clock_us())
+        finally:
+            self._lane.mark()  # the subscription itself may be new, whoever is let in
+        self._attached.setdefault(topic.uuid, {})[subscription.name] = subscription
+        session.consumers[ask.consumer] = attachment
+        self._apply(subscription, change)
+        self._lane.wait(lambda error: self._welcome(subscription, attachment))
+
+    def _welcome(self, subscription: Subscription, attachment: Attachment) -> None:
+        if attachment not in subscription.attachments or not attachment.connected:
+            return  # it left, or was sent away, before the subscription was durable
         attachment.welcome = True
-        self._due_by(subscription.due_us)
+        self._tell_standing(subscription, attachment)
+        if not subscription.single:  # the others share what they were sent ahead
+            for other in subscription.attachments:
+                if other is not attachment:
+                    self._tell_standing(subscription, other)
+        self._wake(subscription)
         self.pump(subscription)
+
+    def _tell_standing(self, subscription: Subscription, attachment: Attachment) -> None:
+        topic = self._catalog.by_uuid(subscription.topic_uuid)
+        if topic is not None and attachment.welcome and attachment.connected:
+            answer = subscribed(subscription, attachment, topic)
+            self._send(attachment.connection, [encode_control(answer)])
+
+    def announce(self, subscription: Subscription) -> None:
+        """Something of it changed that its consumers are to know: paused, resumed, another schema."""
+        for attachment in subscription.attachments:
+            self._tell_standing(subscription, attachment)
+
+    def on_altered(self, topic: Topic) -> None:
+        """A topic has a new schema: its consumers hear of it before the first record that has it."""
+        for subscription in self._attached.get(topic.uuid, {}).values():
+            self.announce(subscription)
+
+    def on_renew(self, session: Session, ask: Renew) -> None:
+        attachment = session.consumers.get(ask.consumer)
+        if attachment is not None and (subscription := attachment.subscription) is not None:
+            subscription.renew(attachment, ask.number, self._clock_us())
+            self._tell_standing(subscription, attachment)
 
     def on_unsubscribe(self, session: Session, ask: Unsubscribe) -> None:
         """Lets a consumer go; the answer says that everything it settled is durable."""
         seen = None if ask.seen is None else seen_by_shard(ask.seen)
-        subscription = session.consumers.pop(ask.consumer, None)
-        if subscription is not None:
-            self._detach(subscription, seen)
+        self._detach(session, ask.consumer, seen)
         answer = [encode_control(Unsubscribed(ask.consumer))]
         self._lane.wait(lambda error: self._send(session.connection, answer))
 
     def on_disconnect(self, session: Session) -> None:
-        for subscription in session.consumers.values():
-            self._detach(subscription)
+        attachments = list(session.consumers.values())
         session.consumers.clear()
-
-    def _detach(self, subscription: Subscription, seen: dict[int, RangeSet] | None = None) -> None:
-        subscription.detach(seen)
-        attached = self._attached.get(subscription.topic_uuid, {})
-        attached.pop(subscription.name, None)
-        if not attached:
-            self._attached.pop(subscription.topic_uuid, None)
-
-    def send_away(self, subscription: Subscription) -> Attachment | None:
-        """Detaches the consumer of a subscription that is about to be removed; returns who it was."""
-        attachment = subscription.attachment
-        if attachment is not None:
-            self._detach(subscription)
-        return attachment
+        for attachment in attachments:
+            if (subscription := attachment.subscription) is not None:
+                self._apply(subscription, subscription.lose(attachment))
+                self._after_detaching(subscription)
 
     def expel(self, session: Session, consumer: int) -> None:
         """Detaches a consumer that said something that cannot be."""
-        subscription = session.consumers.pop(consumer, None)
-        if subscription is not None:
-            self._detach(subscription)
+        self._detach(session, consumer, None)
+
+    def _detach(self, session: Session, consumer: int, seen: dict[int, RangeSet] | None) -> None:
+        attachment = session.consumers.pop(consumer, None)
+        if attachment is not None and (subscription := attachment.subscription) is not None:
+            self._apply(subscription, subscription.leave(attachment, seen))
+            self._after_detaching(subscription)
+
+    def _after_detaching(self, subscription: Subscription) -> None:
+        self._forget_if_alone(subscription)
+        self._schedule(subscription)
+        self.pump(subscription)
+
+    def _forget_if_alone(self, subscription: Subscription) -> None:
+        if not subscription.attachments:
+            attached = self._attached.get(subscription.topic_uuid, {})
+            attached.pop(subscription.name, None)
+            if not attached:
+                self._attached.pop(subscription.topic_uuid, None)
+
+    def send_away(self, subscription: Subscription, error: PenstockError) -> None:
+        """Detaches everyone, and says why."""
+        for attachment in list(subscription.attachments):
+            subscription.leave(attachment)
+            self._dismiss(attachment, error)
+        self._forget_if_alone(subscription)
+
+    def _dismiss(self, attachment: Attachment, error: PenstockError) -> None:
+        session = self._session_of(attachment.connection)
+        if session is not None and session.consumers.get(attachment.consumer) is attachment:
+            del session.consumers[attachment.consumer]
+            refusal = Error(
+                error.code, error.message, error.hint, error.retryable, consumer=attachment.consumer
+            )
+            self._send(attachment.connection, [encode_control(refusal)])
+
+    def _apply(self, subscription: Subscription, change: Change) -> None:
+        """Writes down what came back, and tells those whom a step of the machine concerns."""
+        topic, name = subscription.topic_uuid, subscription.name
+        for shard, returned in change.returned:
+            for at in range(0, len(returned), RETURNED_MAX):
+                back = CameBack(topic, name, shard, returned[at : at + RETURNED_MAX])
+                self._journal.append(encode_change(back))
+            self._lane.mark()
+        for attachment in change.gone:
+            self._dismiss(attachment, LeaseLost(f"the lease on subscription {name!r} went to another consumer"))
+        for attachment in change.standing:
+            self._tell_standing(subscription, attachment)
+        self._forget_if_alone(subscription)
 
     # --- time ---------------------------------------------------------------------------------------
 
     @property
     def due_us(self) -> int | None:
         """When something that waits is next to be offered or read again."""
-        return self._due_us
+        while self._due and self._due[0][2].scheduled_us != self._due[0][0]:
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def _schedule(self, subscription: Subscription) -> None:
+        times = (subscription.due_us, self._unread.get(subscription))
+        due_us = min((time for time in times if time is not None), default=None)
+        if due_us is None:
+            subscription.scheduled_us = None
+        elif subscription.scheduled_us is None or due_us < subscription.scheduled_us:
+            subscription.scheduled_us = due_us
+            self._numbers += 1
+            heappush(self._due, (due_us, self._numbers, subscription))
 
     def on_time(self) -> None:
         """Offers what has become due."""
         now_us = self._clock_us()
-        due = [subscription for time, subscription in self._unread.values() if time <= now_us]
-        self._unread = {key: item for key, item in self._unread.items() if item[0] > now_us}
-        for subscriptions in self._attached.values():
-            due += [
-                item for item in subscriptions.values() if (time := item.due_us) is not None and time <= now_us
-            ]
-        for subscription in due:
+        while (due_us := self.due_us) is not None and due_us <= now_us:
+            _, _, subscription = heappop(self._due)
+            subscription.scheduled_us = None
+            if self._unread.get(subscription, now_us + 1) <= now_us:
+                del self._unread[subscription]
+            self._wake(subscription)
             self.pump(subscription)
-        times = [time for time, _ in self._unread.values()]
-        for subscriptions in self._attached.values():
-            times += [time for item in subscriptions.values() if (time := item.due_us) is not None]
-        self._due_us = min(times, default=None)
 
-    def _due_by(self, time_us: int | None) -> None:
-        if time_us is not None and (self._due_us is None or time_us < self._due_us):
-            self._due_us = time_us
+    def _wake(self, subscription: Subscription) -> None:
+        self._apply(subscription, subscription.on_time(self._clock_us()))
+        self._schedule(subscription)
 
     # --- offering -----------------------------------------------------------------------------------
 
     def on_credit(self, session: Session, credit: Credit) -> None:
-        subscription = _consumer(session, credit.consumer)
-        if subscription is None or subscription.attachment is None:
+        attachment = session.consumers.get(credit.consumer)
+        if attachment is None:
             return
         if credit.bytes < 0:
             raise ProtocolError("credit cannot be taken back")
-        attachment = subscription.attachment
         attachment.credit_bytes = min(attachment.credit_bytes + credit.bytes, CREDIT_BYTES_MAX)
-        self.pump(subscription)
+        self.opened(attachment)
+
+    def opened(self, attachment: Attachment) -> None:
+        """A consumer has room for more."""
+        subscription = attachment.subscription
+        if subscription is not None and attachment.open:
+            subscription.opened(attachment)
+            self.pump(subscription)
 
     def pump(self, subscription: Subscription) -> None:
-        """Asks for as many reads as the consumer can use now: one a shard at a time."""
+        """Sends what needs no reading, and asks for as many reads as the consumers can use now."""
         topic = self._catalog.by_uuid(subscription.topic_uuid)
         if topic is None:
             return
+        if subscription.dying:
+            self.burying.bury(subscription, topic)
+        if not subscription.attachments:
+            return
         ends = [shard.log.entry_durable for shard in topic.shards]
-        while (wanted := subscription.want(ends, self._clock_us())) is not None:
-            bytes_max = min(READ_BYTES, subscription.room_bytes)
-            subscription.fetching[wanted.shard] = bytes_max
-            self._effect(Fetch(subscription, wanted.shard, wanted.entry, bytes_max))
+        self._send_offers(subscription, subscription.direct(ends, self._clock_us()))
+        while subscription not in self._unread and (wanted := subscription.want(ends, READ_BYTES)) is not None:
+            subscription.fetching[wanted.shard] = wanted.bytes_max
+            self._effect(self._fetch(subscription, wanted))
+
+    def _fetch(self, subscription: Subscription, wanted: Wanted) -> Fetch:
+        return Fetch(
+            subscription.topic_uuid,
+            wanted.shard,
+            wanted.entry,
+            wanted.bytes_max,
+            lambda run: self._fetched(subscription, wanted, run),
+        )
 
     def on_durable(self, topic: Topic, shard: int, records: list[StoredRecord]) -> None:
         """Records became readable: pushed at once to consumers that have caught up, fetched for the others."""
         if not records:
             return
         run = Run(records, records[-1].header.end_entry, [])
-        for subscription in self._attached.get(topic.uuid, {}).values():
-            assert subscription.attachment is not None
+        for subscription in list(self._attached.get(topic.uuid, {}).values()):
             cursor = subscription.cursors[shard]
             caught_up = cursor.offered == records[0].header.first_entry and not cursor.ready
-            if caught_up and shard not in subscription.fetching and subscription.attachment.open:
-                self._deliver(subscription, shard, run)
+            if caught_up and shard not in subscription.fetching:
+                self._deliver(subscription, shard, run, None)
             self.pump(subscription)
 
-    def fetched(self, fetch: Fetch, run: Run | None) -> None:
+    def _fetched(self, subscription: Subscription, wanted: Wanted, run: Run | None) -> None:
         """A read came back (None: it failed, and is tried again after a while)."""
-        subscription = fetch.subscription
+        subscription.fetching.pop(wanted.shard, None)
         if run is None:
             self._counters["reads_failed"] += 1
-            again_us = self._clock_us() + READ_AGAIN_US
-            self._unread[id(subscription)] = (again_us, subscription)
-            self._due_by(again_us)
-        subscription.fetching.pop(fetch.shard, None)
-        attachment = subscription.attachment
-        if run is None or attachment is None or not attachment.open:
-            return  # whoever can take it asks for it again
-        self._deliver(subscription, fetch.shard, run, fetch.entry)
+            self._unread[subscription] = self._clock_us() + READ_AGAIN_US
+            self._schedule(subscription)
+        elif subscription.attachments:  # if nobody is left, whoever can take it asks for it again
+            self._deliver(subscription, wanted.shard, run, wanted.entry)
         self.pump(subscription)
 
-    def _deliver(self, subscription: Subscription, shard: int, run: Run, entry: int | None = None) -> None:
+    def _deliver(self, subscription: Subscription, shard: int, run: Run, entry: int | None) -> None:
         """Sends what the subscription wants of a run of records, as far as credit goes."""
-        attachment = subscription.attachment
-        assert attachment is not None
         if run.lost:
-            self._lose(subscription, attachment, shard, run.lost)
-        records, budget = [], attachment.credit_bytes
-        if budget <= 0 and run.records:
-            return  # another shard's records used the credit up; these are read again when there is more
-        for record in run.records:
-            if budget <= 0:
-                break
-            records.append(record)
-            budget -= _size(record)
-        start = run.records[0].header.first_entry if run.records else run.next_entry
-        if entry is not None:
-            start = min(start, entry)
-        end = run.next_entry if len(records) == len(run.records) else records[-1].header.end_entry
-        for offer in subscription.offer(shard, start, end):
-            self._send_offer(attachment, shard, offer, records)
+            self._give_up(subscription, shard, run.lost)
+        if subscription.dispatch.takers():  # if not, these are read again when there is room
+            self._send_offers(subscription, subscription.deal(shard, run, entry, self._clock_us()))
 
-    def _send_offer(
-        self, attachment: Attachment, shard: int, offer: Offer, records: list[StoredRecord]
-    ) -> None:
-        wanted = _holding(records, offer.spans)
-        parts = [b""]
-        for record in wanted:
-            parts.extend(record.parts)
-        deliver = Deliver(attachment.consumer, shard, len(wanted), offer.attempt, offer.spans)
-        parts[0] = encode_control(deliver)
-        attachment.credit_bytes -= sum(map(_size, wanted))
-        self._counters["messages_delivered"] += sum(end - start for start, end in offer.spans)
-        self._send(attachment.connection, parts)
+    def _send_offers(self, subscription: Subscription, offers: list[Offer]) -> None:
+        for offer in offers:
+            parts = [b""]
+            for record in offer.records:
+                parts.extend(record.parts)
+            taker = offer.attachment
+            deliver = Deliver(taker.consumer, offer.shard, len(offer.records), offer.attempt, offer.spans)
+            parts[0] = encode_control(deliver)
+            self._counters["messages_delivered"] += sum(end - start for start, end in offer.spans)
+            self._send(taker.connection, parts)
+        if offers and subscription.policy.deadline is not None:
+            self._schedule(subscription)
 
-    def _lose(self, subscription: Subscription, attachment: Attachment, shard: int, lost: list[Span]) -> None:
+    def _give_up(self, subscription: Subscription, shard: int, lost: list[Span]) -> None:
         """Says which entries will not come, and settles them so that the subscription goes on behind them."""
-        spans = [span for span in lost if subscription.lose(shard, *span) > 0]
+        spans = [span for span in lost if subscription.give_up(shard, *span) > 0]
         if not spans:
             return
         change = Settlement(subscription.topic_uuid, subscription.name, shard, [], [], spans, [])
         self._journal.append(encode_change(change))
         self._lane.mark()
-        self._send(attachment.connection, [encode_control(Lost(attachment.consumer, shard, spans, "damaged"))])
+        self._tell_lost(subscription, shard, spans, "damaged")
+
+    def _tell_lost(self, subscription: Subscription, shard: int, spans: list[Span], reason: str) -> None:
+        for attachment in subscription.attachments:
+            if attachment.welcome and attachment.connected:
+                lost = encode_control(Lost(attachment.consumer, shard, spans, reason))
+                self._send(attachment.connection, [lost])
+
+    def _buried(self, subscription: Subscription, shard: int, spans: list[Span]) -> None:
+        """Entries were put aside: who waits for them waits no longer."""
+        if subscription.strict:
+            self._tell_lost(subscription, shard, spans, "dead")
+        self._schedule(subscription)
+        self.pump(subscription)
 
     # --- settling -----------------------------------------------------------------------------------
 
     def on_settle(self, session: Session, ask: Settle) -> None:
         """Applies what became of entries; the answer waits until it is on the disk."""
-        subscription = _consumer(session, ask.consumer)
-        if subscription is None:
-            return
-        late = 0
-        if ask.acked or ask.skipped or ask.nacked:
-            check_settle(self._catalog.by_uuid(subscription.topic_uuid), ask)
-            change, late = settle(subscription, ask, self._clock_us())
-            self._journal.append(encode_change(change))
+        attachment = session.consumers.get(ask.consumer)
+        if attachment is None or (subscription := attachment.subscription) is None:
+            return  # it was just sent away and its client does not know yet
+        late, change = 0, Change()
+        if ask.acked or ask.skipped or ask.nacked or ask.upto is not None:
+            check_settle(self._catalog.by_uuid(subscription.topic_uuid), subscription, ask)
+            settlement, late = settle(subscription, ask, attachment, self._clock_us(), change)
+            self._journal.append(encode_change(settlement))
             self._counters["settlements"] += 1
-            if change.returned:
-                self._due_by(subscription.due_us)
         answer = [encode_control(Settled(ask.consumer, ask.number, late))]
         cost = SETTLE_COST_BYTES + 64 * (len(ask.acked) + len(ask.skipped) + len(ask.nacked))
         session.unacked_bytes += cost
@@ -311,26 +377,26 @@ class Consuming:
             self._send(session.connection, answer)
 
         self._lane.wait(durable)
+        self._apply(subscription, change)
+        if ask.nacked:
+            self._schedule(subscription)
         self.pump(subscription)
 
+    def on_extend(self, session: Session, ask: Extend) -> None:
+        attachment = session.consumers.get(ask.consumer)
+        if attachment is not None and (subscription := attachment.subscription) is not None:
+            check_extend(subscription, ask)
+            subscription.extend(attachment, ask.shard, ask.spans, ask.seconds, self._clock_us())
+            self._schedule(subscription)
 
-def _consumer(session: Session, number: int) -> Subscription | None:
-    """The consumer's subscription; None where it was just sent away and its client does not know yet."""
-    return session.consumers.get(number)
+    def on_give_back(self, session: Session, ask: GiveBack) -> None:
+        attachment = session.consumers.get(ask.consumer)
+        if attachment is not None and (subscription := attachment.subscription) is not None:
+            check_extend(subscription, ask)
+            subscription.take_back(attachment, ask.shard, ask.spans)
+            self.pump(subscription)
 
-
-def _size(record: StoredRecord) -> int:
-    return sum(map(len, record.parts))
-
-
-def _holding(records: list[StoredRecord], spans: list[Span]) -> list[StoredRecord]:
-    """The records that hold at least one entry of the spans; both are in order."""
-    found: list[StoredRecord] = []
-    at = 0
-    for record in records:
-        header = record.header
-        while at < len(spans) and spans[at][1] <= header.first_entry:
-            at += 1
-        if at < len(spans) and spans[at][0] < header.end_entry:
-            found.append(record)
-    return found
+    def moved(self, subscription: Subscription) -> None:
+        """Its place is about to be set by somebody: consumers begin anew."""
+        text = f"the place of subscription {subscription.name!r} was set; its consumers begin anew"
+        self.send_away(subscription, SubscriptionMoved(text))

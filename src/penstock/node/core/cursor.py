@@ -2,18 +2,20 @@
 
 Every entry of the shard is in exactly one state::
 
-    settled   below ``cursor``, or in ``settled``
+    settled   below ``cursor``, or in ``settled``; the ``dead`` among them can be offered again
     held      offered to a consumer, not settled yet
     ready     to be offered again now
     waiting   to be offered again once its time has come (negatively acknowledged)
-    new       at or behind ``offered`` and not settled
+    parked    passed over for now: its key is with somebody, or waits itself (key_shared)
+    dying     tried too often; to be put aside before it counts as settled
+    new       at or behind ``offered``, and none of the above
 
 Cost is a cursor and a few bitmaps, whatever the order in which entries are settled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -21,6 +23,11 @@ from penstock.model.entry_set import EntrySet, Span
 
 DUE_STEP_US = 20_000
 """Redeliveries that fall due within one step come together, so that a million of them cost a few bitmaps."""
+
+Group = tuple[int, list[Span]]
+"""The number of an attempt, and the entries it is for."""
+Returned = tuple[int, int, int]
+"""(start, end, deliveries) of entries that came back."""
 
 
 class ShardCursor:
@@ -34,6 +41,11 @@ class ShardCursor:
         self.held = EntrySet()
         self.ready = EntrySet()
         self.waiting = EntrySet()
+        self.parked = EntrySet()
+        self.dying = EntrySet()
+        self.dead = EntrySet()
+        self.attempts_max = 0
+        """How often an entry may be delivered before it dies; 0 is without end."""
         self._due_us: list[int] = []
         self._due: dict[int, EntrySet] = {}
         """By time, in steps of ``DUE_STEP_US``: what is to become ready then, unless it is settled before."""
@@ -42,57 +54,97 @@ class ShardCursor:
 
     # --- offering -----------------------------------------------------------------------------------
 
-    def offer_new(self, end: int, spans_max: int) -> list[tuple[int, list[Span]]]:
-        """Hands out the unsettled entries from ``offered`` up to ``end``, in order, cut by attempt.
+    def next_wanted(self, end: int, *, strict: bool = False) -> int | None:
+        """The entry to read next, if there is something to offer before ``end``: ready ones come first.
 
-        Most were never delivered; some may have been, before the node was restarted.
+        ``strict``: nothing is offered behind an entry that waits.
         """
-        spans: list[Span] = []
-        for span in self.settled.missing(max(self.offered, self.cursor), end):
-            if len(spans) == spans_max:
-                end = spans[-1][1]
-                break
-            spans.append(span)
-        for start, stop in spans:
-            self.held.add(start, stop)
-        self.offered = max(self.offered, end)
-        return self._by_attempt(spans)
+        entry = self.ready.first
+        if entry is None:
+            if self.offered >= end:
+                return None
+            entry = self.offered
+        if strict and (barrier := self.barrier) is not None and barrier <= entry:
+            return None
+        return entry
 
-    def offer_again(self, start: int, end: int, spans_max: int) -> list[tuple[int, list[Span]]]:
-        """Hands out what is ready in ``[start, end)``, in order, cut by attempt."""
+    @property
+    def barrier(self) -> int | None:
+        """The first entry that keeps a strict subscription from going on behind it."""
+        first = self.waiting.first
+        dying = self.dying.first
+        return dying if first is None or (dying is not None and dying < first) else first
+
+    def available(self, start: int, end: int, spans_max: int, *, strict: bool = False) -> list[Span]:
+        """What of ``[start, end)``, which was read, can be offered: in order, and unchanged by asking."""
+        if strict and (barrier := self.barrier) is not None:
+            end = min(end, barrier)
         spans = list(islice(self.ready.spans(start, end), spans_max))
-        for first, last in spans:
-            self.ready.discard(first, last)
-            self.held.add(first, last)
+        if start <= self.offered < end and len(spans) < spans_max:
+            spans += islice(self._new(end), spans_max - len(spans))
+        return spans
+
+    def _new(self, end: int) -> Iterator[Span]:
+        for start, stop in self.settled.missing(max(self.offered, self.cursor), end):
+            yield from self.dying.missing(start, stop) if self.dying else ((start, stop),)
+
+    def take(self, spans: list[Span]) -> list[Group]:
+        """Hands out spans that ``available`` named; they come back in order, cut by attempt."""
+        for start, end in spans:
+            self.ready.discard(start, end)
+            self.held.add(start, end)
         return self._by_attempt(spans)
 
-    def _by_attempt(self, spans: list[Span]) -> list[tuple[int, list[Span]]]:
+    def park(self, spans: list[Span]) -> None:
+        """Passes over spans that ``available`` named."""
+        for start, end in spans:
+            self.ready.discard(start, end)
+            self.parked.add(start, end)
+
+    def unpark(self, start: int, end: int) -> int:
+        return self.parked.move(start, end, self.ready)
+
+    def advance(self, start: int, end: int) -> None:
+        """Everything in ``[start, end)`` that was available was taken or parked."""
+        if start <= self.offered:
+            self.offered = max(self.offered, end)
+
+    def _by_attempt(self, spans: list[Span]) -> list[Group]:
         """Cuts spans where the number of earlier deliveries changes; they stay in order."""
         if not spans or not self._delivered:
             return [(1, spans)] if spans else []
-        cut: list[tuple[Span, int]] = []
-        rest = EntrySet()
+        groups: list[Group] = []
+        for start, end, deliveries in self.deliveries_in(spans):
+            if groups and groups[-1][0] == deliveries + 1:
+                groups[-1][1].append((start, end))
+            else:
+                groups.append((deliveries + 1, [(start, end)]))
+        return groups
+
+    def deliveries_in(self, spans: list[Span]) -> list[Returned]:
+        """The spans, in order, cut where the number of earlier deliveries changes; it is 0 for most."""
+        cut: list[Returned] = []
         for start, end in spans:
+            rest = EntrySet()
             rest.add(start, end)
             for deliveries, entries in self._delivered.items():
                 for span in entries.spans(start, end):
                     rest.discard(*span)
-                    cut.append((span, deliveries + 1))
-        cut += [(span, 1) for span in rest.spans(0, rest.end)]
-        groups: list[tuple[int, list[Span]]] = []
-        for span, attempt in sorted(cut):
-            if groups and groups[-1][0] == attempt:
-                groups[-1][1].append(span)
-            else:
-                groups.append((attempt, [span]))
-        return groups
+                    cut.append((*span, deliveries))
+            cut += [(*span, 0) for span in rest.spans(start, end)]
+        return sorted(cut)
 
-    def wake(self, now_us: int) -> None:
-        """Moves what waited long enough to ready."""
+    # --- time ---------------------------------------------------------------------------------------
+
+    def wake(self, now_us: int) -> list[Span]:
+        """Moves what waited long enough to ready; returns it."""
+        woken: list[Span] = []
         while self._due_us and self._due_us[0] <= now_us:
             due = self._due.pop(heappop(self._due_us))
             for start, end in due.spans(0, due.end):
+                woken += self.waiting.spans(start, end)
                 self.waiting.move(start, end, self.ready)
+        return woken
 
     @property
     def due_us(self) -> int | None:
@@ -107,7 +159,14 @@ class ShardCursor:
         if start >= end:
             return 0
         settled_before = self.settled.count(start, end)
-        for entries in (self.held, self.ready, self.waiting, *self._delivered.values()):
+        for entries in (
+            self.held,
+            self.ready,
+            self.waiting,
+            self.parked,
+            self.dying,
+            *self._delivered.values(),
+        ):
             if entries:
                 entries.discard(start, end)
         if start == self.cursor:
@@ -123,11 +182,16 @@ class ShardCursor:
         if entry in self.held:
             self.held.discard(entry, entry + 1)
             deliveries = self._count_delivery(entry, entry + 1)
-        elif entry in self.ready:  # its consumer was away for a moment; the delivery is counted already
+        elif entry in self.ready or entry in self.parked:
+            # Its consumer was away for a moment; the delivery is counted already.
             self.ready.discard(entry, entry + 1)
+            self.parked.discard(entry, entry + 1)
             deliveries = self.deliveries(entry)
         else:
             return None
+        if self.attempts_max and deliveries >= self.attempts_max:
+            self.dying.add(entry, entry + 1)
+            return deliveries
         self.waiting.add(entry, entry + 1)
         due_us = -(-due_us // DUE_STEP_US) * DUE_STEP_US
         if due_us not in self._due:
@@ -136,33 +200,80 @@ class ShardCursor:
         self._due[due_us].add(entry, entry + 1)
         return deliveries
 
+    def give_back(self, spans: list[Span], counted: Iterable[Span] | None = None) -> list[Returned]:
+        """Held entries come back, to be offered again at once; returns those that count as delivered.
+
+        Only ``counted`` (None: all) were seen; the rest was sent ahead and nobody looked at it.
+        """
+        back: list[Span] = []
+        for start, end in spans:
+            back += self.held.spans(start, end)
+        seen = EntrySet()
+        for start, end in back if counted is None else counted:
+            seen.add(start, end)
+        returned: list[Returned] = []
+        for start, end in back:
+            self.held.move(start, end, self.ready)
+            for span in list(seen.spans(start, end)):
+                self._count_delivery(*span)
+                returned += self.deliveries_in([span])
+        for start, end, deliveries in returned:
+            if self.attempts_max and deliveries >= self.attempts_max:
+                self.ready.move(start, end, self.dying)
+        return returned
+
     def deliveries(self, entry: int) -> int:
         """How often an entry was delivered and came back."""
         return next((count for count, entries in self._delivered.items() if entry in entries), 0)
-
-    def release(self, seen: list[Span] | None = None) -> int:
-        """The consumer is gone: what it held is ready for the next; returns how many that were.
-
-        Only what its application has ``seen`` counts as delivered (None: all of it).
-        """
-        count = len(self.held)
-        for start, end in [(0, self.held.end)] if seen is None else seen:
-            for span in list(self.held.spans(start, end)):
-                self._count_delivery(*span)
-        self.held.move(0, self.held.end, self.ready)
-        return count
 
     def restore_deliveries(self, start: int, end: int, deliveries: int) -> None:
         """What the journal says of entries that had come back."""
         for entries in self._delivered.values():
             entries.discard(start, end)
-        self._delivered.setdefault(deliveries, EntrySet()).add(start, end)
+        if deliveries:
+            self._delivered.setdefault(deliveries, EntrySet()).add(start, end)
 
-    def returned(self) -> Iterable[tuple[int, int, int]]:
-        """(start, end, deliveries) of everything that came back and is not settled."""
+    def returned(self) -> Iterable[Returned]:
+        """Everything that came back and is not settled."""
         for deliveries, entries in self._delivered.items():
             for start, end in entries.spans(0, entries.end):
                 yield start, end, deliveries
+
+    # --- putting aside, and back --------------------------------------------------------------------
+
+    def condemn(self) -> None:
+        """After opening: what was delivered as often as it may is dying."""
+        if self.attempts_max:
+            for start, end, deliveries in list(self.returned()):
+                if deliveries >= self.attempts_max:
+                    self.dying.add(start, end)
+
+    def bury(self, start: int, end: int) -> int:
+        """Put aside: settled, and dead; returns how many of these entries were not settled before."""
+        fresh = [span for span in self.settled.missing(max(start, self.cursor), end) if span[0] < span[1]]
+        for span in fresh:
+            self.dead.add(*span)
+        return self.settle(start, end)
+
+    def reopen(self, start: int, end: int) -> list[Span]:
+        """Dead entries are offered again, as if they had never been; returns which."""
+        spans = list(self.dead.spans(start, end))
+        for first, last in spans:
+            self.dead.discard(first, last)
+            if first < self.cursor:
+                self.settled.add(first, self.cursor)
+                self.cursor = first
+            self.settled.discard(first, last)
+            if first < self.offered:
+                self.ready.add(first, min(last, self.offered))
+        return spans
+
+    def move(self, entry: int) -> None:
+        """What lies before ``entry`` is settled, everything else is new; nothing is remembered."""
+        dead, limit = self.dead, self.attempts_max
+        dead.discard(entry, max(entry, dead.end))
+        self.__init__(entry)  # type: ignore[misc]
+        self.dead, self.attempts_max = dead, limit
 
     def _count_delivery(self, start: int, end: int) -> int:
         """One more delivery for each of these; returns the count of the last one moved."""

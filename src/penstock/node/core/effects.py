@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.node.core.commits import Lane
-    from penstock.node.core.log import ShardLog
-    from penstock.node.core.subscription import Subscription
+    from penstock.node.core.commits import Committer
+    from penstock.node.core.log import Run, ShardLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,19 @@ class Close:
 class Commit:
     """Take the lane's write, run it in a worker thread, and report with ``NodeCore.wrote``."""
 
-    lane: Lane
+    lane: Committer
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """Read a log in a worker thread and report with ``NodeCore.fetched``."""
 
-    subscription: Subscription
+    topic: bytes
     shard: int
     entry: int
     bytes_max: int
+    then: Callable[[Run | None], None]
+    """What the core does with it; None if the disk failed it, or the topic is gone."""
 
 
 @dataclass(frozen=True, slots=True)

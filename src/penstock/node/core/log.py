@@ -10,15 +10,17 @@ and entries back to what is durable and never writes to that file again. Reading
 
 from __future__ import annotations
 
-from penstock.files.disk import Disk, DiskFile
-from penstock.files.frame_write import STATUS_BYTES, Status, encode_status
+from penstock.files.disk import Disk
+from penstock.files.frame_write import STATUS_BYTES
 from penstock.model.identity import BLOCK_BYTES
 from penstock.model.ranges import RangeSet
+from penstock.model.topic_settings import TopicSettings
 from penstock.node.core.log_file import BlockEnded, Dropped, Head, encode_head, file_name, index_name
 from penstock.node.core.log_reader import FileView, LogReader, Run, StoredRecord, View
 from penstock.node.core.log_replay import Damage, Recovered, RecoveryReport
 from penstock.node.core.log_segments import SegmentFinder
 from penstock.node.core.log_stage import LogOptions, LogWrite, Stage, seal_last
+from penstock.node.core.log_tail import Tail
 from penstock.node.core.recovery import recover
 from penstock.wire.frame import FILE_BODY_BYTES_MAX
 from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader
@@ -58,22 +60,13 @@ class ShardLog:
         self._disk = disk
         self._folder = folder
         self._title = title
+        self._retitled = found.outdated
+        """Whether the file being written begins with an older title."""
         self._shard = shard
         self._shard_power = shard_power
-        self._options = options
+        self._options = self._base_options = options
         self._stored_at_us = found.stored_at_us
-        self._file: DiskFile | None = found.file
-        self._proven = True
-        """Whether the file ends with a STATUS that says that all of it was synced."""
-        self._reserved_bytes = found.file.size() if found.file is not None else 0
-        self._planned_end: int | None = found.end_offset if found.file is not None else None
-        """Where the next write goes once the one under way is done; None where it begins a new file."""
-        self._planned_first = found.files[-1].first if found.files else -1
-        self._head_bytes = found.head_bytes
-        """Of the file that the next write goes to: a long head must not make a file full by itself."""
-        self._status_owed: bytes | None = None
-        self._sound = found.file is not None
-        """Whether the last file may be touched again."""
+        self._tail = Tail(found)
         self._stage = Stage()
         self._under_way: LogWrite | None = None
         self._sealed_bytes = 0
@@ -118,6 +111,18 @@ class ShardLog:
         """What ``take`` would hand over."""
         return self._stage.bytes
 
+    @property
+    def creates(self) -> str | None:
+        """The file that the next write makes, if it makes one."""
+        first = self._stage.head_first
+        return None if first is None else f"{self._folder}/{file_name(first)}"
+
+    @property
+    def shared_bytes(self) -> int | None:
+        """How much is staged for a write that can share its sync with other logs; None for one that cannot."""
+        shared = self._stage.head_first is None and self._options.sync and self._tail.proven
+        return self._stage.bytes if shared else None
+
     # --- appending ----------------------------------------------------------------------------------
 
     def append(
@@ -135,6 +140,8 @@ class ShardLog:
         if stored_at_us < self._stored_at_us:
             stored_at_us = self._stored_at_us
         self._stored_at_us = stored_at_us
+        if self._tail.oldest_us is None:
+            self._tail.oldest_us = stored_at_us
         known = self.marks.get(block)
         if known is not None and known.ended_us is not None:
             stage.ended.append((block, known.ended_us))
@@ -163,17 +170,20 @@ class ShardLog:
 
         They are out of sight at once. That they go is staged like a record; the next write removes them
         when it is durable, and opening finishes what a crash cuts short. If that write fails they are back.
+        The last file goes too if nothing is on its way to it: a new one, without entries, takes its place.
         """
-        files = self._view.files
+        files, stage = self._view.files, self._stage
         count = 0
         while count + 1 < len(files) and files[count + 1].first <= entry:
             count += 1
+        idle = not stage.parts and self._under_way is None
+        everything = idle and count + 1 == len(files) and files[-1].first < self.entry_next <= entry
+        count += everything
         if count == 0:
             return self.entry_first
-        stage = self._stage
-        kept = files[count].first
+        kept = self.entry_next if everything else files[count].first
         if not stage.parts:
-            self._begin(stage, self._stored_at_us, kept=kept)
+            self._begin(stage, self._stored_at_us, kept=kept, anew=everything)
         if stage.kept_before is None:
             stage.kept_before = self.entry_first
         stage.removed += files[:count]
@@ -182,6 +192,14 @@ class ShardLog:
         self._show(self._view._replace(files=files[count:], entry_first=kept))
         self._reader.forget_before(kept)
         return kept
+
+    def retitle(self, title: Title) -> None:
+        """What is said of the topic has changed: what is appended from now on stands in a file that says so."""
+        self._title, self._retitled = title, True
+
+    def follow(self, settings: TopicSettings) -> None:
+        """What the topic's settings say holds from the next write on."""
+        self._options = self._base_options.for_topic(settings)
 
     def begin_incarnation(self, entry: int) -> None:
         """Goes on at ``entry``: what lies before it was served once and is not in these files.
@@ -194,28 +212,40 @@ class ShardLog:
         self._reader.lose(self.entry_next, entry)
         self.incarnation += 1
         self.entry_next = self.entry_taken = entry
-        self._leave_file()
+        self._tail.leave()
         self._show(self._view._replace(entry_durable=entry))
 
-    def _begin(self, stage: Stage, now_us: int, block: bytes | None = None, kept: int | None = None) -> None:
+    def _begin(
+        self,
+        stage: Stage,
+        now_us: int,
+        block: bytes | None = None,
+        kept: int | None = None,
+        *,
+        anew: bool = False,
+    ) -> None:
         """Decides where a stage goes. The head of a new file holds the marks as they are before it.
 
         ``block`` is what the first of the stage belongs to, ``kept`` the first kept entry if that changes.
+        ``anew`` asks for a new file.
         """
         # A file without entries of its own would share its name with the one before it.
+        tail = self._tail
         full = (
-            self._planned_end is not None
-            and self._planned_end - self._head_bytes >= self._options.rotate_bytes
-            and self.entry_next > self._planned_first
+            tail.end is not None
+            and (
+                anew or self._retitled or self._options.full(tail.end - tail.head_bytes, tail.oldest_us, now_us)
+            )
+            and self.entry_next > tail.first
         )
-        if self._planned_end is not None and not full:
-            stage.offset = self._planned_end
+        if tail.end is not None and not full:
+            stage.offset = tail.end
             stage.point_due = self._point_due()
             return
         first = self.entry_next
         previous = [file.first for file in self._view.files if file.first < first]
-        if self._planned_end is not None:  # a write under way may be making the file before this one
-            previous.append(self._planned_first)
+        if tail.end is not None:  # a write under way may be making the file before this one
+            previous.append(tail.first)
         kept = self.entry_first if kept is None else kept
         head = Head(self.incarnation, first, max(previous, default=None), kept, self._stored_at_us)
         # An opened log may run for years: what it can forget goes whenever the marks are written down.
@@ -226,6 +256,8 @@ class ShardLog:
             head, self.damaged, marks, title=self._title, shard=self._shard, shard_power=self._shard_power
         )
         stage.begin_file(first, frames, self._stored_at_us)
+        tail.oldest_us = None
+        self._retitled = False
 
     def _point_due(self) -> int:
         """From where on the file being written wants another point in its index."""
@@ -242,26 +274,27 @@ class ShardLog:
         stage = self._stage
         if not stage.parts:
             return None
+        tail = self._tail
         creating = stage.head_first is not None
-        first = stage.head_first if stage.head_first is not None else self._planned_first
+        first = stage.head_first if stage.head_first is not None else tail.first
         offset, size, parts = stage.offset, stage.bytes, stage.parts
-        if self._status_owed is not None and not creating:
-            offset, size, parts = offset - STATUS_BYTES, size + STATUS_BYTES, [self._status_owed, *parts]
-        self._status_owed = None
+        if tail.status_owed is not None and not creating:
+            offset, size, parts = offset - STATUS_BYTES, size + STATUS_BYTES, [tail.status_owed, *parts]
         write = LogWrite(
             folder=self._folder,
-            path=self._path(first),
+            path=f"{self._folder}/{file_name(first)}",
             shard=self._shard,
-            file=None if creating else self._file,
+            file=None if creating else tail.file,
+            reopen=not creating,
             offset=offset,
             parts=parts,
             size=size,
             end_entry=self.entry_next,
             sync=self._options.sync,
             reserve_to=self._options.reserve_for(
-                offset + size + STATUS_BYTES, reserved=0 if creating else self._reserved_bytes
+                offset + size + STATUS_BYTES, reserved=0 if creating else tail.reserved_bytes
             ),
-            seal=seal_last(self._view, first, self._folder, self._shard, sound=self._sound)
+            seal=seal_last(self._view, first, self._folder, self._shard, sound=tail.sound)
             if creating
             else None,
             removals=stage.removals(self._folder),
@@ -270,10 +303,8 @@ class ShardLog:
         write.stage = stage
         self._under_way = write
         self._stage = Stage()
-        self._planned_first = first
-        self._planned_end = write.end + STATUS_BYTES
-        if creating:
-            self._head_bytes = stage.head_bytes
+        tail.first = first
+        tail.planned(write, stage.head_bytes)
         self.entry_taken = self.entry_next
         return write
 
@@ -283,33 +314,23 @@ class ShardLog:
         self._under_way = None
         stage, view = write.stage, self._view
         end_offset = write.end + (STATUS_BYTES if write.status_owed is None else 0)
+        tail = self._tail
+        tail.wrote(write)
         if write.created:
-            self._adopt(write)
-            files = tuple(file for file in view.files if file.first < self._planned_first)
+            self._reader.forget(tail.first)
+            self._finder.forget(tail.first)
+            files = tuple(file for file in view.files if file.first < tail.first)
             if files and files[-1] == view.files[-1]:
                 files = (*files[:-1], files[-1]._replace(bytes=view.end_offset))
-            files = (*files, FileView(self._planned_first, stage.floor_us, 0))
+            files = (*files, FileView(tail.first, stage.floor_us, 0))
             points = stage.points
         else:
             files, points = view.files, view.points
             points += stage.points
-        self._reserved_bytes = max(self._reserved_bytes, write.reserve_to)
-        self._proven = write.sync and write.status_owed is None
-        self._status_owed = write.status_owed
         self._show(View(files, self.entry_first, write.end_entry, end_offset, points))
         for block, _ in stage.admitted:
             self.marks.settle(block)
         return stage.records
-
-    def _adopt(self, write: LogWrite) -> None:
-        """The new file is the one that is appended to from now on."""
-        if self._file is not None:
-            self._file.close()
-        self._file = write.file
-        self._reserved_bytes = 0
-        self._sound = True
-        self._reader.forget(self._planned_first)
-        self._finder.forget(self._planned_first)
 
     def failed(self, write: LogWrite, error: OSError) -> None:
         """The write did not become durable: it and what was staged since are as if they had never come.
@@ -323,9 +344,7 @@ class ShardLog:
             self._undo(stage)
         self._stage = Stage()
         self.entry_next = self.entry_taken = self._view.entry_durable
-        self._leave_file()
-        if not write.created:
-            self._sound = False
+        self._tail.failed(write)
 
     def _undo(self, stage: Stage) -> None:
         stage.take_back(self.marks)
@@ -333,14 +352,6 @@ class ShardLog:
             self.entry_first = stage.kept_before
             files = (*stage.removed, *self._view.files)
             self._show(self._view._replace(files=files, entry_first=stage.kept_before))
-
-    def _leave_file(self) -> None:
-        """The next append begins a new file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._planned_end = None
-        self._status_owed = None
 
     def close(self) -> None:
         """Writes what is staged, leaves the last file synced and without reserved room. Does IO.
@@ -353,15 +364,14 @@ class ShardLog:
         if write is not None:
             write.run(self._disk)
             self.committed(write)
-        if self._file is None:
-            return
-        end = self._view.end_offset
-        self._file.truncate(end)
-        self._file.sync()
-        if not self._proven:
-            self._file.write_at(end, [encode_status(Status(end, self.entry_durable), self._shard)])
-            self._file.sync()
-        self._leave_file()
+        path = f"{self._folder}/{file_name(self._tail.first)}"
+        self._tail.finish(self._disk, path, self._view.end_offset, self.entry_durable, self._shard)
+
+    def release(self) -> bool:
+        """Closes the file between writes, for others to be open; False where a write is under way."""
+        if self._under_way is None:
+            self._tail.release()
+        return self._under_way is None
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -390,7 +400,4 @@ class ShardLog:
         if view.files is not self._view.files:
             self._sealed_bytes = sum(file.bytes for file in view.files[:-1])
         self._view = view
-        self.bytes = self._sealed_bytes + view.end_offset
-
-    def _path(self, first: int) -> str:
-        return f"{self._folder}/{file_name(first)}"
+        self.bytes = self._sealed_bytes + (view.end_offset if view.files else 0)

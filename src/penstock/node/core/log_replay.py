@@ -91,6 +91,8 @@ class Recovered:
     """Of the last file: where its head ends."""
     file: DiskFile | None = None
     """The last file, where it can be appended to; None where the next append starts a new one."""
+    outdated: bool = False
+    """Whether the last file's title has other schemas than the topic has now."""
 
 
 class Replay:
@@ -223,6 +225,7 @@ class Replay:
         if title.topic_uuid != self.title.topic_uuid:
             raise BadData(f"{self.path} belongs to topic {title.topic}, not to {self.title.topic}")
         self.state.incarnation = max(self.state.incarnation, title.epoch)
+        self.state.outdated = title.schemas != self.title.schemas
 
     def _take_marks(self, body: bytes) -> None:
         head, damaged, marks = decode_marks_body(body)

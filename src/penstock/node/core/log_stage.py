@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from google_crc32c import extend, value
 
 from penstock.files.frame_write import FrameWrite, Seal
+from penstock.model.topic_settings import TopicSettings
 from penstock.node.core.log_file import BlockEnded, Dropped, encode_event, file_name, index_name
 from penstock.node.core.log_index import FileIndex, Point
 from penstock.node.core.log_reader import FileView, StoredRecord, View
@@ -17,6 +18,11 @@ from penstock.wire.record import RECORD_HEADER, RECORD_HEADER_BYTES, RecordHeade
 
 JOIN_BYTES_MAX = 16 * 1024
 """A body up to this size is copied into one piece with its frame: cheaper than more pieces in the write."""
+RESERVE_BYTES_MIN = 64 * 1024
+FILES_WANTED = 8
+"""So many files share the time or the bytes that a topic keeps: what is kept too long is an eighth of that."""
+ROTATE_US_MIN = 1_000_000
+ROTATE_BYTES_MIN = 64 * 1024
 _SEGMENT = int(FrameType.SEGMENT)
 
 
@@ -24,18 +30,42 @@ _SEGMENT = int(FrameType.SEGMENT)
 class LogOptions:
     rotate_bytes: int = 64 * 1024 * 1024
     """A file that has grown to this size behind its head is followed by a new one."""
+    rotate_us: int = 0
+    """A file whose first record is this old is followed by a new one when more is stored; 0 for never."""
     preallocate_bytes: int = 8 * 1024 * 1024
-    """Room is reserved in steps of this size; 0 for none."""
+    """Room is reserved in steps of up to this size, a young file's in smaller ones; 0 for none."""
     index_every_bytes: int = 64 * 1024
     forget_silent_us: int = 30 * DAY_US
     """After how much silence a block that nobody closed is forgotten: 30 days, or the retention if longer."""
     sync: bool = True
     """False for durability ``os``."""
 
+    def for_topic(self, settings: TopicSettings) -> LogOptions:
+        """As a topic's settings want it: files so short that whole ones can go in time."""
+        ttls = [ttl for ttl in (settings.soft_ttl, settings.hard_ttl) if ttl is not None]
+        bytes_max = settings.max_bytes
+        return replace(
+            self,
+            sync=settings.durability == "sync",
+            rotate_us=max(ROTATE_US_MIN, round(min(ttls) * 1e6 / FILES_WANTED)) if ttls else 0,
+            rotate_bytes=self.rotate_bytes
+            if bytes_max is None
+            else min(self.rotate_bytes, max(ROTATE_BYTES_MIN, bytes_max // FILES_WANTED)),
+            forget_silent_us=max(self.forget_silent_us, *(round(ttl * 1e6) for ttl in ttls), 0),
+        )
+
     def reserve_for(self, end: int, reserved: int) -> int:
         """How far room is to be reserved for a write that ends at ``end``; 0 where there is enough."""
-        step = self.preallocate_bytes
-        return -(-end // step) * step if step and end > reserved else 0
+        if not self.preallocate_bytes or end <= reserved:
+            return 0
+        step = min(self.preallocate_bytes, max(RESERVE_BYTES_MIN, 1 << end.bit_length()))
+        return -(-end // step) * step
+
+    def full(self, size: int, oldest_us: int | None, now_us: int) -> bool:
+        """Whether the next record is to begin a new file."""
+        if self.rotate_us and oldest_us is not None and now_us - oldest_us >= self.rotate_us:
+            return True
+        return size >= self.rotate_bytes
 
 
 class Stage:

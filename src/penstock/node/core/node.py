@@ -15,26 +15,32 @@ from typing import Any
 import msgspec
 
 from penstock.files.disk import Disk
-from penstock.model.errors import NodeStopping, PenstockError, TopicNotFound
-from penstock.node.core.commits import Lane, Write
+from penstock.model.errors import Fenced, NodeStopping, PenstockError, TopicNotFound
+from penstock.model.place import Place
+from penstock.node.core.catalog_changes import PlaceRemoved
+from penstock.node.core.commits import Committer, Write
 from penstock.node.core.consuming import Consuming
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
 from penstock.node.core.log import Run, ShardLog
+from penstock.node.core.producers import fenced
 from penstock.node.core.producing import Producing
 from penstock.node.core.requests import Requests
 from penstock.node.core.session import Session
 from penstock.node.core.stores import Stores
-from penstock.node.core.topics import Topic, TopicDeleted
+from penstock.node.core.topics import Topic, TopicAltered, TopicDeleted
 from penstock.node.settings import Settings
 from penstock.wire.connection import Event, Fault, NodeSide, State
 from penstock.wire.control import (
     BlockEnd,
     Credit,
     Error,
+    Extend,
+    GiveBack,
     Hello,
     Hole,
     Ping,
     Pong,
+    Renew,
     Request,
     Response,
     Settle,
@@ -45,6 +51,8 @@ from penstock.wire.control import (
 from penstock.wire.frame import Frame, FrameType
 
 logger = logging.getLogger("penstock.node")
+
+CLIENT_LENGTH_MAX = 256
 
 
 class NodeCore:
@@ -65,6 +73,7 @@ class NodeCore:
         self.settings = settings
         self.node = node
         self.now_us = now_us
+        self.clock_us = clock_us
         self.new_uuid = new_uuid
         self.counters: Counter[str] = Counter()
         self.stores = Stores(disk, settings, now_us, clock_us)
@@ -79,16 +88,19 @@ class NodeCore:
             self.counters,
             now_us=now_us,
             send=lambda session, parts: self._send(session.connection, parts),
+            limits=settings.limits,
         )
-        self._consuming = Consuming(
+        self.consuming = self._consuming = Consuming(
             self.stores,
             self.counters,
             now_us=now_us,
             clock_us=clock_us,
             effect=lambda effect: self._effects.append(effect),
             send=self._send,
+            session_of=self._sessions.get,
         )
         self._requests = Requests(self, self.counters)
+        self._consuming.burying.make_topic = self._requests.ensure_topic
 
     @property
     def recovered(self) -> list[str]:
@@ -105,6 +117,9 @@ class NodeCore:
             self._effects.append(RemoveTree(topic.folder, tuple(shard.log for shard in topic.shards)))
         effects, self._effects = self._effects, []
         return effects
+
+    def add_effect(self, effect: Effect) -> None:
+        self._effects.append(effect)
 
     def _send(self, connection: int, parts: list[bytes]) -> None:
         if connection in self._sessions:
@@ -130,6 +145,8 @@ class NodeCore:
         session = self._sessions.pop(connection, None)
         if session is not None:
             self.counters["connections_closed"] += 1
+            self._producing.on_disconnect(session)
+            self._requests.producers.on_disconnect(session)
             self._consuming.on_disconnect(session)
 
     def received(self, connection: int, data: bytes) -> None:
@@ -183,6 +200,12 @@ class NodeCore:
             self._on_request(session, event)
         elif isinstance(event, Subscribe):
             self._refer(session, event, lambda: self._on_subscribe(session, event))
+        elif isinstance(event, Renew):
+            self._consuming.on_renew(session, event)
+        elif isinstance(event, Extend):
+            self._consuming.on_extend(session, event)
+        elif isinstance(event, GiveBack):
+            self._consuming.on_give_back(session, event)
         elif isinstance(event, Unsubscribe):
             self._consuming.on_unsubscribe(session, event)
         elif isinstance(event, Ping):
@@ -193,6 +216,7 @@ class NodeCore:
             self._producing.on_block_end(session, event)
         elif isinstance(event, Hello):
             session.greeted = True
+            session.client = event.client[:CLIENT_LENGTH_MAX]
         elif isinstance(event, Fault):
             self.counters[f"faults_{event.error.code}"] += 1
             self._effects.append(Send(session.connection, session.side.data_to_send()))
@@ -210,7 +234,7 @@ class NodeCore:
 
         try:
             self._check_running()
-            self._requests.on_request(request.operation, answer, refuse)
+            self._requests.on_request(session, request.operation, answer, refuse)
         except PenstockError as error:
             refuse(error)
 
@@ -252,15 +276,14 @@ class NodeCore:
         if session is None:
             return
         session.writable = writable
-        for subscription in session.consumers.values():
-            if subscription.attachment is not None:
-                subscription.attachment.writable = writable
-                if writable:
-                    self._consuming.pump(subscription)
+        for attachment in list(session.consumers.values()):
+            attachment.writable = writable
+            if writable:
+                self._consuming.opened(attachment)
 
     # --- the disk -----------------------------------------------------------------------------------
 
-    def wrote(self, lane: Lane, write: Write, error: OSError | None) -> None:
+    def wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         """A lane's write ended."""
         if error is not None:
             self.counters["writes_failed"] += 1
@@ -273,13 +296,20 @@ class NodeCore:
 
     def fetched(self, fetch: Fetch, run: Run | None) -> None:
         """A read of a log ended; None if the disk failed it."""
-        self._consuming.fetched(fetch, run)
+        fetch.then(run)
 
     def log_of(self, fetch: Fetch) -> ShardLog | None:
-        topic = self.catalog.by_uuid(fetch.subscription.topic_uuid)
+        topic = self.catalog.by_uuid(fetch.topic)
         return topic.shards[fetch.shard].log if topic is not None else None
 
     # --- changes ------------------------------------------------------------------------------------
+
+    def topic_altered(self, altered: TopicAltered) -> Topic | None:
+        """The new schema is durable: consumers hear of it before the first record that has it."""
+        topic = self.stores.topic_altered(altered)
+        if topic is not None:
+            self._consuming.on_altered(topic)
+        return topic
 
     def topic_deleted(self, deleted: TopicDeleted) -> None:
         """The deletion is durable: consumers and producers of the topic are told."""
@@ -288,15 +318,36 @@ class NodeCore:
             return
         gone = TopicNotFound(f"topic {topic.shown} was deleted")
         self.stores.topic_deleted(deleted, gone)
-        for subscription in self.subscriptions.drop_topic(topic.uuid):
-            attachment = self._consuming.send_away(subscription)
-            if attachment is not None:
-                self._sessions[attachment.connection].consumers.pop(attachment.consumer, None)
-                self._send(attachment.connection, [_error(gone, consumer=attachment.consumer)])
+        dropped = self.subscriptions.drop_topic(topic.uuid)
+        for subscription in dropped:
+            self._consuming.send_away(subscription, gone)
+        if dropped:
+            self.stores.forget_settlements()
         for session in self._sessions.values():
             for context in session.blocks.values():
                 if context.topic is topic:
                     context.refusal = gone
+
+    def place_removed(self, removed: PlaceRemoved) -> None:
+        """The removal is durable: the topics below the place are deleted as if each had been named."""
+        for topic in self.catalog.below(Place.of(removed.name)):
+            self.topic_deleted(TopicDeleted(topic.uuid))
+        self.catalog.apply(removed)
+
+    def fence(self, topic: Topic, producer: str, epoch: int | None) -> None:
+        """Another epoch of a producer is durable: what older ones send is not taken. None: it was removed."""
+        known = topic.producers.get(producer)
+        for session in self._sessions.values():
+            for context in session.blocks.values():
+                if context.topic is not topic or context.producer != producer or context.late:
+                    continue
+                if known is not None and context.epoch != epoch:
+                    context.refusal = fenced(known, topic.shown, context.epoch)
+                elif known is None and context.epoch:
+                    context.refusal = Fenced(f"producer {producer!r} of {topic.shown} was removed")
+
+    def is_connected(self, session: Session) -> bool:
+        return self._sessions.get(session.connection) is session
 
     # --- time and end -------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Segments in, acknowledgements out.
 
-A segment is validated, judged by its number and appended, all without IO; its answer waits in the shard's
-lane until the append is synced. A whole segment at a time: no row is touched.
+A segment is judged by its number, validated and appended, all without IO; its answer waits in the shard's
+lane until the append is synced. A whole segment at a time: no row is touched. What a typed topic adds to this
+is in typed_blocks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from penstock.model.errors import (
     BadSegment,
     Conflict,
     Gap,
-    NotSupported,
     PenstockError,
     PredecessorMissing,
     ProtocolError,
@@ -30,6 +30,8 @@ from penstock.node.core.admission import Admit, Conflicting, Early, Refused, Rep
 from penstock.node.core.commits import as_error
 from penstock.node.core.session import BlockContext, Session
 from penstock.node.core.topics import Catalog, Shard, Topic
+from penstock.node.core.typed_blocks import TypedBlocks, judge_schema
+from penstock.node.settings import Limits
 from penstock.wire.control import Ack, AckItem, BlockEnd, Hole, encode_control
 from penstock.wire.frame import Frame
 from penstock.wire.segment import count_rows
@@ -57,14 +59,18 @@ class Producing:
         *,
         now_us: Callable[[], int],
         send: Callable[[Session, list[bytes]], None],
+        limits: Limits,
     ) -> None:
         self._catalog = catalog
         self._counters = counters
+        self._typed = TypedBlocks(
+            counters, connection_bytes_max=limits.connection_decoder_bytes, bytes_max=limits.decoder_bytes
+        )
         self._now_us = now_us
         self._send = send
         self.unacked_bytes = 0
         """Bytes of segments taken in and not answered yet, in all sessions."""
-        self._answers: dict[tuple[int, bytes, int], tuple[Session, str, list[AckItem]]] = {}
+        self._answers: dict[tuple[int, bytes, int, str], tuple[Session, list[AckItem]]] = {}
 
     # --- context ------------------------------------------------------------------------------------
 
@@ -77,13 +83,20 @@ class Producing:
             return
         topic = self._catalog.by_uuid(title.topic_uuid)
         context = BlockContext(block, frame.crc, title.topic[:NAME_LENGTH_MAX], topic)
+        context.producer, context.epoch, context.late = title.producer, title.epoch, title.late
         context.refusal = self._judge(topic, shard_power, title)
+        if topic is not None and context.refusal is None:
+            context.schema, context.refusal = judge_schema(topic, title.schema)
+        if known is None or known.schema is None or not known.schema.equals(context.schema):
+            self._typed.decoders.drop_block(session.connection, block)
         if topic is not None and title.predecessor is not None:
             shards = title.predecessor.segments_next.items()
             wanted = {shard: segment for shard, segment in shards if 0 <= shard < len(topic.shards)}
             context.predecessor = Predecessor(title.predecessor.block, wanted)
         if len(session.blocks) >= BLOCKS_MAX and block not in session.blocks:
-            session.blocks.pop(next(iter(session.blocks)))
+            oldest = next(iter(session.blocks))
+            del session.blocks[oldest]
+            self._typed.decoders.drop_block(session.connection, oldest)
         session.blocks[block] = context
         session.current = context
 
@@ -94,11 +107,9 @@ class Producing:
         if topic.created.shard_power != shard_power:
             shards = 2**topic.created.shard_power
             return TopicMismatch(f"topic {topic.shown} has {shards} shards, the producer cut {2**shard_power}")
-        if title.schema is not None:
-            return NotSupported(f"topic {topic.shown} is plain; it takes no schema")
         if len(title.producer) > PRODUCER_LENGTH_MAX:
             return BadRequest(f"a producer's name is at most {PRODUCER_LENGTH_MAX} characters long")
-        return None
+        return topic.producers.judge(title, topic.shown)
 
     def _unknown_topic(self, name: str) -> PenstockError:
         if self._catalog.by_name(name) is not None:
@@ -115,7 +126,9 @@ class Producing:
         topic = context.topic
         if refusal is None and topic is not None and frame.shard >= len(topic.shards):
             refusal = TopicMismatch(f"topic {topic.shown} has no shard {frame.shard}")
-        if refusal is not None or topic is None or not topic.shards:
+        # Rows of the wrong schema use up their numbers, like any segment refused for good.
+        lasting = refusal is not None and not isinstance(refusal, SchemaMismatch)
+        if lasting or topic is None or not topic.shards:
             refusal = refusal or self._unknown_topic(context.topic_name)
             self._reject(session, context, frame, refusal)
             return
@@ -132,15 +145,16 @@ class Producing:
         if isinstance(verdict, Admit):
             self._admit(session, context, shard, frame, late=verdict.late)
         elif isinstance(verdict, Repeat):
+            self._learn(session, context, frame)
             self._repeat(session, context, shard, frame, verdict.first_entry)
         elif isinstance(verdict, Early):
             gap = Gap(f"segment {frame.segment} came, {verdict.expected} is expected")
             self._reject(session, context, frame, gap, expected=verdict.expected)
         elif isinstance(verdict, Refused):
-            again = _rejected(
-                frame.segment, BadSegment("this segment was refused before, and its number is used")
-            )
-            self._answer_when_durable(session, context, shard, frame, again)
+            self._learn(session, context, frame)
+            again = context.refusal or BadSegment("this segment was refused before, and its number is used")
+            answer = _rejected(frame.segment, again)
+            self._answer_when_durable(session, context, shard, frame, answer)
         else:
             assert isinstance(verdict, Conflicting)
             conflict = Conflict(f"segment {frame.segment} of shard {frame.shard} was stored with other content")
@@ -157,12 +171,15 @@ class Producing:
     def _admit(
         self, session: Session, context: BlockContext, shard: Shard, frame: Frame, *, late: bool
     ) -> None:
-        body, count, refusal = frame.body, 0, None
+        refusal: PenstockError | None = None
         try:
-            count = count_rows(body)
+            body, count = self._record(session, context, frame)
         except FINAL as error:  # recorded, so that what follows in the block is not stuck behind it
-            refusal = error
+            refusal, count = error, 0
             body = msgspec.msgpack.encode([error.code, error.message[:MESSAGE_LENGTH_MAX]])
+        except PenstockError as error:  # the same segment can be taken later, with a snapshot before it
+            self._reject(session, context, frame, error)
+            return
         first_entry = shard.log.append(
             block=context.block,
             segment=frame.segment,
@@ -181,7 +198,20 @@ class Producing:
         else:
             answer = _rejected(frame.segment, refusal)
             self._counters["segments_refused"] += 1
-        self._answer_when_durable(session, context, shard, frame, answer)
+        self._answer_when_durable(session, context, shard, frame, answer, stored_bytes=len(body))
+
+    def _record(self, session: Session, context: BlockContext, frame: Frame) -> tuple[bytes, int]:
+        """What is stored of a segment, and how many rows it has."""
+        assert context.topic is not None
+        if context.refusal is not None:
+            raise context.refusal
+        if context.topic.schemas is None:
+            return frame.body, count_rows(frame.body)
+        return self._typed.take(session, context, frame, context.topic.schemas)
+
+    def _learn(self, session: Session, context: BlockContext, frame: Frame) -> None:
+        if context.schema is not None:
+            self._typed.learn(session, context, frame)
 
     def _repeat(
         self, session: Session, context: BlockContext, shard: Shard, frame: Frame, first_entry: int | None
@@ -203,8 +233,10 @@ class Producing:
         answer: AckItem,
         *,
         staged: bool = True,
+        stored_bytes: int = 0,
     ) -> None:
-        size = len(frame.body) + FRAME_COST_BYTES
+        size = max(len(frame.body), stored_bytes) + FRAME_COST_BYTES
+        asked = _durability(context)
         session.unacked_bytes += size
         self.unacked_bytes += size
 
@@ -215,7 +247,9 @@ class Producing:
                 self._counters["segments_failed"] += 1
                 self._answer(session, context, frame.shard, _rejected(frame.segment, error))
             else:
-                self._answer(session, context, frame.shard, answer)
+                # What was changed between the two may have been written either way: it is not claimed.
+                given = asked if asked == "os" else None
+                self._answer(session, context, frame.shard, answer, given)
 
         shard.lane.wait(durable, staged=staged)
 
@@ -233,10 +267,12 @@ class Producing:
 
     # --- answers ------------------------------------------------------------------------------------
 
-    def _answer(self, session: Session, context: BlockContext, shard: int, item: AckItem) -> None:
-        durability = context.topic.created.durability if context.topic is not None else "sync"
-        key = (session.connection, context.block, shard)
-        _, _, items = self._answers.setdefault(key, (session, durability, []))
+    def _answer(
+        self, session: Session, context: BlockContext, shard: int, item: AckItem, durability: str | None = None
+    ) -> None:
+        durability = durability or _durability(context)
+        key = (session.connection, context.block, shard, durability)
+        _, items = self._answers.setdefault(key, (session, []))
         items.append(item)
         if len(items) >= ANSWERS_MAX:
             del self._answers[key]
@@ -247,12 +283,26 @@ class Producing:
         if not self._answers:
             return
         answers, self._answers = self._answers, {}
-        for (_, block, shard), (session, durability, items) in answers.items():
+        for (_, block, shard, durability), (session, items) in answers.items():
             self._send(session, [encode_control(Ack(block, shard, durability, items))])
 
     def on_snapshot(self, session: Session, frame: Frame) -> None:
-        """Encoder state, for typed topics only."""
-        raise NotSupported("a SNAPSHOT frame came; plain topics have no encoder state")
+        """Encoder state of a typed block: the decoder begins anew, and what lies before it is a declared hole.
+
+        Where it is of no use nothing is said here: the segments behind it are answered for themselves.
+        """
+        context = session.current
+        if context is None:
+            raise ProtocolError("a snapshot came before any title")
+        topic = context.topic
+        if context.schema is None or topic is None or frame.shard >= len(topic.shards):
+            self._counters["snapshots_ignored"] += 1
+        elif self._typed.on_snapshot(session, context, frame):
+            left_out = topic.shards[frame.shard].admission.declare(context.block, frame.segment)
+            self._counters["segments_in_holes"] += left_out
+
+    def on_disconnect(self, session: Session) -> None:
+        self._typed.decoders.drop_connection(session.connection)
 
     # --- holes and ends -----------------------------------------------------------------------------
 
@@ -269,6 +319,7 @@ class Producing:
         context = session.blocks.get(end.block)
         if context is None or context.topic is None:
             return
+        self._typed.decoders.drop_block(session.connection, end.block)
         for shard_number in end.segments_next:
             if 0 <= shard_number < len(context.topic.shards):
                 shard = context.topic.shards[shard_number]
@@ -276,6 +327,10 @@ class Producing:
                 if marks is not None and marks.ended_us is None:
                     shard.log.append_end(end.block, self._now_us())
                     shard.lane.mark()
+
+
+def _durability(context: BlockContext) -> str:
+    return context.topic.settings().durability if context.topic is not None else "sync"
 
 
 def _rejected(segment: int, error: PenstockError, expected: int | None = None) -> AckItem:

@@ -16,29 +16,35 @@ from penstock.model.errors import (
     BadRequest,
     LimitReached,
     PenstockError,
-    SubscriptionBusy,
-    SubscriptionNotFound,
+    SchemaMismatch,
     TopicExists,
     TopicNotFound,
 )
 from penstock.model.identity import SHARD_POWER_MAX
+from penstock.model.place import Place
+from penstock.model.setting import Value
 from penstock.model.topic import TopicName
-from penstock.node.core.settlement import Removed, encode_change
-from penstock.node.core.subscription import Subscription
-from penstock.node.core.topics import Topic, TopicCreated, TopicDeleted
+from penstock.model.topic_settings import read_values
+from penstock.node.core.producer_requests import ProducerRequests
+from penstock.node.core.session import Session
+from penstock.node.core.subscription_requests import SubscriptionRequests
+from penstock.node.core.tenancy_requests import TenancyRequests
+from penstock.node.core.topics import Topic, TopicAltered, TopicCreated, TopicDeleted
 from penstock.node.core.topics import encode_change as encode_catalog_change
 from penstock.wire.control import (
+    AlterTopic,
     CreateTopic,
-    DeleteSubscription,
     DeleteTopic,
-    ListSubscriptions,
     ListTopics,
     OpenTopic,
     Operation,
     ShowNode,
     ShowTopic,
-    SubscriptionInfo,
+    TopicInfo,
 )
+from penstock.wire.frame import RESPONSE_BYTES_MAX
+from penstock.wire.schema import check_evolves, check_fits, decode_schema
+from penstock.wire.schema_versions import VERSIONS_BYTES_MAX
 
 if TYPE_CHECKING:
     from penstock.node.core.node import NodeCore
@@ -51,9 +57,14 @@ class Requests:
     def __init__(self, node: NodeCore, counters: Counter[str]) -> None:
         self._node = node
         self._counters = counters
+        self._subscriptions = SubscriptionRequests(node, self.topic)
+        self._tenancy = TenancyRequests(node, self.topic, lambda: list(self._creating))
+        self.producers = ProducerRequests(node, self.topic, lambda topic: self._tenancy.may_create(topic.place))
         self._creating: dict[str, list[Callable[[PenstockError | None], None]]] = {}
+        self._altering: dict[bytes, list[Callable[[], None]]] = {}
+        """By topic: what is to be tried once the change of its schema that is under way has ended."""
 
-    def on_request(self, operation: Operation, answer: Answer, refuse: Refuse) -> None:
+    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> None:
         """Carries out an operation; exactly one of ``answer`` and ``refuse`` is called, now or later."""
         self._counters["requests"] += 1
         if isinstance(operation, OpenTopic):
@@ -62,18 +73,21 @@ class Requests:
             self._create_topic(operation, answer, refuse)
         elif isinstance(operation, ShowTopic):
             answer(self.topic(operation.topic).info(with_shards=True))
+        elif isinstance(operation, AlterTopic):
+            self._alter_topic(operation, answer, refuse)
         elif isinstance(operation, ListTopics):
-            answer([topic.info() for topic in self._node.catalog])
+            answer(self._list_topics())
         elif isinstance(operation, DeleteTopic):
             self._delete_topic(self.topic(operation.topic), answer, refuse)
-        elif isinstance(operation, ListSubscriptions):
-            topic = self.topic(operation.topic)
-            answer([self._info(topic, item) for item in self._node.subscriptions.of_topic(topic.uuid)])
-        elif isinstance(operation, DeleteSubscription):
-            self._delete_subscription(operation, answer)
-        else:
-            assert isinstance(operation, ShowNode)
+        elif isinstance(operation, ShowNode):
             answer(self._node.describe())
+        else:
+            known = (
+                self._subscriptions.on_request(operation, answer, refuse)
+                or self._tenancy.on_request(operation, answer, refuse)
+                or self.producers.on_request(session, operation, answer, refuse)
+            )
+            assert known, "every operation is somebody's"
 
     # --- topics -------------------------------------------------------------------------------------
 
@@ -93,13 +107,28 @@ class Requests:
             found(topic)
         elif not create:
             raise TopicNotFound(f"there is no topic {parsed.short!r}")
-        elif not self._node.settings.auto_create_topics:
+        elif not self._tenancy.may_create(Place.of(str(parsed))):
             raise TopicNotFound(
-                f"there is no topic {parsed.short!r}, and this node does not create topics on first use",
-                hint=f"`penstock topic create {parsed.short}` creates it; so does auto_create_topics = true.",
+                f"there is no topic {parsed.short!r}, and topics are not created on first use here",
+                hint=f"`penstock topic create {parsed.short}` creates it; so does create_on_first_use = true.",
             )
         else:
             self._create(str(parsed), None, found, refuse)
+
+    def ensure_topic(self, name: str, found: Callable[[Topic], None], refuse: Refuse) -> None:
+        """Finds a topic that the node itself needs, or creates it with one shard."""
+        topic = self._node.catalog.by_name(name)
+        if topic is not None:
+            found(topic)
+        else:
+            self._create(name, None, found, refuse)
+
+    def _list_topics(self) -> list[TopicInfo]:
+        """All topics; schemas that would make the answer too long are left out, and told by ``show_topic``."""
+        infos = [topic.info(with_schemas=False) for topic in self._node.catalog]
+        if sum(len(info.schema or b"") for info in infos) > RESPONSE_BYTES_MAX // 2:
+            infos = [msgspec.structs.replace(info, schema=None) for info in infos]
+        return infos
 
     def _create_topic(self, ask: CreateTopic, answer: Answer, refuse: Refuse) -> None:
         parsed = TopicName.parse(ask.topic)
@@ -108,18 +137,37 @@ class Requests:
             raise BadRequest(
                 f"{ask.shards} shards: the number of shards is a power of 2 from 1 to {2**SHARD_POWER_MAX}"
             )
+        if ask.schema is not None:
+            decode_schema(ask.schema)
+        settings = read_values(ask.settings, "topic")
+
+        def found(topic: Topic) -> None:
+            difference = _difference(topic, shard_power, ask.schema)
+            if difference is None:
+                answer(topic.info())
+            else:
+                refuse(difference)
+
         topic = self._node.catalog.by_name(str(parsed))
         if topic is None:
-            self._create(str(parsed), shard_power, lambda made: answer(made.info()), refuse)
-        elif ask.exist_ok and topic.created.shard_power == shard_power:
-            answer(topic.info())
+            self._tenancy.check_room(Place.of(str(parsed)))
+            self._create(str(parsed), shard_power, found, refuse, schema=ask.schema, settings=settings)
+        elif ask.exist_ok:
+            found(topic)
         else:
-            raise TopicExists(f"topic {topic.shown} exists with {len(topic.shards)} shards")
+            raise _exists(topic)
 
     def _create(
-        self, name: str, shard_power: int | None, made: Callable[[Topic], None], refuse: Refuse
+        self,
+        name: str,
+        shard_power: int | None,
+        made: Callable[[Topic], None],
+        refuse: Refuse,
+        *,
+        schema: bytes | None = None,
+        settings: dict[str, Value] | None = None,
     ) -> None:
-        """Creates a topic; ``shard_power`` None takes whatever somebody else is creating it with."""
+        """Creates a topic, or waits for somebody else who does and takes what comes of that."""
 
         def ended(error: PenstockError | None) -> None:
             if error is not None:
@@ -128,13 +176,11 @@ class Requests:
             topic = self._node.catalog.by_name(name)
             if topic is None:
                 refuse(TopicNotFound(f"topic {name} was deleted at once"))
-            elif shard_power not in (None, topic.created.shard_power):
-                refuse(TopicExists(f"topic {topic.shown} exists with {len(topic.shards)} shards"))
             else:
                 made(topic)
 
         waiting = self._creating.get(name)
-        if waiting is not None:  # somebody else creates it right now: whoever is first decides its shards
+        if waiting is not None:  # somebody else creates it right now: whoever is first decides what it is
             waiting.append(ended)
             return
         limit = self._node.settings.limits.topics
@@ -143,7 +189,14 @@ class Requests:
         limit = self._node.settings.limits.shards
         if self._node.stores.shards + 2 ** (shard_power or 0) > limit:
             raise LimitReached(f"this node holds at most {limit} shards in all topics (limits.shards)")
-        created = TopicCreated(name, self._node.new_uuid(), shard_power or 0, self._node.now_us())
+        created = TopicCreated(
+            name,
+            self._node.new_uuid(),
+            shard_power or 0,
+            self._node.now_us(),
+            schema=schema,
+            settings=settings or {},
+        )
         self._creating[name] = [ended]
 
         def durable(error: PenstockError | None) -> None:
@@ -153,6 +206,48 @@ class Requests:
                 waiter(error)
 
         self._node.stores.change_catalog(encode_catalog_change(created), durable)
+
+    def _alter_topic(self, ask: AlterTopic, answer: Answer, refuse: Refuse) -> None:
+        """Gives a topic a new version of its schema; one change of a topic at a time."""
+        topic = self.topic(ask.topic)
+        schema = decode_schema(ask.schema)
+        if topic.schemas is None:
+            raise SchemaMismatch(
+                f"topic {topic.shown} is plain and has no schema to change",
+                hint="A topic is typed or plain for its life; create another one with a schema.",
+            )
+        if topic.uuid in self._altering:
+            self._altering[topic.uuid].append(lambda: self._alter_again(ask, answer, refuse))
+            return
+        if schema.equals(topic.schemas.newest):
+            answer(topic.info())
+            return
+        check_evolves(topic.schemas.newest, schema)
+        if sum(map(len, topic.schemas.encoded)) + len(ask.schema) > VERSIONS_BYTES_MAX:
+            raise LimitReached(
+                f"topic {topic.shown} has {topic.schemas.version} versions of its schema, as many as it can",
+                hint="Create another topic with the columns that are wanted now.",
+            )
+        altered = TopicAltered(topic.uuid, topic.schemas.version + 1, ask.schema)
+        self._altering[topic.uuid] = []
+
+        def durable(error: PenstockError | None) -> None:
+            if error is not None:
+                refuse(error)
+            elif self._node.topic_altered(altered) is None:
+                refuse(TopicNotFound(f"topic {topic.shown} was deleted"))
+            else:
+                answer(topic.info())
+            for retry in self._altering.pop(topic.uuid):
+                retry()
+
+        self._node.stores.change_catalog(encode_catalog_change(altered), durable)
+
+    def _alter_again(self, ask: AlterTopic, answer: Answer, refuse: Refuse) -> None:
+        try:
+            self._alter_topic(ask, answer, refuse)
+        except PenstockError as error:
+            refuse(error)
 
     def _delete_topic(self, topic: Topic, answer: Answer, refuse: Refuse) -> None:
         deleted = TopicDeleted(topic.uuid)
@@ -166,38 +261,20 @@ class Requests:
 
         self._node.stores.change_catalog(encode_catalog_change(deleted), durable)
 
-    # --- subscriptions ------------------------------------------------------------------------------
 
-    def _delete_subscription(self, ask: DeleteSubscription, answer: Answer) -> None:
-        topic = self.topic(ask.topic)
-        subscription = self._node.subscriptions.get(topic.uuid, ask.subscription)
-        if subscription is None:
-            raise SubscriptionNotFound(f"topic {topic.shown} has no subscription {ask.subscription[:80]!r}")
-        if subscription.attachment is not None:
-            raise SubscriptionBusy(f"subscription {ask.subscription!r} of {topic.shown} has a consumer")
-        removed = Removed(topic.uuid, ask.subscription)
-        self._node.subscriptions.apply(removed)
-        self._node.stores.change_settlements(
-            encode_change(removed), lambda error: answer({"subscription": ask.subscription, "deleted": True})
-        )
+def _difference(topic: Topic, shard_power: int, encoded: bytes | None) -> TopicExists | None:
+    """Why a topic is not the one that somebody wanted to create, if it is not."""
+    if topic.created.shard_power != shard_power or (encoded is None) != (topic.schemas is None):
+        return _exists(topic)
+    if encoded is not None and topic.schemas is not None:
+        try:
+            check_fits(decode_schema(encoded), topic.schemas.newest)
+        except SchemaMismatch as error:
+            return TopicExists(f"topic {topic.shown} exists with another schema: {error.message}")
+    return None
 
-    def _info(self, topic: Topic, subscription: Subscription) -> dict[str, Any]:
-        ends = [shard.log.entry_durable for shard in topic.shards]
-        cursors = subscription.cursors
-        counts = subscription.counts
-        behind = sum(max(0, end - cursor.cursor) for end, cursor in zip(ends, cursors, strict=True))
-        info = SubscriptionInfo(
-            subscription=subscription.name,
-            topic=topic.name,
-            kind=subscription.kind,
-            mode=subscription.mode,
-            consumers=[subscription.attachment.name] if subscription.attachment else [],
-            settled=counts.acked + counts.skipped,
-            unsettled=behind - sum(len(cursor.settled) for cursor in cursors),
-            in_flight=sum(len(cursor.held) for cursor in cursors),
-            unacked=sum(len(cursor.waiting) + len(cursor.ready) for cursor in cursors),
-            lost=counts.lost,
-            positions=[cursor.cursor for cursor in cursors],
-        )
-        described: dict[str, Any] = msgspec.to_builtins(info, builtin_types=(bytes,))
-        return described
+
+def _exists(topic: Topic) -> TopicExists:
+    shards = f"{len(topic.shards)} shard{'s' if len(topic.shards) > 1 else ''}"
+    kind = "no schema" if topic.schemas is None else f"schema version {topic.schemas.version}"
+    return TopicExists(f"topic {topic.shown} exists with {shards} and {kind}")

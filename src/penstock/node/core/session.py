@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from penstock.model.errors import PenstockError
-from penstock.node.core.subscription import Subscription
+from penstock.node.core.attachment import Attachment
 from penstock.node.core.topics import Topic
 from penstock.wire.connection import NodeSide
 from penstock.wire.title import Predecessor
@@ -22,8 +24,17 @@ class BlockContext:
     topic: Topic | None
     refusal: PenstockError | None = None
     """Why segments of this block are turned away, if they are."""
+    producer: str = ""
+    epoch: int = 0
+    """Of the producer's lease, with single access."""
+    late: bool = False
+    """Sent on purpose after its producer was taken over."""
     predecessor: Predecessor | None = None
     """The block that must be complete before this one goes on; None once it is."""
+    schema: pa.Schema | None = None
+    """Of a typed topic's block: the columns it was encoded with."""
+    snapshot_faults: dict[int, str] = field(default_factory=dict)
+    """By shard: what was wrong with the snapshot that came last, if something was."""
 
 
 @dataclass(slots=True)
@@ -33,8 +44,12 @@ class Session:
     blocks: dict[bytes, BlockContext] = field(default_factory=dict)
     current: BlockContext | None = None
     """The block that SEGMENT frames belong to now."""
-    consumers: dict[int, Subscription] = field(default_factory=dict)
+    consumers: dict[int, Attachment] = field(default_factory=dict)
     greeted: bool = False
+    client: str = ""
+    """What the client calls itself."""
+    producers: dict[tuple[bytes, str, bytes], None] = field(default_factory=dict)
+    """Topic, name and instance of every producer that was opened here."""
     writable: bool = True
     """Whether the connection has room for more."""
     unacked_bytes: int = 0

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.model.entry_set import EntrySet, Span
 from penstock.model.errors import BadFrame
+from penstock.model.policy import Policy
 from penstock.node.core.cursor import ShardCursor
 from penstock.node.core.subscription import Subscription
 
@@ -26,6 +27,8 @@ class Opened(msgspec.Struct, array_like=True, frozen=True, tag=1):
     mode: str
     starts: list[int]
     created_at_us: int
+    policy: Policy | None = None
+    """With every default filled in; None in what was written before there were policies."""
 
 
 class Settlement(msgspec.Struct, array_like=True, frozen=True, tag=2):
@@ -38,7 +41,11 @@ class Settlement(msgspec.Struct, array_like=True, frozen=True, tag=2):
     skipped: list[Span]
     lost: list[Span]
     returned: list[tuple[int, int, int]]
-    """(start, end, deliveries so far) of entries that came back and are to be offered again."""
+    """(start, end, deliveries so far) of entries that were refused and are to be offered again."""
+    dead: list[Span] = []
+    """Entries that were tried too often; the dead-letter topic has them."""
+    upto: int | None = None
+    """Everything before this entry was acknowledged."""
 
 
 class Removed(msgspec.Struct, array_like=True, frozen=True, tag=3):
@@ -55,6 +62,7 @@ class ShardState(msgspec.Struct, array_like=True, frozen=True, tag=4):
     cursor: int
     settled: bytes
     returned: list[tuple[int, int, int]]
+    dead: bytes = b""
 
 
 class Totals(msgspec.Struct, array_like=True, frozen=True, tag=5):
@@ -66,9 +74,46 @@ class Totals(msgspec.Struct, array_like=True, frozen=True, tag=5):
     skipped: int
     lost: int
     nacked: int
+    buried: int = 0
+    redriven: int = 0
+    redrives: int = 0
 
 
-Change = Opened | Settlement | Removed | ShardState | Totals
+class CameBack(msgspec.Struct, array_like=True, frozen=True, tag=6):
+    """Entries of one shard were not settled by whoever had them: (start, end, deliveries so far)."""
+
+    topic: bytes
+    name: str
+    shard: int
+    returned: list[tuple[int, int, int]]
+
+
+class Paused(msgspec.Struct, array_like=True, frozen=True, tag=7):
+    topic: bytes
+    name: str
+    paused: bool
+
+
+class Moved(msgspec.Struct, array_like=True, frozen=True, tag=8):
+    """The place in one shard was set: what lies before ``entry`` counts as settled, nothing else does."""
+
+    topic: bytes
+    name: str
+    shard: int
+    entry: int
+
+
+class Redriven(msgspec.Struct, array_like=True, frozen=True, tag=9):
+    """Dead entries of one shard are offered again; ``redrives`` counts how often that was asked for."""
+
+    topic: bytes
+    name: str
+    shard: int
+    spans: list[Span]
+    redrives: int
+
+
+Change = Opened | Settlement | Removed | ShardState | Totals | CameBack | Paused | Moved | Redriven
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
@@ -121,18 +166,30 @@ class Subscriptions:
         elif isinstance(change, Totals):
             counts = subscription.counts
             counts.acked, counts.skipped, counts.lost = change.acked, change.skipped, change.lost
-            counts.nacked = change.nacked
+            counts.nacked, counts.buried = change.nacked, change.buried
+            counts.redriven, subscription.redrives = change.redriven, change.redrives
+        elif isinstance(change, Paused):
+            subscription.paused = change.paused
         elif change.shard >= len(subscription.cursors):
             raise BadFrame(f"a settlement of shard {change.shard}, which the topic does not have")
         elif isinstance(change, ShardState):
-            subscription.cursors[change.shard] = _restore(change)
+            subscription.cursors[change.shard] = _restore(change, subscription.policy)
+        elif isinstance(change, Moved):
+            subscription.cursors[change.shard].move(change.entry)
+        elif isinstance(change, Redriven):
+            subscription.redrives = max(subscription.redrives, change.redrives)
+            for start, end in change.spans:
+                subscription.redrive(change.shard, start, end)
+        elif isinstance(change, CameBack):
+            _replay_returned(subscription, change.shard, change.returned)
         else:
             replay(subscription, change)
 
     def _open(self, change: Opened) -> None:
         cursors = [ShardCursor(start) for start in change.starts]
+        policy = change.policy or Policy()  # an older one: its defaults are filled in when all is read
         subscription = Subscription(
-            change.topic, change.name, change.kind, change.mode, cursors, change.created_at_us
+            change.topic, change.name, change.kind, change.mode, cursors, change.created_at_us, policy
         )
         self._by_topic.setdefault(change.topic, {})[change.name] = subscription
 
@@ -149,32 +206,51 @@ def replay(subscription: Subscription, change: Settlement) -> None:
         subscription.ack(shard, start, end)
     for start, end in change.skipped:
         subscription.skip(shard, start, end)
+    if change.upto is not None:
+        subscription.ack_upto(shard, change.upto)
     for start, end in change.lost:
-        subscription.lose(shard, start, end)
-    for start, end, deliveries in change.returned:
-        subscription.cursors[shard].restore_deliveries(start, end, deliveries)
-        subscription.counts.nacked += end - start
+        subscription.give_up(shard, start, end)
+    for start, end in change.dead:
+        subscription.bury(shard, start, end)
+    _replay_returned(subscription, shard, change.returned)
+    subscription.counts.nacked += sum(end - start for start, end, _ in change.returned)
+
+
+def _replay_returned(subscription: Subscription, shard: int, returned: list[tuple[int, int, int]]) -> None:
+    """What is settled by now stays so: only unsettled entries have a count of deliveries."""
+    cursor = subscription.cursors[shard]
+    for start, end, deliveries in returned:
+        for span in list(cursor.settled.missing(max(start, cursor.cursor), end)):
+            cursor.restore_deliveries(*span, deliveries)
 
 
 def _snapshot(subscription: Subscription) -> Iterator[Change]:
     topic, name = subscription.topic_uuid, subscription.name
     starts = [cursor.cursor for cursor in subscription.cursors]
-    yield Opened(topic, name, subscription.kind, subscription.mode, starts, subscription.created_at_us)
+    kind, mode, created_at_us = subscription.kind, subscription.mode, subscription.created_at_us
+    yield Opened(topic, name, kind, mode, starts, created_at_us, subscription.policy)
+    if subscription.paused:
+        yield Paused(topic, name, True)
     for shard, cursor in enumerate(subscription.cursors):
         returned = list(cursor.returned())
         for at in range(0, max(1, len(returned)), RETURNED_MAX):
             part = returned[at : at + RETURNED_MAX]
             if at == 0:
-                yield ShardState(topic, name, shard, cursor.cursor, cursor.settled.encode(), part)
+                settled, dead = cursor.settled.encode(), cursor.dead.encode()
+                yield ShardState(topic, name, shard, cursor.cursor, settled, part, dead)
             else:
-                yield Settlement(topic, name, shard, [], [], [], part)
+                yield CameBack(topic, name, shard, part)
     counts = subscription.counts
-    yield Totals(topic, name, counts.acked, counts.skipped, counts.lost, counts.nacked)
+    totals = (counts.acked, counts.skipped, counts.lost, counts.nacked, counts.buried, counts.redriven)
+    yield Totals(topic, name, *totals, subscription.redrives)
 
 
-def _restore(state: ShardState) -> ShardCursor:
+def _restore(state: ShardState, policy: Policy) -> ShardCursor:
     cursor = ShardCursor(state.cursor)
+    cursor.attempts_max = policy.max_attempts or 0
     cursor.settled = EntrySet.decode(state.settled)
+    if state.dead:
+        cursor.dead = EntrySet.decode(state.dead)
     for start, end, deliveries in state.returned:
         cursor.restore_deliveries(start, end, deliveries)
     return cursor

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from penstock.model.errors import BadRequest, TopicNotFound
+from penstock.model.errors import BadRequest, ProtocolError, TopicNotFound
+from penstock.node.core.attachment import Attachment
 from penstock.node.core.settlement import Settlement
-from penstock.node.core.subscription import Subscription
+from penstock.node.core.subscription import Change, Subscription
 from penstock.node.core.topics import Topic
-from penstock.wire.control import Settle
+from penstock.wire.control import Extend, GiveBack, Settle
 
 DELAY_S_MAX = 366 * 86400.0
 SPANS_MAX = 16_384
 
 
-def check_settle(topic: Topic | None, ask: Settle) -> None:
+def check_settle(topic: Topic | None, subscription: Subscription, ask: Settle) -> None:
     """Refuses a settlement before any of it takes effect: positions are never ahead of the log."""
     if topic is None:
         raise TopicNotFound("the topic was deleted")
@@ -22,6 +23,11 @@ def check_settle(topic: Topic | None, ask: Settle) -> None:
         raise BadRequest(f"one settlement names at most {SPANS_MAX:,} spans")
     end = topic.shards[ask.shard].log.entry_durable
     spans = [*ask.acked, *ask.skipped, *((entry, entry + 1) for entry, _ in ask.nacked)]
+    if ask.upto is not None:
+        if not subscription.single:
+            raise BadRequest(f"a {subscription.kind} subscription takes no cumulative acknowledgement")
+        if not 0 <= ask.upto <= end:
+            raise BadRequest(f"entries up to {ask.upto} cannot be settled: the shard's entries end at {end}")
     for start, stop in spans:
         if not 0 <= start < stop <= end:
             raise BadRequest(f"entries {start} to {stop} cannot be settled: the shard's entries end at {end}")
@@ -30,16 +36,29 @@ def check_settle(topic: Topic | None, ask: Settle) -> None:
             raise BadRequest(f"a delay of {delay_s} s is not between 0 and {DELAY_S_MAX:.0f}")
 
 
-def settle(subscription: Subscription, ask: Settle, now_us: int) -> tuple[Settlement, int]:
+def check_extend(subscription: Subscription, ask: Extend | GiveBack) -> None:
+    if not 0 <= ask.shard < len(subscription.cursors) or len(ask.spans) > SPANS_MAX:
+        raise ProtocolError("entries of a shard that is not there, or too many spans of them")
+    if any(not 0 <= start < end < 2**63 for start, end in ask.spans):
+        raise ProtocolError("entries that cannot be")
+    if isinstance(ask, Extend) and ask.seconds is not None and not 0.0 <= ask.seconds <= DELAY_S_MAX:
+        raise ProtocolError(f"an extension by {ask.seconds} s is not between 0 and {DELAY_S_MAX:.0f}")
+
+
+def settle(
+    subscription: Subscription, ask: Settle, by: Attachment, now_us: int, change: Change
+) -> tuple[Settlement, int]:
     """Applies a settlement; returns what the journal is to hold, and how much of it came late."""
-    late = sum(subscription.ack(ask.shard, *span) for span in ask.acked)
-    late += sum(subscription.skip(ask.shard, *span) for span in ask.skipped)
+    late = sum(subscription.ack(ask.shard, *span, by) for span in ask.acked)
+    late += sum(subscription.skip(ask.shard, *span, by) for span in ask.skipped)
+    if ask.upto is not None:
+        subscription.ack_upto(ask.shard, ask.upto, by)
     returned: list[tuple[int, int, int]] = []
     for entry, delay_s in ask.nacked:
-        deliveries = subscription.nack(ask.shard, entry, delay_s, now_us)
+        deliveries = subscription.nack(ask.shard, entry, delay_s, now_us, by, change)
         if deliveries is None:
             late += 1
         else:
             returned.append((entry, entry + 1, deliveries))
     topic, name = subscription.topic_uuid, subscription.name
-    return Settlement(topic, name, ask.shard, ask.acked, ask.skipped, [], returned), late
+    return Settlement(topic, name, ask.shard, ask.acked, ask.skipped, [], returned, upto=ask.upto), late

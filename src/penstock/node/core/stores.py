@@ -10,22 +10,34 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from penstock.files.commit_journal import replay
 from penstock.files.disk import Disk
+from penstock.files.frame_write import FrameWrite
 from penstock.files.journal import FileJournal
 from penstock.model.errors import PenstockError
+from penstock.model.policy import Policy
 from penstock.node.core.admission import Admission
-from penstock.node.core.commits import Lane, Write
+from penstock.node.core.checkpoint import WRITE_AGAIN_US, CheckpointWrite
+from penstock.node.core.commit_rounds import Rounds, RoundWrite
+from penstock.node.core.commits import Committer, Lane, Write
 from penstock.node.core.log import LogOptions, StoredRecord
 from penstock.node.core.settlement import Subscriptions
 from penstock.node.core.settlement import decode_change as decode_settlement
 from penstock.node.core.strays import identify, strays
 from penstock.node.core.subscription import Subscription
-from penstock.node.core.topics import TOPICS_FOLDER, Catalog, Shard, Topic, TopicCreated, TopicDeleted
+from penstock.node.core.topics import (
+    TOPICS_FOLDER,
+    Catalog,
+    CatalogChange,
+    Shard,
+    Topic,
+    TopicAltered,
+    TopicCreated,
+    TopicDeleted,
+)
 from penstock.node.core.topics import decode_change as decode_catalog_change
+from penstock.node.core.topics import encode_change as encode_catalog_change
 from penstock.node.settings import Settings
-
-WRITE_AGAIN_US = 500_000
-"""How long a lane waits after a failed write before the next."""
 
 Readable = tuple[Topic, int, list[StoredRecord]]
 """Records of a topic's shard that were just synced."""
@@ -36,7 +48,7 @@ class Stores:
         self, disk: Disk, settings: Settings, now_us: Callable[[], int], clock_us: Callable[[], int]
     ) -> None:
         """``now_us`` is the time of day, ``clock_us`` one that is never set back."""
-        self.catalog = Catalog()
+        self.catalog = Catalog(settings.topic_defaults(), clock_us())
         self.subscriptions = Subscriptions()
         self.recovered: list[str] = []
         """What opening found that is not as it should be, a line each."""
@@ -56,6 +68,10 @@ class Stores:
             preallocate_bytes=settings.log.preallocate_bytes,
             index_every_bytes=settings.log.index_every_bytes,
         )
+        self.rounds = Rounds(
+            generation_bytes=settings.log.commit_journal_bytes, alone_max=settings.threads, clock_us=clock_us
+        )
+        self.recovered += replay(disk).lines()
         self._open_catalog()
         self._open_settlements()
 
@@ -63,31 +79,32 @@ class Stores:
 
     def _open_catalog(self) -> None:
         self._catalog_journal = journal = FileJournal.open(self._disk, "catalog")
-        deleted: set[bytes] = set()
         for body in journal.records:
-            change = decode_catalog_change(body)
-            self.catalog.apply(change)
-            if isinstance(change, TopicDeleted):
-                deleted.add(change.uuid)
+            self.catalog.apply(decode_catalog_change(body))
         self.recovered += [f"catalog: {line}" for line in journal.report.lines()]
         self._catalog_lane = Lane("the catalog", journal, self._catalog_wrote, self._dirty)
         lost = bool(journal.report.damaged) or not journal.size_bytes
-        self._take_strays(deleted, adopt=lost)
-        if lost and len(self.catalog):  # what is left of it begins a sound generation
-            journal.compact(list(self.catalog.snapshot()))
+        self._take_strays(adopt=lost)
+        if lost and (snapshot := list(self.catalog.snapshot())):  # what is left begins a sound generation
+            journal.compact(snapshot)
             self._catalog_lane.mark()
         for topic in self.catalog:
             self._open_logs(topic)
 
-    def _take_strays(self, deleted: set[bytes], *, adopt: bool) -> None:
+    def _take_strays(self, *, adopt: bool) -> None:
         """Folders that no topic claims: finishes a deletion, or takes back what a damaged catalog lost."""
-        for uuid in strays(self._disk, {topic.uuid for topic in self.catalog}):
+        found = strays(self._disk, {topic.uuid for topic in self.catalog})
+        deleted = self.catalog.deleted
+        deleted &= set(found)  # of the others nothing is left to remove
+        for uuid in found:
             folder = f"{TOPICS_FOLDER}/{uuid.hex()}"
-            created = identify(self._disk, uuid, self._now_us()) if adopt and uuid not in deleted else None
+            changes = identify(self._disk, uuid, self._now_us()) if adopt and uuid not in deleted else []
+            created = changes[0] if changes else None
             if uuid in deleted:
                 self.leftovers.append(folder)
-            elif created is not None and self.catalog.by_name(created.name) is None:
-                self.catalog.apply(created)
+            elif isinstance(created, TopicCreated) and self.catalog.by_name(created.name) is None:
+                for change in changes:
+                    self.catalog.apply(change)
                 self.recovered.append(f"topic {created.name} was lost from the catalog; its logs bring it back")
             else:
                 self.recovered.append(f"folder {folder} belongs to no topic; it is left alone")
@@ -97,7 +114,8 @@ class Stores:
             log = topic.open_log(number, self._disk, self._now_us(), self._log_options)
             place = f"topic {topic.shown}, shard {number}"
             self.recovered += [f"{place}: {line}" for line in log.report.lines()]
-            lane = Lane(place, log, partial(self._log_wrote, topic, number), self._dirty)
+            log.follow(topic.settings())
+            lane = Lane(place, log, partial(self._log_wrote, topic, number), self._dirty, log)
             topic.shards.append(Shard(log, Admission(log), lane))
 
     def _open_settlements(self) -> None:
@@ -118,10 +136,13 @@ class Stores:
         """Positions and logs must agree, also when one of them was restored from an older copy."""
         topic = self.catalog.by_uuid(subscription.topic_uuid)
         assert topic is not None
+        if subscription.policy.dead_letter is None:  # written down before there were policies
+            subscription.set_policy(Policy().effective(topic.name, subscription.mode))
         for number, (cursor, shard) in enumerate(zip(subscription.cursors, topic.shards, strict=True)):
             cursor.offered = cursor.cursor
+            cursor.condemn()
             if cursor.cursor < shard.log.entry_first:
-                subscription.lose(number, cursor.cursor, shard.log.entry_first)
+                subscription.give_up(number, cursor.cursor, shard.log.entry_first)
             settled_end = max(cursor.cursor, cursor.settled.end)
             if settled_end > shard.log.entry_next:
                 gone = f"entries {shard.log.entry_next} to {settled_end - 1} are gone"
@@ -133,22 +154,44 @@ class Stores:
 
     # --- committing ---------------------------------------------------------------------------------
 
-    def due(self) -> list[Lane]:
-        """The lanes that can write now."""
-        if not self._dirty:
-            return []
+    def due(self) -> list[Committer]:
+        """What can be written now."""
         now_us = self._clock_us()
-        return [lane for lane in self._dirty if lane.due and lane.resume_us <= now_us]
+        ready = [lane for lane in self._dirty if lane.due and lane.resume_us <= now_us]
+        for lane in ready:
+            del self._dirty[lane]
+        return self.rounds.choose(ready)
 
     @property
     def due_us(self) -> int | None:
-        """When a lane that waits after a failure is to try again."""
-        return min((lane.resume_us for lane in self._dirty if not lane.busy), default=None)
+        """When whoever waits after a failure is to try again."""
+        checkpoint = self.rounds.checkpoint
+        if not self._dirty and not checkpoint.full:
+            return None
+        now_us = self._clock_us()
+        times = [lane.resume_us for lane in self._dirty if not lane.busy and lane.resume_us > now_us]
+        if checkpoint.full and checkpoint.resume_us > now_us:
+            times.append(checkpoint.resume_us)
+        return min(times, default=None)
 
-    def wrote(self, lane: Lane, write: Write, error: OSError | None) -> None:
-        """A lane's write ended; those who waited for it are told."""
+    def wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
+        """A write ended; those who waited for it are told."""
+        if isinstance(write, RoundWrite):
+            self.rounds.done(write, error)
+            for one, its_write in write.writes:
+                self._lane_wrote(one, its_write, error or write.errors.get(one))
+        elif isinstance(write, CheckpointWrite):
+            self.rounds.checkpoint_done(write, error)
+        else:
+            assert isinstance(lane, Lane)
+            self.rounds.alone_done(lane)
+            self._lane_wrote(lane, write, error)
+
+    def _lane_wrote(self, lane: Lane, write: Write, error: OSError | None) -> None:
         if error is not None:
             lane.resume_us = self._clock_us() + WRITE_AGAIN_US
+            if isinstance(write, FrameWrite):
+                self.rounds.suspect(write.path)
         lane.done(write, error)
         # Only now is memory what the journal says: topics come into being when those who waited are told.
         if lane is self._catalog_lane:
@@ -194,11 +237,25 @@ class Stores:
         self.settlements.append(body)
         self.settlement_lane.wait(durable)
 
+    def note_catalog(self, change: CatalogChange) -> None:
+        """Stages a change that nobody waits for."""
+        self._catalog_journal.append(encode_catalog_change(change))
+        self._catalog_lane.mark()
+
+    def forget_settlements(self) -> None:
+        """Subscriptions of a deleted topic are gone: what the journal still says of them goes too."""
+        self.settlements.compact(list(self.subscriptions.snapshot()))
+        self.settlement_lane.mark()
+
     def topic_created(self, created: TopicCreated) -> None:
         """Its record is durable: the topic exists from now on."""
         topic = self.catalog.apply(created)
         assert topic is not None
         self._open_logs(topic)
+
+    def topic_altered(self, altered: TopicAltered) -> Topic | None:
+        """Its record is durable: what is stored from now on has the new schema."""
+        return self.catalog.apply(altered)
 
     def topic_deleted(self, deleted: TopicDeleted, error: PenstockError) -> Topic | None:
         """Its record is durable: what was staged for it is refused; its folder goes when it is at rest."""
@@ -206,6 +263,7 @@ class Stores:
         if topic is not None:
             for shard in topic.shards:
                 shard.lane.abandon(error)
+                self.rounds.drop(shard.lane)
             self._gone[topic.uuid] = topic
         return topic
 
@@ -228,6 +286,11 @@ class Stores:
         for close in (*closes, self._catalog_journal.close, self.settlements.close):
             try:
                 close()
+            except OSError as error:
+                faults.append(error)
+        if not faults:  # else opening makes the logs whole from it
+            try:
+                self.rounds.close(self._disk)
             except OSError as error:
                 faults.append(error)
         return faults

@@ -10,12 +10,13 @@ from __future__ import annotations
 from penstock.files.disk import Disk
 from penstock.files.frame_file import read_frame
 from penstock.files.salvage import open_salvaged
-from penstock.model.errors import BadFrame, BadTopicName
+from penstock.model.errors import BadFrame, BadTopicName, SchemaMismatch
 from penstock.model.topic import TopicName
 from penstock.node.core.log_file import parse_name
-from penstock.node.core.topics import TOPICS_FOLDER, TopicCreated
+from penstock.node.core.topics import TOPICS_FOLDER, TopicAltered, TopicCreated
 from penstock.wire.frame import FrameType
-from penstock.wire.title import decode_title
+from penstock.wire.schema import decode_schema
+from penstock.wire.title import Title, decode_title
 
 
 def strays(disk: Disk, known: set[bytes]) -> list[bytes]:
@@ -31,22 +32,36 @@ def strays(disk: Disk, known: set[bytes]) -> list[bytes]:
     return found
 
 
-def identify(disk: Disk, uuid: bytes, now_us: int) -> TopicCreated | None:
-    """The topic that a folder's log files say they belong to; None where none of them can tell."""
+def identify(disk: Disk, uuid: bytes, now_us: int) -> list[TopicCreated | TopicAltered]:
+    """The topic that a folder's log files say they belong to, with its schemas; empty where none can tell."""
     folder = f"{TOPICS_FOLDER}/{uuid.hex()}"
-    for shard in disk.list(folder):
-        for name in disk.list(f"{folder}/{shard}"):
-            if parse_name(name) is None:
-                continue
-            file = open_salvaged(disk, f"{folder}/{shard}/{name}")
-            try:
-                frame = read_frame(file, 0).frame
-                _, shard_power, title = decode_title(frame.body)
-                TopicName.parse(title.topic)
-            except (BadFrame, BadTopicName):
-                continue
-            finally:
-                file.close()
-            if frame.type == FrameType.TITLE and title.topic_uuid == uuid:
-                return TopicCreated(title.topic, uuid, shard_power, now_us)
-    return None
+    folders = [f"{folder}/{shard}" for shard in disk.list(folder)]
+    paths = [f"{inside}/{name}" for inside in folders for name in disk.list(inside)]
+    titles = [
+        found
+        for path in paths
+        if parse_name(path.rpartition("/")[2]) is not None and (found := _title(disk, path, uuid)) is not None
+    ]
+    if not titles:
+        return []
+    shard_power, title = max(titles, key=lambda found: len(found[1].schemas))
+    schemas = title.schemas
+    first = schemas[0] if schemas else None
+    created = TopicCreated(title.topic, uuid, shard_power, now_us, schema=first)
+    return [created, *(TopicAltered(uuid, version, schema) for version, schema in enumerate(schemas[1:], 2))]
+
+
+def _title(disk: Disk, path: str, uuid: bytes) -> tuple[int, Title] | None:
+    """Shard power and title of a log file, if they are a topic's of that uuid."""
+    file = open_salvaged(disk, path)
+    try:
+        frame = read_frame(file, 0).frame
+        _, shard_power, title = decode_title(frame.body)
+        TopicName.parse(title.topic)
+        for schema in title.schemas:
+            decode_schema(schema)
+    except (BadFrame, BadTopicName, SchemaMismatch):
+        return None
+    finally:
+        file.close()
+    return (shard_power, title) if frame.type == FrameType.TITLE and title.topic_uuid == uuid else None

@@ -4,34 +4,49 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from penstock.model.errors import BadRequest, LimitReached, NotSupported, PenstockError, ProtocolError
+from penstock.model.errors import (
+    BadRequest,
+    LimitReached,
+    PenstockError,
+    ProtocolError,
+    SubscriptionMismatch,
+)
+from penstock.model.policy import Policy
 from penstock.model.ranges import RangeSet
 from penstock.model.topic import TopicName
+from penstock.node.core.attachment import Attachment
 from penstock.node.core.session import Session
+from penstock.node.core.settlement import Opened, encode_change
+from penstock.node.core.stores import Stores
+from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
-from penstock.wire.control import Subscribe
+from penstock.wire.control import Subscribe, Subscribed
 
 CONSUMERS_MAX = 1024
 ENTRY_MAX = 2**63
+INSTANCE_BYTES_MAX = 64
 SEEN_MAX = 4096
 
 KINDS = ("unique", "shared", "failover", "key_shared")
 MODES = ("resilient", "non_resilient")
-OFFERED = ("unique", "non_resilient")
+
+
+def check_subscription(name: str, kind: str, mode: str, policy: Policy | None) -> None:
+    """Refuses what cannot be a subscription before anything is made for it."""
+    if kind not in KINDS:
+        raise BadRequest(f"kind {kind!r} is none of {', '.join(KINDS)}")
+    if mode not in MODES:
+        raise BadRequest(f"mode {mode!r} is none of {', '.join(MODES)}")
+    _check_name(name, "subscription")
+    if policy is not None:
+        policy.checked()
 
 
 def check_subscribe(session: Session, ask: Subscribe) -> None:
-    """Refuses what cannot be a consumer before anything is made for it."""
-    if ask.kind not in KINDS:
-        raise BadRequest(f"kind {ask.kind!r} is none of {', '.join(KINDS)}")
-    if ask.mode not in MODES:
-        raise BadRequest(f"mode {ask.mode!r} is none of {', '.join(MODES)}")
-    if (ask.kind, ask.mode) != OFFERED:
-        raise NotSupported(
-            f"a {ask.kind}, {ask.mode} subscription is not offered by this version",
-            hint="Use kind='unique' and mode='non_resilient'.",
-        )
-    _check_name(ask.subscription, "subscription")
+    """Refuses what cannot be a consumer."""
+    check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
+    if len(ask.instance) > INSTANCE_BYTES_MAX:
+        raise BadRequest(f"a consumer's instance is at most {INSTANCE_BYTES_MAX} bytes long")
     if len(ask.name) > 256:
         raise BadRequest("a consumer's name is at most 256 characters long")
     if ask.consumer in session.consumers:
@@ -53,6 +68,59 @@ def _check_name(name: str, what: str) -> None:
             f"{what} name {name[:80]!r} is not allowed",
             hint="Use 1-128 of letters, digits, '.', '_' or '-', starting with a letter or digit.",
         ) from None
+
+
+def find_or_open(
+    stores: Stores,
+    topic: Topic,
+    name: str,
+    kind: str,
+    mode: str,
+    start: str | int,
+    policy: Policy | None,
+    now_us: int,
+) -> Subscription:
+    """The subscription of that name; a new one is staged in the journal, for the caller to wait for."""
+    subscription = stores.subscriptions.get(topic.uuid, name)
+    if subscription is None:
+        limit = stores.settings.limits.subscriptions
+        if len(stores.subscriptions) >= limit:
+            raise LimitReached(f"this node holds at most {limit} subscriptions (limits.subscriptions)")
+        starts = [start_entry(topic, shard, start) for shard in range(len(topic.shards))]
+        effective = topic.settings().policy(policy).effective(topic.name, mode)
+        opened = Opened(topic.uuid, name, kind, mode, starts, now_us, effective)
+        stores.subscriptions.apply(opened)
+        stores.settlements.append(encode_change(opened))
+        subscription = stores.subscriptions.get(topic.uuid, name)
+        assert subscription is not None
+    elif (subscription.kind, subscription.mode) != (kind, mode):
+        raise SubscriptionMismatch(
+            f"subscription {name!r} of {topic.shown} is {subscription.kind}, "
+            f"{subscription.mode}; it was asked for as {kind}, {mode}"
+        )
+    return subscription
+
+
+def subscribed(subscription: Subscription, attachment: Attachment, topic: Topic) -> Subscribed:
+    """What a consumer is told of its standing."""
+    schemas = list(topic.schemas.encoded) if topic.schemas is not None else []
+    return Subscribed(
+        attachment.consumer,
+        topic.name,
+        topic.uuid,
+        len(topic.shards),
+        subscription.kind,
+        subscription.mode,
+        [cursor.cursor for cursor in subscription.cursors],
+        schemas[-1] if schemas else None,
+        schemas,
+        subscription.policy,
+        subscription.active(attachment),
+        subscription.paused,
+        subscription.lease_s,
+        attachment.renewal,
+        sum(each.connected for each in subscription.attachments),
+    )
 
 
 def seen_by_shard(seen: list[tuple[int, int, int]]) -> dict[int, RangeSet]:

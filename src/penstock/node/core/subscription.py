@@ -1,46 +1,37 @@
 """A subscription: a named reader of a topic, durable whether anyone is connected or not.
 
-This file is the machine for ``unique`` and ``non_resilient``: one consumer, messages flow under its credit,
-a negative acknowledgement brings the message again after its backoff. It decides and counts; ``consuming``
-turns its decisions into frames.
+The machine, without clock or IO. Inputs: consumers come (``admit``), renew their leases, leave or are lost;
+records are read (``deal``); entries are settled, refused, extended; time passes (``on_time``). What it decides
+comes back as values: offers, what came back, who is to be told. ``consuming`` turns them into frames and
+journal records.
+
+Its parts: a ``ShardCursor`` a shard (what state each entry is in), ``Dispatch`` by kind (who gets what),
+``Deadlines``, and an ``Attachment`` a consumer (what it holds, its lease).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.model.entry_set import Span
+from penstock.model.errors import SubscriptionBusy
+from penstock.model.policy import Policy
 from penstock.model.ranges import RangeSet
-from penstock.node.core.cursor import ShardCursor
+from penstock.node.core.attachment import Attachment, lease_us, seen_spans
+from penstock.node.core.cursor import Returned, ShardCursor
+from penstock.node.core.deadlines import Deadlines
+from penstock.node.core.dispatch import Dispatch, Offer, Wanted
+from penstock.node.core.key_shared import KeyDispatch
+from penstock.node.core.log import Run
+from penstock.node.core.shared import OneAtATime, SharedDispatch
+from penstock.wire.schema_versions import SchemaVersions
 
-BACKOFF_FIRST_S = 0.1
-BACKOFF_MAX_S = 60.0
-SPANS_MAX = 4096
-"""At most this many spans in one delivery, so that its frame stays small however holed the entries are."""
-
-
-def backoff_s(deliveries: int) -> float:
-    """How long a message waits after it was negatively acknowledged without a delay of its own."""
-    return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(deliveries - 1, 32))
-
-
-@dataclass(slots=True)
-class Attachment:
-    """The consumer that is connected now."""
-
-    connection: int
-    consumer: int
-    name: str
-    credit_bytes: int
-    writable: bool = True
-    """Whether its connection has room for more."""
-    welcome: bool = False
-    """Whether it was told that it is subscribed; nothing is sent to it before."""
-
-    @property
-    def open(self) -> bool:
-        """Whether something can be sent to it now."""
-        return self.welcome and self.writable and self.credit_bytes > 0
+UNSURE_MAX = 5000
+"""So many of the entries that a lost consumer held may have been in its hands; a segment has as many rows."""
+UNSURE_RESILIENT_MAX = 257
+"""In resilient mode: one window of acknowledgements, and the message in hand."""
+FAILURES_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -52,25 +43,23 @@ class Counts:
     nacked: int = 0
     lost: int = 0
     late: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What to read next for the consumer."""
-
-    shard: int
-    entry: int
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Entries to send now, with the number of the attempt that this is for them."""
-
-    attempt: int
-    spans: list[Span]
+    buried: int = 0
+    redriven: int = 0
 
 
 @dataclass(slots=True)
+class Change:
+    """What a step of the machine brought about, beside its answer."""
+
+    returned: list[tuple[int, list[Returned]]] = field(default_factory=list)
+    """By shard: entries that came back, for the journal."""
+    standing: list[Attachment] = field(default_factory=list)
+    """Consumers that are to be told that they are active now, or not any more."""
+    gone: list[Attachment] = field(default_factory=list)
+    """Consumers whose lease is over: they are detached."""
+
+
+@dataclass(slots=True, eq=False)
 class Subscription:
     topic_uuid: bytes
     name: str
@@ -78,104 +67,332 @@ class Subscription:
     mode: str
     cursors: list[ShardCursor]
     created_at_us: int = 0
-    attachment: Attachment | None = None
+    policy: Policy = field(default_factory=Policy)
+    paused: bool = False
+    attachments: list[Attachment] = field(default_factory=list)
+    """In order of arrival; of a unique or failover subscription the first one is active."""
     counts: Counts = field(default_factory=Counts)
     fetching: dict[int, int] = field(default_factory=dict)
     """Shards with a read under way, and how many bytes it may bring."""
-    _turn: int = 0
+    redrives: int = 0
+    burying: bool = False
+    """Whether dying entries are being put aside right now."""
+    bury_again_us: int = 0
+    schemas: Callable[[], SchemaVersions | None] = lambda: None
+    """Of the topic, for the keys in its records."""
+    scheduled_us: int | None = None
+    """When it is next looked at, as the scheduler knows it."""
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    dispatch: Dispatch = field(init=False)
+    _failures: dict[tuple[int, int], int] = field(default_factory=dict)
+    """How often the active consumer failed an entry (failover)."""
+
+    def __post_init__(self) -> None:
+        self.set_policy(self.policy)
+        if self.kind == "shared":
+            self.dispatch = OneAtATime(self) if self.strict else SharedDispatch(self)
+        elif self.kind == "key_shared":
+            self.dispatch = KeyDispatch(self)
+        else:
+            self.dispatch = Dispatch(self)
+
+    def set_policy(self, policy: Policy) -> None:
+        """``policy`` is effective: its defaults are filled in."""
+        self.policy = policy
+        for cursor in self.cursors:
+            cursor.attempts_max = policy.max_attempts or 0
+
+    @property
+    def strict(self) -> bool:
+        """Whether a consumer sees a message only after the one before it was settled."""
+        return self.mode == "resilient"
+
+    @property
+    def single(self) -> bool:
+        """Whether one consumer gets everything."""
+        return self.kind in ("unique", "failover")
+
+    @property
+    def lease_s(self) -> float:
+        """How long its consumer may go on by itself; 0 where there is no lease."""
+        return (self.policy.lease or 0.0) if self.strict and self.single else 0.0
+
+    def active(self, attachment: Attachment) -> bool:
+        return not self.single or self.attachments[:1] == [attachment]
 
     # --- who reads ----------------------------------------------------------------------------------
 
-    def attach(self, attachment: Attachment) -> None:
-        assert self.attachment is None, "a unique subscription has one consumer"
-        self.attachment = attachment
+    def admit(self, attachment: Attachment, now_us: int) -> Change:
+        """Attaches a consumer, or raises ``SubscriptionBusy``. One that came back takes its own place."""
+        change = Change()
+        place = len(self.attachments)
+        for index, other in enumerate(self.attachments):
+            if attachment.instance and other.instance == attachment.instance:
+                place = index
+                self._drop(other, {}, change)
+                change.gone.append(other)
+                break
+        else:
+            if self.kind == "unique" and self.attachments:
+                self._evict_silent(self.attachments[0], now_us, change)
+                place = 0
+        attachment.subscription = self
+        attachment.lease_until_us = now_us + lease_us(self.lease_s)
+        self.attachments.insert(place, attachment)
+        return change
 
-    def detach(self, seen: dict[int, RangeSet] | None = None) -> None:
-        """The consumer is gone: what it held goes to the next one. ``seen`` is by shard; None for all."""
-        self.attachment = None
-        for shard, cursor in enumerate(self.cursors):
-            cursor.release(None if seen is None else list(seen.get(shard, ())))
+    def _evict_silent(self, holder: Attachment, now_us: int, change: Change) -> None:
+        """A unique subscription is another's only once its consumer's lease is over."""
+        if not self.lease_s or holder.lease_until_us > now_us:
+            wait_s = (holder.lease_until_us - now_us) / 1e6
+            more = f", which is away; its lease lasts {wait_s:.1f} s more" if not holder.connected else ""
+            raise SubscriptionBusy(
+                f"the unique subscription {self.name!r} has a consumer: {holder.shown}{more}"
+            )
+        self._drop(holder, None, change)
+        change.gone.append(holder)
 
-    @property
-    def room_bytes(self) -> int:
-        """What its consumer can take beyond the reads under way."""
-        if self.attachment is None or not self.attachment.open:
-            return 0
-        return self.attachment.credit_bytes - sum(self.fetching.values())
+    def renew(self, attachment: Attachment, number: int, now_us: int) -> None:
+        attachment.renewal = number
+        attachment.lease_until_us = now_us + lease_us(self.lease_s)
+
+    def leave(self, attachment: Attachment, seen: dict[int, RangeSet] | None = None) -> Change:
+        """The consumer left in order: what it held goes to the next one. ``seen`` is by shard; None for all."""
+        change = Change()
+        self._drop(attachment, seen, change)
+        return change
+
+    def lose(self, attachment: Attachment) -> Change:
+        """The consumer's connection is gone. A lease that it holds goes on without it."""
+        change = Change()
+        if self.lease_s and attachment.welcome and self.active(attachment):
+            attachment.connected = False
+        else:
+            self._drop(attachment, None, change)
+        return change
+
+    def _drop(self, attachment: Attachment, seen: dict[int, RangeSet] | None, change: Change) -> None:
+        was_active = self.active(attachment)
+        self.attachments.remove(attachment)
+        self._release(attachment, seen, change)
+        attachment.connected = False
+        if was_active and self.single and self.attachments:
+            self._failures.clear()
+            change.standing.append(self.attachments[0])
+
+    def _release(self, attachment: Attachment, seen: dict[int, RangeSet] | None, change: Change) -> None:
+        """What a consumer held is to be offered to the next."""
+        self.deadlines.forget(attachment)
+        for shard, held in attachment.held.items():
+            spans = list(held.spans(0, held.end))
+            counted = seen_spans(seen, shard)
+            if counted is None:
+                counted = attachment.surely_seen(shard, UNSURE_RESILIENT_MAX if self.strict else UNSURE_MAX)
+            returned = self.cursors[shard].give_back(spans, counted)
+            self.dispatch.came_back(shard, spans)
+            if returned:
+                change.returned.append((shard, returned))
+        attachment.held.clear()
+        attachment.slots.clear()
+        attachment.cached.clear()
+
+    def _step_back(self, attachment: Attachment, change: Change) -> None:
+        """The active consumer of a failover subscription goes to the end of the line."""
+        self._failures.clear()
+        self._release(attachment, {}, change)
+        self.attachments.append(self.attachments.pop(0))
+        change.standing += [attachment, self.attachments[0]]
 
     # --- what is read -------------------------------------------------------------------------------
 
-    def want(self, ends: list[int], now_us: int) -> Wanted | None:
-        """The next thing to read, if the consumer can take anything: what comes again before what is new.
+    def want(self, ends: list[int], bytes_max: int) -> Wanted | None:
+        return None if self.paused else self.dispatch.want(ends, bytes_max)
 
-        Shards take turns. ``ends`` are the shards' durable ends.
-        """
-        for cursor in self.cursors:
-            cursor.wake(now_us)
-        if self.room_bytes <= 0:
-            return None
-        shards = len(self.cursors)
-        for step in range(shards):
-            shard = (self._turn + step) % shards
-            if shard in self.fetching:
-                continue
-            cursor = self.cursors[shard]
-            again = cursor.ready.first
-            if again is None and cursor.offered >= ends[shard]:
-                continue
-            self._turn = (shard + 1) % shards
-            return Wanted(shard, cursor.offered if again is None else again)
-        return None
+    def direct(self, ends: list[int], now_us: int) -> list[Offer]:
+        return [] if self.paused else self._count(self.dispatch.direct(ends), now_us)
 
-    def offer(self, shard: int, start: int, end: int) -> list[Offer]:
-        """What to send of the entries in ``[start, end)``, which were read."""
-        cursor = self.cursors[shard]
-        found = cursor.offer_again(start, end, SPANS_MAX)
-        if start <= cursor.offered < end:
-            found += cursor.offer_new(end, SPANS_MAX)
-        offers = [Offer(attempt, spans) for attempt, spans in found]
-        self.counts.redelivered += _count([offer for offer in offers if offer.attempt > 1])
-        self.counts.delivered += _count(offers)
+    def deal(self, shard: int, run: Run, entry: int | None, now_us: int) -> list[Offer]:
+        """What to send of records that were read from ``entry`` on (None: that were just stored)."""
+        return [] if self.paused else self._count(self.dispatch.deal(shard, run, entry), now_us)
+
+    def _count(self, offers: list[Offer], now_us: int) -> list[Offer]:
+        for offer in offers:
+            rows = sum(end - start for start, end in offer.spans)
+            self.counts.delivered += rows
+            if offer.attempt > 1:
+                self.counts.redelivered += rows
+            if self.policy.deadline is not None:
+                self.deadlines.set(offer.attachment, offer.shard, offer.spans, now_us, self.policy.deadline)
         return offers
 
-    def lose(self, shard: int, start: int, end: int) -> int:
-        """Entries that cannot be delivered; they count as done with, so that nobody waits for them."""
-        lost = self.cursors[shard].settle(start, end)
-        self.counts.lost += lost
-        return lost
+    def opened(self, attachment: Attachment) -> None:
+        """A consumer has room again."""
+        self.dispatch.opened(attachment)
+
+    # --- time ---------------------------------------------------------------------------------------
+
+    def on_time(self, now_us: int) -> Change:
+        """Deadlines that passed, leases that ended, entries whose wait is over."""
+        change = Change()
+        if self.bury_again_us <= now_us:
+            self.bury_again_us = 0
+        for attachment, shard, spans in self.deadlines.take(now_us):
+            self._expire(attachment, shard, spans, change)
+        if self.lease_s and self.attachments:
+            first = self.attachments[0]
+            awaited = not first.connected or len(self.attachments) > 1
+            if awaited and first.lease_until_us <= now_us:
+                self._drop(first, None, change)
+                change.gone.append(first)
+        for shard, cursor in enumerate(self.cursors):
+            if (due_us := cursor.due_us) is not None and due_us <= now_us:
+                self.dispatch.woke(shard, cursor.wake(now_us))
+        return change
+
+    def _expire(self, attachment: Attachment, shard: int, spans: list[Span], change: Change) -> None:
+        """A consumer did not settle in time: this touches these entries only."""
+        held = attachment.held.get(shard)
+        late = [span for start, end in spans for span in held.spans(start, end)] if held else []
+        if not late:
+            return
+        for start, end in late:
+            attachment.let_go(shard, start, end)
+        returned = self.cursors[shard].give_back(late)
+        self.dispatch.came_back(shard, late)
+        self.dispatch.expired(attachment, shard, late)
+        change.returned.append((shard, returned))
+        for start, end in late[:FAILURES_MAX]:
+            self._failed(attachment, shard, start, end, change)
+
+    @property
+    def due_us(self) -> int | None:
+        """When ``on_time`` is to be called next."""
+        times = [time for cursor in self.cursors if (time := cursor.due_us) is not None]
+        if (deadline_us := self.deadlines.due_us) is not None:
+            times.append(deadline_us)
+        if self.lease_s and self.attachments:
+            first = self.attachments[0]
+            if not first.connected or len(self.attachments) > 1:
+                times.append(first.lease_until_us)
+        if self.bury_again_us:
+            times.append(self.bury_again_us)
+        return min(times, default=None)
 
     # --- what became of it --------------------------------------------------------------------------
 
-    def ack(self, shard: int, start: int, end: int) -> int:
+    def ack(self, shard: int, start: int, end: int, by: Attachment | None = None) -> int:
         """Returns how many of the entries had been settled before."""
-        settled = self.cursors[shard].settle(start, end)
+        settled = self._settle(shard, start, end, by)
         self.counts.acked += settled
         self.counts.late += end - start - settled
         return end - start - settled
 
-    def skip(self, shard: int, start: int, end: int) -> int:
-        settled = self.cursors[shard].settle(start, end)
+    def ack_upto(self, shard: int, end: int, by: Attachment | None = None) -> None:
+        """Everything before ``end``; what of it was settled is not late."""
+        self.counts.acked += self._settle(shard, min(self.cursors[shard].cursor, end), end, by)
+
+    def skip(self, shard: int, start: int, end: int, by: Attachment | None = None) -> int:
+        settled = self._settle(shard, start, end, by)
         self.counts.skipped += settled
         self.counts.late += end - start - settled
         return end - start - settled
 
-    def nack(self, shard: int, entry: int, delay_s: float | None, now_us: int) -> int | None:
-        """Returns how often the entry was delivered; None where it is not out (settled, or never sent)."""
+    def give_up(self, shard: int, start: int, end: int) -> int:
+        """Entries that cannot be delivered; they count as done with, so that nobody waits for them."""
+        lost = self._settle(shard, start, end, None)
+        self.counts.lost += lost
+        return lost
+
+    def bury(self, shard: int, start: int, end: int) -> int:
+        """Entries that were tried too often and are put aside."""
+        buried = self._settle(shard, start, end, None, dead=True)
+        self.counts.buried += buried
+        return buried
+
+    def _settle(self, shard: int, start: int, end: int, by: Attachment | None, *, dead: bool = False) -> int:
+        if start >= end:
+            return 0
+        held = self.cursors[shard].held.count(start, end)
+        if by is not None:
+            held -= by.let_go(shard, start, end)
+            by.settled_to[shard] = max(by.settled_to.get(shard, 0), end)
+        if held > 0:  # somebody else has some of them, or nobody any more
+            for attachment in self.attachments:
+                attachment.let_go(shard, start, end)
+        return self.dispatch.settle(shard, start, end, dead=dead)
+
+    def nack(
+        self, shard: int, entry: int, delay_s: float | None, now_us: int, by: Attachment, change: Change
+    ) -> int | None:
+        """Returns how often the entry was delivered; None where it is not this consumer's to refuse."""
         cursor = self.cursors[shard]
-        wait_s = backoff_s(cursor.deliveries(entry) + 1) if delay_s is None else delay_s
-        deliveries = cursor.nack(entry, now_us + round(wait_s * 1e6))
+        mine = by.let_go(shard, entry, entry + 1)
+        by.settled_to[shard] = max(by.settled_to.get(shard, 0), entry + 1)
+        wait_s = self.policy.backoff_s(cursor.deliveries(entry) + 1) if delay_s is None else delay_s
+        deliveries = None
+        if mine or entry not in cursor.held:
+            deliveries = cursor.nack(entry, now_us + round(wait_s * 1e6))
         if deliveries is None:
             self.counts.late += 1
             return None
+        if mine:
+            self.dispatch.came_back(shard, [(entry, entry + 1)])
         self.counts.nacked += 1
+        self._failed(by, shard, entry, entry + 1, change)
         return deliveries
 
+    def _failed(self, attachment: Attachment, shard: int, start: int, end: int, change: Change) -> None:
+        """Failover: whoever fails one message too often lets the next one try."""
+        if self.kind != "failover" or self.attachments[:1] != [attachment] or len(self.attachments) < 2:
+            return
+        if len(self._failures) > FAILURES_MAX:
+            self._failures.clear()
+        for entry in range(start, min(end, start + FAILURES_MAX)):
+            failures = self._failures[shard, entry] = self._failures.get((shard, entry), 0) + 1
+            if failures >= (self.policy.failover_after or 1) and self.attachments[1].connected:
+                self._step_back(attachment, change)
+                return
+
+    def extend(
+        self, attachment: Attachment, shard: int, spans: list[Span], seconds: float | None, now_us: int
+    ) -> None:
+        """Moves the deadline of what the consumer holds."""
+        if self.policy.deadline is None:
+            return
+        held = attachment.held.get(shard)
+        mine = [span for start, end in spans for span in held.spans(start, end)] if held else []
+        if mine:
+            wait_s = self.policy.deadline if seconds is None else seconds
+            self.deadlines.set(attachment, shard, mine, now_us, wait_s)
+
+    def take_back(self, attachment: Attachment, shard: int, spans: list[Span]) -> None:
+        """The consumer gives back what it was only sent ahead: others may have it, and it counts as no attempt."""
+        held = attachment.held.get(shard)
+        mine = [span for start, end in spans for span in held.spans(start, end)] if held else []
+        for start, end in mine:
+            attachment.let_go(shard, start, end)
+        self.cursors[shard].give_back(mine, ())
+        self.dispatch.came_back(shard, mine)
+
+    # --- places -------------------------------------------------------------------------------------
+
+    def seek(self, shard: int, entry: int) -> None:
+        """Sets a shard's place; nobody may be attached."""
+        assert not self.attachments
+        self.cursors[shard].move(entry)
+        self.dispatch.reset()
+
+    def redrive(self, shard: int, start: int, end: int) -> list[Span]:
+        """Dead entries are offered again; returns which."""
+        spans = self.cursors[shard].reopen(start, end)
+        rows = sum(last - first for first, last in spans)
+        self.counts.redriven += rows
+        return spans
+
     @property
-    def due_us(self) -> int | None:
-        """When something that waits is to be offered again."""
-        times = [time for cursor in self.cursors if (time := cursor.due_us) is not None]
-        return min(times, default=None)
+    def dead(self) -> int:
+        return sum(len(cursor.dead) for cursor in self.cursors)
 
-
-def _count(offers: list[Offer]) -> int:
-    return sum(end - start for offer in offers for start, end in offer.spans)
+    @property
+    def dying(self) -> bool:
+        return any(cursor.dying for cursor in self.cursors)

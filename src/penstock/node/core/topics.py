@@ -8,42 +8,27 @@ from dataclasses import dataclass, field
 import msgspec
 
 from penstock.files.disk import Disk
-from penstock.model.errors import BadFrame
+from penstock.model.place import Place
+from penstock.model.setting import Value
 from penstock.model.topic import TopicName
+from penstock.model.topic_settings import Level, TopicSettings, effective, resolve
 from penstock.node.core.admission import Admission
+from penstock.node.core.catalog_changes import CatalogChange as CatalogChange
+from penstock.node.core.catalog_changes import PlaceCreated, PlaceRemoved, ProducerChange, SettingsChanged
+from penstock.node.core.catalog_changes import TopicAltered as TopicAltered
+from penstock.node.core.catalog_changes import TopicCreated as TopicCreated
+from penstock.node.core.catalog_changes import TopicDeleted as TopicDeleted
+from penstock.node.core.catalog_changes import decode_change as decode_change
+from penstock.node.core.catalog_changes import encode_change as encode_change
 from penstock.node.core.commits import Lane
 from penstock.node.core.log import LogOptions, ShardLog
-from penstock.wire.control import ShardInfo, TopicInfo
+from penstock.node.core.producers import Producers
+from penstock.node.core.tenancy import Tree, change_own
+from penstock.wire.control import SettingInfo, ShardInfo, TopicInfo
+from penstock.wire.schema_versions import SchemaVersions
 from penstock.wire.title import Title
 
 TOPICS_FOLDER = "topics"
-
-
-class TopicCreated(msgspec.Struct, array_like=True, frozen=True, tag=1):
-    name: str
-    uuid: bytes
-    shard_power: int
-    created_at_us: int
-    durability: str = "sync"
-
-
-class TopicDeleted(msgspec.Struct, array_like=True, frozen=True, tag=2):
-    uuid: bytes
-
-
-CatalogChange = TopicCreated | TopicDeleted
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[CatalogChange] = msgspec.msgpack.Decoder(CatalogChange)
-
-encode_change = _encoder.encode
-
-
-def decode_change(body: bytes) -> CatalogChange:
-    try:
-        return _decoder.decode(body)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise BadFrame(f"a catalog record that cannot be read: {error}") from error
 
 
 @dataclass(slots=True)
@@ -59,6 +44,23 @@ class Shard:
 class Topic:
     created: TopicCreated
     shards: list[Shard] = field(default_factory=list)
+    schemas: SchemaVersions | None = None
+    """Of a typed topic."""
+    tree: Tree = field(default_factory=Tree)
+    """What stands above it."""
+    own: dict[str, Value] = field(default_factory=dict)
+    """What it says itself."""
+    producers: Producers = field(init=False)
+    lost_us: int = 0
+    _settings: TopicSettings | None = None
+
+    def __post_init__(self) -> None:
+        if self.created.schema is not None:
+            self.schemas = SchemaVersions([self.created.schema])
+        if self.created.durability != "sync":
+            self.own["durability"] = self.created.durability
+        self.own |= self.created.settings
+        self.producers = Producers(self.uuid, self.lost_us)
 
     @property
     def name(self) -> str:
@@ -69,6 +71,29 @@ class Topic:
         return self.created.uuid
 
     @property
+    def place(self) -> Place:
+        return Place.of(self.name)
+
+    # --- settings -----------------------------------------------------------------------------------
+
+    def settings(self) -> TopicSettings:
+        """The effective values: what it says itself, else what stands above it."""
+        if self._settings is None:
+            self._settings = effective(self._levels())
+        return self._settings
+
+    def _levels(self) -> list[Level]:
+        return [Level("topic", self.name, self.own), *self.tree.levels(self.place)]
+
+    def settings_changed(self) -> None:
+        """Something was set or unset, here or above: it takes effect with the next write."""
+        self._settings = None
+        for shard in self.shards:
+            shard.log.follow(self.settings())
+
+    # --- files --------------------------------------------------------------------------------------
+
+    @property
     def folder(self) -> str:
         return f"{TOPICS_FOLDER}/{self.uuid.hex()}"
 
@@ -77,18 +102,32 @@ class Topic:
         """The name as a person writes it."""
         return TopicName.parse(self.name).short
 
+    @property
+    def title(self) -> Title:
+        """What the topic's log files begin with."""
+        encoded = list(self.schemas.encoded) if self.schemas is not None else []
+        return Title(self.name, self.uuid, schema=encoded[-1] if encoded else None, schemas=encoded)
+
+    def alter(self, schema: bytes) -> None:
+        """Adds a version of the schema; log files begun from now on tell of it."""
+        assert self.schemas is not None, "a plain topic has none"
+        self.schemas = self.schemas.and_then(schema)
+        for shard in self.shards:
+            shard.log.retitle(self.title)
+
     def open_log(self, shard: int, disk: Disk, now_us: int, options: LogOptions) -> ShardLog:
         return ShardLog.open(
             disk,
             f"{self.folder}/{shard:05d}",
-            title=Title(self.name, self.uuid),
+            title=self.title,
             shard=shard,
             shard_power=self.created.shard_power,
             now_us=now_us,
             options=options,
         )
 
-    def info(self, *, with_shards: bool = False) -> TopicInfo:
+    def info(self, *, with_shards: bool = False, with_schemas: bool = True) -> TopicInfo:
+        schemas = self.schemas
         shard_list = []
         if with_shards:
             shard_list = [
@@ -107,17 +146,34 @@ class Topic:
             uuid=self.uuid,
             shards=2**self.created.shard_power,
             created_at_us=self.created.created_at_us,
-            durability=self.created.durability,
+            durability=self.settings().durability,
+            schema=schemas.encoded[-1] if schemas is not None else None,
             shard_list=shard_list,
+            schema_version=schemas.version if schemas is not None else None,
+            schemas=list(schemas.encoded) if schemas is not None and with_schemas else [],
+            message_bytes_max=self.settings().message_bytes_max,
+            settings=setting_infos(self._levels()) if with_shards else [],
         )
 
 
-class Catalog:
-    """Which topics exist, by name and by uuid."""
+def setting_infos(levels: list[Level]) -> list[SettingInfo]:
+    return [SettingInfo(name, *origin) for name, origin in resolve(levels).items()]
 
-    def __init__(self) -> None:
+
+class Catalog:
+    """Which topics exist, by name and by uuid, and the tree that they stand in."""
+
+    def __init__(self, node_values: dict[str, Value] | None = None, lost_us: int = 0) -> None:
+        """``node_values`` are what the node's own settings say of all topics.
+
+        ``lost_us`` is when this node began, by the clock that leases are measured with.
+        """
+        self.tree = Tree(node_values)
+        self.deleted: set[bytes] = set()
+        """Topics that were deleted and whose folders may still be there; kept over compactions."""
         self._by_name: dict[str, Topic] = {}
         self._by_uuid: dict[bytes, Topic] = {}
+        self._lost_us = lost_us
 
     def by_name(self, name: str) -> Topic | None:
         return self._by_name.get(name)
@@ -125,21 +181,86 @@ class Catalog:
     def by_uuid(self, uuid: bytes) -> Topic | None:
         return self._by_uuid.get(uuid)
 
+    def below(self, place: Place) -> list[Topic]:
+        """The topics that stand below a place."""
+        prefix = f"{place}/"
+        return [topic for topic in self if topic.name.startswith(prefix)]
+
+    # --- changes ------------------------------------------------------------------------------------
+
     def apply(self, change: CatalogChange) -> Topic | None:
-        """Makes a change that is in the journal; returns the topic it concerns."""
+        """Makes a change that is in the journal; returns the topic it concerns, if it is one topic's."""
         if isinstance(change, TopicCreated):
-            topic = Topic(change)
-            self._by_name[topic.name] = topic
-            self._by_uuid[topic.uuid] = topic
-            return topic
-        gone = self._by_uuid.pop(change.uuid, None)
+            return self._create(change)
+        if isinstance(change, TopicDeleted):
+            return self._delete(change.uuid)
+        if isinstance(change, PlaceCreated):
+            self.tree.create(change)
+            return None
+        if isinstance(change, PlaceRemoved):
+            self._remove(Place.of(change.name))
+            return None
+        if isinstance(change, SettingsChanged):
+            return self._change_settings(change)
+        if isinstance(change, TopicAltered):
+            altered = self._by_uuid.get(change.uuid)
+            if altered is not None and altered.schemas is not None and altered.schemas.version < change.version:
+                altered.alter(change.schema)
+            return altered
+        return self._change_producers(change)
+
+    def _create(self, created: TopicCreated) -> Topic:
+        topic = Topic(created, tree=self.tree, lost_us=self._lost_us)
+        self.tree.ensure(topic.place, created.created_at_us)
+        self._by_name[topic.name] = topic
+        self._by_uuid[topic.uuid] = topic
+        return topic
+
+    def _delete(self, uuid: bytes) -> Topic | None:
+        self.deleted.add(uuid)
+        gone = self._by_uuid.pop(uuid, None)
         if gone is not None:
             del self._by_name[gone.name]
         return gone
 
+    def _remove(self, place: Place) -> None:
+        for topic in self.below(place):
+            self._delete(topic.uuid)
+        self.tree.remove(place)
+
+    def _change_settings(self, change: SettingsChanged) -> Topic | None:
+        topic = self._by_name.get(change.name)
+        if topic is not None:
+            change_own(topic.own, change)
+            topic.settings_changed()
+            return topic
+        holding = self.tree.get(place := Place.of(change.name))
+        if holding is not None:
+            change_own(holding.own, change)
+            for below in self.below(place):
+                below.settings_changed()
+        return None
+
+    def _change_producers(self, change: ProducerChange) -> Topic | None:
+        topic = self._by_uuid.get(change.topic)
+        if topic is not None:
+            topic.producers.apply(change)
+        return topic
+
     def snapshot(self) -> Iterator[bytes]:
+        """All of it, as records."""
+        for uuid in sorted(self.deleted):
+            yield encode_change(TopicDeleted(uuid))
+        for place in self.tree.snapshot():
+            yield encode_change(place)
         for topic in self:
-            yield _encoder.encode(topic.created)
+            settings = dict(topic.own)
+            yield encode_change(msgspec.structs.replace(topic.created, settings=settings, durability="sync"))
+            for version, schema in enumerate(topic.schemas.encoded if topic.schemas is not None else (), 1):
+                if version > 1:
+                    yield encode_change(TopicAltered(topic.uuid, version, schema))
+            for change in topic.producers.snapshot():
+                yield encode_change(change)
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(sorted(self._by_name.values(), key=lambda topic: topic.name))

@@ -1,0 +1,97 @@
+"""A consumer that is attached to a subscription: what it can take, what it holds, how long its lease lasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.model.entry_set import EntrySet, Span
+from penstock.model.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from penstock.node.core.subscription import Subscription
+
+LEASE_MARGIN_S_MIN = 0.1
+LEASE_MARGIN = 0.2
+"""The node waits this share of the lease longer than the consumer does, for clocks that do not run alike."""
+
+
+def lease_us(lease_s: float) -> int:
+    """For how long the node takes a lease to last."""
+    return round((lease_s + max(LEASE_MARGIN_S_MIN, lease_s * LEASE_MARGIN)) * 1e6)
+
+
+@dataclass(slots=True, eq=False)
+class Attachment:
+    connection: int
+    consumer: int
+    name: str
+    credit_bytes: int
+    writable: bool = True
+    """Whether its connection has room for more."""
+    welcome: bool = False
+    """Whether it was told that it is subscribed; nothing is sent to it before."""
+    instance: bytes = b""
+    """The same over all connections of one consumer."""
+    connected: bool = True
+    """False while its connection is gone and its lease is not."""
+    lease_until_us: int = 0
+    renewal: int = 0
+    held: dict[int, EntrySet] = field(default_factory=dict)
+    """By shard: what it was sent and has not settled."""
+    settled_to: dict[int, int] = field(default_factory=dict)
+    """By shard: one past the highest entry that it settled. What it holds before that it has surely seen."""
+    cached: dict[int, Span] = field(default_factory=dict)
+    """By shard: the entries of the last record that it was sent alone, and still has."""
+    slots: set[tuple[int, int]] = field(default_factory=set)
+    """(shard, slot) of the keys that are with it (key_shared)."""
+    subscription: Subscription | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether something can be sent to it now."""
+        return self.connected and self.welcome and self.writable and self.credit_bytes > 0
+
+    @property
+    def shown(self) -> str:
+        return self.name or f"connection {self.connection}"
+
+    def hold(self, shard: int, spans: list[Span]) -> None:
+        held = self.held.get(shard)
+        if held is None:
+            held = self.held[shard] = EntrySet()
+        for start, end in spans:
+            held.add(start, end)
+
+    def let_go(self, shard: int, start: int, end: int) -> int:
+        """Takes entries out of its hands; returns how many it held of them."""
+        held = self.held.get(shard)
+        if not held:
+            return 0
+        count = held.count(start, end)
+        if count:
+            held.discard(start, end)
+        return count
+
+    def surely_seen(self, shard: int, unsure_max: int) -> list[Span]:
+        """What it held and its program may have been handed when it was lost without a word.
+
+        Everything before what it settled, and the ``unsure_max`` entries behind that; the rest was sent ahead.
+        So a message that kills its consumer is counted each time, and what stood far behind it is not.
+        """
+        spans: list[Span] = []
+        settled_to = self.settled_to.get(shard, 0)
+        left = unsure_max
+        for start, end in self.held[shard].spans(0, self.held[shard].end):
+            sure = min(max(settled_to, start), end)
+            end = min(end, sure + left)
+            left -= end - sure
+            if start < end:
+                spans.append((start, end))
+            if left <= 0:
+                break
+        return spans
+
+
+def seen_spans(seen: dict[int, RangeSet] | None, shard: int) -> list[Span] | None:
+    return None if seen is None else list(seen.get(shard, ()))

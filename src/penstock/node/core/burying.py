@@ -1,0 +1,224 @@
+"""Messages that were tried too often: a copy goes to the dead-letter topic, and only then they are settled.
+
+A copy's identity is made from the subscription and the entry: block = hash of (topic, subscription, shard, how
+often dead ones were offered again), segment = the entry. What a crash cuts short is done again and is a
+duplicate. The copy is a plain message with the original's value, key, id and headers, and headers that tell
+where it comes from.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+from penstock.model.errors import PenstockError, SegmentTooLarge
+from penstock.model.identity import SEGMENT_NUMBER_MAX, Identity
+from penstock.node.core.admission import Admit, Early
+from penstock.node.core.effects import Effect, Fetch
+from penstock.node.core.key_slots import segment_of
+from penstock.node.core.log import Run, StoredRecord
+from penstock.node.core.settlement import Settlement, encode_change
+from penstock.node.core.stores import Stores
+from penstock.node.core.subscription import Subscription
+from penstock.node.core.topics import Shard, Topic
+from penstock.wire.columns import rows_to_batch
+from penstock.wire.control import Span
+from penstock.wire.frame import FrameType, encode
+from penstock.wire.segment import encode_plain
+from penstock.wire.typed_record import stored_rows
+
+READ_BYTES = 256 * 1024
+COPIES_MAX = 256
+"""Made in one go, so that many of them hold nobody up."""
+AGAIN_US = 1_000_000
+"""How long to wait after something went wrong."""
+REASON = "max-attempts"
+
+
+class Burying:
+    def __init__(
+        self,
+        stores: Stores,
+        counters: Counter[str],
+        *,
+        now_us: Callable[[], int],
+        clock_us: Callable[[], int],
+        effect: Callable[[Effect], None],
+        done: Callable[[Subscription, int, list[Span]], None],
+    ) -> None:
+        self._stores = stores
+        self._counters = counters
+        self._now_us = now_us
+        self._clock_us = clock_us
+        self._effect = effect
+        self._done = done
+        self.make_topic: Callable[[str, Callable[[Topic], None], Callable[[PenstockError], None]], None]
+        """Finds a topic or creates it, whatever the node's settings say of creation on first use."""
+
+    def bury(self, subscription: Subscription, topic: Topic) -> None:
+        """Begins to put aside what is dying, unless that is under way."""
+        if subscription.burying or subscription.bury_again_us > self._clock_us():
+            return
+        subscription.burying = True
+        subscription.bury_again_us = 0
+        shard = next(index for index, cursor in enumerate(subscription.cursors) if cursor.dying)
+        if not subscription.policy.dead_letter:
+            dying = subscription.cursors[shard].dying
+            self._settle(subscription, shard, list(dying.spans(0, dying.end)))
+            return
+        self._ask_topic(subscription, topic, shard)
+
+    def _ask_topic(self, subscription: Subscription, topic: Topic, shard: int) -> None:
+        def found(dead: Topic) -> None:
+            entry = subscription.cursors[shard].dying.first
+            if entry is None:  # settled meanwhile
+                self._end(subscription)
+            else:
+                self._effect(Fetch(topic.uuid, shard, entry, READ_BYTES, lambda run: copy(dead, run)))
+
+        def copy(dead: Topic, run: Run | None) -> None:
+            if run is None or not dead.shards:
+                self._fail(subscription)
+            else:
+                self._copy(subscription, topic, dead, shard, run)
+
+        try:
+            self.make_topic(
+                subscription.policy.dead_letter or "", found, lambda error: self._fail(subscription)
+            )
+        except PenstockError:
+            self._fail(subscription)
+
+    def _copy(self, subscription: Subscription, topic: Topic, dead: Topic, shard: int, run: Run) -> None:
+        """Appends a copy of every dying row of the run; they are settled once the copies are durable."""
+        cursor = subscription.cursors[shard]
+        target = dead.shards[shard % len(dead.shards)]
+        entries: list[int] = []
+        for record in run.records:
+            header = record.header
+            spans = list(cursor.dying.spans(header.first_entry, header.end_entry))
+            if spans and len(entries) < COPIES_MAX:
+                wanted = [entry for span in spans for entry in range(*span)][:COPIES_MAX]
+                self._copy_rows(subscription, topic, target, shard, record, wanted)
+                entries += wanted
+        lost = [span for start, end in run.lost for span in cursor.dying.spans(start, end)]
+        if not entries and not lost:
+            self._end(subscription)
+            return
+
+        def durable(error: PenstockError | None) -> None:
+            if error is not None:
+                self._fail(subscription)
+            else:
+                self._settle(subscription, shard, [(entry, entry + 1) for entry in entries] + lost)
+
+        target.lane.wait(durable)
+
+    def _copy_rows(
+        self,
+        subscription: Subscription,
+        topic: Topic,
+        target: Shard,
+        shard: int,
+        record: StoredRecord,
+        entries: list[int],
+    ) -> None:
+        first = record.header.first_entry
+        try:
+            rows = stored_rows(segment_of(record), topic.schemas).to_pylist()
+        except PenstockError:  # its consumers could not read it either: it is settled without a copy
+            self._counters["messages_dead_without_copy"] += len(entries)
+            return
+        for entry in entries:
+            origin = Identity(record.header.block, shard, record.segment, entry - first)
+            headers = self._headers(subscription, topic, shard, entry, origin)
+            try:
+                self._append(subscription, target, shard, entry, rows[entry - first], headers)
+            except SegmentTooLarge:
+                self._counters["messages_dead_without_copy"] += 1
+
+    def _headers(
+        self, subscription: Subscription, topic: Topic, shard: int, entry: int, origin: Identity
+    ) -> dict[str, str]:
+        return {
+            "dead.reason": REASON,
+            "dead.attempts": str(subscription.cursors[shard].deliveries(entry)),
+            "dead.topic": topic.name,
+            "dead.subscription": subscription.name,
+            "dead.shard": str(shard),
+            "dead.entry": str(entry),
+            "dead.identity": str(origin),
+        }
+
+    def _append(
+        self,
+        subscription: Subscription,
+        target: Shard,
+        shard: int,
+        entry: int,
+        row: dict[str, Any],
+        headers: dict[str, str],
+    ) -> None:
+        value = row.get("value")
+        if isinstance(value, dict):
+            value = json.dumps(value, default=_plain).encode()
+        own = dict(row.get("headers") or [])
+        sent_at_us = round(row["sent_at"].timestamp() * 1e6)
+        batch = rows_to_batch([value], [row.get("key")], [row.get("id")], [own | headers], [sent_at_us])
+        body = encode_plain(batch)
+        block, segment = _identity(subscription, shard, entry)
+        crc = int.from_bytes(encode(FrameType.SEGMENT, body, segment=segment)[-4:], "little")
+        verdict = target.admission.decide(block, segment, crc)
+        if isinstance(verdict, Early):
+            target.admission.declare(block, segment)
+            verdict = target.admission.decide(block, segment, crc)
+        if not isinstance(verdict, Admit):
+            return  # it is there already
+        target.log.append(
+            block=block, segment=segment, count=1, origin_crc=crc, stored_at_us=self._now_us(), body=body
+        )
+        target.admission.admitted(block, segment)
+        self._counters["messages_dead"] += 1
+
+    # --- ends ---------------------------------------------------------------------------------------
+
+    def _settle(self, subscription: Subscription, shard: int, spans: list[Span]) -> None:
+        buried = [span for span in spans if subscription.bury(shard, *span) > 0]
+        if buried:
+            topic, name = subscription.topic_uuid, subscription.name
+            change = Settlement(topic, name, shard, [], [], [], [], buried)
+            self._stores.settlements.append(encode_change(change))
+            self._stores.settlement_lane.mark()
+        subscription.burying = False
+        self._done(subscription, shard, buried)
+
+    def _end(self, subscription: Subscription) -> None:
+        subscription.burying = False
+        self._done(subscription, 0, [])
+
+    def _fail(self, subscription: Subscription) -> None:
+        """Nothing was settled; it is tried again after a while."""
+        self._counters["burials_failed"] += 1
+        subscription.burying = False
+        subscription.bury_again_us = self._clock_us() + AGAIN_US
+        self._done(subscription, 0, [])
+
+
+def _identity(subscription: Subscription, shard: int, entry: int) -> tuple[bytes, int]:
+    """The block and segment of an entry's copy."""
+    high, segment = divmod(entry, SEGMENT_NUMBER_MAX)
+    words = (subscription.topic_uuid.hex(), subscription.name, shard, high, subscription.redrives)
+    return blake2b(
+        "/".join(map(str, words)).encode(), digest_size=16, person=b"penstock.dead"
+    ).digest(), segment
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for."""
+    if isinstance(value, bytes):
+        return {"base64": b64encode(value).decode()}
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,0 +1,262 @@
+"""Key-shared subscriptions: as shared, but a key has one consumer at a time, and its messages come in order.
+
+Keys are slots (key_slots.py). For each slot with something under way it is known who has it, how many of its
+entries are out, and which of its entries are behind: passed over, or come back and not out again. An entry is
+offered if no earlier one of its slot is behind, and its slot is free or with a consumer that has room (in
+resilient mode: free). Otherwise it is parked, and reading goes on: a stuck key parks itself and nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from penstock.model.entry_set import EntrySet, Span
+from penstock.node.core.attachment import Attachment
+from penstock.node.core.dispatch import SPANS_MAX, Offer, Wanted, first_of
+from penstock.node.core.key_slots import NO_KEY, KnownSlots, slots_of
+from penstock.node.core.log import Run, StoredRecord
+from penstock.node.core.shared import SharedDispatch
+
+if TYPE_CHECKING:
+    from penstock.node.core.subscription import Subscription
+
+PARKED_MAX = 4_000_000
+"""Entries of one shard; with more nothing new is read until some key goes on."""
+
+
+class KeyTable:
+    """The slots of one shard."""
+
+    def __init__(self) -> None:
+        self.known = KnownSlots()
+        self.owner: dict[int, Attachment] = {}
+        self.out: dict[int, int] = {}
+        self.behind: dict[int, EntrySet] = {}
+        self.avoided: dict[int | None, Attachment] = {}
+        """Who let the slot's last message expire: somebody else is tried next."""
+
+    def went_out(self, slot: int, entry: int, owner: Attachment) -> None:
+        self.owner[slot] = owner
+        self.avoided.pop(slot, None)
+        self.out[slot] = self.out.get(slot, 0) + 1
+        self.no_longer_behind(slot, entry)
+
+    def came_in(self, slot: int) -> Attachment | None:
+        """One entry less is out; returns whose slot it was, if it is free now."""
+        left = self.out.get(slot, 0) - 1
+        if left > 0:
+            self.out[slot] = left
+            return None
+        self.out.pop(slot, None)
+        return self.owner.pop(slot, None)
+
+    def put_behind(self, slot: int, entry: int) -> None:
+        entries = self.behind.get(slot)
+        if entries is None:
+            entries = self.behind[slot] = EntrySet()
+        entries.add(entry, entry + 1)
+
+    def no_longer_behind(self, slot: int, entry: int) -> None:
+        entries = self.behind.get(slot)
+        if entries is not None:
+            entries.discard(entry, entry + 1)
+            if not entries:
+                del self.behind[slot]
+
+
+class KeyDispatch(SharedDispatch):
+    def __init__(self, subscription: Subscription) -> None:
+        super().__init__(subscription)
+        self.reset()
+
+    def reset(self) -> None:
+        self.tables = [KeyTable() for _ in self.subscription.cursors]
+        for attachment in self.subscription.attachments:
+            attachment.slots.clear()
+
+    # --- what ---------------------------------------------------------------------------------------
+
+    def want(self, ends: list[int], bytes_max: int) -> Wanted | None:
+        ends = [
+            end if len(cursor.parked) < PARKED_MAX else cursor.offered
+            for end, cursor in zip(ends, self.subscription.cursors, strict=True)
+        ]
+        return super().want(ends, bytes_max)
+
+    def deal(self, shard: int, run: Run, entry: int | None) -> list[Offer]:
+        cursor = self.subscription.cursors[shard]
+        at = first_of(run, entry)
+        offers: list[Offer] = []
+        for record in run.records:
+            takers = self._in_turn()
+            if not takers:
+                return offers
+            end = record.header.end_entry
+            spans = cursor.available(at, end, SPANS_MAX)
+            if spans:
+                offers += self._deal_record(shard, record, spans, takers)
+            cursor.advance(at, spans[-1][1] if len(spans) == SPANS_MAX else end)
+            if len(spans) == SPANS_MAX:
+                return offers
+            at = end
+        cursor.advance(at, run.next_entry)
+        return offers
+
+    def _deal_record(
+        self, shard: int, record: StoredRecord, spans: list[Span], takers: list[Attachment]
+    ) -> list[Offer]:
+        table, cursor = self.tables[shard], self.subscription.cursors[shard]
+        first = record.header.first_entry
+        slots = table.known.get(first)
+        if slots is None:
+            slots = slots_of(record, self.subscription.schemas())
+            table.known.add(first, slots)
+        dealt: dict[Attachment, list[int]] = {}
+        parked: list[int] = []
+        touched: set[int] = set()
+        for entry in _entries(spans):
+            slot = slots[entry - first]
+            taker = self._taker(table, slot, entry, takers)
+            if taker is None:
+                parked.append(entry)
+                table.put_behind(slot, entry)
+                continue
+            dealt.setdefault(taker, []).append(entry)
+            if slot != NO_KEY:
+                table.went_out(slot, entry, taker)
+                taker.slots.add((shard, slot))
+                touched.add(slot)
+        cursor.park(_runs(parked))
+        offers = [
+            offer
+            for taker, entries in dealt.items()
+            for offer in self._give(taker, shard, _runs(entries), [record])
+        ]
+        for slot in touched:
+            self._unpark(shard, slot)
+        return offers
+
+    def _taker(self, table: KeyTable, slot: int, entry: int, takers: list[Attachment]) -> Attachment | None:
+        """Who gets an entry; None where it is to be parked."""
+        if slot == NO_KEY:
+            takers.append(takers.pop(0))
+            self._rotation.last = takers[-1]
+            return takers[-1]
+        behind = table.behind.get(slot)
+        if behind is not None and behind.first != entry and _before(behind, entry):
+            return None
+        owner = table.owner.get(slot)
+        if owner is not None:
+            return owner if owner.open and not self.subscription.strict else None
+        attachments = self.subscription.attachments
+        usual = attachments[slot % len(attachments)]
+        avoided = table.avoided.get(slot)
+        if usual.open and usual is not avoided:
+            return usual
+        others = [taker for taker in takers if taker is not avoided] or takers
+        return others[slot % len(others)]
+
+    def _unpark(self, shard: int, slot: int) -> None:
+        """The slot may go on: what is behind becomes ready, up to an entry that waits."""
+        table, cursor = self.tables[shard], self.subscription.cursors[shard]
+        behind = table.behind.get(slot)
+        if behind is None or not cursor.parked:
+            return
+        owner = table.owner.get(slot)
+        strict = self.subscription.strict
+        if owner is not None and (strict or not owner.open):
+            return
+        for start, end in list(behind.spans(0, behind.end)):
+            if start in cursor.waiting or start in cursor.dying:
+                return
+            cursor.unpark(start, end)
+            if strict:
+                return
+
+    def opened(self, attachment: Attachment) -> None:
+        for shard, slot in attachment.slots:
+            if slot in self.tables[shard].behind:
+                self._unpark(shard, slot)
+
+    def woke(self, shard: int, spans: list[Span]) -> None:
+        for entry in _entries(spans):
+            if (slot := self.tables[shard].known.of(entry)) is not None and slot != NO_KEY:
+                self._unpark(shard, slot)
+
+    # --- what became of it --------------------------------------------------------------------------
+
+    def settle(self, shard: int, start: int, end: int, *, dead: bool = False) -> int:
+        table, cursor = self.tables[shard], self.subscription.cursors[shard]
+        touched: set[int] = set()
+        for entry in _entries(list(cursor.held.spans(start, end))):
+            self._came_in(shard, entry, touched)
+        for entries in (cursor.ready, cursor.waiting, cursor.parked, cursor.dying):
+            for entry in _entries(list(entries.spans(start, end))):
+                if (slot := table.known.of(entry)) is not None and slot != NO_KEY:
+                    table.no_longer_behind(slot, entry)
+                    touched.add(slot)
+        settled = super().settle(shard, start, end, dead=dead)
+        table.known.forget_before(cursor.cursor)
+        for slot in touched:
+            self._unpark(shard, slot)
+        return settled
+
+    def came_back(self, shard: int, spans: list[Span]) -> None:
+        table = self.tables[shard]
+        touched: set[int] = set()
+        for entry in _entries(spans):
+            slot = self._came_in(shard, entry, touched)
+            if slot is not None:
+                table.put_behind(slot, entry)
+        for slot in touched:
+            self._unpark(shard, slot)
+
+    def expired(self, attachment: Attachment, shard: int, spans: list[Span]) -> None:
+        """Whoever lets one message of a key expire gives back the key: what it has of it was sent ahead."""
+        table = self.tables[shard]
+        slots = {table.known.of(entry) for entry in _entries(spans)} - {None, NO_KEY}
+        held = attachment.held.get(shard)
+        if not slots or held is None:
+            return
+        back = _runs(
+            [entry for entry in _entries(list(held.spans(0, held.end))) if table.known.of(entry) in slots]
+        )
+        for start, end in back:
+            attachment.let_go(shard, start, end)
+        self.subscription.cursors[shard].give_back(back, ())
+        self.came_back(shard, back)
+        for slot in slots:
+            table.avoided[slot] = attachment
+
+    def _came_in(self, shard: int, entry: int, touched: set[int]) -> int | None:
+        table = self.tables[shard]
+        slot = table.known.of(entry)
+        if slot is None or slot == NO_KEY:
+            return None
+        touched.add(slot)
+        owner = table.came_in(slot)
+        if owner is not None:
+            owner.slots.discard((shard, slot))
+        return slot
+
+
+def _before(entries: EntrySet, entry: int) -> bool:
+    first = entries.first
+    return first is not None and first < entry
+
+
+def _entries(spans: list[Span]) -> Iterator[int]:
+    for start, end in spans:
+        yield from range(start, end)
+
+
+def _runs(entries: list[int]) -> list[Span]:
+    """Ascending entries as ranges."""
+    runs: list[Span] = []
+    for entry in entries:
+        if runs and runs[-1][1] == entry:
+            runs[-1] = (runs[-1][0], entry + 1)
+        else:
+            runs.append((entry, entry + 1))
+    return runs

@@ -1,0 +1,84 @@
+"""The keys of stored records as slots: a key's hash, folded to 16 bits, so that memory has a bound whatever the
+keys.
+
+Two keys of one slot share their fate; with 65,535 slots that is rare. A record's slots take two bytes a row and
+are kept for as long as one of its entries is not settled.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right, insort
+
+import pyarrow as pa
+from xxhash import xxh3_64_intdigest
+
+from penstock.model.errors import PenstockError
+from penstock.node.core.log import StoredRecord
+from penstock.wire.frame import HEADER_BYTES, TRAILER
+from penstock.wire.record import RECORD_HEADER_BYTES
+from penstock.wire.schema_versions import SchemaVersions
+from penstock.wire.typed_record import stored_rows
+
+SLOTS = 65_535
+NO_KEY = 65_535
+"""Of rows without a key: they are in nobody's way."""
+
+
+def segment_of(record: StoredRecord) -> bytes:
+    """The stored segment of a record, behind the frame's and the record's header."""
+    whole = record.parts[0] if len(record.parts) == 1 else b"".join(record.parts)
+    return whole[HEADER_BYTES + RECORD_HEADER_BYTES : len(whole) - TRAILER.size]
+
+
+def slots_of(record: StoredRecord, schemas: SchemaVersions | None) -> array[int]:
+    """The slot of each row. A record that cannot be read has no keys: its consumer finds out."""
+    count = record.header.count
+    try:
+        rows = stored_rows(segment_of(record), schemas)
+    except PenstockError:
+        return array("H", [NO_KEY]) * count
+    place = rows.schema.get_field_index("key")
+    if place < 0 or rows.num_rows != count:
+        return array("H", [NO_KEY]) * count
+    coded = rows.column(place).cast(pa.binary()).dictionary_encode()
+    slots = [xxh3_64_intdigest(key) % SLOTS for key in coded.dictionary.to_pylist()]
+    return array("H", [NO_KEY if index is None else slots[index] for index in coded.indices.to_pylist()])
+
+
+class KnownSlots:
+    """The slots of the records that are under way, by entry."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._slots: dict[int, array[int]] = {}
+
+    def add(self, first: int, slots: array[int]) -> None:
+        if first not in self._slots:
+            insort(self._firsts, first)
+            self._slots[first] = slots
+
+    def get(self, first: int) -> array[int] | None:
+        return self._slots.get(first)
+
+    def of(self, entry: int) -> int | None:
+        """The slot of an entry; None where its record is not known."""
+        index = bisect_right(self._firsts, entry) - 1
+        if index < 0:
+            return None
+        first = self._firsts[index]
+        slots = self._slots[first]
+        return slots[entry - first] if entry - first < len(slots) else None
+
+    def forget_before(self, entry: int) -> None:
+        """Records that end before ``entry`` are not asked for any more."""
+        done = 0
+        for first in self._firsts:
+            if first + len(self._slots[first]) > entry:
+                break
+            del self._slots[first]
+            done += 1
+        del self._firsts[:done]
+
+    def __len__(self) -> int:
+        return len(self._firsts)

@@ -1,0 +1,221 @@
+"""Administration of subscriptions: created, shown, moved, paused, removed; dead entries offered again;
+browsing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from penstock.model.errors import (
+    BadRequest,
+    PenstockError,
+    StorageFailed,
+    SubscriptionBusy,
+    SubscriptionNotFound,
+)
+from penstock.node.core.effects import Fetch
+from penstock.node.core.log import Run
+from penstock.node.core.settlement import Change, Moved, Paused, Redriven, Removed, encode_change
+from penstock.node.core.subscribing import ENTRY_MAX, check_subscription, find_or_open, start_entry
+from penstock.node.core.subscription import Subscription
+from penstock.node.core.topics import Topic
+from penstock.wire.control import (
+    Browse,
+    Browsed,
+    CreateSubscription,
+    DeleteSubscription,
+    ListSubscriptions,
+    Operation,
+    PauseSubscription,
+    Redrive,
+    SeekSubscription,
+    ShowSubscription,
+    Span,
+    SubscriptionInfo,
+)
+
+if TYPE_CHECKING:
+    from penstock.node.core.node import NodeCore
+
+DEAD_SPANS_MAX = 10_000
+BROWSE_BYTES_MAX = 8 * 1024 * 1024
+"""One record, at most as large as a segment with its header, may come on top."""
+
+Answer = Callable[[Any], None]
+Refuse = Callable[[PenstockError], None]
+
+
+class SubscriptionRequests:
+    """``topic_of`` finds a topic by its name, or raises."""
+
+    def __init__(self, node: NodeCore, topic_of: Callable[[str], Topic]) -> None:
+        self._node = node
+        self._topic = topic_of
+
+    def on_request(self, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
+        """Carries out an operation if it is one about subscriptions."""
+        if isinstance(operation, CreateSubscription):
+            self._create(operation, answer)
+        elif isinstance(operation, ListSubscriptions):
+            answer(self._list(operation.topic))
+        elif isinstance(operation, ShowSubscription):
+            answer(_info(*self._find(operation.topic, operation.subscription), with_dead=True))
+        elif isinstance(operation, DeleteSubscription):
+            self._delete(operation, answer)
+        elif isinstance(operation, SeekSubscription):
+            self._seek(operation, answer)
+        elif isinstance(operation, PauseSubscription):
+            self._pause(operation, answer)
+        elif isinstance(operation, Redrive):
+            self._redrive(operation, answer)
+        elif isinstance(operation, Browse):
+            self._browse(operation, answer, refuse)
+        else:
+            return False
+        return True
+
+    def _find(self, topic_name: str, name: str) -> tuple[Topic, Subscription]:
+        topic = self._topic(topic_name)
+        subscription = self._node.subscriptions.get(topic.uuid, name)
+        if subscription is None:
+            raise SubscriptionNotFound(f"topic {topic.shown} has no subscription {name[:80]!r}")
+        return topic, subscription
+
+    def _list(self, name: str) -> list[SubscriptionInfo]:
+        topics = [self._topic(name)] if name else list(self._node.catalog)
+        return [
+            _info(topic, subscription)
+            for topic in topics
+            for subscription in self._node.subscriptions.of_topic(topic.uuid)
+        ]
+
+    def _create(self, ask: CreateSubscription, answer: Answer) -> None:
+        topic = self._topic(ask.topic)
+        check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
+        if not ask.exist_ok and self._node.subscriptions.get(topic.uuid, ask.subscription) is not None:
+            raise SubscriptionBusy(
+                f"topic {topic.shown} has a subscription {ask.subscription!r} already",
+                hint="Choose another name, delete the other one first, or ask with exist_ok.",
+            )
+        now_us = self._node.now_us()
+        stores = self._node.stores
+        subscription = find_or_open(
+            stores, topic, ask.subscription, ask.kind, ask.mode, ask.start, ask.policy, now_us
+        )
+        stores.settlement_lane.wait(lambda error: answer(_info(topic, subscription)))
+
+    def _delete(self, ask: DeleteSubscription, answer: Answer) -> None:
+        topic, subscription = self._find(ask.topic, ask.subscription)
+        if any(attachment.connected for attachment in subscription.attachments):
+            raise SubscriptionBusy(f"subscription {ask.subscription!r} of {topic.shown} has a consumer")
+        self._node.consuming.send_away(subscription, SubscriptionNotFound("the subscription was deleted"))
+        change = Removed(topic.uuid, ask.subscription)
+        self._node.subscriptions.apply(change)
+        self._write([change], lambda: answer({"subscription": ask.subscription, "deleted": True}))
+
+    def _seek(self, ask: SeekSubscription, answer: Answer) -> None:
+        topic, subscription = self._find(ask.topic, ask.subscription)
+        if ask.shard is not None and not 0 <= ask.shard < len(topic.shards):
+            raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
+        shards = range(len(topic.shards)) if ask.shard is None else [ask.shard]
+        places = [(shard, start_entry(topic, shard, ask.to)) for shard in shards]
+        self._node.consuming.moved(subscription)
+        for shard, entry in places:
+            subscription.seek(shard, entry)
+        changes = [Moved(topic.uuid, subscription.name, shard, entry) for shard, entry in places]
+        self._write(list(changes), lambda: answer(_info(topic, subscription)))
+
+    def _pause(self, ask: PauseSubscription, answer: Answer) -> None:
+        topic, subscription = self._find(ask.topic, ask.subscription)
+        changed = subscription.paused != ask.paused
+        subscription.paused = ask.paused
+        self._write(
+            [Paused(topic.uuid, subscription.name, ask.paused)], lambda: answer(_info(topic, subscription))
+        )
+        if changed:
+            self._node.consuming.announce(subscription)
+            self._node.consuming.pump(subscription)
+
+    def _redrive(self, ask: Redrive, answer: Answer) -> None:
+        topic, subscription = self._find(ask.topic, ask.subscription)
+        wanted = ask.entries
+        if wanted is None:
+            wanted = [(shard, 0, ENTRY_MAX) for shard in range(len(topic.shards))]
+        for shard, start, end in wanted:
+            if not (0 <= shard < len(topic.shards) and 0 <= start < end <= ENTRY_MAX):
+                raise BadRequest(f"entries {start} to {end} of shard {shard} cannot be")
+        by_shard: dict[int, list[Span]] = {}
+        for shard, start, end in wanted:
+            by_shard.setdefault(shard, []).extend(subscription.redrive(shard, start, end))
+        spans = {shard: found for shard, found in by_shard.items() if found}
+        if spans:
+            subscription.redrives += 1
+        number = subscription.redrives
+        changes = [Redriven(topic.uuid, subscription.name, *item, number) for item in spans.items()]
+        count = sum(end - start for found in spans.values() for start, end in found)
+        self._write(list(changes), lambda: answer({"redriven": count}))
+        self._node.consuming.pump(subscription)
+
+    def _write(self, changes: list[Change], durable: Callable[[], None]) -> None:
+        stores = self._node.stores
+        for change in changes:
+            stores.settlements.append(encode_change(change))
+        stores.settlement_lane.wait(lambda error: durable())
+
+    def _browse(self, ask: Browse, answer: Answer, refuse: Refuse) -> None:
+        topic = self._topic(ask.topic)
+        if not 0 <= ask.shard < len(topic.shards):
+            raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
+        if not 0 <= ask.entry <= ENTRY_MAX or ask.bytes_max <= 0:
+            raise BadRequest(f"entry {ask.entry} or {ask.bytes_max} bytes cannot be")
+        log = topic.shards[ask.shard].log
+        entry = max(ask.entry, log.entry_first)
+        if entry >= log.entry_durable:
+            answer(Browsed([], log.entry_durable, log.entry_durable, []))
+            return
+
+        def read(run: Run | None) -> None:
+            if run is None:
+                refuse(StorageFailed(f"the node could not read entry {entry} of topic {topic.shown}"))
+            else:
+                records = [b"".join(record.parts) for record in run.records]
+                answer(Browsed(records, run.next_entry, log.entry_durable, run.lost))
+
+        bytes_max = min(ask.bytes_max, BROWSE_BYTES_MAX)
+        self._node.add_effect(Fetch(topic.uuid, ask.shard, entry, bytes_max, read))
+
+
+def _info(topic: Topic, subscription: Subscription, *, with_dead: bool = False) -> SubscriptionInfo:
+    ends = [shard.log.entry_durable for shard in topic.shards]
+    cursors, counts = subscription.cursors, subscription.counts
+    behind = sum(max(0, end - cursor.cursor) for end, cursor in zip(ends, cursors, strict=True))
+    dead = (
+        (shard, *span) for shard, cursor in enumerate(cursors) for span in cursor.dead.spans(0, cursor.dead.end)
+    )
+    return SubscriptionInfo(
+        subscription=subscription.name,
+        topic=topic.name,
+        kind=subscription.kind,
+        mode=subscription.mode,
+        consumers=[attachment.shown for attachment in subscription.attachments if attachment.connected],
+        settled=counts.acked + counts.skipped,
+        unsettled=behind - sum(len(cursor.settled) for cursor in cursors),
+        in_flight=sum(len(cursor.held) for cursor in cursors),
+        unacked=sum(len(cursor.waiting) + len(cursor.ready) for cursor in cursors),
+        lost=counts.lost,
+        positions=[cursor.cursor for cursor in cursors],
+        policy=subscription.policy,
+        paused=subscription.paused,
+        created_at_us=subscription.created_at_us,
+        acked=counts.acked,
+        skipped=counts.skipped,
+        dead=subscription.dead,
+        nacked=counts.nacked,
+        late=counts.late,
+        delivered=counts.delivered,
+        redelivered=counts.redelivered,
+        redriven=counts.redriven,
+        dead_entries=list(islice(dead, DEAD_SPANS_MAX)) if with_dead else [],
+    )

@@ -1,0 +1,152 @@
+"""Many busy logs share a sync, and the power, or the disk, fails at any moment: no promise is broken."""
+
+from __future__ import annotations
+
+import errno
+
+import msgspec
+import pytest
+
+from penstock.files.commit_journal import FOLDER, SPARE_SUFFIX, SUFFIX
+from penstock.io.memory_disk import Keep, MemoryDisk, MemoryFile
+from penstock.node.settings import LogSettings, Settings
+from tests.fire.core_shell import SMALL_FILES
+from tests.fire.power_world import PAUSE_US, PowerWorld
+
+KEEPS: list[Keep] = ["none", "some", "all"]
+SHARDS = 8
+ROUNDS = msgspec.structs.replace(
+    SMALL_FILES,
+    threads=1,
+    log=LogSettings(
+        rotate_bytes=4096, preallocate_bytes=1024, index_every_bytes=512, commit_journal_bytes=6 * 1024
+    ),
+)
+"""Two busy logs make a round, and a handful of rounds a checkpoint."""
+
+
+def world_of(seed: int, settings: Settings = ROUNDS) -> PowerWorld:
+    return PowerWorld(seed, settings=settings, shards=SHARDS)
+
+
+def live_through_cuts(seed: int, cuts: int = 3) -> PowerWorld:
+    world = world_of(seed)
+    for cut in range(cuts):
+        world.disk.cut_power_after(world.random.randrange(1, 250))
+        world.live(steps=500)
+        world.cut(KEEPS[(seed + cut) % 3])
+        world.send_again()
+        world.check()
+    return world
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_power_cut_between_the_journal_and_the_logs_breaks_no_promise(seed: int) -> None:
+    assert live_through_cuts(seed).faults == []
+
+
+def test_the_cuts_fall_into_rounds_and_checkpoints() -> None:
+    """Else the cuts above would all fall where nothing is at stake."""
+    worlds = [world_of(seed) for seed in range(4)]
+    for world in worlds:
+        world.live(steps=500)
+        world.shell.work_all()
+    assert all(world.shell.core.stores.rounds.rounds > 10 for world in worlds)
+    renamed = [
+        operation
+        for world in worlds
+        for operation in world.disk.operations
+        if operation[0] == "rename" and str(operation[2]).endswith(SPARE_SUFFIX)
+    ]
+    assert len(renamed) > 4, "checkpoints were made"
+
+
+def test_many_busy_logs_are_made_durable_with_one_sync() -> None:
+    world = world_of(1)
+    world.live(steps=100)
+    world.shell.work_all()
+    for shard in range(SHARDS):
+        world.send_to(shard)
+    world.disk.operations.clear()
+    world.shell.work_all()
+    synced = [str(path) for operation, path, *_ in world.disk.operations if operation == "sync"]
+    logs = {path for path in synced if path.endswith(".log")}
+    assert len(logs) <= 2, "the one that was under way first, and one that began a new file, if any"
+    assert any(path.endswith(SUFFIX) for path in synced)
+    assert world.faults == []
+
+
+def test_a_journal_that_does_not_sync_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = MemoryFile.sync
+
+    def sync(self: MemoryFile) -> None:
+        if not self.path.endswith(SUFFIX):
+            synced(self)
+
+    monkeypatch.setattr(MemoryFile, "sync", sync)
+    lost = 0
+    for seed in range(6):
+        world = world_of(seed)
+        world.live(steps=300)
+        world.cut("none")
+        lost += sum("acknowledged and is lost" in fault for fault in world.faults)
+    assert lost
+
+
+@pytest.mark.parametrize("operation", ["write", "sync", "rename", "create", "sync_folder"])
+@pytest.mark.parametrize("place", [f"{FOLDER}/", "topics/"])
+def test_a_disk_that_fails_now_and_then_loses_nothing_that_was_acknowledged(operation: str, place: str) -> None:
+    for seed in range(8):
+        world = world_of(seed)
+        for _ in range(6):
+            world.disk.fail_next(operation, errno.EIO, 1, place, after=world.random.randrange(8))  # type: ignore[arg-type]
+            world.live(steps=80)
+            world.shell.work_all()
+            world.shell.wait(PAUSE_US)
+        world.disk.fail_never()
+        world.forget_refused()
+        world.cut("none")
+        assert world.faults == []
+        world.send_again()
+        world.check()
+        assert world.faults == []
+
+
+def test_a_log_that_could_not_be_synced_by_a_checkpoint_is_written_again_from_the_journal() -> None:
+    world = world_of(3)
+    disk = world.disk
+    world.live(steps=60)
+    disk.fail_next("sync", errno.EIO, 4, "topics/")
+    world.live(steps=200)
+    world.shell.work_all()
+    for _ in range(4):
+        world.shell.wait(PAUSE_US)
+        world.shell.work_all()
+    world.forget_refused()
+    world.cut("none")
+    assert world.faults == []
+
+
+def test_a_node_that_stopped_in_good_order_leaves_no_commit_journal_behind() -> None:
+    world = world_of(2)
+    world.live(steps=300)
+    world.shell.work_all()
+    assert world.disk.list(FOLDER), "there is one while the node runs"
+    world.shell.core.close()
+    assert world.disk.list(FOLDER) == []
+    world.cut("none")
+    assert world.faults == []
+
+
+def test_a_rotten_frame_of_the_journal_is_reported_and_costs_no_other_log_anything() -> None:
+    disk = MemoryDisk(5)
+    world = PowerWorld(5, disk, settings=ROUNDS, shards=SHARDS)
+    while not (generations := [name for name in disk.list(FOLDER) if name.endswith(SUFFIX)]):
+        world.live(steps=20)
+    world.shell.work_all()
+    world._listen()
+    path = f"{FOLDER}/{generations[-1]}"
+    disk.crash(keep="none")
+    disk.flip(path, 40)
+    world._open()
+    assert any("commit journal" in line for line in world.shell.core.recovered)

@@ -1,0 +1,174 @@
+"""Messages that were tried too often: a copy is durable before they are settled, and they can come again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.io.memory_disk import MemoryDisk
+from penstock.model.policy import Policy
+from penstock.node.settings import LogSettings, Settings
+from penstock.wire.control import (
+    Browse,
+    Browsed,
+    Redrive,
+    ShowSubscription,
+    Subscribe,
+    SubscriptionInfo,
+    read_result,
+)
+from penstock.wire.frame import decode_at
+from penstock.wire.record import RECORD_HEADER_BYTES
+from penstock.wire.segment import decode_plain
+from tests.fire.core_shell import CoreShell
+from tests.node.core.test_consuming import PLAIN, Reader, Writer
+
+TWICE = Policy(max_attempts=2, backoff=0.0)
+
+
+class Trier(Reader):
+    """A reader of a subscription that gives a message up after two attempts."""
+
+    def __init__(self, shell: CoreShell, policy: Policy = TWICE, mode: str = "non_resilient") -> None:
+        self.shell = shell
+        self.client = shell.connect()
+        self.settles = 0
+        ask = Subscribe(1, "orders", "s", "unique", mode, "earliest", 1 << 20, "trier", policy=policy)
+        self.client.send(ask)
+        shell.work_all()
+
+    def refuse(self, entry: int, times: int) -> None:
+        for _ in range(times):
+            self.settle(nacked=[(entry, 0.0)])
+            self.shell.wait(100_000)
+            self.shell.work_all()
+
+
+def shown(it: CoreShell) -> SubscriptionInfo:
+    return read_result(it.connect().request(ShowSubscription("orders", "s")), SubscriptionInfo)
+
+
+def copies(it: CoreShell, topic: str = "orders.dead") -> list[dict[str, Any]]:
+    found = read_result(it.connect().request(Browse(topic, 0, 0)), Browsed)
+    rows: list[dict[str, Any]] = []
+    for data in found.records:
+        frame = decode_at(data, 0, 1 << 26)
+        assert frame is not None
+        rows += decode_plain(frame.body[RECORD_HEADER_BYTES:]).to_pylist()
+    return rows
+
+
+def test_after_its_last_attempt_a_message_has_a_copy_that_tells_where_it_came_from() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(3)
+    reader = Trier(it)
+    reader.refuse(1, 2)
+    assert reader.got() == [(0, 1), (1, 1), (2, 1), (1, 2)]
+    info = shown(it)
+    assert (info.dead, info.dead_entries, info.unsettled, info.settled) == (1, [(0, 1, 2)], 2, 0)
+    (copy,) = copies(it)
+    headers = dict(copy["headers"])
+    assert copy["value"] == bytes(10)
+    assert headers["dead.reason"] == "max-attempts"
+    assert headers["dead.attempts"] == "2"
+    assert (headers["dead.topic"], headers["dead.subscription"]) == ("default/default/default/orders", "s")
+    assert (headers["dead.shard"], headers["dead.entry"]) == ("0", "1")
+    assert headers["dead.identity"] == f"{(b'b' * 16).hex()}/0/0/1"
+
+
+def test_it_is_settled_only_when_its_copy_is_durable_and_a_crash_between_makes_no_second_copy() -> None:
+    disk = MemoryDisk()
+    it = CoreShell(disk, seed=1, settings=PLAIN)
+    Writer(it).write(2)
+    reader = Trier(it)
+    reader.refuse(0, 1)
+    reader.settle(nacked=[(0, 0.0)], durable=False)
+    topic = it.core.catalog.by_name("default/default/default/orders.dead")
+    steps = 0
+    while topic is None or topic.shards[0].log.entry_durable == 0:
+        assert shown_now(it) == 0, "not dead before its copy is on the disk"
+        it.work()
+        topic = it.core.catalog.by_name("default/default/default/orders.dead")
+        steps += 1
+    assert steps > 2
+    disk.crash(keep="none")  # that it is settled was not written yet
+    again = CoreShell(disk, seed=2, settings=PLAIN)
+    assert len(copies(again)) == 1
+    Trier(again)
+    again.work_all()
+    assert shown(again).dead == 1
+    assert len(copies(again)) == 1, "the same copy again is a duplicate"
+
+
+def shown_now(it: CoreShell) -> int:
+    (subscription,) = it.core.subscriptions.all()
+    return subscription.dead
+
+
+def test_a_redriven_message_comes_again_to_its_subscription_with_attempts_counted_anew() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(3)
+    reader = Trier(it)
+    reader.refuse(1, 2)
+    reader.settle(acked=[(0, 1), (2, 3)])
+    reader.got()
+    assert shown(it).positions == [3]
+    assert it.connect().request(Redrive("orders", "s", [(0, 0, 1)])) == {"redriven": 0}, "that one is not dead"
+    assert it.connect().request(Redrive("orders", "s")) == {"redriven": 1}
+    assert reader.got() == [(1, 1)]
+    assert (shown(it).dead, shown(it).positions, shown(it).redriven) == (0, [1], 1)
+    reader.refuse(1, 2)
+    assert shown(it).dead == 1
+    assert len(copies(it)) == 2, "it died twice"
+    restarted = CoreShell(it.disk, seed=2, settings=PLAIN)
+    assert (shown(restarted).dead, shown(restarted).positions, shown(restarted).redriven) == (1, [3], 1)
+
+
+def test_a_message_that_kills_its_consumers_dies_at_last() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(1)
+    for attempt in (1, 2):
+        reader = Trier(it)
+        assert reader.got() == [(0, attempt)]
+        it.core.disconnected(len(it.clients))
+        it.drain()
+        it.work_all()
+    assert Trier(it).got() == []
+    assert shown(it).dead == 1
+
+
+def test_without_a_dead_letter_topic_it_is_only_put_aside() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(2)
+    reader = Trier(it, Policy(max_attempts=1, dead_letter=""))
+    reader.refuse(0, 1)
+    assert shown(it).dead == 1
+    assert it.core.catalog.by_name("default/default/default/orders.dead") is None
+    assert it.connect().request(Redrive("orders", "s")) == {"redriven": 1}
+    assert reader.got() == [(0, 1), (1, 1), (0, 1)]
+
+
+def test_a_resilient_subscription_tries_without_end_unless_told_otherwise_and_then_goes_on_behind() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(2)
+    assert Policy().effective("a/b/c/d", "resilient").max_attempts == 0
+    assert Policy().effective("a/b/c/d", "non_resilient").max_attempts == 16
+    reader = Trier(it, TWICE, "resilient")
+    reader.refuse(0, 2)
+    assert shown(it).dead == 1
+    assert [entry for entry, _ in reader.got()] == [0, 1, 0]
+
+
+def test_a_failing_disk_puts_the_burial_off_and_loses_nothing() -> None:
+    disk = MemoryDisk()
+    it = CoreShell(disk, seed=1, settings=Settings(data="memory", log=LogSettings(preallocate_bytes=1024)))
+    Writer(it).write(1)
+    reader = Trier(it)
+    reader.refuse(0, 1)
+    disk.fail_next("sync", 5, path_prefix="topics")
+    reader.refuse(0, 1)
+    assert shown(it).dead == 0
+    for _ in range(3):
+        it.wait(2_000_000)
+        it.work_all()
+    assert shown(it).dead == 1
+    assert len(copies(it)) == 1

@@ -1,0 +1,229 @@
+"""Leases, standing, seeking and pausing, as a node tells its consumers of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.io.memory_disk import MemoryDisk
+from penstock.model.errors import SubscriptionBusy, SubscriptionNotFound
+from penstock.model.policy import Policy
+from penstock.wire.control import (
+    CreateSubscription,
+    DeleteSubscription,
+    Deliver,
+    Error,
+    ListSubscriptions,
+    PauseSubscription,
+    Renew,
+    SeekSubscription,
+    Settle,
+    ShowSubscription,
+    Subscribe,
+    Subscribed,
+    SubscriptionInfo,
+    Unsubscribe,
+    read_result,
+)
+from penstock.wire.frame import Frame
+from tests.fire.core_shell import CoreShell
+from tests.node.core.test_consuming import PLAIN, Reader, Writer
+
+LEASE_S = 2.0
+POLICY = Policy(lease=LEASE_S)
+
+
+class Kind(Reader):
+    def __init__(
+        self, shell: CoreShell, kind: str, mode: str, *, instance: bytes = b"", policy: Policy = POLICY
+    ) -> None:
+        self.shell = shell
+        self.client = shell.connect()
+        self.number = len(shell.clients)
+        self.settles = 0
+        ask = Subscribe(1, "orders", "s", kind, mode, "earliest", 1 << 20, "", policy=policy, instance=instance)
+        self.client.send(ask)
+        shell.work_all()
+
+    def standing(self) -> Subscribed:
+        return self.client.take(Subscribed)[-1]
+
+    def vanish(self) -> None:
+        self.shell.core.disconnected(self.number)
+        self.shell.drain()
+        self.shell.work_all()
+
+    def seconds(self, seconds: float) -> None:
+        self.shell.wait(round(seconds * 1e6))
+        self.shell.work_all()
+
+
+def shell(rows: int = 6) -> CoreShell:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(rows)
+    return it
+
+
+def test_the_standby_takes_over_at_once_after_a_clean_leave() -> None:
+    it = shell()
+    one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
+    assert (one.standing().active, other.standing().active) == (True, False)
+    assert (one.entries(), other.entries()) == ([0, 1, 2, 3, 4, 5], [])
+    one.settle(acked=[(0, 2)])
+    one.client.send(Unsubscribe(1, [(0, 0, 3)]))
+    it.work_all()
+    assert other.standing().active
+    assert other.got() == [(2, 2), (3, 1), (4, 1), (5, 1)], "exactly at the first that is not settled"
+
+
+def test_the_standby_of_a_lost_consumer_waits_for_lease_and_margin() -> None:
+    it = shell()
+    one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
+    one.settle(acked=[(0, 2)])
+    one.seconds(1.0)
+    one.client.send(Renew(1, 1))
+    assert one.standing().renewal == 1
+    one.vanish()
+    other.seconds(LEASE_S)
+    assert other.entries() == [], "the lost one may still be working by its own clock"
+    other.seconds(LEASE_S * 0.2 + 0.1)
+    assert other.got()[0] == (2, 2)
+
+
+def test_a_silent_consumer_loses_its_lease_and_is_told_when_it_wakes() -> None:
+    it = shell()
+    one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
+    other.seconds(LEASE_S * 1.3)
+    assert other.entries() == [0, 1, 2, 3, 4, 5]
+    (error,) = one.client.take(Error)
+    assert (error.code, error.retryable, error.consumer) == ("lease-lost", True, 1)
+    one.settle(acked=[(0, 1)])
+    assert one.client.take(Error) == [], "what it says now is passed over until it subscribes again"
+
+
+def test_a_unique_lease_is_its_holders_until_it_is_over_and_its_own_after_a_reconnect() -> None:
+    it = shell()
+    one = Kind(it, "unique", "resilient", instance=b"me")
+    one.settle(acked=[(0, 1)])
+    one.vanish()
+    assert Kind(it, "unique", "resilient", instance=b"you").error().code == "subscription-busy"
+    back = Kind(it, "unique", "resilient", instance=b"me")
+    assert back.got() == [(n, 1) for n in range(1, 6)], "nothing of it counts as an attempt"
+    back.vanish()
+    back.seconds(LEASE_S * 1.3)
+    assert Kind(it, "unique", "resilient", instance=b"you").entries() == [1, 2, 3, 4, 5]
+
+
+def test_in_resilient_mode_nothing_is_offered_behind_a_message_that_waits() -> None:
+    it = shell(2)
+    reader = Kind(it, "unique", "resilient")
+    assert reader.entries() == [0, 1]
+    reader.settle(nacked=[(0, 1.0)])
+    reader.client.send(Unsubscribe(1, [(0, 0, 1)]))
+    it.work_all()
+    following = Kind(it, "unique", "resilient")
+    assert following.entries() == []
+    following.seconds(1.1)
+    assert following.got() == [(0, 2), (1, 1)]
+
+
+def test_a_seek_sends_consumers_away_and_sets_every_place() -> None:
+    it = shell()
+    reader = Kind(it, "shared", "non_resilient")
+    reader.settle(acked=[(0, 6)])
+    reader.got()
+    info = read_result(it.connect().request(SeekSubscription("orders", "s", 3)), SubscriptionInfo)
+    assert (info.positions, info.consumers) == ([3], [])
+    (error,) = reader.client.take(Error)
+    assert (error.code, error.retryable) == ("subscription-moved", True)
+    assert Kind(it, "shared", "non_resilient").got() == [(3, 1), (4, 1), (5, 1)]
+    it.connect().request(SeekSubscription("orders", "s", "latest"))
+    restarted = CoreShell(it.disk, seed=2, settings=PLAIN)
+    assert Kind(restarted, "shared", "non_resilient").entries() == []
+    restarted.connect().request(SeekSubscription("orders", "s", "earliest", 0))
+    assert Kind(restarted, "shared", "non_resilient").entries() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_paused_subscription_offers_nothing_and_takes_settlements() -> None:
+    it = shell()
+    reader = Kind(it, "unique", "non_resilient")
+    assert reader.entries() == [0, 1, 2, 3, 4, 5]
+    it.connect().request(PauseSubscription("orders", "s", True))
+    assert reader.standing().paused
+    reader.settle(acked=[(0, 1)], nacked=[(1, 0.0)])
+    reader.seconds(1.0)
+    assert reader.got() == []
+    restarted = CoreShell(it.disk, seed=2, settings=PLAIN)
+    following = Kind(restarted, "unique", "non_resilient")
+    assert following.standing().paused
+    assert following.entries() == []
+    restarted.connect().request(PauseSubscription("orders", "s", False))
+    assert following.got() == [(1, 2), *((n, 1) for n in range(2, 6))]
+
+
+def test_subscriptions_are_made_shown_and_deleted_without_anyone_reading() -> None:
+    it = shell()
+    admin = it.connect()
+    made = read_result(
+        admin.request(CreateSubscription("orders", "s", "key_shared", start=4)), SubscriptionInfo
+    )
+    assert (made.kind, made.positions, made.unsettled) == ("key_shared", [4], 2)
+    with pytest.raises(SubscriptionBusy, match="already"):
+        admin.request(CreateSubscription("orders", "s", "key_shared"))
+    admin.request(CreateSubscription("orders", "s", "key_shared", exist_ok=True))
+    (listed,) = read_result(admin.request(ListSubscriptions("")), list[SubscriptionInfo])
+    assert listed == made
+    assert made.policy is not None
+    assert made.policy.max_attempts == 16
+    admin.request(DeleteSubscription("orders", "s"))
+    with pytest.raises(SubscriptionNotFound):
+        admin.request(ShowSubscription("orders", "s"))
+
+
+def test_one_at_a_time_a_record_is_sent_once_and_its_rows_follow() -> None:
+    it = shell(4)
+    reader = Kind(it, "shared", "resilient")
+    assert len(reader.client.take(Frame)) == 1
+    assert [deliver.spans for deliver in reader.client.take(Deliver)] == [[(0, 1)]]
+    for entry in range(3):
+        reader.settle(acked=[(entry, entry + 1)])
+        (deliver,) = reader.client.take(Deliver)
+        assert (deliver.records, deliver.spans) == (0, [(entry + 1, entry + 2)])
+    assert reader.client.take(Frame) == []
+
+
+def test_idle_subscriptions_cost_a_published_message_nothing() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    admin = it.connect()
+    for number in range(50):
+        admin.request(CreateSubscription("orders", f"idle-{number}"))
+    asked: list[str] = []
+    for subscription in it.core.subscriptions.all():
+        subscription.dispatch.want = lambda *_: asked.append("want")  # type: ignore[method-assign,assignment,func-returns-value]
+    writer.write(5)
+    assert asked == []
+    assert it.core.due_us is None
+
+
+def test_a_million_unsettled_entries_cost_little() -> None:
+    it = shell(1)
+    Kind(it, "unique", "non_resilient")
+    (subscription,) = it.core.subscriptions.all()
+    cursor, (reader,) = subscription.cursors[0], subscription.attachments
+    cursor.take([(1, 1_000_001)])
+    reader.hold(0, [(1, 1_000_001)])
+    for entry in range(1, 1_000_001, 2):
+        cursor.settle(entry, entry + 1)
+        reader.let_go(0, entry, entry + 1)
+    sets = [cursor.settled, cursor.held, reader.held[0]]
+    assert sum(len(each.encode()) for each in sets) < 1_000_000
+
+
+def test_a_settlement_of_what_another_holds_is_taken_and_a_refusal_is_not() -> None:
+    it = shell(2)
+    one, other = Kind(it, "shared", "non_resilient"), Kind(it, "shared", "non_resilient")
+    assert one.entries() == [0, 1]
+    other.client.send(Settle(1, 1, 0, nacked=[(1, 0.0)]), Settle(1, 2, 0, acked=[(0, 1)]))
+    it.work_all()
+    info = read_result(it.connect().request(ShowSubscription("orders", "s")), SubscriptionInfo)
+    assert (info.acked, info.nacked, info.late, info.in_flight) == (1, 0, 1, 1)
