@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers pytest bench pipes kill fmt install clean
+.PHONY: help demo test lint types layers pytest bench pipes kill torture-producer lives fmt install clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,12 @@ pipes: $(READY) ## the table of all pipes: claimed against measured, at three fa
 
 kill: $(READY) ## kills a node fifty times under load and balances the books
 	@$(BIN)/python -m tests.fire.kill_node --cycles 50
+
+torture-producer: $(READY) ## a million messages to two nodes while they and their producer are killed in turn
+	@$(BIN)/python -m tests.fire.kill_producer
+
+lives: $(READY) ## ten thousand lives of a producer under every fault there is, from seeds
+	@$(BIN)/python -m tests.transport.lives --seeds 10000
 
 fmt: $(READY) ## formats and fixes what can be fixed
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .

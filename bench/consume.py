@@ -16,6 +16,13 @@ from penstock.client.consumer import Consumer
 SIZE = 100
 TABLES = 6
 """Of 16 MiB each: about a million messages."""
+CELLS = [
+    (kind, mode)
+    for mode in ("non_resilient", "resilient")
+    for kind in ("unique", "failover", "shared", "key_shared")
+]
+ONE_BY_ONE = 2000
+"""Messages of the cells in which each one waits for the node."""
 
 
 async def measure(url: str, limits: Limits, seconds: float) -> list[Figure]:
@@ -29,10 +36,29 @@ async def measure(url: str, limits: Limits, seconds: float) -> list[Figure]:
                 await consumer.flush()
                 rate = messages / (time.perf_counter() - began)
             figures += _figures(f"consume with {how}, {SIZE} B", rate, limits)
+        figures += await _resilient(client, messages)
         for how, run in (("individual acks", _by_message), ("batch acks", _by_batch)):
             rate = await _end_to_end(client, url, f"bench.live.{how.replace(' ', '-')}", run)
             figures += _figures(f"end to end with {how}, {SIZE} B", rate, limits)
         figures += await _latency(client, limits, seconds)
+    return figures
+
+
+async def _resilient(client: Client, messages: int) -> list[Figure]:
+    """Each kind and mode in the same run, message by message, beside unique and non-resilient."""
+    figures: list[Figure] = []
+    base = 0.0
+    for kind, mode in CELLS:
+        count = messages if mode == "non_resilient" or kind in ("unique", "failover") else ONE_BY_ONE
+        name = f"{kind}-{mode}".replace("_", "-")
+        async with client.consumer("bench.full", subscription=name, kind=kind, mode=mode) as consumer:
+            began = time.perf_counter()
+            await _by_message(consumer, count)
+            await consumer.flush()
+            rate = count / (time.perf_counter() - began)
+        base = base or rate
+        text = f"consume {kind}, {mode}, individual acks, {SIZE} B"
+        figures.append(Figure(text, rate, "messages/s", "unique, non_resilient", base))
     return figures
 
 

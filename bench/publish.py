@@ -1,17 +1,23 @@
-"""Durable publishing: every message counted here was on the node's disk before it was acknowledged."""
+"""Durable publishing: every message counted here was on a disk before its receipt.
+
+On the node's; and, with the node away, on the client's own, in the refill.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import time
 from collections import deque
+from pathlib import Path
 
 import pyarrow as pa
 
 import penstock
 from bench.figure import Figure, quantile
 from bench.limits import Limits
+from penstock.client.options import DEFAULT_REFILL
 from penstock.client.producer import Producer
 from penstock.client.promise import Promise
 from penstock.model.errors import BufferFull
@@ -20,9 +26,12 @@ POSTS_BETWEEN_LOOKS = 2000
 """A program that posts lets its event loop run now and then; so does this one."""
 SENDERS = 1000
 TABLE_BYTES = 16 * 1024 * 1024
+NOBODY = "penstock://127.0.0.1:9"
+"""A port where no node is."""
 
 
-async def measure(url: str, limits: Limits, seconds: float) -> list[Figure]:
+async def measure(url: str, limits: Limits, seconds: float, folder: Path | None = None) -> list[Figure]:
+    """``folder`` is where the refill is measured; the working folder by default."""
     figures: list[Figure] = []
     async with penstock.connect(url) as client:
         for size in (100, 1024):
@@ -36,7 +45,59 @@ async def measure(url: str, limits: Limits, seconds: float) -> list[Figure]:
                 figures += _rate_figures(f"{how}, {size} B", rate, size, limits)
         async with client.producer("bench.latency") as producer:
             figures += await _latency(producer, limits, seconds)
+        figures += await _without_refill(client, seconds)
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        figures += await _spilled(Path(place), seconds)
     return figures
+
+
+async def _without_refill(client: penstock.Client, seconds: float) -> list[Figure]:
+    """That there is a refill costs nothing while the node is there: on and off in turns, so that both see the
+    same machine."""
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for turn in range(4):
+        on = turn % 2 == 0
+        async with client.producer("bench.refill", refill=DEFAULT_REFILL if on else None) as producer:
+            await _posts(producer, 100, min(seconds / 4, 0.5))
+            began, before = time.perf_counter(), producer.stats.stored
+            await _posts(producer, 100, seconds / 2)
+            rates[on].append((producer.stats.stored - before) / (time.perf_counter() - began))
+    on_rate, off_rate = (sum(rates[on]) / len(rates[on]) for on in (True, False))
+    return [Figure("publish by post, 100 B, refill on", on_rate, "messages/s", "refill off", off_rate)]
+
+
+async def _spilled(folder: Path, seconds: float) -> list[Figure]:
+    """The node is away: tables go to the refill, and the same bytes to a plain file with a sync each."""
+    figures: list[Figure] = []
+    async with penstock.connect(NOBODY, wait=False) as client:
+        for size in (100, 1024):
+            async with client.producer(f"bench.spill.{size}", refill=folder / "refill") as producer:
+                await _batches(producer, size, min(seconds / 4, 0.5))
+                began, before = time.perf_counter(), producer.stats
+                await _batches(producer, size, seconds)
+                spent, after = time.perf_counter() - began, producer.stats
+                rate = (after.spilled - before.spilled) / spent
+                bytes_per_s = (after.refill_bytes - before.refill_bytes) / spent
+            plain = _plain_file(folder, min(seconds, 2.0))
+            name = f"spill by send_batch, {size} B"
+            figures += [
+                Figure(name, rate, "messages/s"),
+                Figure(name, bytes_per_s / 1e6, "MB/s", "the same bytes to a plain file, synced", plain / 1e6),
+            ]
+    return figures
+
+
+def _plain_file(folder: Path, seconds: float) -> float:
+    """Bytes a second, a table's worth to a write and a sync, as a spill does it."""
+    data = os.urandom(TABLE_BYTES)
+    path = folder / "plain"
+    with path.open("wb", buffering=0) as file:
+        written, began = 0, time.perf_counter()
+        while (spent := time.perf_counter() - began) < seconds:
+            written += file.write(data)
+            os.fdatasync(file.fileno())
+    path.unlink()
+    return written / spent
 
 
 def _rate_figures(name: str, rate: float, size: int, limits: Limits) -> list[Figure]:

@@ -1,12 +1,12 @@
 """A round that dirtied many logs: what making it durable costs, by the ways there are.
 
-``python -m bench.syncs [--folder DIR] [--seconds S]``. A round appends some bytes to each of N files, as N busy shards
-do, and ends when all of them are durable. The ways:
+``python -m bench.syncs [--folder DIR] [--seconds S]``. A round appends some bytes to each of N files, as N
+busy shards do, and ends when all of them are durable. The ways:
 
 - a sync a file, in the node's worker threads;
 - ``syncfs`` once for all of them (it also waits for whatever else is dirty on the file system);
-- one commit journal: the round's bytes in one write and one sync; the logs get theirs without one, and are synced
-  each time the journal has reached its size, in other threads, before it is begun anew.
+- one commit journal: the round's bytes in one write and one sync; the logs get theirs without one, and are
+  synced each time the journal has reached its size, in other threads, before it is begun anew.
 """
 
 from __future__ import annotations

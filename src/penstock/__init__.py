@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from penstock.client.connect import Client, connect
     from penstock.client.consumer import Consumer
     from penstock.client.options import LostSpan
-    from penstock.client.producer import Producer, ProducerStats
+    from penstock.client.producer import Producer
+    from penstock.client.producer_stats import ProducerStats
     from penstock.client.promise import BatchReceipt, Promise
     from penstock.model.errors import PenstockError
     from penstock.model.identity import Identity
@@ -58,7 +59,7 @@ _PLACES = {
     "PenstockError": "model.errors",
     "Policy": "model.policy",
     "Producer": "client.producer",
-    "ProducerStats": "client.producer",
+    "ProducerStats": "client.producer_stats",
     "Promise": "client.promise",
     "Receipt": "model.receipt",
     "connect": "client.connect",

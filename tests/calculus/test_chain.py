@@ -32,6 +32,22 @@ def test_copies_compose_exactly() -> None:
     assert outlook.reliability == Bounds(Fraction(3, 8), Fraction(3, 8))
 
 
+@pytest.mark.parametrize(
+    ("route", "hint"),
+    [
+        ("dedup | stream", "stream | dedup"),
+        ("stream | stream", "stream"),
+        ("index -> dedup | stream", "stream | dedup"),
+        ("resend(confirm=settled) | index", "Only dedup"),
+    ],
+)
+def test_what_cannot_be_built_is_promised_nothing(route: str, hint: str) -> None:
+    with pytest.raises(BadRequest) as raised:
+        chain_promise_of(route)
+    assert hint in raised.value.hint
+    assert "stream | stream" not in raised.value.hint
+
+
 def test_without_repeats_the_rates_multiply_and_orders_meet() -> None:
     outlook = chain_promise_of("dedup -> index -> dedup", Channel(loss=0.1)).outlook
     assert outlook.reliability == Bounds(Fraction(729, 1000), Fraction(729, 1000))

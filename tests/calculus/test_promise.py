@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.calculus.carried import Bounds
 from penstock.calculus.channel import UNRATED, Channel
 from penstock.calculus.copies import finite, resent
-from penstock.calculus.declaration import Fault, Need
+from penstock.calculus.declaration import Fault, Need, Tactic
 from penstock.calculus.declarations import DECLARATIONS
 from penstock.calculus.delivery import Mode, delivery
 from penstock.calculus.interval import tally_messages
@@ -42,6 +42,7 @@ careless_routes = st.lists(
     st.sampled_from([each.name for each in DECLARATIONS if Need.BACKTRACEABLE not in each.needs]), max_size=2
 ).map(lambda parts: parse_route(" | ".join([*parts, "continuous(gaps=false)"])))
 """Nothing is sent again, and the last pipe waits for it."""
+RESENDING = (Tactic.RESEND_ONE, Tactic.RESEND_MANY)
 few = settings(max_examples=100, deadline=None)
 
 
@@ -281,11 +282,43 @@ def test_dedup_over_any_route_keeps_reliability_and_leaves_no_repeat(route: Rout
     assert after.outlook.uniqueness == Bounds(Fraction(1), Fraction(1))
 
 
+def sends_again_over_what_waits(route: Route) -> bool:
+    waits = False
+    for stage in route.stages:
+        if waits and stage.declaration.tactic in (*RESENDING, Tactic.ASK_GAPS_PASS_EQUAL):
+            return True
+        waits = waits or stage.pipe not in ("index", "dedup")
+    return False
+
+
 @few
 @given(routes)
-def test_over_a_perfect_channel_every_route_is_exactly_once_in_absolute_order(route: Route) -> None:
+def test_over_a_perfect_channel_a_route_is_exactly_once_in_absolute_order(route: Route) -> None:
     outlook = promise_of(route).outlook
+    assume(not sends_again_over_what_waits(route))
     assert (outlook.mode, outlook.order) == (Mode.EXACTLY_ONCE, Order.ABSOLUTE)
+
+
+@pytest.mark.parametrize(
+    ("route", "order"),
+    [
+        ("resend | resend_many", None),
+        ("resend | dedup | resend", Order.CONTINUOUS),
+        ("stream | continuous | resend", Order.CONTINUOUS),
+        ("resend | continuous(strict=false)", Order.CONTINUOUS),
+    ],
+)
+def test_a_timer_over_a_pipe_that_makes_messages_wait_sends_nobody_knows_how_many_copies(
+    route: str, order: Order | None
+) -> None:
+    promise = promise_of(route)
+    assert promise.outlook.reliability == Bounds(Fraction(1), Fraction(1))
+    assert (promise.outlook.uniqueness, promise.outlook.order) == (Bounds(Fraction(0), Fraction(1)), order)
+
+
+def test_pipes_that_pass_on_at_once_leave_a_timer_sure() -> None:
+    promise = promise_of("index | dedup | resend_many", Channel(confirm_loss=0.1))
+    assert promise.outlook.uniqueness == Bounds(Fraction(9, 10), Fraction(9, 10))
 
 
 @few

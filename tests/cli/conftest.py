@@ -31,7 +31,11 @@ Cli = Callable[..., Done]
 
 
 def clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    """What the user set does not count, but for the state folder, which is the test's own."""
+    kept = ("PENSTOCK_STATE",)
+    return {
+        name: value for name, value in os.environ.items() if name in kept or not name.startswith("PENSTOCK_")
+    }
 
 
 @pytest.fixture

@@ -195,11 +195,12 @@ def test_an_interrupted_print_leaves_the_rest_unsettled(
     assert rest[-1] == b"299999"
 
 
-def test_a_kind_that_is_not_offered_is_told(cli: Cli, service: Node, topic: str) -> None:
+def test_another_kind_than_the_subscriptions_is_told(cli: Cli, service: Node, topic: str) -> None:
     cli("topic", "create", topic, url=service.url)
+    cli("sub", "create", topic, "s", url=service.url)
     done = cli("consume", topic, "-s", "s", "--kind", "failover", "--json", "--idle", 1, url=service.url)
     assert done.code == 1
-    assert json.loads(done.err)["code"] == "not-supported"
+    assert json.loads(done.err)["code"] == "subscription-mismatch"
 
 
 def test_a_subscription_goes_on_where_the_last_look_ended(cli: Cli, service: Node, topic: str) -> None:

@@ -54,7 +54,7 @@ def cut(client: penstock.Client) -> None:
 
 async def take(consumer: penstock.Consumer, count: int, timeout: float = 20.0) -> list[penstock.Message]:
     """So many messages, each acknowledged."""
-    found = []
+    found: list[penstock.Message] = []
     async with asyncio.timeout(timeout):
         while len(found) < count:
             message = await consumer.receive(timeout)

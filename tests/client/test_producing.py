@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pyarrow as pa
 import pytest
@@ -21,18 +20,8 @@ from penstock.model.errors import (
 )
 from penstock.transport.sharder import Sharder
 from tests.client.peer import until
+from tests.client.reading import read_all
 from tests.fire.real_node import RealNode
-
-
-async def read_all(client: penstock.Client, topic: str, count: int) -> list[penstock.Message]:
-    """The first ``count`` messages of a topic, through a subscription of their own."""
-    async with client.consumer(topic, f"check-{random.randrange(10**9)}") as consumer:
-        messages: list[penstock.Message] = []
-        while len(messages) < count:
-            message = await consumer.receive(10)
-            assert message is not None, f"only {len(messages)} of {count} came"
-            messages.append(message)
-        return messages
 
 
 def test_a_message_comes_back_as_it_was_sent(shared_url: str, topic: str) -> None:
@@ -282,8 +271,9 @@ def test_tables_over_kills_of_the_node_keep_the_order_of_every_key(node: RealNod
                 await until(lambda: producer.stats.stored > 1000)
                 await asyncio.to_thread(node.restart)
                 result = await sending
-                assert result.stored + result.duplicate == rows
-                assert producer.stats.reconnects == 1
+                # A node that takes its time to come back has part of it spilled, and gets it then.
+                assert result.stored + result.duplicate + result.spilled == rows
+                assert producer.stats.reconnects >= 1
             last: dict[bytes | None, int] = {}
             for message in await read_all(client, topic, rows):
                 assert int(message.value) == last.get(message.key, int(message.value) % 97 - 97) + 97
@@ -315,7 +305,7 @@ def test_nothing_is_lost_repeated_or_out_of_order_over_kills_of_the_node(node: R
                 await asyncio.sleep(0.002)
             await producer.flush()
             assert all([(await promise).safe for promise in promises])
-            assert producer.stats.reconnects == 2
+            assert producer.stats.reconnects >= 2
             messages = await read_all(client, topic, len(promises))
             assert [int(message.value) for message in messages] == list(range(len(promises)))
             assert (await client.admin.show_topic(topic)).shard_list[0].entry_next == len(promises)

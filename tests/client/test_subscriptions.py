@@ -79,6 +79,15 @@ def test_two_consumers_share_as_their_kind_says(shared_url: str, topic: str, kin
     asyncio.run(scenario())
 
 
+async def opened(client: penstock.Client, topic: str, kind: str, mode: str) -> penstock.Consumer:
+    """A consumer of a subscription whose holder may only just have died: its lease is good for a moment yet."""
+    while True:
+        try:
+            return await client.consumer(topic, "s", kind=kind, mode=mode).open()
+        except SubscriptionBusy:
+            await asyncio.sleep(0.05)
+
+
 @each_cell
 def test_what_a_dead_consumer_held_comes_to_the_next_from_the_first_unsettled_on(
     shared_url: str, topic: str, kind: str, mode: str
@@ -93,13 +102,7 @@ def test_what_a_dead_consumer_held_comes_to_the_next_from_the_first_unsettled_on
             assert in_hand is not None
             die(first)
             async with asyncio.timeout(20):
-                while True:
-                    try:
-                        consumer = await second.consumer(topic, "s", kind=kind, mode=mode).open()
-                        break
-                    except SubscriptionBusy:  # unique and resilient: the lease of the dead one is still good
-                        await asyncio.sleep(0.05)
-                async with consumer:
+                async with await opened(second, topic, kind, mode) as consumer:
                     messages = await take(consumer, 40)
                     found = numbers(messages)
                     await consumer.flush()

@@ -206,3 +206,39 @@ def test_a_row_posted_while_its_producer_is_closed_is_stored_or_refused(shared_u
             producer.close()
             thread.join()
             assert all(promise.result(timeout=10).stored for promise in promises)
+
+
+def test_a_blocking_consumer_of_a_resilient_subscription_settles_one_after_the_other(
+    shared_url: str, topic: str
+) -> None:
+    with penstock.sync.connect(shared_url) as client:
+        with client.producer(topic) as producer:
+            for number in range(5):
+                producer.post(b"%d" % number)
+            producer.flush()
+        policy = penstock.Policy(backoff=0.01, max_attempts=3)
+        with client.consumer(topic, "s", mode="resilient", policy=policy) as consumer:
+            first = consumer.receive(5)
+            assert first is not None
+            assert consumer.receive(0.1) is None, "the first one is not settled yet"
+            consumer.nack(first)
+            again = consumer.receive(5)
+            assert again is not None
+            assert (again.entry, again.attempt) == (0, 2)
+            consumer.ack(again)
+            found = [again.entry]
+            for message in consumer:
+                found.append(message.entry)
+                consumer.skip(message) if message.entry == 2 else consumer.ack(message)
+                if message.entry == 4:
+                    break
+            consumer.flush()
+            assert found == [0, 1, 2, 3, 4]
+            assert consumer.policy.max_attempts == 3
+        info = client.admin.show_subscription(topic, "s")
+        assert (info.acked, info.skipped, info.nacked) == (4, 1, 1)
+        assert client.admin.seek(topic, "s", 3).positions == [3]
+        assert client.admin.pause(topic, "s").paused
+        assert not client.admin.resume(topic, "s").paused
+        assert client.admin.dead_letters(topic, "s") == []
+        assert sum(len(batch) for batch in client.admin.browse(topic)) == 5

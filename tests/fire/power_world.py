@@ -178,7 +178,8 @@ class PowerWorld:
         for writer in self.writers:
             again = writer.unanswered()
             frames = [writer.frame(*key) for key in again]
-            self.producer.send(title_frame(writer.block, self.uuid, power=self.shards.bit_length() - 1), *frames)
+            title = title_frame(writer.block, self.uuid, power=self.shards.bit_length() - 1)
+            self.producer.send(title, *frames)
             self.shell.work_all()
             self._listen()
             self.faults += [f"segment {key} was sent again and not answered" for key in writer.unanswered()]

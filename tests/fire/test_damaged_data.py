@@ -263,7 +263,8 @@ def small_file_system(folder: Path) -> Iterator[tuple[RealNode, Callable[[], Non
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=True)
     try:
         ballast = folder / "ballast"
-        with RealNode(folder, config=CONFIG) as node:
+        # The watermark is out of the way: what is meant is a disk that is really full.
+        with RealNode(folder, config=CONFIG + "\n[limits]\nfree_bytes_min = 1\n") as node:
             fill(node.url, segments=2)
             with ballast.open("wb") as file:
                 room = os.statvfs(folder)

@@ -10,11 +10,15 @@ import pytest
 from penstock.files.commit_journal import FOLDER, SPARE_SUFFIX, SUFFIX
 from penstock.io.memory_disk import Keep, MemoryDisk, MemoryFile
 from penstock.node.settings import LogSettings, Settings
-from tests.fire.core_shell import SMALL_FILES
+from penstock.wire.control import Ack, CreateTopic, ShowTopic, TopicInfo, read_result
+from penstock.wire.frame import FrameType, encode
+from tests.fire.core_shell import SMALL_FILES, CoreShell
 from tests.fire.power_world import PAUSE_US, PowerWorld
+from tests.fire.raw_client import segment_body, title_frame
 
 KEEPS: list[Keep] = ["none", "some", "all"]
 SHARDS = 8
+BLOCK = b"b" * 16
 ROUNDS = msgspec.structs.replace(
     SMALL_FILES,
     threads=1,
@@ -136,6 +140,42 @@ def test_a_node_that_stopped_in_good_order_leaves_no_commit_journal_behind() -> 
     assert world.disk.list(FOLDER) == []
     world.cut("none")
     assert world.faults == []
+
+
+def test_a_file_that_the_journal_speaks_of_is_not_replaced_before_the_journal_has_let_go_of_it() -> None:
+    """A log file without entries is followed by one of the same name; a replay must not write into that."""
+    disk = MemoryDisk(1)
+    shell = CoreShell(disk, seed=1, settings=ROUNDS)
+    client = shell.connect()
+    uuid = read_result(client.request(CreateTopic("t", 2)), TopicInfo).uuid
+
+    def send(segment: int, body: bytes) -> None:
+        frames = [encode(FrameType.SEGMENT, body, shard=shard, segment=segment) for shard in (0, 1)]
+        client.send(title_frame(BLOCK, uuid, power=1), *frames)
+
+    def answers() -> list[str]:
+        return [item.outcome for ack in client.take(Ack) for item in ack.items]
+
+    for segment in range(3):  # refused for good: recorded, without an entry
+        send(segment, b"no segment at all" * (1 + segment))
+        shell.work_all()
+    assert answers() == ["rejected"] * 6
+    assert shell.core.stores.rounds.rounds, "some of it went through the journal"
+    disk.fail_next("sync", errno.EIO, 2)
+    send(3, segment_body([b"lost"]))
+    shell.work_all()
+    assert answers() == ["rejected"] * 2
+    shell.wait(PAUSE_US)
+    send(3, segment_body([b"a message that takes the place of the refusals" * 9]))
+    stored: list[str] = []
+    while len(stored) < 2:
+        shell.work(len(shell.pending) - 1)  # the newest first: no checkpoint unless it is waited for
+        stored += answers()
+    disk.crash(keep="none")
+    shell = CoreShell(disk, seed=1, settings=ROUNDS)
+    info = read_result(shell.connect().request(ShowTopic("t")), TopicInfo)
+    assert [(shard.entry_next, shard.damaged) for shard in info.shard_list] == [(1, [])] * 2
+    assert shell.core.recovered == []
 
 
 def test_a_rotten_frame_of_the_journal_is_reported_and_costs_no_other_log_anything() -> None:

@@ -155,6 +155,37 @@ def test_a_slow_pipe_is_not_flooded_with_copies_that_were_asked_for() -> None:
         assert result.workers["sender"]["resent"] < 250
 
 
+@pytest.mark.parametrize("silent", ["continuous(gaps=false)", "continuous(strict=false, gaps=false)"])
+def test_a_copy_that_has_no_room_beneath_leaves_no_hole_that_others_wait_for(silent: str) -> None:
+    route = f"resend_many(window=2) | {silent} | resend_many(window=64)"
+    result = run(route, Faults(loss=0.3), 500, 1)
+    assert result.workers["sender"]["refused"] > 0
+    assert (result.ended, result.unique) == ("idle", 500)
+
+
+@pytest.mark.parametrize(
+    ("route", "faults"),
+    [
+        ("resend | resend_many", Faults()),
+        ("sequential | resend_many", Faults(loss=0.3)),
+        ("sequential | resend", Faults(loss=0.6)),
+        ("resend_many(window=2) | resend", Faults(loss=0.3, reorder=0.1)),
+        ("stream | resend | resend_many(window=2)", Faults(loss=0.6, duplicate=0.5)),
+    ],
+)
+def test_copies_sent_over_a_pipe_that_makes_them_wait_are_not_promised_away(route: str, faults: Faults) -> None:
+    result = run(route, faults, 2_000, 1)
+    assert result.received > result.unique, "or this would prove nothing"
+    assert result.predicted is not None and result.predicted.agrees is True
+
+
+def test_a_relay_that_gives_messages_up_may_leave_fewer_repeats_than_computed() -> None:
+    faults = Faults(reorder=1, confirm_loss=0.5, delay=Delay.parse("lognormal:0.01,1"), work_s=0.5)
+    result = run("stream -> stream(window=5) | sequential", faults, 600, 156)
+    assert result.unique < 600
+    assert result.predicted is not None and result.predicted.agrees is True
+
+
 def test_where_nothing_is_promised_nothing_is_compared() -> None:
     broken = run("continuous(gaps=false)", Faults(loss=0.2), 100, 1).predicted
     assert broken is not None
@@ -251,6 +282,7 @@ def test_a_delay_comes_out_as_it_was_written(text: str) -> None:
         "uniform:2,1",
         "normal:1",
         "fixed:1e9",
+        "fixed:5e-324",
     ],
 )
 def test_what_is_no_delay_is_refused(text: str) -> None:
@@ -265,7 +297,12 @@ def test_what_is_no_delay_is_refused(text: str) -> None:
         ("resend_man", Faults(), 10, "no pipe"),
         ("resend_many -> ", Faults(), 10, "missing"),
         ("resend_many", Faults(loss=1.5), 10, "loss"),
-        ("resend_many", Faults(rate=-1.0), 10, "below 0"),
+        ("resend_many", Faults(rate=-1.0), 10, "rate is -1"),
+        ("resend_many", Faults(rate=1e308), 10, "rate is 1e"),
+        ("resend_many", Faults(rate=1e-320), 10, "rate is"),
+        ("resend_many", Faults(work_s=1e308), 10, "a time is"),
+        ("resend_many", Faults(reorder_s=float("nan")), 10, "a time is"),
+        ("resend_many", Faults(crashes=(Crash("receiver", 1, float("inf")),)), 10, "a time is"),
         ("resend_many", Faults(), 0, "messages"),
         ("resend_many", Faults(crashes=(Crash("storage", 1),)), 10, "no 'storage' to crash"),
         ("resend_many(confirm=settled) -> index", Faults(), 10, "cascade"),

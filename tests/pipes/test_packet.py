@@ -120,9 +120,32 @@ def test_envelopes_give_back_every_message_in_order(messages: list[tuple[int, in
 
 
 @pytest.mark.parametrize(
-    "wrong", [b"x", 5, (1, 2), (1, 2, 3, 4), ("1", 2, b"x"), (1, None, b"x"), (1, -1, b"")]
+    "wrong",
+    [
+        b"x",
+        5,
+        (1, 2),
+        (1, 2, 3, 4),
+        ("1", 2, b"x"),
+        (1, None, b"x"),
+        (1, -1, b""),
+        (1, 2**63, b""),
+        (-1, 0, b""),
+        (2**63, 0, b""),
+    ],
 )
 def test_what_is_no_envelope_is_counted_and_the_others_pass(wrong: object) -> None:
     runs, malformed = unseal([(1, 0, b"a"), wrong, (1, 1, b"b")])
     assert malformed == 1
     assert [list(run.payloads) for run in runs] == [[b"a", b"b"]]
+
+
+@pytest.mark.parametrize("depth", range(4))
+def test_where_the_pipes_are_known_a_payload_comes_in_an_envelope_for_each_over_its_layer(depth: int) -> None:
+    payload: object = b"x"
+    for _ in range(depth):
+        payload = (1, 0, payload)
+    for layer in range(3):
+        data = encode_packet(Packet(Kind.DATA, 1, 0, range(1), [payload], layer))
+        assert decode_packet(data) is not None
+        assert (decode_packet(data, pipes=3) is not None) == (depth == 2 - layer)

@@ -47,7 +47,7 @@ class Life:
             (5, self._up_or_down),
             (2, self._refuse),
             (2, lambda: world.kill(keep=self.chance.choice(("none", "all", "some")))),
-            (1, self._restart),
+            (3 if seed % 3 == 1 else 1, self._restart),
             (2 if self.loses_disks else 0, self._lose_disk),
             (4 if self.disk_fails else 0, self._fail_disk),
             (1 if self.rots else 0, self._rot),

@@ -26,8 +26,9 @@ from penstock.transport.blocks import Blocks, Form
 from penstock.transport.blocks import Place as Folder
 from penstock.transport.jobs import Budget, Job
 from penstock.transport.keeper import Burst, Keeper, Rotation
-from penstock.transport.manager import Manager, Policy
+from penstock.transport.manager import Manager
 from penstock.transport.numbers import Numbers
+from penstock.transport.policy import Policy
 from penstock.transport.refill_sender import Open
 from penstock.transport.sender import Hole
 from penstock.wire.columns import rows_to_batch

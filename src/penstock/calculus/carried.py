@@ -56,6 +56,9 @@ class Carried:
     may_repeat: bool
     span: int
     """How far a message that is still to come may be behind the newest one that came."""
+    punctual: bool
+    """Whether a message comes at once or not at all: no pipe holds it back until others are confirmed, or sends
+    it again later. A timer over one that is not punctual runs out for messages that are still to come."""
 
     @property
     def reliability(self) -> Bounds:
@@ -66,6 +69,9 @@ class Carried:
     def uniqueness(self) -> Bounds:
         if self.unique:
             return Bounds(ONE, ONE)
+        if self.may_lose:
+            # Which copies are lost is not known: those of messages that come again, or of those that do not.
+            return Bounds(Fraction(0), ONE)
         if self.copies is not None:
             exact = delivery(self.copies).uniqueness
             return Bounds(Fraction(0) if self.may_repeat else exact, exact)
@@ -93,6 +99,7 @@ def over_channel(channel: Channel) -> Carried:
         may_lose=Fault.ROUTE_FAILURE in channel.faults,
         may_repeat=False,
         span=channel.span,
+        punctual=True,
     )
 
 
@@ -118,20 +125,27 @@ def carry(beneath: Carried, stage: Stage, channel: Channel) -> Carried:
         case Tactic.DROP_BELOW:
             return _in_order(_drop_late(beneath, _waited_for(beneath)))
         case Tactic.HOLD_GAPS:
-            return _in_order(_drop_repeats(beneath, ONE))
+            return replace(_in_order(_drop_repeats(beneath, ONE)), punctual=False)
         case Tactic.HOLD_GAPS_PASS_EQUAL:
-            return _in_order(_drop_late(beneath, ONE))
+            return replace(_in_order(_drop_late(beneath, ONE)), punctual=False)
 
 
 def _resend_one(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried:
     """The next message leaves after the last has arrived: none is overtaken, only repeats come late."""
     sent = _send_again(beneath, confirm, upset=upset)
+    if not beneath.punctual:
+        sent = unsure_of_timers(sent)
     return replace(sent, prompt=ONE, overtakes=False, stale=_late(beneath) and not sent.unique)
 
 
 def _resend_many(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried:
-    """What is lost is sent again behind what followed it, and so is what lost its confirm."""
+    """What is lost is sent again behind what followed it, and so is what lost its confirm.
+
+    Over a pipe that is not punctual so is what had no room there.
+    """
     sent = _send_again(beneath, confirm, upset=upset)
+    if not beneath.punctual:
+        sent, upset = unsure_of_timers(sent), True
     return replace(
         sent,
         prompt=Fraction(0) if upset else beneath.prompt,
@@ -157,12 +171,13 @@ def _all_in_order(beneath: Carried) -> Carried:
         unique=True,
         may_lose=False,
         may_repeat=False,
+        punctual=False,
     )
 
 
 def _ask_gaps_pass_equal(beneath: Carried) -> Carried:
     """The same, and a repeat of the last passes too, also of what was asked for needlessly."""
-    asks = beneath.reliability.low < 1 or _late(beneath)
+    asks = beneath.reliability.low < 1 or _late(beneath) or not beneath.punctual
     if not asks:
         return _in_order(beneath)
     whole = _all_in_order(beneath)
@@ -181,6 +196,7 @@ def _send_again(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried:
         may_lose=False,
         # Whatever fails between an arrival and its confirm makes the sender send again.
         may_repeat=beneath.may_repeat or upset,
+        punctual=False,
     )
 
 
@@ -261,4 +277,5 @@ def in_row(first: Carried, second: Carried, *, spills: bool) -> Carried:
         may_lose=first.may_lose or second.may_lose or spills,
         may_repeat=first.may_repeat or second.may_repeat,
         span=second.span,
+        punctual=first.punctual and second.punctual,
     )

@@ -17,6 +17,7 @@ from itertools import pairwise
 
 from penstock.calculus.carried import Carried, in_row, unsure_of_timers
 from penstock.calculus.channel import Channel
+from penstock.calculus.composition import check_composition
 from penstock.calculus.declaration import Fault
 from penstock.calculus.promise import NO_OUTLOOK, Breach, Outlook, Promise, outlook_of, promise_of
 from penstock.calculus.route import Route, parse_route
@@ -63,8 +64,10 @@ def check_cascade(hops: Sequence[Route]) -> None:
 
 
 def chain_promise_of(chain: Sequence[Route] | str, channel: Channel | None = None) -> ChainPromise:
-    """Explains routes in a row, each over such a channel."""
+    """Explains routes in a row, each over such a channel; ``BadRequest`` for what cannot be built."""
     routes = parse_chain(chain) if isinstance(chain, str) else tuple(chain)
+    for route in routes:
+        check_composition(route)
     check_cascade(routes)
     channel = channel or Channel()
     hops = tuple(

@@ -4,10 +4,10 @@ The directory speaks of workers and routes; what it says of loss, duplication an
 each pipe works, and is written out here so that every fault has its place. Deduplication has no table there:
 its rows follow from its two definitions (by id, by index).
 
-Two pipes do more than the directory asks. ``sequential`` sends again until it is confirmed and knows a repeat by
-its number, so it needs no route that delivers at least once, and is declared so. ``continuous`` asks for what is
-missing, which in practice mends a route that loses; it is declared with the directory's need all the same, since
-asking again is a remedy for what its queue had no room for, and not made to carry a lossy route.
+Two pipes do more than the directory asks. ``sequential`` sends again until it is confirmed and knows a repeat
+by its number, so it needs no route that delivers at least once, and is declared so. ``continuous`` asks for
+what is missing, which in practice mends a route that loses; it is declared with the directory's need all the
+same, since asking again is a remedy for what its queue had no room for, and not made to carry a lossy route.
 """
 
 from __future__ import annotations

@@ -211,6 +211,11 @@ def _remarks(stage: Stage, beneath: Carried, carried: Carried) -> tuple[str, ...
     remarks: list[str] = []
     if tactic in RESENDING:
         remarks.append("R → 1 as long as the sender lives and keeps trying")
+    if tactic in (Tactic.RESEND_ONE, Tactic.RESEND_MANY) and not beneath.punctual:
+        remarks.append(
+            f"messages wait beneath, longer than {stage.pipe} can foresee, and it sends needless copies; one "
+            "pipe that sends again is enough"
+        )
     if tactic in LATE_DROPPING and beneath.overtakes:
         remarks.append(
             f"messages overtake each other beneath, and {stage.pipe} drops what comes late; continuous would "

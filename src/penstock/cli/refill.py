@@ -120,6 +120,14 @@ def send(
             show_default=False,
         ),
     ] = False,
+    late: Annotated[
+        bool,
+        typer.Option(
+            "--late",
+            help="Also send what an instance kept that another one took over from.",
+            show_default=False,
+        ),
+    ] = False,
     state: State = None,
     url: UnusedUrl = DEFAULT_URL,
     token: Token = None,
@@ -128,7 +136,7 @@ def send(
     """Deliver what producers left behind to the destinations it is for; 1 unless all of it arrived."""
     from penstock.cli.refill_sending import send_all
 
-    results = send_all(target, state, token, timeout, may_duplicate, progress=not as_json)
+    results = send_all(target, state, token, timeout, may_duplicate, late, progress=not as_json)
     if as_json:
         print_json([each.as_object() for each in results])
     elif not results:

@@ -20,6 +20,7 @@ def send_all(
     token: str | None,
     timeout_s: float,
     may_duplicate: bool,
+    late: bool,
     *,
     progress: bool,
 ) -> list[Sent]:
@@ -34,11 +35,19 @@ def send_all(
                 f"there is no slot {target} with refill files", hint="`penstock refill list` shows them."
             )
         found = [name]
-    return [_send(root, slot, token, timeout_s, may_duplicate, progress) for slot in found if root is not None]
+    if root is None:
+        return []
+    return [_send(root, slot, token, timeout_s, may_duplicate, late, progress) for slot in found]
 
 
 def _send(
-    root: Path, slot: str, token: str | None, timeout_s: float, may_duplicate: bool, progress: bool
+    root: Path,
+    slot: str,
+    token: str | None,
+    timeout_s: float,
+    may_duplicate: bool,
+    late: bool,
+    progress: bool,
 ) -> Sent:
     pid = holder(root / slot)
     if pid is not None:
@@ -53,7 +62,15 @@ def _send(
             print(f"\r{slot}: {left:,} of {before:,} bytes left ", end="", file=sys.stderr, flush=True)
 
     sent = run(
-        send_slot(root, slot, token=token, timeout_s=timeout_s, may_duplicate=may_duplicate, on_progress=show)
+        send_slot(
+            root,
+            slot,
+            token=token,
+            timeout_s=timeout_s,
+            may_duplicate=may_duplicate,
+            late=late,
+            on_progress=show,
+        )
     )
     if live:
         print("\r\033[K", end="", file=sys.stderr)

@@ -141,7 +141,9 @@ def show(
             ("refused", info.nacked),
             ("dead", info.dead),
             ("re-driven", info.redriven),
+            ("expired", info.expired),
             ("lost", info.lost),
+            *(("lost range", _range(each)) for each in info.lost_ranges),
             *((f"policy {name}", "none" if value in (None, "") else value) for name, value in policy.items()),
         ]
     )
@@ -220,10 +222,21 @@ def _say(info: SubscriptionInfo, as_json: bool, text: str) -> None:
         print(text)
 
 
+def _range(lost: tuple[int, int, int, str, int]) -> str:
+    shard, start, end, reason, at_us = lost
+    return f"shard {shard}, entries {start:,}–{end - 1:,}: {reason}, {iso_time(at_us)}"
+
+
 def as_object(info: SubscriptionInfo) -> dict[str, Any]:
     """What ``--json`` prints of a subscription."""
     import msgspec
 
     plain: dict[str, Any] = msgspec.to_builtins(info)
     plain["created_at"] = iso_time(plain.pop("created_at_us"))
+    seen_at_us = plain.pop("seen_at_us")
+    plain["seen_at"] = iso_time(seen_at_us) if seen_at_us else None
+    plain["lost_ranges"] = [
+        {"shard": shard, "first": start, "end": end, "reason": reason, "at": iso_time(at_us)}
+        for shard, start, end, reason, at_us in info.lost_ranges
+    ]
     return plain

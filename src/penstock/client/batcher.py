@@ -109,7 +109,7 @@ class Batcher:
             size += _extra_bytes(key, id, headers)
         if size > self._row_bytes_max:
             raise SegmentTooLarge(
-                f"a message of {size:,} bytes; at most {self._row_bytes_max:,} fit in a segment"
+                f"a message of {size:,} bytes, all counted; at most {self._row_bytes_max:,} are taken"
             )
         parcel = self._open.get(shard)
         if parcel is None or parcel.size + size > self._bytes_max:

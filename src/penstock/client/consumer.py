@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
 from operator import length_hint
 from time import monotonic
 from typing import Any, Self
 
 from penstock.client.batch import Batch, only
+from penstock.client.batches import Batches
 from penstock.client.flushes import Flushes
 from penstock.client.gate import Gate
 from penstock.client.intake import Intake
 from penstock.client.link import Link
 from penstock.client.options import ConsumerOptions, LostSpan
 from penstock.client.scope import Scope
-from penstock.client.settler import DELAY_MAX_S, Settler
+from penstock.client.settler import Settler
 from penstock.client.settling import Settling
 from penstock.model.errors import Closed, PenstockError, TimedOut
 from penstock.model.message import Message
@@ -32,8 +33,6 @@ SETTLE_MESSAGES = 1024
 SETTLE_RESILIENT_MESSAGES = 256
 """In a resilient subscription: what a death makes come again at most."""
 INSTANCE_BYTES = 16
-
-__all__ = ["DELAY_MAX_S", "SETTLE_AFTER_S", "SETTLE_MESSAGES", "Consumer"]
 
 
 class Consumer(Settling, Scope):
@@ -60,14 +59,16 @@ class Consumer(Settling, Scope):
         self._gate = Gate(monotonic)
         self.stopped: PenstockError | None = Closed("the consumer is not open")
         """Why nothing can be read or settled any more, or yet."""
-        self.unread: Callable[[], list[tuple[int, Span]]] = self._unread
-        """What was taken and not handed to the application, by shard; the blocking twin holds its own."""
+        self._unread_of: Callable[[], list[tuple[int, Span]]] = self._unread
+        """What was taken and not handed to the application, by shard."""
         self.settle_messages = SETTLE_MESSAGES
         self.settle_after_s = SETTLE_AFTER_S
         self._open = False
         self._taken: deque[Batch] = deque()
         """Batches that arrived while somebody waited for a message."""
         self._batch: Batch | None = None
+        self._again: Batch | None = None
+        """The message that was refused, come again."""
         self._messages: list[Message] = []
         self._current: Iterator[Message] = iter(())
         """What is left of ``_messages``, the messages of ``_batch``."""
@@ -106,7 +107,7 @@ class Consumer(Settling, Scope):
             on_ended=self._on_ended,
             on_lost=options.on_lost,
             on_reset=self._on_reset,
-            unread=lambda: self.unread(),
+            unread=lambda: self._unread_of(),
             gate=self._gate,
         )
         info = await self._intake.open()
@@ -178,9 +179,13 @@ class Consumer(Settling, Scope):
         unread = [(message.origin.shard, (message.entry, message.entry + 1)) for message in rest]
         return unread + [(batch.shard, span) for batch in self._taken for span in batch.spans]
 
+    def keep_unread(self, unread: Callable[[], list[tuple[int, Span]]]) -> None:
+        """The blocking twin holds what it took in a thread of its own."""
+        self._unread_of, self._intake.shares_unread = unread, False
+
     def _put_back_unread(self) -> None:
         """What was taken and not handed out is as if it had not been taken."""
-        for shard, span in self.unread():
+        for shard, span in self._unread_of():
             self._intake.release(shard, [span])
         self._taken.clear()
         self._current = iter(())
@@ -195,26 +200,33 @@ class Consumer(Settling, Scope):
         return self
 
     async def __anext__(self) -> Message:
-        gate = self._gate
-        if not gate.shut and (not gate.strict or monotonic() < gate.check_at):
-            for message in self._current:  # the common case: the rest of a batch
-                if gate.strict:
-                    gate.hand(message.origin.shard, message.entry)
-                return message
-        if (awaited := await self._next_message()) is None:
+        if (message := self._at_hand() or await self._next_message()) is None:
             raise StopAsyncIteration
-        return awaited
+        return message
+
+    def _at_hand(self) -> Message | None:
+        """The common case, without waiting: what is left of a batch, if it may be handed out."""
+        gate = self._gate
+        if gate.shut or (gate.strict and monotonic() >= gate.check_at):
+            return None
+        message = next(self._current, None)
+        if gate.strict and message is not None:
+            gate.in_hand, gate.shut = message, True
+        return message
 
     async def _next_message(self) -> Message | None:
-        if not self._open:
-            return await self._after_the_end()
         gate = self._gate
+        self._again = None
+        if not self._open:
+            await self._next_batch()  # raises what ended it
+            return None
         while True:
             if gate.shut or (gate.strict and monotonic() >= gate.check_at):
                 if (message := await self._pass()) is not None:
                     break
                 if gate.strict and self._intake.over:
-                    return await self._after_the_end()
+                    await self._next_batch()
+                    return None
             if (message := next(self._current, None)) is not None:
                 break
             if self._taken:
@@ -224,12 +236,8 @@ class Consumer(Settling, Scope):
             else:
                 return None
         if gate.strict:
-            gate.hand(message.origin.shard, message.entry)
+            gate.hand(message)
         return message
-
-    async def _after_the_end(self) -> Message | None:
-        await self._next_batch()  # raises what ended it
-        return None
 
     def _begin(self, batch: Batch) -> None:
         self._batch = batch
@@ -243,7 +251,7 @@ class Consumer(Settling, Scope):
             if gate.awaited is not None and gate.may_hand_again:
                 batch = self._intake.take_again()
                 if batch is not None and (one := only(batch, [_span(gate.awaited[1])], batch.attempt)):
-                    self._batch = one
+                    self._again = one
                     return one.messages()[0]
             if not gate.shut and monotonic() < gate.check_at:
                 return None
@@ -255,13 +263,13 @@ class Consumer(Settling, Scope):
 
         In a resilient subscription (unique, failover, shared) a batch is one message.
         """
-        return _Batches(self._one_batch)
+        return Batches(self._one_batch)
 
     async def _one_batch(self) -> Batch | None:
         if self._open and self._gate.strict:
             message = await self._next_message()
-            if message is None or self._batch is None:
-                return None
+            if message is None or self._again is not None or self._batch is None:
+                return self._again
             return only(self._batch, [_span(message.entry)], message.attempt)
         if self._open and self._gate.shut:
             await self._pass()
@@ -269,15 +277,13 @@ class Consumer(Settling, Scope):
 
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message; None if none comes within ``timeout`` seconds, or the consumer was closed."""
-        if not self._open or self._gate.shut or (message := next(self._current, None)) is None:
-            try:
-                async with asyncio.timeout(timeout):
-                    return await self._next_message()
-            except TimeoutError:
-                return None
-        if self._gate.strict:
-            self._gate.hand(message.origin.shard, message.entry)
-        return message
+        if (message := self._at_hand()) is not None:
+            return message
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._next_message()
+        except TimeoutError:
+            return None
 
     async def next_batches(self, count_max: int) -> list[Batch]:
         """Waits for a batch, and takes what else has arrived; nothing once the consumer is closed."""
@@ -302,7 +308,7 @@ class Consumer(Settling, Scope):
         Damaged ones are settled by the node. What could not be read here (so says the reason) is not settled:
         it is in flight until this consumer is closed, then comes to the next, which may be able to read it.
         """
-        return self._intake.lost if hasattr(self, "_intake") else []
+        return self._intake.losses.spans if hasattr(self, "_intake") else []
 
     def put_back(self, what: Message | Batch, *, rows: Any = None) -> None:
         """Says that these were taken and not looked at: closing does not count them as an attempt."""
@@ -383,18 +389,3 @@ class Consumer(Settling, Scope):
 
 def _span(entry: int) -> Span:
     return entry, entry + 1
-
-
-class _Batches:
-    """Not an async generator: a wait for the next batch may be given up and the one after it still comes."""
-
-    def __init__(self, next_batch: Callable[[], Awaitable[Batch | None]]) -> None:
-        self._next_batch = next_batch
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Batch:
-        if (batch := await self._next_batch()) is None:
-            raise StopAsyncIteration
-        return batch

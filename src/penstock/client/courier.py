@@ -219,14 +219,14 @@ class Courier:
     # --- the end ------------------------------------------------------------------------------------
 
     async def reached(self) -> None:
-        """Returns when every destination can be sent to."""
-        while not all(destination.ready for destination in self.destinations):
+        """Returns when every destination can be sent to, or when it is over here."""
+        while not self._ended and not all(destination.ready for destination in self.destinations):
             self._changed.clear()
             await self._changed.wait()
 
     async def settle(self) -> None:
         """Returns when files left behind are through at every destination that is there, as far as they go."""
-        while not self.keeper.settled():
+        while not self._ended and not self.keeper.settled():
             self._changed.clear()
             self.pump()
             await self._changed.wait()
@@ -241,7 +241,7 @@ class Courier:
                     self.pump()
                     await self._changed.wait()
         except TimeoutError:
-            error = next((m.spill_error for m in self.keeper.managers if m.spill_error is not None), None)
+            error = next((m.spills.error for m in self.keeper.managers if m.spills.error is not None), None)
             why = "" if error is None else f": {error.message}"
             self.abandon(TimedOut(f"neither confirmed nor written to the refill within {timeout_s:.3g} s{why}"))
 
@@ -253,13 +253,14 @@ class Courier:
     async def end(self) -> None:
         """Says that the block ended, where all of it is confirmed, and lets go of everything."""
         self._ended = True
+        self._changed.set()
         if self._timer is not None:
             self._timer.cancel()
         self.keeper.forget()
         current = self.keeper.current
         for destination in self.destinations:
             # A block that the next run goes on with has not ended.
-            if current.through(destination.index) and current.left_path is None:
+            if current.through(destination.index) and current.spills.left_path is None:
                 destination.end_block(current.block, current.segments_next)
             destination.stop()
         await self._idle.wait()
@@ -281,7 +282,7 @@ class Courier:
         for lost in self.keeper.lost:
             self._tell_once(f"refill: {lost}")
         for manager in self.keeper.managers:
-            for (name, code), why in manager.refused.items():
+            for (name, code), why in manager.spills.refused.items():
                 self._tell_once(
                     f"{name} refused spilled messages of block {manager.block.hex()} for good ({code}: {why}); "
                     "they are kept until `penstock refill drop`, see `penstock refill show`"

@@ -23,7 +23,9 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.client.link import Link
+from penstock.client.registration import Registration
 from penstock.model.errors import (
+    Fenced,
     PenstockError,
     ProtocolError,
     SchemaMismatch,
@@ -79,6 +81,7 @@ class Destination:
         *,
         create: bool,
         make_title: Callable[[TopicInfo, Burst], Title],
+        registration: Registration | None = None,
     ) -> None:
         self.index = index
         self.link = link
@@ -90,6 +93,7 @@ class Destination:
         self.listener: Listener
         self._create = create
         self._make_title = make_title
+        self._registration = registration or Registration("", None)
         self._node: str | None = None
         """The node that ``info`` is of."""
         self.like: TopicInfo | None = None
@@ -121,6 +125,7 @@ class Destination:
         info = _checked(await self.link.request(opened, retry=True), self.name)
         if same and self.info is not None and info.uuid != self.info.uuid:
             raise TopicMismatch(f"topic {info.topic} was deleted and created again at {self.name}")
+        await self._registration.enter(self.link, info.topic, self.index)
         return info
 
     @property
@@ -165,7 +170,10 @@ class Destination:
                         log.warning("%s: %s; asking again", self.name, told)
                     await asyncio.sleep(OPEN_AGAIN_S)
                     continue
-                self.listener.on_refused(self.index, error)
+                if isinstance(error, Fenced):
+                    self._registration.fence(error)
+                else:
+                    self.listener.on_refused(self.index, error)
                 return
             if self.link.up:
                 self._opened(info)
@@ -207,7 +215,13 @@ class Destination:
         self.listener.on_writable(self.index)
 
     def on_ack(self, ack: Ack) -> None:
+        fenced = self._registration.heard(ack)
+        if fenced is not None:  # what it does not take is not refused for good: it stays in the refill
+            items = [item for item in ack.items if item.code != Fenced.code]
+            ack = msgspec.structs.replace(ack, items=items)
         self.listener.on_ack(self.index, ack)
+        if fenced is not None:
+            self._registration.fence(fenced)
 
     def on_error(self, error: PenstockError) -> None:
         """The node refused something of a block as a whole; its segments are answered one by one as well."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from penstock.model.message import Message
 from penstock.wire.control import Span
 
 BREATHS = 10
@@ -27,10 +28,10 @@ class Gate:
         self.strict = False
         self.active = True
         self.paused = False
-        self.in_hand: tuple[int, int] | None = None
-        """Shard and entry of the message that must be settled first."""
+        self.in_hand: Message | None = None
+        """The message that must be settled first."""
         self.awaited: tuple[int, int] | None = None
-        """Of the message that was refused and must come again first."""
+        """Shard and entry of the message that was refused and must come again first."""
         self._clock = clock
         self._lease_s = 0.0
         self._lease_until = float("inf")
@@ -67,25 +68,36 @@ class Gate:
 
     # --- what the program does ----------------------------------------------------------------------
 
-    def hand(self, shard: int, entry: int) -> None:
+    def hand(self, message: Message) -> None:
         """A message is handed out."""
         self.awaited = None
-        self.in_hand = (shard, entry)
+        self.in_hand = message
         self.shut = True
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """Shard and entry of what is in hand."""
+        return None if self.in_hand is None else (self.in_hand.origin.shard, self.in_hand.entry)
 
     def settle(self, shard: int, start: int, end: int) -> None:
         """Entries were settled. Whether the lease lasts is seen when the next message is asked for."""
-        held = self.in_hand or self.awaited
+        held = self.place or self.awaited
         if held is not None and start <= held[1] < end and held[0] == shard:
-            self.in_hand = self.awaited = None
-            self.shut = self._barred
-            if self._waiting:
-                self._changed.set()
+            self.awaited = None
+            self.let_go()
+
+    def let_go(self) -> None:
+        """What is in hand was settled."""
+        self.in_hand = None
+        self.shut = self._barred
+        if self._waiting:
+            self._changed.set()
 
     def refuse(self, shard: int, spans: list[Span]) -> None:
         """Entries were refused: the one in hand comes again before any other."""
-        if self.in_hand is not None and covers(shard, spans, self.in_hand):
-            self.in_hand, self.awaited = None, self.in_hand
+        place = self.place
+        if place is not None and covers(shard, spans, place):
+            self.in_hand, self.awaited = None, place
 
     @property
     def may_hand_again(self) -> bool:
@@ -101,7 +113,7 @@ class Gate:
     def _update(self) -> None:
         now = self._clock()
         self._barred = self.paused or not self.active or now >= self._lease_until
-        self.shut = self._barred or bool(self.in_hand or self.awaited)
+        self.shut = self._barred or self.in_hand is not None or self.awaited is not None
         self.check_at = min(self._lease_until, now + self._lease_s / BREATHS) if self._lease_s else float("inf")
         self._changed.set()
 

@@ -7,7 +7,7 @@ that were only sent ahead: so the deadline counts from the moment a message is h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic
 
 from penstock.client.link import Link
@@ -65,11 +65,17 @@ class Heartbeat:
         self._renewing = self._loop.call_later(self._renew_s, self._renew)
 
     def _extend(self) -> None:
-        by_shard: dict[int, RangeSet] = {}
-        for shard, span in self._unread():
-            by_shard.setdefault(shard, RangeSet()).add(*span)
-        for shard, entries in by_shard.items():
-            spans = list(entries)
-            for at in range(0, len(spans), SPANS_MAX):
-                self._link.send(Extend(self._consumer, shard, spans[at : at + SPANS_MAX]))
+        for shard, spans in in_frames(self._unread()):
+            self._link.send(Extend(self._consumer, shard, spans))
         self._extending = self._loop.call_later(self._extend_s, self._extend)
+
+
+def in_frames(places: list[tuple[int, Span]]) -> Iterator[tuple[int, list[Span]]]:
+    """Spans by shard, joined where they touch, and not too many for one frame."""
+    by_shard: dict[int, RangeSet] = {}
+    for shard, span in places:
+        by_shard.setdefault(shard, RangeSet()).add(*span)
+    for shard, entries in by_shard.items():
+        spans = list(entries)
+        for at in range(0, len(spans), SPANS_MAX):
+            yield shard, spans[at : at + SPANS_MAX]

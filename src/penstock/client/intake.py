@@ -20,9 +20,10 @@ import msgspec
 from penstock.client.batch import Batch, meant_spans, read_record
 from penstock.client.gate import Gate, covers
 from penstock.client.handed import Handed
-from penstock.client.heartbeat import SPANS_MAX, Heartbeat
+from penstock.client.heartbeat import Heartbeat, in_frames
 from penstock.client.kept_records import KeptRecords
 from penstock.client.link import Link
+from penstock.client.losses import Losses
 from penstock.client.options import LostSpan
 from penstock.model.errors import (
     LeaseLost,
@@ -32,7 +33,6 @@ from penstock.model.errors import (
     TimedOut,
     TopicMismatch,
 )
-from penstock.model.ranges import RangeSet
 from penstock.wire.control import (
     Credit,
     Deliver,
@@ -81,8 +81,9 @@ class Intake:
         unread: Callable[[], list[tuple[int, Span]]],
         gate: Gate,
     ) -> None:
-        self.lost: list[LostSpan] = []
+        self.losses = Losses(ask.topic, on_lost)
         self.info: Subscribed | None = None
+        self.number = ask.consumer
         self.error: PenstockError | None = None
         """What ended the subscription for this consumer."""
         self.attached = False
@@ -97,10 +98,11 @@ class Intake:
         self._unconfirmed = unconfirmed
         self._on_settled = on_settled
         self._on_ended = on_ended
-        self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[Subscribed] = self._loop.create_future()
         self._left: asyncio.Future[None] | None = None
+        self.shares_unread = True
+        """Whether what ``unread`` names can be given back; what is in another thread cannot."""
         self._gate = gate
         self._on_reset = on_reset
         self._unread = unread
@@ -160,11 +162,6 @@ class Intake:
         self._gate.knock()
 
     @property
-    def number(self) -> int:
-        """What the node knows this consumer by."""
-        return self._ask.consumer
-
-    @property
     def over(self) -> bool:
         """Whether nothing comes any more."""
         return self._closed or self.error is not None
@@ -198,7 +195,9 @@ class Intake:
             try:
                 batch = self._kept.rows(frame, deliver)
             except PenstockError as error:
-                self._report(deliver.shard, meant_spans(frame, deliver), f"cannot be read: {error.message}")
+                self.losses.report(
+                    deliver.shard, meant_spans(frame, deliver), f"cannot be read: {error.message}"
+                )
                 continue
             if batch is not None and (batch := self._handed.hand(batch)) is not None:
                 return batch
@@ -208,33 +207,32 @@ class Intake:
         assert self.info is not None, "nothing is delivered before"
         return read_record(frame, deliver, self.info.topic, self._node(), self._schemas)
 
-    def _sent_ahead(self) -> list[tuple[int, Span]]:
-        """What was delivered and not handed out, by shard."""
-        queued = [
+    def _queued(self) -> list[tuple[int, Span]]:
+        return [
             (deliver.shard, span)
             for deliver, frame, _ in self._deliveries
             for span in meant_spans(frame, deliver)
         ]
-        return queued + self._unread()
+
+    def _sent_ahead(self) -> list[tuple[int, Span]]:
+        """What was delivered and not handed out, by shard."""
+        return self._queued() + self._unread()
 
     def _share(self) -> None:
         """Another consumer came to a shared subscription: it is to have its part of what was sent ahead."""
-        by_shard: dict[int, RangeSet] = {}
-        for shard, span in self._sent_ahead():
-            by_shard.setdefault(shard, RangeSet()).add(*span)
-        self._void()
-        for shard, entries in by_shard.items():
-            spans = list(entries)
-            for at in range(0, len(spans), SPANS_MAX):
-                self._link.send(GiveBack(self._ask.consumer, shard, spans[at : at + SPANS_MAX]))
+        places = self._sent_ahead() if self.shares_unread else self._queued()
+        self._void(reset=self.shares_unread)
+        for shard, spans in in_frames(places):
+            self._link.send(GiveBack(self._ask.consumer, shard, spans))
 
-    def _void(self) -> None:
+    def _void(self, *, reset: bool = True) -> None:
         """What was sent ahead is not this consumer's any more; the room that it took is free."""
         for _, _, size in (*self._deliveries, *self._again):
             self._owe(size)
         self._deliveries.clear()
         self._again.clear()
-        self._on_reset(None)
+        if reset:
+            self._on_reset(None)
 
     def release(self, shard: int, spans: list[Span]) -> None:
         """The application gave entries back: they may be handed out again."""
@@ -305,7 +303,7 @@ class Intake:
 
     def _is_again(self, deliver: Deliver) -> bool:
         """Whether it is what the gate waits for, or what is in hand and was taken back by its deadline."""
-        place = self._gate.awaited or (self._gate.in_hand if deliver.attempt > 1 else None)
+        place = self._gate.awaited or (self._gate.place if deliver.attempt > 1 else None)
         if place is None or not covers(deliver.shard, deliver.spans, place):
             return False
         self._gate.refuse(deliver.shard, deliver.spans)
@@ -321,11 +319,11 @@ class Intake:
             self._on_settled(message.number)
         elif isinstance(message, Subscribed):
             self._on_subscribed(message)
-        elif message.reason == "dead":
+        elif message.reason in ("dead", "expired"):
             self._gate.lost(message.shard, message.spans)
         else:
             self._gate.lost(message.shard, message.spans)
-            self._report(message.shard, message.spans, message.reason)
+            self.losses.report(message.shard, message.spans, message.reason)
 
     def _on_subscribed(self, message: Subscribed) -> None:
         self._attempts = 0
@@ -397,13 +395,3 @@ class Intake:
         self._arrived.set()
         self._gate.knock()
         self._say_goodbye()
-
-    def _report(self, shard: int, spans: list[Span], reason: str) -> None:
-        for start, end in spans:
-            span = LostSpan(shard, start, end, reason)
-            self.lost.append(span)
-            log.warning(
-                "%s: shard %d, entries %d to %d lost: %s", self._ask.topic, shard, start, end - 1, reason
-            )
-            if self._on_lost is not None:
-                self._on_lost(span)

@@ -11,10 +11,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.client.backoff import Backoff
 from penstock.client.connection import Connection
+from penstock.client.handlers import BlockHandler, ConsumerHandler, Handler
 from penstock.model.address import Address
 from penstock.model.errors import (
     BadRequest,
@@ -51,34 +52,6 @@ TELL_AFTER_S = 10.0
 """How often a link that finds no node says so."""
 STEADY_AFTER_S = 5.0
 """A connection that lasted this long was a good one: the next loss is the first again."""
-
-
-class Handler(Protocol):
-    """What producers and consumers hear from the link."""
-
-    def on_up(self) -> None:
-        """A new connection is there; nothing of the old one will be answered."""
-
-    def on_down(self) -> None:
-        """The connection is gone; the link makes a new one."""
-
-    def on_error(self, error: PenstockError) -> None:
-        """The node refused something of this handler's."""
-
-    def on_writable(self) -> None:
-        """Writing was paused and may go on."""
-
-
-class BlockHandler(Handler, Protocol):
-    """A producer: it hears of the link itself, and the answers to the blocks it registered."""
-
-    def on_ack(self, ack: Ack) -> None: ...
-
-
-class ConsumerHandler(Handler, Protocol):
-    def on_deliver(self, deliver: Deliver, frames: list[Frame]) -> None: ...
-
-    def on_control(self, message: Subscribed | Unsubscribed | Settled | Lost) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

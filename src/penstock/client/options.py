@@ -52,6 +52,9 @@ class ProducerKeywords(TypedDict, total=False):
     block: bytes | str | None
     resume: bool
     may_duplicate: bool
+    access: str | None
+    wait: float | None
+    late: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +99,12 @@ class ProducerOptions:
     """Keep one block over all runs, with numbers reserved on disk ahead of use; needs a ``name``."""
     may_duplicate: bool = False
     """Also send what was spilled so long ago (30 days) that a node may not know any more whether it has it."""
+    access: str | None = None
+    """``single``: one instance of this name at a time; ``multiple``: any number; None: as it is registered."""
+    wait: float | None = 0.0
+    """With single access: seconds to wait for the lease while another instance holds it; None for ever."""
+    late: bool = False
+    """Send what instances kept that were taken over, and take no lease for it."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -118,12 +127,23 @@ class ProducerOptions:
             raise BadRequest("copies is a list of URLs, not one text", hint=f"Write copies=[{self.copies!r}].")
         _check_word("refill_durability", self.refill_durability, ("sync", "os"))
         _check_word("on_full", self.on_full, ("wait", "raise"))
+        if self.access is not None:
+            _check_word("access", self.access, ("single", "multiple"))
+        if self.wait is not None and not self.wait >= 0:
+            raise BadRequest("wait must not be negative")
         if self.block is not None and not self.resume:
             raise BadRequest(
                 "a block is named without resume=True", hint="Add resume=True, or leave block out."
             )
         if self.resume and self.refill is None:
             raise BadRequest("resume=True reserves numbers on disk and needs a refill folder")
+
+    def check_name(self, name: str | None) -> None:
+        """Some of it is a name's, and makes no sense without one."""
+        if self.resume and not name:
+            raise BadRequest("resume=True keeps a producer's block by its name", hint="Give it a name.")
+        if self.access == "single" and not name:
+            raise BadRequest("single access is a name's: the producer has none", hint="Give it a name.")
 
     @property
     def block_bytes(self) -> bytes | None:

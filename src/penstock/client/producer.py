@@ -10,60 +10,28 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from penstock.client.batcher import Batcher, Value
 from penstock.client.link import Link
 from penstock.client.options import ProducerOptions
+from penstock.client.outstanding import Outstanding
+from penstock.client.producer_stats import ProducerStats, stats_of
 from penstock.client.promise import BatchReceipt, Parcel, Part, Promise
 from penstock.client.queue import Queue
 from penstock.client.run import Run
 from penstock.client.scope import Scope
-from penstock.client.tables import Piece
+from penstock.client.tables import Piece, cut_again
 from penstock.client.typed_values import TypedValues
-from penstock.model.errors import BadRequest, BufferFull, Closed, PenstockError, TimedOut
+from penstock.model.errors import BufferFull, Closed, PenstockError, TimedOut
 from penstock.model.receipt import Fate, Outcome, Receipt
 from penstock.model.topic import TopicName
 from penstock.transport.sharder import Sharder
+from penstock.wire.expiry import with_ttl
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-FAILED_KEPT_MAX = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerStats:
-    """Counts of messages; ``posted = stored + duplicate + spilled + rejected + unconfirmed``.
-
-    Spilled ones are counted as such for good, also when they were delivered later.
-    """
-
-    posted: int
-    stored: int
-    duplicate: int
-    rejected: int
-    resent: int
-    """Segments that were sent more than once."""
-    in_flight_bytes: int
-    memory_bytes: int
-    reconnects: int
-    spilled: int = 0
-    refill_bytes: int = 0
-    """Bytes on disk that wait for a destination."""
-    refill_max: int = 0
-    rotations: int = 0
-    holes: tuple[str, ...] = ()
-    """What a destination lacks and nobody has any more, by segment."""
-    lost: tuple[str, ...] = ()
-    """What cannot be read from the refill any more, by segment."""
-
-    @property
-    def unconfirmed(self) -> int:
-        return self.posted - self.stored - self.duplicate - self.spilled - self.rejected
 
 
 class Producer(Scope):
@@ -81,8 +49,7 @@ class Producer(Scope):
         self.name = name or ""
         self.shards = 0
         self.linger_s = options.linger_s
-        if options.resume and not name:
-            raise BadRequest("resume=True keeps a producer's block by its name", hint="Give it a name.")
+        options.check_name(name)
         self._links = list(links)
         self._options = options
         self._memory_max = options.memory_max
@@ -92,13 +59,11 @@ class Producer(Scope):
         self._run: Run
         self.stopped: PenstockError | None = Closed("the producer is not open")
         """Why nothing can be sent any more, or yet."""
-        self._counts = dict.fromkeys(Outcome, 0)
         self._table_rows = 0
         self._freed_bytes = 0
         """Bytes that left memory, less those that came in tables: what comes off the batcher's count."""
         self._reconnects_before = links[0].reconnects
-        self._outstanding: dict[Parcel, None] = {}
-        self._failed: deque[Parcel] = deque(maxlen=FAILED_KEPT_MAX)
+        self._outstanding = Outstanding()
         self._room = Queue()
         self._scheduled = False
         self._overdue = False
@@ -144,7 +109,7 @@ class Producer(Scope):
             self._sharder,
             rows_max=self._options.batch_rows,
             bytes_max=min(self._options.batch_bytes, run.segment_bytes_max),
-            row_bytes_max=run.segment_bytes_max,
+            row_bytes_max=run.message_bytes_max,
             typed=None if run.schema is None else TypedValues(run.schema),
         )
 
@@ -168,23 +133,23 @@ class Producer(Scope):
         self.batcher.end(self.stopped)
         try:
             async with asyncio.timeout(self._options.close_timeout):
-                self._run.hurry()
+                self._run.courier.hurry()
                 await self._drain()
                 await self._run.settle()
         except TimeoutError:
             if not self._run.has_refill:
                 left = self.stats.unconfirmed
                 within = f"within {self._options.close_timeout:.3g} s"
-                self._run.abandon(TimedOut(f"{left:,} messages were not confirmed {within}"))
+                self._run.courier.abandon(TimedOut(f"{left:,} messages were not confirmed {within}"))
         except BaseException:
             if not self._run.has_refill:
-                self._run.abandon(Closed("the producer was closed before this was confirmed"))
+                self._run.courier.abandon(Closed("the producer was closed before this was confirmed"))
             raise
         finally:
             await self._run.close()
             if self._expiry is not None:
                 self._expiry.cancel()
-        self._raise_failures()
+        self._outstanding.raise_failures()
 
     # --- sending ------------------------------------------------------------------------------------
 
@@ -195,16 +160,20 @@ class Producer(Scope):
         key: bytes | None = None,
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
+        ttl: float | None = None,
     ) -> Promise:
         """Takes a message and returns at once; ``await`` the promise for its receipt.
 
         Raises ``BufferFull`` when ``memory_max`` is reached: await promises or ``flush()`` now and then.
+        ``ttl`` is for how many seconds after it was stored the message is worth delivering.
         """
         if self.stopped is not None:
             raise self.stopped.again()
         batcher = self.batcher
         if batcher.bytes - self._freed_bytes >= self._memory_max:
             self.check_room()
+        if ttl is not None:
+            headers = with_ttl(headers, ttl)
         promise = batcher.add(value, key, id, headers)
         if batcher.sealed:
             self.ship_sealed()
@@ -219,13 +188,14 @@ class Producer(Scope):
         key: bytes | None = None,
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
+        ttl: float | None = None,
     ) -> Receipt:
         """Sends a message and returns its receipt, or raises what refused it.
 
         For every destination it is then stored, durably, or spilled, to be delivered later.
         """
         await self.wait_room()
-        return await self.post(value, key=key, id=id, headers=headers)
+        return await self.post(value, key=key, id=id, headers=headers, ttl=ttl)
 
     async def send_batch(self, table: pa.Table | pa.RecordBatch) -> BatchReceipt:
         """Sends a table with the columns value and, if wanted, key, id, headers, sent_at.
@@ -239,12 +209,15 @@ class Producer(Scope):
             raise self.stopped.again()
         now_us = time.time_ns() // 1000
         batch_bytes = min(self._options.batch_bytes, self._run.segment_bytes_max)
-        for piece in self._run.cut(table, self._sharder, now_us, batch_bytes):
+        sharder = self._sharder
+        for piece in self._run.cut(table, sharder, now_us, batch_bytes):
             await self.wait_room()
             if self.stopped is not None:
                 raise self.stopped.again()
-            parcel = self._ship_piece(piece)
-            sent.append((parcel, piece.first_row, piece.places))
+            # The topic may have turned out to have other shards since the table was cut.
+            for part in [piece] if sharder is self._sharder else cut_again(piece, self._sharder):
+                parcel = self._ship_piece(part)
+                sent.append((parcel, part.first_row, part.places))
         for parcel, _, _ in sent:
             await parcel.wait()
         return BatchReceipt.of(sent)
@@ -254,30 +227,16 @@ class Producer(Scope):
         if self.stopped is not None:
             raise self.stopped.again()
         await self._drain()
-        self._raise_failures()
+        self._outstanding.raise_failures()
 
     @property
     def stats(self) -> ProducerStats:
         """Counts as they stand now."""
         if not hasattr(self, "_run") or not hasattr(self, "batcher"):
             return ProducerStats(0, 0, 0, 0, 0, 0, 0, 0)
-        run = self._run
-        return ProducerStats(
-            self.batcher.rows + self._table_rows,
-            self._counts[Outcome.STORED],
-            self._counts[Outcome.DUPLICATE],
-            self._counts[Outcome.REJECTED],
-            run.keeper.resent,
-            run.in_flight_bytes,
-            self.memory_bytes,
-            self._links[0].reconnects - self._reconnects_before,
-            self._counts[Outcome.SPILLED],
-            run.refill_bytes,
-            self._options.refill_max if self._options.refill is not None else 0,
-            run.keeper.rotations,
-            tuple(run.holes),
-            tuple(run.lost),
-        )
+        posted = self.batcher.rows + self._table_rows
+        reconnects = self._links[0].reconnects - self._reconnects_before
+        return stats_of(posted, self._outstanding.counts, self._run, self.memory_bytes, reconnects)
 
     @property
     def unreachable(self) -> list[str]:
@@ -286,7 +245,7 @@ class Producer(Scope):
 
     async def reached(self) -> None:
         """Returns when every destination can be sent to."""
-        await self._run.courier.reached()
+        await self._run.reached()
 
     @property
     def memory_bytes(self) -> int:
@@ -305,7 +264,7 @@ class Producer(Scope):
     def tick(self) -> None:
         """The rows that came together have waited enough."""
         self._scheduled = False
-        if self._run.eager:
+        if self._run.courier.eager:
             self.batcher.seal_all()
             self.ship_sealed()
         else:
@@ -313,7 +272,7 @@ class Producer(Scope):
             self.ship_sealed()
 
     def on_answered(self) -> None:
-        if self._overdue and self._run.eager:
+        if self._overdue and self._run.courier.eager:
             self._overdue = False
             self.batcher.seal_all()
             self.ship_sealed()
@@ -332,11 +291,11 @@ class Producer(Scope):
             parcel = sealed.popleft()
             self._launch(parcel)
             try:
-                self._run.ship(parcel, parcel.to_batch(self.batcher.typed))
+                self._run.courier.ship(parcel, parcel.to_batch(self.batcher.typed))
             except PenstockError as error:
                 parcel.drop_rows()
                 parcel.finish(Fate(Outcome.REJECTED, self._links[0].service, error=error))
-        self._run.pump()
+        self._run.courier.pump()
         self._watch_expiry()
 
     def _ship_piece(self, piece: Piece) -> Parcel:
@@ -352,25 +311,20 @@ class Producer(Scope):
         self._freed_bytes -= parcel.size
         self._launch(parcel)
         try:
-            self._run.ship(parcel, piece.batch)
+            self._run.courier.ship(parcel, piece.batch)
         except PenstockError as error:
             parcel.finish(Fate(Outcome.REJECTED, self._links[0].service, error=error))
-        self._run.pump()
+        self._run.courier.pump()
         self._watch_expiry()
         return parcel
 
     def _launch(self, parcel: Parcel) -> None:
         parcel.owner = self
         parcel.fates = [None] * len(self._links)
-        self._outstanding[parcel] = None
+        self._outstanding.add(parcel)
 
     def parcel_ended(self, parcel: Parcel) -> None:
-        fate = parcel.fate
-        assert fate is not None
-        self._outstanding.pop(parcel, None)
-        self._counts[fate.outcome] += parcel.rows
-        if fate.error is not None:
-            self._failed.append(parcel)
+        self._outstanding.ended(parcel)
 
     def parcel_freed(self, parcel: Parcel) -> None:
         self._freed_bytes += parcel.size
@@ -379,21 +333,7 @@ class Producer(Scope):
     async def _drain(self) -> None:
         self.batcher.seal_all()
         self.ship_sealed()
-        for parcel in list(self._outstanding):
-            await parcel.wait()
-
-    def _raise_failures(self) -> None:
-        """Raises the first failure that nobody awaited, saying how many there were."""
-        failed = [parcel for parcel in self._failed if parcel.unclaimed]
-        self._failed.clear()
-        if not failed:
-            return
-        rows = sum(parcel.unclaimed for parcel in failed)
-        fate = failed[0].fate
-        assert fate is not None and fate.error is not None
-        error = type(fate.error)(f"{rows:,} posted messages failed: {fate.error.message}", hint=fate.error.hint)
-        error.receipt = failed[0].receipt(0)
-        raise error
+        await self._outstanding.wait()
 
     # --- room, giving up -----------------------------------------------------------------------------
 
@@ -402,7 +342,7 @@ class Producer(Scope):
         if self.stopped is not None:
             raise self.stopped.again()
         if self.memory_bytes >= self._memory_max:
-            self._loop.call_soon_threadsafe(self._run.relieve)
+            self._loop.call_soon_threadsafe(self._run.courier.relieve)
             raise BufferFull(f"{self._memory_max:,} bytes of messages are unconfirmed{self._run.why_full}")
 
     def _check_open(self) -> None:
@@ -415,18 +355,27 @@ class Producer(Scope):
         if self.stopped is not None:
             raise self.stopped.again()
         self._links[0].check_loop()
-        if self.memory_bytes < self._memory_max:
+        if self.memory_bytes < self._memory_max and not self._room:
             return
+        turn: int | None = None
         try:
             async with asyncio.timeout(self._options.timeout):
-                while self.memory_bytes >= self._memory_max:
-                    self._run.relieve()
-                    if self._options.on_full == "raise" and self._run.is_full and not self._run.paused:
+                # Whoever comes while others wait goes behind them, so that messages keep their order.
+                while self.memory_bytes >= self._memory_max or (turn is None and self._room):
+                    self._wake_one()
+                    if self.is_pressed:
+                        self._run.courier.relieve()
+                    if (
+                        self._options.on_full == "raise"
+                        and self._run.is_full
+                        and not self._run.paused
+                        and self.is_pressed
+                    ):
                         self._room.wake_one()
                         raise BufferFull(
                             f"{self._memory_max:,} bytes of messages are unconfirmed{self._run.why_full}"
                         )
-                    await self._room.wait()
+                    turn = await self._room.wait(turn)
                     self._check_open()
         except TimeoutError:
             within = f"within {self._options.timeout:.3g} s{self._run.why_full}"
@@ -449,5 +398,5 @@ class Producer(Scope):
         self.batcher.seal_all()
         self.ship_sealed()
         assert self._options.timeout is not None
-        self._run.expire(self._options.timeout)
+        self._run.courier.expire(self._options.timeout)
         self._watch_expiry()

@@ -64,9 +64,13 @@ async def send_slot(
     timeout_s: float,
     create: bool = True,
     may_duplicate: bool = False,
+    late: bool = False,
     on_progress: Callable[[int, int], None] = lambda left, before: None,
 ) -> Sent:
-    """Delivers one slot's files; what cannot be delivered within the time stays where it is."""
+    """Delivers one slot's files; what cannot be delivered within the time stays where it is.
+
+    ``late`` also sends what an instance kept that was taken over.
+    """
     disk = OsDisk(root)
     sent = Sent(slot, bytes_before=size_bytes(disk, slot))
     try:
@@ -77,6 +81,7 @@ async def send_slot(
             create=create,
             close_timeout=timeout_s,
             may_duplicate=may_duplicate,
+            late=late,
         )
         await _send(sent, token, options, on_progress)
     except PenstockError as error:

@@ -11,25 +11,25 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.client.batcher import SEGMENT_SPARE_BYTES
+from penstock.client.batcher import ROW_BYTES, SEGMENT_SPARE_BYTES
 from penstock.client.courier import Courier
 from penstock.client.destination import Destination
 from penstock.client.link import Link
 from penstock.client.options import ProducerOptions
-from penstock.client.promise import Parcel
+from penstock.client.registration import Registration, until_free
 from penstock.client.slot import NUMBERS_FILE, Slot
 from penstock.client.tables import Piece, cut_messages, cut_table
-from penstock.model.errors import PenstockError, StorageFailed, TopicMismatch
+from penstock.model.errors import Fenced, PenstockError, ProducerBusy, StorageFailed, TopicMismatch
 from penstock.model.identity import BLOCK_BYTES
 from penstock.model.receipt import Durability
 from penstock.transport.blocks import UNKNOWN_UUID, Blocks, Form, Place
 from penstock.transport.jobs import Budget
 from penstock.transport.keeper import Burst, Keeper, Rotation
-from penstock.transport.manager import Policy
 from penstock.transport.numbers import Numbers
+from penstock.transport.policy import Policy
 from penstock.transport.sharder import Sharder
 from penstock.wire.control import TopicInfo, check_fields
 from penstock.wire.frame import SEGMENT_BYTES_MAX
@@ -87,8 +87,19 @@ class Run:
         self.paused = False
         """While what was cut wrongly is encoded anew."""
         check_fields(Title(topic, UNKNOWN_UUID, name))
+        self._registration = Registration(name, options.access, late=options.late)
+        self._registration.on_fenced = self._on_fenced
+        self._held_back = False
+        """Whether files wait until it is known which epoch is held."""
         self.destinations = [
-            Destination(index, link, topic, create=options.create, make_title=self._title)
+            Destination(
+                index,
+                link,
+                topic,
+                create=options.create,
+                make_title=self._title,
+                registration=self._registration,
+            )
             for index, link in enumerate(links)
         ]
         self.names = tuple(destination.name for destination in self.destinations)
@@ -113,9 +124,12 @@ class Run:
                     self._slot.cache_topic(info)
             elif self._slot is not None and (cached := self._slot.cached_topic()) is not None:
                 self._learn(cached)
+            if self._slot is not None and self.name:
+                self._registration.keep_note(self._slot.lease_file)
             await loop.run_in_executor(None, self._build)
         except BaseException:
             self._release()
+            await self._registration.leave()
             raise
         self.courier = self._new_courier()
         self._infos = [info, *await asyncio.gather(*map(self._ask_copy, copies))]
@@ -123,9 +137,11 @@ class Run:
     async def _ask_first(self, first: Destination) -> TopicInfo | None:
         """The topic as the first destination has it; None if that is away and there is a refill."""
         if self._options.refill is None:  # there is nowhere to keep anything before the topic is known
-            return await first.ask()
+            return await until_free(first.ask, self._options.wait)
         try:
-            return await first.ask() if first.link.up else None
+            return await until_free(first.ask, self._options.wait) if first.link.up else None
+        except ProducerBusy:
+            raise
         except PenstockError as error:
             if not error.retryable:
                 raise
@@ -184,6 +200,8 @@ class Run:
             new_block=lambda: secrets.token_bytes(BLOCK_BYTES),
             now_us=lambda: time.time_ns() // 1000,
             may_duplicate=options.may_duplicate,
+            epoch=lambda: self._registration.epoch,
+            is_late=self._registration.is_late,
         )
         if options.resume and slot is not None:
             new_block = secrets.token_bytes(BLOCK_BYTES)
@@ -196,19 +214,13 @@ class Run:
             now=time.monotonic(),
             numbers=self._numbers,
         )
-        for path, why in blocks.unreadable:
-            log.warning("refill file %s cannot be sent: %s", path, why)
-        for notice in blocks.notices:
-            log.warning("%s", notice)
-        for path in blocks.outdated:
-            log.warning(
-                "refill file %s is so old that the node may have forgotten what it has of it; it is kept, and "
-                "sent only by `penstock refill send --may-duplicate`",
-                path,
-            )
+        self._held_back = bool(blocks.late) and not self._registration.epoch
+        for warning in blocks.warnings(tell_late=not self._held_back):
+            log.warning("%s", warning)
 
     def _title(self, info: TopicInfo, burst: Burst) -> Title:
-        return Title(info.topic, info.uuid, self.name, schema=burst.schema, predecessor=burst.predecessor)
+        late, epoch = self._registration.late, self._registration.epoch
+        return Title(info.topic, info.uuid, self.name, epoch, burst.schema, burst.predecessor, late=late)
 
     # --- sending ------------------------------------------------------------------------------------
 
@@ -217,22 +229,6 @@ class Run:
         if self.schema is None:
             return cut_table(table, sharder, now_us, bytes_target)
         return cut_messages(messages_of(table, self.schema, now_us), sharder, bytes_target)
-
-    def ship(self, parcel: Parcel, rows: pa.RecordBatch) -> None:
-        self.courier.ship(parcel, rows)
-
-    def pump(self) -> None:
-        self.courier.pump()
-
-    def relieve(self) -> None:
-        self.courier.relieve()
-
-    def expire(self, timeout_s: float) -> None:
-        self.courier.expire(timeout_s)
-
-    @property
-    def eager(self) -> bool:
-        return self.courier.eager
 
     @property
     def block(self) -> bytes:
@@ -246,6 +242,13 @@ class Run:
         return limit - SEGMENT_SPARE_BYTES
 
     @property
+    def message_bytes_max(self) -> int:
+        """What one message may take, as memory counts it."""
+        like = self.destinations[0].like
+        asked = None if like is None else like.message_bytes_max
+        return self.segment_bytes_max if asked is None else min(self.segment_bytes_max, asked + ROW_BYTES)
+
+    @property
     def in_flight_bytes(self) -> int:
         managers = self.keeper.managers
         return sum(m.in_flight_bytes(d.index) for m in managers for d in self.destinations)
@@ -255,15 +258,8 @@ class Run:
         return self._budget.used
 
     @property
-    def holes(self) -> list[str]:
-        return [
-            f"{name}: block {block.hex()}, shard {hole.shard}, segments {hole.start}–{hole.end - 1}"
-            for name, block, hole in self.keeper.holes
-        ]
-
-    @property
-    def lost(self) -> list[str]:
-        return self.keeper.lost
+    def refill_max(self) -> int:
+        return self._options.refill_max if self._options.refill is not None else 0
 
     @property
     def has_refill(self) -> bool:
@@ -272,13 +268,13 @@ class Run:
     @property
     def is_full(self) -> bool:
         """Whether the refill takes nothing either."""
-        return self._slot is None or any(manager.spill_error for manager in self.keeper.managers)
+        return self._slot is None or any(manager.spills.error for manager in self.keeper.managers)
 
     @property
     def why_full(self) -> str:
         if self.paused:
             return ", and what was spilled is being encoded anew"
-        error = next((m.spill_error for m in self.keeper.managers if m.spill_error is not None), None)
+        error = next((m.spills.error for m in self.keeper.managers if m.spills.error is not None), None)
         return "" if error is None else f", and the refill takes no more: {error.message}"
 
     # --- what a node says of the topic ---------------------------------------------------------------
@@ -293,6 +289,9 @@ class Run:
                 f"messages were cut for {self.shards}{'' if self.schema is None else ', typed'}"
             )
             self.courier.on_refused(index, mismatch)
+        elif fits and not index and self._held_back and self._registration.epoch:
+            self._held_back = fits = False
+            self._resharding = asyncio.get_running_loop().create_task(self._reshard(info))
         elif not fits and self._resharding is None:
             self._resharding = asyncio.get_running_loop().create_task(self._reshard(info))
         elif fits:
@@ -309,12 +308,13 @@ class Run:
 
     async def _reshard(self, info: TopicInfo) -> None:
         """What was cut for a guessed number of shards, and confirmed by nobody, is encoded anew."""
-        log.warning(
-            "topic %s has %d shards where %d were guessed: what was spilled is encoded anew",
-            info.topic,
-            info.shards,
-            self.shards,
-        )
+        if info.shards != self.shards:
+            log.warning(
+                "topic %s has %d shards where %d were guessed: what was spilled is encoded anew",
+                info.topic,
+                info.shards,
+                self.shards,
+            )
         self.paused = True
         try:
             self._owner.on_pause()
@@ -335,17 +335,33 @@ class Run:
         self._owner.on_topic()
         self.start()
 
+    def _on_fenced(self, error: Fenced) -> None:
+        """Another instance took over: nothing is taken anywhere, and what is not delivered is kept as late."""
+        blocks = [manager.block for manager in self.keeper.managers]
+        self._registration.note.taken_over(self._registration.epoch, blocks)
+        for destination in self.destinations:
+            destination.ready = False
+            self.courier.on_refused(destination.index, error)
+
     # --- the end ------------------------------------------------------------------------------------
 
-    def hurry(self) -> None:
-        """No more comes: what waits for a destination that is away need not wait longer."""
-        self.courier.hurry()
-
     async def settle(self) -> None:
-        await self.courier.settle()
+        """Returns when what earlier runs left is through at every destination that is there."""
+        while not await self._is_last(self.courier.settle):
+            pass
 
-    def abandon(self, error: PenstockError) -> None:
-        self.courier.abandon(error)
+    async def reached(self) -> None:
+        """Returns when every destination can be sent to."""
+        while not await self._is_last(self.courier.reached):
+            pass
+
+    async def _is_last(self, wait: Callable[[], Awaitable[None]]) -> bool:
+        """Waits; False if what was waited for has been replaced meanwhile."""
+        courier = self.courier
+        await wait()
+        if self._resharding is not None:
+            await asyncio.wait({self._resharding})
+        return courier is self.courier
 
     async def close(self) -> None:
         if not hasattr(self, "courier"):
@@ -357,6 +373,7 @@ class Run:
             await self.courier.shutdown(CLOSE_DISK_S)
             self._give_back()
             await self.courier.end()
+            await self._registration.leave()
         finally:
             self._release()
 

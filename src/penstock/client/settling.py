@@ -38,7 +38,9 @@ class Settling:
         if type(what) is Message and rows is None and what.origin.topic == self.topic:
             entry, shard = what.entry, what.origin.shard
             pending = self.settler.ack(shard, entry, entry + 1)
-            if self._gate.strict:
+            if self._gate.in_hand is what:
+                self._gate.let_go()
+            elif self._gate.strict:
                 self._gate.settle(shard, entry, entry + 1)
         else:
             pending = self.record(self.settler.ack, what, rows)

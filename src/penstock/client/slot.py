@@ -34,6 +34,8 @@ class Slot:
         self.disk = disk
         self.folder = folder
         self._topic_file = topics / folder.partition("~")[0]
+        self.lease_file = self._topic_file.with_name(f"{self._topic_file.name}.lease")
+        """Notes which epochs were held from here (lease_note.py)."""
         self.adopted: list[str] = []
         """Folders that processes which died left behind."""
         self._locks = {folder: lock}

@@ -46,6 +46,14 @@ def cut_table(
         first += block.num_rows
 
 
+def cut_again(piece: Piece, sharder: Sharder) -> Iterator[Piece]:
+    """A piece cut for another number of shards."""
+    for shard, rows, places in sharder.split(piece.batch):
+        if piece.places is not None:
+            places = piece.places if places is None else piece.places.take(places)
+        yield Piece(shard, rows, piece.first_row, places)
+
+
 def cut_messages(batches: Iterable[pa.RecordBatch], sharder: Sharder, bytes_target: int) -> Iterator[Piece]:
     """The same of a typed topic's messages, which have their columns already."""
     first = 0

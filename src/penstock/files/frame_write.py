@@ -60,6 +60,8 @@ class Seal(NamedTuple):
     index_path: str
     index_of: Callable[[DiskFile], bytes]
     """Makes the index that goes beside it."""
+    note_path: str | None = None
+    """An empty file that goes beside it too."""
 
 
 class FrameWrite:
@@ -132,9 +134,9 @@ class FrameWrite:
         """All that is to stand at ``offset``: what was staged, and the STATUS that says that it is durable."""
         return [*self.parts, self._status()]
 
-    def put(self, disk: Disk) -> None:
+    def put(self, disk: Disk, whole: Sequence[bytes]) -> None:
         """Writes what is durable elsewhere, without a sync."""
-        self._opened(disk).write_at(self.offset, self.whole())
+        self._opened(disk).write_at(self.offset, whole)
         self._remove(disk)
 
     # --- inside -------------------------------------------------------------------------------------
@@ -200,6 +202,8 @@ class FrameWrite:
             finally:
                 file.close()
             write_whole(disk, seal.index_path, index)
+            if seal.note_path is not None:
+                write_whole(disk, seal.note_path, b"")
 
 
 def write_whole(disk: Disk, path: str, data: bytes) -> None:

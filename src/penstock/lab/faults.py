@@ -20,7 +20,11 @@ DelayKind = Literal["fixed", "uniform", "exponential", "lognormal"]
 _SECONDS = re.compile(r"[0-9]*\.?[0-9]+(?:[eE]-?[0-9]+)?")
 _CRASH = re.compile(r"([a-z-]+[0-9]*)@([0-9]+)(?:\+([0-9.]+))?")
 SIGMA_MAX = 5.0
+DELAY_MIN_S = 1e-9
 DELAY_MAX_S = 3600.0
+TIME_MAX_S = 1e9
+"""Any other time: about thirty years."""
+RATE_MIN, RATE_MAX = 1e-9, 1e12
 
 
 class Delay(msgspec.Struct, frozen=True):
@@ -43,7 +47,8 @@ class Delay(msgspec.Struct, frozen=True):
         if len(parts) != _PARAMETERS[kind]:
             raise _bad_delay(text)
         first, second = (float(part) for part in (*parts, "0")[:2])
-        if not 0 < first <= DELAY_MAX_S or second > DELAY_MAX_S or (kind == "uniform" and second < first):
+        possible = DELAY_MIN_S <= first <= DELAY_MAX_S and second <= DELAY_MAX_S
+        if not possible or (kind == "uniform" and second < first):
             raise _bad_delay(text)
         if kind == "lognormal" and second > SIGMA_MAX:
             raise BadRequest(f"{text!r}: sigma is at most {SIGMA_MAX:g}; beyond it a delay has no useful mean")
@@ -131,8 +136,13 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("loss", "duplicate", "reorder", "confirm_loss"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BadRequest(f"{name.replace('_', ' ')} is {getattr(self, name)}, and 0 to 1 is allowed")
-        if not all(0 <= number < math.inf for number in (self.rate, self.work_s, self.reorder_s or 0.0)):
-            raise BadRequest("a rate or a time is below 0, or has no end")
+        if self.rate and not RATE_MIN <= self.rate <= RATE_MAX:
+            raise BadRequest(
+                f"the rate is {self.rate:g}, and {RATE_MIN:g} to {RATE_MAX:g} a second is allowed, or 0"
+            )
+        times = (self.work_s, self.reorder_s or 0.0, *(crash.down_s for crash in self.crashes))
+        if not all(0 <= seconds <= TIME_MAX_S for seconds in times):
+            raise BadRequest(f"a time is below 0 or above {TIME_MAX_S:,.0f} seconds")
 
     @property
     def tick_s(self) -> float:

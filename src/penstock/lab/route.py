@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from penstock.calculus.chain import check_cascade, parse_chain
+from penstock.calculus.composition import check_composition
 from penstock.calculus.route import Route
 from penstock.pipes.compose import Relay, receiver_of, sender_of
-from penstock.pipes.layers import check_composition
 from penstock.pipes.machine import Counts, Jitter, Machine
 from penstock.pipes.packet import Kind
 from penstock.pipes.storage import Entries, IndexStorage, Place, Storage

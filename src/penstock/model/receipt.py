@@ -74,5 +74,5 @@ class Receipt:
 
     @property
     def safe(self) -> bool:
-        """Whether it is on a disk for every destination: the node's, or this machine's until the node has it."""
+        """Whether it is on a disk for every destination: the node's, or until then this machine's."""
         return self.outcome is not Outcome.REJECTED

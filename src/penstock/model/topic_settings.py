@@ -71,7 +71,7 @@ _ALL = (
         low=1,
         high=SEGMENT_BYTES_MAX,
         liftable=True,
-        meaning="Bytes that one message's value may take.",
+        meaning="Bytes that one message of a plain topic may take; anything longer is refused for good.",
     ),
     Setting(
         name="create_on_first_use",

@@ -22,10 +22,14 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     connections: int = 10_000
     topics: int = 10_000
     shards: int = 20_000
-    """Logs in all topics together; each keeps a file open once it was written to."""
+    """Logs in all topics together."""
+    open_logs: int = 1024
+    """Logs that keep their file open for the next write; those written to longest ago are closed."""
     subscriptions: int = 10_000
     producers: int = 100_000
     """Registered by name, in all topics."""
+    free_bytes_min: int = 128 * MIB
+    """Room on the disk below which sends are refused, to be tried again; acknowledging goes on."""
     window_bytes: int = 32 * MIB
     """Unacknowledged segments of one connection; past it the node stops reading from that connection."""
     staged_bytes: int = 256 * MIB

@@ -8,7 +8,8 @@ on the receiving side the other way round. A stack has the shape of a machine, s
   questions (gap, progress, floor, probe) go over the bare route, marked with its layer: they are small, and
   made so that any of them may be lost.
 - The sender's room is that of its narrowest layer, so a submission that was taken fits all the way down. A
-  repetition that does not fit is dropped, as a route might, and counted; its timer brings it again.
+  repetition that does not fit is dropped, as a route might, and counted; its timer brings it again. It is
+  dropped before any layer has numbered it, because one that sends each number once would wait for it for ever.
 - What an outer pipe has no room for is taken back by a pipe beneath that waits (``confirm=settled``), and comes
   again. Where none does, it is out of reach: it is told, and no index past it is committed any more.
 - All layers of a side live and die together and share an epoch. Layers that send each message once keep the
@@ -29,6 +30,7 @@ from enum import StrEnum
 from itertools import groupby
 from operator import itemgetter
 
+from penstock.calculus.composition import check_composition
 from penstock.calculus.route import Route, parse_route
 from penstock.pipes.layers import ReceiverLayer, SenderLayer, make_receiver, make_sender
 from penstock.pipes.machine import (
@@ -77,8 +79,6 @@ def inject(
 
 
 def _checked(route: Route | str) -> Route:
-    from penstock.pipes.layers import check_composition
-
     route = parse_route(route) if isinstance(route, str) else route
     check_composition(route)
     return route
@@ -177,11 +177,18 @@ class SenderStack(_Stack):
             return
         for packet in effects.packets:
             if packet.kind == _DATA:
-                beneath = self.layers[at - 1]
-                sealed = seal(packet.epoch, packet.numbers, packet.payloads or ())
-                self._pass_down(at - 1, beneath.step(Submit(sealed), now), now, out)
+                self._submit_beneath(at, packet, now, out)
             else:
                 out.packets.append(packet._replace(layer=at))
+
+    def _submit_beneath(self, at: int, packet: Packet, now: float, out: Effects) -> None:
+        beneath = self.layers[at - 1]
+        fits = max(min(layer.room for layer in self.layers[:at]), 0)
+        numbers, payloads = packet.numbers[:fits], (packet.payloads or ())[:fits]
+        beneath.counts.refused += len(packet.numbers) - len(numbers)
+        if numbers:
+            sealed = seal(packet.epoch, numbers, payloads)
+            self._pass_down(at - 1, beneath.step(Submit(sealed), now), now, out)
 
 
 class ReceiverStack(_Stack):

@@ -1,11 +1,11 @@
-"""Every pipe by its name: how a stage of a route becomes machines, and which stages go over which."""
+"""Every pipe by its name: how a stage of a route becomes machines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from penstock.calculus.route import Route, Stage
+from penstock.calculus.route import Stage
 from penstock.model.errors import BadRequest
 from penstock.pipes import continuous, dedup, index, resend, resend_many, sequential, stream
 from penstock.pipes.machine import Jitter, Machine
@@ -85,27 +85,6 @@ def make_receiver(stage: Stage, *, epoch: int, jitter: Jitter, settles: bool) ->
             window, sessions = _int(given, "window"), _int(given, "sessions")
             return dedup.Receiver(epoch=epoch, window=window, sessions_max=sessions, settles=settles)
     raise _no_machine(stage)
-
-
-def check_composition(route: Route) -> None:
-    """``BadRequest`` where pipes cannot go over each other."""
-    for position, stage in enumerate(route.stages):
-        if position and stage.pipe == "stream":
-            raise BadRequest(
-                "stream works on the bare route, so it stands first",
-                hint=f"Write: stream | {' | '.join(each.pipe for each in route.stages if each is not stage)}",
-            )
-        above = route.stages[position + 1 :]
-        if stage.settings.get("confirm") == "settled" and not all(map(_bears_failure, above)):
-            raise BadRequest(
-                f"over {stage.pipe}(confirm=settled) stands a pipe that would drop what failed and comes again",
-                hint="Only dedup by id can stand over it; or give confirm=settled to the outermost pipe.",
-            )
-
-
-def _bears_failure(stage: Stage) -> bool:
-    """Whether it lets a message pass again that had passed, and numbers each message once, as beneath."""
-    return stage.pipe == "dedup" and stage.settings["by"] == "id"
 
 
 def _int(settings: Mapping[str, Any], name: str) -> int:

@@ -100,16 +100,17 @@ def _are_envelopes(envelopes: Sequence[Any]) -> bool:
     """The check of every one, at the speed of few calls."""
     if not set(map(type, envelopes)) <= {tuple, list} or not set(map(len, envelopes)) <= {3}:
         return False
-    if not set(map(type, map(itemgetter(0), envelopes))) <= {int}:
-        return False
-    numbers = list(map(itemgetter(1), envelopes))
-    return set(map(type, numbers)) <= {int} and (not numbers or min(numbers) >= 0)
+    for place in (0, 1):
+        named = list(map(itemgetter(place), envelopes))
+        if not set(map(type, named)) <= {int} or (named and not 0 <= min(named) <= max(named) <= NUMBER_MAX):
+            return False
+    return True
 
 
 def _is_envelope(each: Any) -> bool:
     if not isinstance(each, tuple | list) or len(each) != 3:
         return False
-    return type(each[0]) is int and type(each[1]) is int and each[1] >= 0
+    return all(type(named) is int and 0 <= named <= NUMBER_MAX for named in each[:2])
 
 
 # --- bytes ------------------------------------------------------------------------------------------
@@ -143,8 +144,12 @@ def encode_packet(packet: Packet) -> bytes:
     return _encoder.encode(wire)
 
 
-def decode_packet(data: bytes) -> Packet | None:
-    """The packet in ``data``, or None if there is none: for the caller to count."""
+def decode_packet(data: bytes, pipes: int | None = None) -> Packet | None:
+    """The packet in ``data``, or None if there is none: for the caller to count.
+
+    ``pipes`` is how many the route has, where that is known: then a payload comes in as many envelopes as there
+    are pipes over its layer, and what is handed to the program is bytes.
+    """
     try:
         wire = _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -157,7 +162,7 @@ def decode_packet(data: bytes) -> Packet | None:
     if wire.kind not in _WITH_PAYLOADS:
         if wire.payloads is not None or not len(numbers):
             return None
-    elif wire.payloads is None or len(wire.payloads) != len(numbers) or not _are_payloads(wire.payloads):
+    elif wire.payloads is None or len(wire.payloads) != len(numbers) or not _are_payloads(wire, pipes):
         return None
     return Packet(wire.kind, wire.epoch, wire.origin, numbers, wire.payloads, wire.layer)
 
@@ -175,16 +180,18 @@ def _numbers(wire: _Wire) -> Sequence[int] | None:
     return numbers
 
 
-def _are_payloads(payloads: Sequence[Any]) -> bool:
-    """Bytes, or the same depth of envelopes around bytes."""
-    return all(_is_payload(each) for each in payloads)
+def _are_payloads(wire: _Wire, pipes: int | None) -> bool:
+    """Whether each is bytes, in an envelope for each pipe over it; in any number where that is open."""
+    depths = set(map(_depth, wire.payloads or ()))
+    return None not in depths if pipes is None else depths <= {pipes - 1 - wire.layer}
 
 
-def _is_payload(each: Any) -> bool:
-    for _ in range(LAYERS_MAX):
-        if isinstance(each, bytes):
-            return True
-        if not _is_envelope(each):
-            return False
-        each = each[2]
-    return False
+def _depth(payload: Any) -> int | None:
+    """The envelopes around its bytes; None if there are no bytes in there."""
+    for depth in range(LAYERS_MAX):
+        if isinstance(payload, bytes):
+            return depth
+        if not _is_envelope(payload):
+            return None
+        payload = payload[2]
+    return None

@@ -62,8 +62,7 @@ class Consumer:
         self._current: Iterator[Message] = iter(())
         """What is left of ``_messages``."""
         self._kicked = False
-        consumer.unread = self._unread
-        consumer.on_loop = False
+        consumer.keep_unread(self._unread)
 
     def __iter__(self) -> Iterator[Message]:
         while True:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.client.batcher import Batcher, Value
 from penstock.client.producer import Producer as AsyncProducer
-from penstock.client.producer import ProducerStats
+from penstock.client.producer_stats import ProducerStats
 from penstock.client.promise import BatchReceipt
 from penstock.client.promise import Promise as AsyncPromise
 from penstock.model.errors import BufferFull, PenstockError, TimedOut
 from penstock.model.receipt import Receipt
 from penstock.sync.background import Background
 from penstock.transport.sharder import Sharder
+from penstock.wire.expiry import with_ttl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,6 +110,7 @@ class Producer:
         key: bytes | None = None,
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
+        ttl: float | None = None,
     ) -> Promise:
         """Takes a message and returns at once; ``promise.result()`` waits for its receipt.
 
@@ -116,6 +118,8 @@ class Producer:
         """
         producer = self._producer
         producer.check_room()
+        if ttl is not None:
+            headers = with_ttl(headers, ttl)
         promise = producer.batcher.add(value, key, id, headers)
         if not self._kicked:
             self._kicked = True
@@ -148,11 +152,12 @@ class Producer:
         key: bytes | None = None,
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
+        ttl: float | None = None,
     ) -> Receipt:
         """Sends a message and returns its receipt: it is stored, durably, or this raises what refused it."""
         while True:
             try:
-                return self.post(value, key=key, id=id, headers=headers).result()
+                return self.post(value, key=key, id=id, headers=headers, ttl=ttl).result()
             except BufferFull:
                 self._background.run(self._producer.wait_room())
 

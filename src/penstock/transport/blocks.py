@@ -11,7 +11,7 @@ All other files are left to the refill sender, oldest first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,12 +22,14 @@ from penstock.pipes.machine import Jitter
 from penstock.transport.encoder import Encoder, PlainEncoder, TypedEncoder
 from penstock.transport.jobs import Budget, Store
 from penstock.transport.keeper import Keeper, Rotation
-from penstock.transport.manager import Manager, Policy
+from penstock.transport.manager import Manager
 from penstock.transport.numbers import Numbers
+from penstock.transport.policy import Policy
 from penstock.transport.recut import recut, shard_power_of
 from penstock.transport.refill import Refill
 from penstock.transport.refill_folder import FileName, file_name, files, size_bytes
 from penstock.transport.refill_sender import RefillSender, manager_of
+from penstock.transport.refill_title import read_title
 from penstock.wire.schema import decode_schema
 from penstock.wire.title import Predecessor, Title
 
@@ -92,15 +94,19 @@ class Blocks:
         new_block: Callable[[], bytes],
         now_us: Callable[[], int],
         may_duplicate: bool = False,
+        epoch: Callable[[], int] = lambda: 0,
+        is_late: Callable[[int, bytes], bool] = lambda epoch, block: False,
     ) -> None:
         self.form = form
         self.destinations = destinations
         self.unreadable: list[tuple[str, str]] = []
         """Files that cannot be sent, and why."""
         self.notices: list[str] = []
-        """What must not pass in silence: what files that were encoded anew had lost, blocks that cannot go on."""
+        """What must not pass in silence: what files encoded anew had lost, blocks that cannot go on."""
         self.outdated: list[str] = []
         """Files that are too old to be sent without risk; see ``may_duplicate``."""
+        self.late: list[str] = []
+        """Files that are not for this instance to send: another one held the lease since."""
         self._schema: pa.Schema | None = None if form.schema is None else decode_schema(form.schema)
         self._place = place
         self._policy = policy
@@ -109,6 +115,8 @@ class Blocks:
         self._new_block = new_block
         self._now_us = now_us
         self._may_duplicate = may_duplicate
+        self._epoch = epoch
+        self._is_late = is_late
         self._goes_on_at: dict[int, int] = {}
         """The next segment of every shard in a block that is continued."""
         self._created_us = 0
@@ -124,7 +132,7 @@ class Blocks:
         paths: list[str] = []
         if place is not None:
             for folder in (*place.adopted, place.folder):
-                found = self._in_time(files(place.disk, folder))
+                found = self._not_late(place, self._in_time(files(place.disk, folder)))
                 paths += dict.fromkeys(self._fitting(place, path) for path in found)
                 self._budget.used += size_bytes(place.disk, folder)
         self._created_us = max((_created_us(path) for path in paths), default=0)
@@ -155,11 +163,39 @@ class Blocks:
             now=now,
         )
 
+    def warnings(self, *, tell_late: bool) -> Iterator[str]:
+        """What must not pass in silence about the files that were found."""
+        for path, why in self.unreadable:
+            yield f"refill file {path} cannot be sent: {why}"
+        yield from self.notices
+        for path in self.late if tell_late else ():
+            yield (
+                f"refill file {path} is of an instance that was taken over; it is kept, and sent only by "
+                "`penstock refill send --late`"
+            )
+        for path in self.outdated:
+            yield (
+                f"refill file {path} is so old that the node may have forgotten what it has of it; it is kept, "
+                "and sent only by `penstock refill send --may-duplicate`"
+            )
+
     def _in_time(self, paths: list[str]) -> list[str]:
         """Those that a node still knows the blocks of; the others would perhaps be stored twice."""
         oldest_us = 0 if self._may_duplicate else self._now_us() - REMEMBERED_US
         self.outdated += [path for path in paths if _created_us(path) < oldest_us]
         return [path for path in paths if path not in self.outdated]
+
+    def _not_late(self, place: Place, paths: list[str]) -> list[str]:
+        for path in paths:
+            found = read_title(place.disk, path)
+            if found is not None and self._is_late(found[1].epoch, found[0]):
+                self.late.append(path)
+                if self._epoch():  # else it may turn out not to be
+                    self.notices.append(
+                        f"refill file {path} is of an instance that was taken over; it is kept, and sent only "
+                        "by `penstock refill send --late`"
+                    )
+        return [path for path in paths if path not in self.late]
 
     def _fitting(self, place: Place, path: str) -> str:
         """A file, cut for the shards that the topic has."""
@@ -268,7 +304,9 @@ class Blocks:
         turn = self._turn = _Turn()
 
         def create() -> Refill:
-            title = Title(form.topic, UNKNOWN_UUID, form.producer, schema=form.schema, predecessor=predecessor)
+            title = Title(
+                form.topic, UNKNOWN_UUID, form.producer, self._epoch(), form.schema, predecessor=predecessor
+            )
             created_us = self._next_us() if turn.over_us is None else turn.next_us()
             return Refill.create(
                 place.disk,

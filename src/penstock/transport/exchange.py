@@ -14,6 +14,7 @@ call           the segment is                              outcome
 ``ack``        through (spilled before)                    its promise, if somebody still holds it, hears it
 ``reject``     in memory, open                             to be written to the refill: ``rejected`` names it
 ``reject``     in the refill, open                         spilled at once
+``keep``       open at the destination                     as ``reject``, but its promise hears of a refusal
 ``written``    rejected                                    memory is free; spilled where it was rejected
 ``shutdown``   any                                         all that is open is rejected, nothing is put any more
 ``forget``     spilled                                     its promise hears that nobody will tell it more
@@ -56,7 +57,7 @@ class Promise(Protocol):
 
 
 class _Held:
-    __slots__ = ("frame", "open", "promise", "put_at", "rejected")
+    __slots__ = ("frame", "open", "promise", "put_at", "rejected", "told")
 
     def __init__(self, frame: bytes, promise: Promise, open_: set[int], put_at: float) -> None:
         self.frame: bytes | None = frame
@@ -64,6 +65,8 @@ class _Held:
         self.promise = promise
         self.open = open_
         self.rejected: set[int] = set()
+        self.told: set[int] = set()
+        """Destinations whose refusal was told already; it goes to the refill all the same."""
         self.put_at = put_at
 
 
@@ -131,6 +134,14 @@ class Exchange:
             held.rejected.add(destination)
             self._rejected[key] = None
         return True
+
+    def keep(self, key: SegmentKey, destination: int, fate: Fate, durability: Durability) -> None:
+        """A destination refuses it from this producer: its promise hears that, and the refill keeps it."""
+        held = self._held.get(key)
+        if held is not None and destination in held.open:
+            held.told.add(destination)
+            held.promise.settle(destination, fate)
+            self.reject(key, destination, durability)
 
     def rejected(self) -> list[SegmentKey]:
         """What is to be written to the refill, by shard and segment."""
@@ -210,17 +221,21 @@ class Exchange:
             promise.forget()
 
     def _spill(self, key: SegmentKey, held: _Held, destination: int, durability: Durability) -> None:
+        if destination in held.told:
+            self._through(key, held, destination, None)
+            return
         self._spilled[key, destination] = held.promise
         name = self.destinations[destination]
         self._through(key, held, destination, Fate(Outcome.SPILLED, name, None, durability))
 
-    def _through(self, key: SegmentKey, held: _Held, destination: int, fate: Fate) -> None:
+    def _through(self, key: SegmentKey, held: _Held, destination: int, fate: Fate | None) -> None:
         held.open.discard(destination)
         if not held.open:
             if held.frame is not None:
                 self._release(key, held)
             self._held.pop(key, None)
-        held.promise.settle(destination, fate)
+        if fate is not None:
+            held.promise.settle(destination, fate)
 
     def _release(self, key: SegmentKey, held: _Held) -> None:
         assert held.frame is not None

@@ -97,7 +97,10 @@ def _size(segment: tuple[SegmentKey, bytes, bytes | None]) -> int:
 
 @dataclass(slots=True)
 class Read:
-    """Frames from ``key`` on; of a typed topic, with what makes a decoder ready for it if asked for."""
+    """Frames from ``key`` on; of a typed topic, with what makes a decoder ready for it if asked for.
+
+    It stops before a segment that has a snapshot: an encoder began there, perhaps with other dictionaries.
+    """
 
     destination: int
     key: SegmentKey
@@ -105,6 +108,8 @@ class Read:
     restore: bool
     snapshot: bytes | None = None
     frames: list[bytes] = field(default_factory=list)
+    stopped_at: int | None = None
+    """The segment whose snapshot it stopped at."""
     error: PenstockError | None = None
 
     def run(self, store: Store) -> None:
@@ -112,7 +117,10 @@ class Read:
         first = self.key.segment
         if self.restore:
             self.snapshot, first = store.refill.restore_from(self.key)
-        self.frames = store.refill.read(SegmentKey(self.key.shard, first), self.bytes_max)
+        frames = store.refill.read(SegmentKey(self.key.shard, first), self.bytes_max)
+        snapshots = store.refill.index.snapshots(self.key.shard)
+        self.stopped_at = next((at for at in snapshots if first < at <= first + len(frames)), None)
+        self.frames = frames if self.stopped_at is None else frames[: self.stopped_at - first]
 
 
 @dataclass(slots=True)

@@ -98,9 +98,7 @@ class Keeper:
             return
         by_time = self._rotate_at is not None and now >= self._rotate_at
         by_size = rule.block_bytes_max is not None and current.bytes_put >= rule.block_bytes_max
-        by_rejects = (
-            rule.after_rejects and current.spilled_segments > 0 and len(self._up) == len(self.destinations)
-        )
+        by_rejects = rule.after_rejects and current.spills.count > 0 and len(self._up) == len(self.destinations)
         if by_time or by_size or by_rejects:
             self.rotate(now)
 
@@ -167,6 +165,7 @@ class Keeper:
         for manager in self._streams(destination):
             if self._ordered and manager.waits_for_predecessor(destination):
                 if self._offer_predecessor(manager, destination):
+                    manager.try_again(destination)
                     return bursts + self.take(destination, bytes_max, now)
                 bursts += _lost_predecessor(manager, destination)
             frames = manager.take(destination, bytes_max, now)
@@ -227,8 +226,8 @@ class Keeper:
             found += [(old, job) for job in old.jobs()]
             if old.finished:
                 self._retire(old)
-                if old.left_path is not None:
-                    self.left.add(old.left_path)
+                if old.spills.left_path is not None:
+                    self.left.add(old.spills.left_path)
                 self.old = None
         found += [(self.current, job) for job in self.current.jobs()]
         return found
@@ -290,7 +289,7 @@ class Keeper:
 
     @property
     def spilled_segments(self) -> int:
-        return self._retired.spilled_segments + sum(manager.spilled_segments for manager in self.managers)
+        return self._retired.spilled_segments + sum(manager.spills.count for manager in self.managers)
 
     @property
     def holes(self) -> list[tuple[str, bytes, Hole]]:
@@ -300,7 +299,7 @@ class Keeper:
     @property
     def lost(self) -> list[str]:
         """What cannot be read from the refill any more, in words."""
-        found = (f"block {each.block.hex()}: {lost}" for each in self.managers for lost in each.lost)
+        found = (f"block {each.block.hex()}: {lost}" for each in self.managers for lost in each.spills.lost)
         return [*self._retired.lost, *found]
 
 
@@ -323,8 +322,8 @@ class Retired:
 
     def add(self, manager: Manager) -> None:
         self.resent += manager.resent
-        self.spilled_segments += manager.spilled_segments
+        self.spilled_segments += manager.spills.count
         self.holes += manager.holes
-        self.lost += [f"block {manager.block.hex()}: {lost}" for lost in manager.lost]
-        if manager.left_path is not None:
+        self.lost += [f"block {manager.block.hex()}: {lost}" for lost in manager.spills.lost]
+        if manager.spills.left_path is not None:
             self.spilled[manager.block] = manager.exchange

@@ -39,6 +39,8 @@ class RefillFile:
         """Whether anything was written since."""
         self.exists = False
         self.released = False
+        self._tried = False
+        """Whether it was tried to make the file."""
         self._disk = disk
         self._head = head
         self._file: DiskFile | None = None
@@ -133,7 +135,7 @@ class RefillFile:
     def remove(self) -> None:
         """Deletes it; whatever it held is gone."""
         self.release()
-        if not self.exists:
+        if not self.exists and not (self._tried and self._disk.exists(self.path)):
             return
         try:
             self._disk.remove(self.path)
@@ -167,10 +169,13 @@ class RefillFile:
 
     def _create(self) -> None:
         disk, path = self._disk, self.path
-        _refuse_existing(disk, path)
+        if not self._tried:
+            _refuse_existing(disk, path)
+        self._tried = True
         new_path = path + NEW_SUFFIX
-        if disk.exists(new_path):
-            disk.remove(new_path)
+        for leftover in (new_path, path):  # of a making that failed, and whose removal did too
+            if disk.exists(leftover):
+                disk.remove(leftover)
         file = disk.create(new_path)
         try:
             file.write_at(0, self._head)

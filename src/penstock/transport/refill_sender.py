@@ -18,7 +18,8 @@ from penstock.model.ranges import RangeSet
 from penstock.pipes.machine import Jitter
 from penstock.transport.encoder import Encoder
 from penstock.transport.jobs import Job, Store
-from penstock.transport.manager import Manager, Policy
+from penstock.transport.manager import Manager
+from penstock.transport.policy import Policy
 from penstock.transport.refill import Refill
 
 
@@ -181,7 +182,7 @@ class RefillSender:
                 if owed:
                     self.foreign[name] = self.foreign.get(name, 0) + owed
         manager = self._make_manager(job.refill)
-        manager.lost += map(str, job.refill.damage)
+        manager.spills.lost += map(str, job.refill.damage)
         self._managers[job.index] = manager
         if self._closing:
             manager.shutdown()

@@ -112,8 +112,8 @@ class Sender:
         self._highest = first - 1
         self._setbacks = 0
         self._typed = typed
-        self._verified = False
-        """Whether the node has said on this connection that it has all that it confirmed."""
+        self._verified = first == 0
+        """Whether the node has said on this connection that it has all it confirmed, if that is anything."""
         self._probe: int | None = None
         """The segment that it is asked with."""
         self._begin()
@@ -144,7 +144,7 @@ class Sender:
     @property
     def probes(self) -> bool:
         """Whether the next segment is sent alone and without a snapshot."""
-        return self._typed and not self._verified and self.cursor > 0
+        return self._typed and not self._verified
 
     @property
     def wake_at(self) -> float | None:
@@ -160,8 +160,8 @@ class Sender:
         self.up = True
         self.held_until = None
         self._setbacks = 0
-        self._verified = False
         self._begin()
+        self._verified = self.floor == 0
 
     def disconnected(self) -> None:
         self.up = False

@@ -100,7 +100,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     unacked: int
     """Entries that were negatively acknowledged and wait to be offered again."""
     lost: int
-    """Entries that cannot be delivered any more (damaged)."""
+    """Entries that cannot be delivered any more: damaged, or deleted by retention before they were read."""
     positions: list[int]
     """The first entry of each shard that is not settled."""
     policy: Policy | None = None
@@ -120,6 +120,16 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     redriven: int = 0
     dead_entries: list[tuple[int, int, int]] = []
     """(shard, start, end) of dead entries, in ``show_subscription`` alone; at most 10,000."""
+    expired: int = 0
+    """Messages whose own time to live was over before they were delivered."""
+    lost_ranges: list[tuple[int, int, int, str, int]] = []
+    """(shard, start, end, reason, when in µs) of lost entries, in ``show_subscription`` alone; the latest
+    1,000.
+
+    The reason is ``retention`` (deleted before they were read) or ``damaged``.
+    """
+    seen_at_us: int = 0
+    """When a consumer was last connected; 0 where that is not known."""
 
 
 # --- consuming --------------------------------------------------------------------------------------
@@ -263,7 +273,8 @@ class Renew(Control, frozen=True):
 class Lost(Control, frozen=True):
     """Entries that this subscription will not get.
 
-    ``reason`` is damaged (rot, or a file gone) or dead (tried too often; the dead-letter topic has a copy).
+    ``reason`` is damaged (rot, or a file gone), retention (deleted before they were read), expired (their own
+    time to live is over) or dead (tried too often; the dead-letter topic has a copy).
     """
 
     consumer: int

@@ -207,6 +207,16 @@ def count_rows(data: bytes) -> int:
     return int(decode_plain(data).num_rows)
 
 
+def check_message_bytes(data: bytes, bytes_max: int) -> None:
+    """Refuses a segment with a message whose value is longer than that."""
+    longest = pc.max(pc.binary_length(decode_plain(data).column("value"))).as_py()
+    if longest is not None and longest > bytes_max:
+        raise SegmentTooLarge(
+            f"a message of {longest:,} bytes; the topic takes at most {bytes_max:,} (message_bytes_max)",
+            hint="Send smaller messages, or raise message_bytes_max with `penstock topic set`.",
+        )
+
+
 def _aligned(data: bytes) -> pa.Buffer:
     """The bytes as a buffer; copied in the rare case that they do not stand at a multiple of 8."""
     buffer = pa.py_buffer(data)

@@ -8,8 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from penstock.calculus.route import parse_route
 from penstock.client.pipes import tcp, tcp_listener
-from penstock.client.pipes.frames import VERSION, Hello, PipeFrame, encode_hello, encode_packets
+from penstock.client.pipes.frames import VERSION, Hello, PipeFrame, encode_hello, encode_packets, shape_of
 from penstock.client.pipes.runner import new_epoch
 from penstock.client.pipes.sender import PAYLOAD_BYTES_MAX
 from penstock.model.errors import (
@@ -151,6 +152,34 @@ def test_a_frame_without_a_packet_is_counted_and_the_connection_goes_on() -> Non
             writer.writelines(encode_packets([Packet(Kind.DATA, 5, 0, range(2), [b"1", b"2"])]))
             await until(lambda: got == [1, 2])
             assert (receiver.stats.malformed, receiver.stats.faults) == (1, 0)
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("route", "payload"),
+    [
+        ("resend_many", (1, 2, b"3")),
+        ("resend_many | dedup", (5, 0, (5, 0, b"3"))),
+        ("resend_many | dedup(window=1)", (5, 2**64 - 1, b"3")),
+        ("resend_many | continuous", (5, 2**64 - 1, b"3")),
+        ("resend_many | sequential", (5, 2**64 - 1, b"3")),
+        ("resend_many | index", (-1, 0, b"3")),
+    ],
+)
+def test_a_payload_in_a_wrong_envelope_is_counted_and_reaches_no_program(route: str, payload: object) -> None:
+    async def scenario() -> None:
+        good: object = (5, 0, b"1") if "|" in route else b"1"
+        async with tcp.listen(route) as receiver, reading(receiver) as got:
+            reader, writer = await asyncio.open_connection(*receiver.address)
+            writer.write(encode_hello(Hello(VERSION, shape_of(parse_route(route)), "raw", 5)))
+            await reader.readexactly(1)
+            for number, each in enumerate((good, payload)):
+                writer.writelines(encode_packets([Packet(Kind.DATA, 5, 0, range(number, number + 1), [each])]))
+            await until(lambda: receiver.stats.malformed == 1)
+            assert got == [1]
+            assert not writer.is_closing() and receiver.stats.faults == 0
             writer.close()
 
     asyncio.run(scenario())
@@ -374,6 +403,11 @@ def test_arguments_that_cannot_be_are_refused() -> None:
         tcp.connect(ROUTE, "127.0.0.1", 1, name="x" * 1000)
     with pytest.raises(BadRequest):
         tcp.listen("dedup | stream")
+    for epoch in (-1, 2**63):
+        with pytest.raises(BadRequest, match="epoch"):
+            tcp.connect(ROUTE, "127.0.0.1", 1, epoch=epoch)
+        with pytest.raises(BadRequest, match="epoch"):
+            tcp.listen(ROUTE, epoch=epoch)
 
 
 def test_packets_with_many_payloads_are_cut_into_frames_that_hold_them_all() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,25 @@ def test_messages_of_any_producer_can_be_received(shared_url: str, topic: str) -
                 assert item is not None and item.payload == b"1"
                 await until(lambda: named.stats.malformed == 1)
                 assert await named.receive(0.01) is None, "dedup cannot know a message without a name"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["1." + "9" * 5000, "1." + "9" * 19, "9" * 20 + ".0", "1.0,1.0", "1", "x.y"])
+def test_a_name_that_is_none_stops_no_receiver(shared_url: str, topic: str, name: str) -> None:
+    async def scenario() -> None:
+        route = "stream | dedup"
+        async with penstock.connect(shared_url) as client:
+            async with client.producer(topic) as producer:
+                await producer.send(b"1", id=name)
+            async with pipe.sender(client, topic, route=route) as sender:
+                await sender.send(b"2")
+            async with (
+                pipe.receiver(client, topic, subscription="s", route=route) as receiver,
+                reading(receiver) as got,
+            ):
+                await until(lambda: got == [2])
+                assert receiver.stats.malformed == 1
 
     asyncio.run(scenario())
 
@@ -278,6 +298,28 @@ def test_a_node_killed_in_the_middle_loses_and_repeats_nothing(node: RealNode) -
             assert got == list(range(1500))
             assert sender.stats.reconnects == 2
             assert sender.stats.retransmissions == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_the_node_does_not_have_is_not_confirmed_and_not_kept_elsewhere(
+    node: RealNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+
+    async def scenario() -> None:
+        async with penstock.connect(node.url) as client:
+            sender = await pipe.sender(client, "numbers", name="till")
+            await sender.send(b"0")
+            await sender.flush()
+            await asyncio.to_thread(node.kill)
+            await sender.send_many(payloads(100))
+            await sender.abort()
+            assert sender.stats.confirmed == 1
+        # A refill would send them later, though the sender has said that they may be lost.
+        assert (
+            not list((tmp_path / "state").rglob("*.refill*")) and not (tmp_path / "state" / "refill").exists()
+        )
 
     asyncio.run(scenario())
 

@@ -417,6 +417,19 @@ def test_a_prefix_is_dropped_in_whole_files_and_stays_dropped(disk: Disk) -> Non
         assert marked(one) == admitted(writer.durable), "what was admitted is known without its entries"
 
 
+def test_a_reader_that_comes_too_late_for_a_dropped_file_is_told_that_it_is_gone_not_that_it_is_damaged() -> (
+    None
+):
+    disk = MemoryDisk()
+    log = filled(disk, rounds=20).log
+    view = log._view  # as a read that began before the drop has it
+    kept = log.drop_before(log.entry_durable // 2)
+    commit(log, disk)
+    run = log._reader.read(view, 0, 1)
+    assert run.lost and run.lost[0][0] == 0 and run.lost[-1][1] <= kept
+    assert list(log.damaged) == []
+
+
 def test_a_drop_that_a_crash_cut_short_is_finished_when_the_log_is_opened() -> None:
     whole = MemoryDisk()
     writer = filled(whole, rounds=20)

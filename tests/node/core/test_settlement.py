@@ -1,8 +1,10 @@
 """What the settlement journal says is enough to put every subscription back where it was."""
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.model.entry_set import EntrySet
 from penstock.model.policy import Policy
 from penstock.node.core.attachment import Attachment
 from penstock.node.core.settlement import (
@@ -152,3 +154,19 @@ def test_a_removed_subscription_is_gone_and_its_records_are_passed_over() -> Non
     assert subscriptions.get(TOPIC, "s") is None
     subscriptions.apply(Settlement(TOPIC, "s", 0, [(0, 5)], [], [], []))
     assert list(subscriptions.snapshot()) == []
+
+
+def test_what_was_written_before_there_were_policies_is_read_as_it_was() -> None:
+    subscriptions = Subscriptions()
+    for record in (
+        [1, TOPIC, "s", "unique", "non_resilient", [3, 0], 17],
+        [2, TOPIC, "s", 0, [[3, 5]], [], [], [[7, 8, 2]]],
+        [4, TOPIC, "s", 1, 9, EntrySet().encode(), []],
+        [5, TOPIC, "s", 2, 0, 0, 1],
+    ):
+        subscriptions.apply(decode_change(msgspec.msgpack.encode(record)))
+    subscription = subscriptions.get(TOPIC, "s")
+    assert subscription is not None
+    assert [cursor.cursor for cursor in subscription.cursors] == [5, 9]
+    assert subscription.cursors[0].deliveries(7) == 2
+    assert (subscription.counts.acked, subscription.paused, subscription.dead) == (2, False, 0)

@@ -12,6 +12,7 @@ from penstock.wire.control import (
     DeleteSubscription,
     Deliver,
     Error,
+    GiveBack,
     ListSubscriptions,
     PauseSubscription,
     Renew,
@@ -199,10 +200,10 @@ def test_idle_subscriptions_cost_a_published_message_nothing() -> None:
         admin.request(CreateSubscription("orders", f"idle-{number}"))
     asked: list[str] = []
     for subscription in it.core.subscriptions.all():
-        subscription.dispatch.want = lambda *_: asked.append("want")  # type: ignore[method-assign,assignment,func-returns-value]
+        subscription.dispatch.want = lambda *_: asked.append("want")  # type: ignore[method-assign]
     writer.write(5)
     assert asked == []
-    assert it.core.due_us is None
+    assert it.core.consuming.due_us is None
 
 
 def test_a_million_unsettled_entries_cost_little() -> None:
@@ -227,3 +228,24 @@ def test_a_settlement_of_what_another_holds_is_taken_and_a_refusal_is_not() -> N
     it.work_all()
     info = read_result(it.connect().request(ShowSubscription("orders", "s")), SubscriptionInfo)
     assert (info.acked, info.nacked, info.late, info.in_flight) == (1, 0, 1, 1)
+
+
+def test_a_topic_is_not_its_own_dead_letter_topic() -> None:
+    it = shell()
+    reader = Kind(it, "unique", "non_resilient", policy=Policy(dead_letter="orders"))
+    assert reader.error().code == "bad-request"
+    assert it.connect().request(ListSubscriptions("orders")) == []
+
+
+def test_what_a_consumer_was_only_sent_ahead_goes_to_the_one_that_joins() -> None:
+    it = shell(10)
+    one = Kind(it, "shared", "non_resilient")
+    assert one.entries() == list(range(10))
+    other = Kind(it, "shared", "non_resilient")
+    assert one.standing().consumers == 2
+    one.client.send(GiveBack(1, 0, [(4, 10)]))
+    it.work_all()
+    mine, theirs = one.got(), other.got()
+    assert sorted(mine + theirs) == [(entry, 1) for entry in range(4, 10)], "and it counts as no attempt"
+    assert mine
+    assert theirs

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.model.errors import SubscriptionBusy
 from penstock.model.policy import Policy
 from penstock.node.core.attachment import Attachment
+from penstock.node.core.subscription import Change
 from tests.node.core.subscription_world import MANY, World
 
 KEYS: list[bytes | None] = [None, b"a", b"b", b"c", b"d"]
@@ -113,6 +114,13 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     @rule(at=st.integers(0, 5), shard=st.integers(0, 1), seconds=st.sampled_from([None, 0.5, 9.0]))
     def extend(self, at: int, shard: int, seconds: float | None) -> None:
         self.world.it.extend(self.some(at), shard, [(0, 50)], seconds, self.world.now_us)
+
+    @precondition(lambda self: self.attached)
+    @rule(at=st.integers(0, 5), shard=st.integers(0, 1), start=st.integers(0, 20), length=st.integers(1, 20))
+    def give_back(self, at: int, shard: int, start: int, length: int) -> None:
+        self.world.it.take_back(self.some(at), shard, [(start, start + length)])
+        self.world.changed(Change())
+        self.world.pump()
 
     @rule(us=st.sampled_from([10_000, 100_000, 700_000, 2_000_000]))
     def wait(self, us: int) -> None:

@@ -24,13 +24,15 @@ STUCK_AFTER_S = 120
 class Connection(asyncio.Protocol):
     """``on_frame`` gets all frames but packets, ``on_packets`` those; ``on_end`` hears once why it ended.
 
-    ``limits`` says which frames may come, and may be replaced as the conversation goes on.
+    ``limits`` says which frames may come, and may be replaced as the conversation goes on. ``pipes`` is how
+    many the route has, which says in how many envelopes a payload comes.
     """
 
     def __init__(
         self,
         limits: Mapping[int, int],
         *,
+        pipes: int,
         on_open: Callable[[Connection], None],
         on_frame: Callable[[Connection, Frame], None],
         on_packets: Callable[[Connection, list[Packet]], None],
@@ -43,6 +45,7 @@ class Connection(asyncio.Protocol):
         self.writable = False
         self.lost = 0
         """Packets dropped because the other side did not read."""
+        self._pipes = pipes
         self._limits = dict(limits)
         self._reader = FrameReader(self._limits)
         self._on_open = on_open
@@ -138,7 +141,7 @@ class Connection(asyncio.Protocol):
             if frame.type != PipeFrame.PACKET:
                 if not self._hear(frame):
                     return
-            elif (packet := decode_packet(frame.body)) is not None:
+            elif (packet := decode_packet(frame.body, self._pipes)) is not None:
                 packets.append(packet)
             else:
                 self.malformed += 1

@@ -12,12 +12,21 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from penstock.model.errors import BadRequest
 from penstock.pipes.machine import WAKE, Effects, Input, Machine
+from penstock.pipes.packet import NUMBER_MAX
 
 
 def new_epoch() -> int:
     """A number for a session, larger each time a side starts: microseconds since 1970."""
     return time.time_ns() // 1000
+
+
+def check_epoch(epoch: int) -> int:
+    """The number, if it can travel; else ``BadRequest``."""
+    if not 0 <= epoch <= NUMBER_MAX:
+        raise BadRequest(f"the epoch is {epoch}, and 0 to {NUMBER_MAX} is allowed")
+    return epoch
 
 
 class Runner:

@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from penstock.client.pipes.prefix import Prefix
-from penstock.client.pipes.runner import Runner, new_epoch
+from penstock.client.pipes.runner import Runner, check_epoch, new_epoch
 from penstock.model.errors import BadRequest, Closed, PenstockError, SegmentTooLarge, TimedOut
 from penstock.pipes.compose import sender_of
 from penstock.pipes.machine import Arrive, Effects, Notice, Submit
-from penstock.pipes.packet import Kind, Packet
+from penstock.pipes.packet import NUMBER_MAX, Kind, Packet
 from penstock.wire.frame import SEGMENT_BYTES_MAX
 
 PAYLOAD_BYTES_MAX = SEGMENT_BYTES_MAX - 64 * 1024
@@ -82,7 +82,7 @@ class Sender:
         self.route = route
         self.name = name
         self._may_rise = epoch is None
-        self.epoch = new_epoch() if epoch is None else epoch
+        self.epoch = new_epoch() if epoch is None else check_epoch(epoch)
         """The number of this session; it is larger each time a sender starts."""
         self.notices: list[Notice] = []
         """The last things that must not pass in silence."""
@@ -124,7 +124,7 @@ class Sender:
 
     def start_above(self, epoch: int) -> bool:
         """Makes this the later session, unless its number was chosen or something was sent in it."""
-        if not self._may_rise or self._accepted or epoch < self.epoch:
+        if not self._may_rise or self._accepted or not self.epoch <= epoch < NUMBER_MAX:
             return False
         self.epoch = epoch + 1
         self._machine = sender_of(self.route, epoch=self.epoch, jitter=random.random)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from ssl import SSLContext
 
+from penstock.calculus.composition import check_composition
 from penstock.calculus.route import parse_route
 from penstock.client.backoff import Backoff
 from penstock.client.pipes.frames import NAME_MAX
@@ -23,7 +24,6 @@ from penstock.client.pipes.sender import Sender
 from penstock.client.pipes.tcp_listener import TcpListener
 from penstock.client.pipes.tcp_route import TcpRoute
 from penstock.model.errors import BadRequest
-from penstock.pipes.layers import check_composition
 
 
 def listen(

@@ -28,7 +28,7 @@ from penstock.client.pipes.frames import (
 )
 from penstock.client.pipes.lane import Lane, LaneTotals, new_storage, receiver_machine
 from penstock.client.pipes.receiver import Receiver
-from penstock.client.pipes.runner import new_epoch
+from penstock.client.pipes.runner import check_epoch, new_epoch
 from penstock.model.errors import (
     AddressInUse,
     BadFrame,
@@ -67,7 +67,7 @@ class TcpListener:
         self._shape = shape_of(route)
         self._host = host
         self._port = port
-        self._epoch = new_epoch() if epoch is None else epoch
+        self._epoch = new_epoch() if epoch is None else check_epoch(epoch)
         self._context = context
         self._receiver: Receiver
         self._server: asyncio.Server | None = None
@@ -130,6 +130,7 @@ class TcpListener:
     def _new_connection(self) -> Connection:
         return Connection(
             FROM_STRANGER,
+            pipes=len(self._route.stages),
             on_open=self._on_open,
             on_frame=self._on_frame,
             on_packets=self._on_packets,

@@ -53,6 +53,7 @@ class TcpRoute:
     ) -> None:
         self.reconnects = 0
         self.faults = 0
+        self._route = route
         self._shape = shape_of(route)
         self._host = host
         self._port = port
@@ -120,6 +121,7 @@ class TcpRoute:
         greeted = self._greeted = loop.create_future()
         connection = Connection(
             FROM_RECEIVER,
+            pipes=len(self._route.stages),
             on_open=self._greet,
             on_frame=self._on_frame,
             on_packets=self._on_packets,

@@ -22,9 +22,10 @@ from penstock.client.pipes.topic_lane import STORAGE_EPOCH
 from penstock.client.producer import Producer
 from penstock.client.promise import Promise
 from penstock.model.errors import BadRequest, NotSupported, PenstockError
-from penstock.pipes.packet import Kind, Packet
+from penstock.pipes.packet import NUMBER_MAX, Kind, Packet
 
 _DATA = int(Kind.DATA)
+DIGITS_MAX = len(str(NUMBER_MAX))
 CLOSE_S_MAX = 1.0
 """A sender that is closed has flushed before; one that is aborted does not wait for a node that is away."""
 
@@ -48,7 +49,10 @@ class TopicStore:
 
     async def open(self, sender: Sender) -> None:
         self._sender = sender
-        producer = self._client.producer(self._topic, self._name or None, close_timeout=CLOSE_S_MAX)
+        # Without a refill: a receipt for what is on this machine's disk is no confirmation of the storage's.
+        producer = self._client.producer(
+            self._topic, self._name or None, close_timeout=CLOSE_S_MAX, refill=None
+        )
         await producer.open()
         if producer.shards != 1:
             await producer.close()
@@ -124,10 +128,15 @@ def close_envelope(value: bytes, id: str | None, depth: int) -> Any:
     payload: Any = value
     for name in reversed(names):
         epoch, _, number = name.partition(".")
-        if not (epoch.isdecimal() and number.isdecimal()):
+        if not (_is_number(epoch) and _is_number(number)):
             return value
         payload = (int(epoch), int(number), payload)
     return payload
+
+
+def _is_number(text: str) -> bool:
+    """Anybody may write an id: one of thousands of digits is no number, and reading it would raise."""
+    return text.isdecimal() and len(text) <= DIGITS_MAX
 
 
 def check_stream(route: Route) -> None:

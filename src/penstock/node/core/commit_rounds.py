@@ -43,7 +43,7 @@ class RoundWrite:
     def run(self, disk: Disk) -> None:
         """An ``OSError`` means that nothing of it counts, for any of the logs."""
         number, frames = self.generation.number, []
-        shared: list[tuple[Lane, FrameWrite]] = []
+        shared: list[tuple[Lane, FrameWrite, list[bytes]]] = []
         alone: list[tuple[Lane, FrameWrite]] = []
         for lane, write in self.writes:
             try:
@@ -51,14 +51,15 @@ class RoundWrite:
             except OSError:
                 alone.append((lane, write))  # it may fit without, or tell itself what is wrong
                 continue
-            shared.append((lane, write))
-            frames.append(encode_commit(number, write.path, write.offset, write.whole()))
+            whole = write.whole()
+            shared.append((lane, write, whole))
+            frames.append(encode_commit(number, write.path, write.offset, whole))
         self.bytes = sum(map(len, frames))
         if frames:
             self.generation.write(disk, frames)
-        for lane, write in shared:
+        for lane, write, whole in shared:
             try:
-                write.put(disk)
+                write.put(disk, whole)
             except OSError as error:
                 self.errors[lane] = error
         for lane, write in alone:

@@ -11,15 +11,16 @@ from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from penstock.model.errors import LeaseLost, PenstockError, ProtocolError, SubscriptionMoved, TopicMismatch
+from penstock.model.errors import LeaseLost, PenstockError, ProtocolError, TopicMismatch
 from penstock.model.ranges import RangeSet
 from penstock.node.core.attachment import Attachment
 from penstock.node.core.burying import Burying
 from penstock.node.core.dispatch import Offer, Wanted
 from penstock.node.core.effects import Effect, Fetch
 from penstock.node.core.log import Run, StoredRecord
+from penstock.node.core.losing import Losing
 from penstock.node.core.session import Session
-from penstock.node.core.settlement import CameBack, Settlement, encode_change
+from penstock.node.core.settlement import CameBack, encode_change
 from penstock.node.core.settling import check_extend, check_settle, settle
 from penstock.node.core.stores import Stores
 from penstock.node.core.subscribing import check_subscribe, find_or_open, seen_by_shard, subscribed
@@ -77,6 +78,7 @@ class Consuming:
         self.burying = Burying(
             stores, counters, now_us=now_us, clock_us=clock_us, effect=effect, done=self._buried
         )
+        self.losing = Losing(stores, counters, now_us=now_us, tell=self._tell_lost)
         self._attached: dict[bytes, dict[str, Subscription]] = {}
         """By topic: the subscriptions with a consumer, so that idle ones cost a published message nothing."""
         self._unread: dict[Subscription, int] = {}
@@ -179,7 +181,8 @@ class Consuming:
     def _forget_if_alone(self, subscription: Subscription) -> None:
         if not subscription.attachments:
             attached = self._attached.get(subscription.topic_uuid, {})
-            attached.pop(subscription.name, None)
+            if attached.pop(subscription.name, None) is not None:
+                self._stores.note_seen(subscription)
             if not attached:
                 self._attached.pop(subscription.topic_uuid, None)
 
@@ -314,8 +317,9 @@ class Consuming:
 
     def _deliver(self, subscription: Subscription, shard: int, run: Run, entry: int | None) -> None:
         """Sends what the subscription wants of a run of records, as far as credit goes."""
-        if run.lost:
-            self._give_up(subscription, shard, run.lost)
+        topic = self._catalog.by_uuid(subscription.topic_uuid)
+        if topic is not None:
+            self.losing.met(subscription, topic, shard, run)
         if subscription.dispatch.takers():  # if not, these are read again when there is room
             self._send_offers(subscription, subscription.deal(shard, run, entry, self._clock_us()))
 
@@ -331,16 +335,6 @@ class Consuming:
             self._send(taker.connection, parts)
         if offers and subscription.policy.deadline is not None:
             self._schedule(subscription)
-
-    def _give_up(self, subscription: Subscription, shard: int, lost: list[Span]) -> None:
-        """Says which entries will not come, and settles them so that the subscription goes on behind them."""
-        spans = [span for span in lost if subscription.give_up(shard, *span) > 0]
-        if not spans:
-            return
-        change = Settlement(subscription.topic_uuid, subscription.name, shard, [], [], spans, [])
-        self._journal.append(encode_change(change))
-        self._lane.mark()
-        self._tell_lost(subscription, shard, spans, "damaged")
 
     def _tell_lost(self, subscription: Subscription, shard: int, spans: list[Span], reason: str) -> None:
         for attachment in subscription.attachments:
@@ -395,8 +389,3 @@ class Consuming:
             check_extend(subscription, ask)
             subscription.take_back(attachment, ask.shard, ask.spans)
             self.pump(subscription)
-
-    def moved(self, subscription: Subscription) -> None:
-        """Its place is about to be set by somebody: consumers begin anew."""
-        text = f"the place of subscription {subscription.name!r} was set; its consumers begin anew"
-        self.send_away(subscription, SubscriptionMoved(text))

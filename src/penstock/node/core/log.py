@@ -11,14 +11,13 @@ and entries back to what is durable and never writes to that file again. Reading
 from __future__ import annotations
 
 from penstock.files.disk import Disk
-from penstock.files.frame_write import STATUS_BYTES
+from penstock.files.frame_write import STATUS_BYTES, Seal
 from penstock.model.identity import BLOCK_BYTES
-from penstock.model.ranges import RangeSet
 from penstock.model.topic_settings import TopicSettings
 from penstock.node.core.log_file import BlockEnded, Dropped, Head, encode_head, file_name, index_name
-from penstock.node.core.log_reader import FileView, LogReader, Run, StoredRecord, View
+from penstock.node.core.log_readable import ReadableLog
+from penstock.node.core.log_reader import FileView, Run, StoredFile, StoredRecord, View
 from penstock.node.core.log_replay import Damage, Recovered, RecoveryReport
-from penstock.node.core.log_segments import SegmentFinder
 from penstock.node.core.log_stage import LogOptions, LogWrite, Stage, seal_last
 from penstock.node.core.log_tail import Tail
 from penstock.node.core.recovery import recover
@@ -32,7 +31,7 @@ MARKS_BYTES_MAX = FILE_BODY_BYTES_MAX // 2
 """What the marks of a file's head may take; the damaged spans and the frame itself fit beside them."""
 
 
-class ShardLog:
+class ShardLog(ReadableLog):
     """Opened with ``ShardLog.open``."""
 
     def __init__(
@@ -46,36 +45,22 @@ class ShardLog:
         shard_power: int,
         options: LogOptions,
     ) -> None:
+        super().__init__(disk, folder, found, shard, options.index_every_bytes)
         self.report = found.report
         self.incarnation = found.incarnation
-        self.entry_first = found.kept
-        """The first entry that is kept."""
         self.entry_next = found.next_entry
         """The next to assign, staged ones counted."""
         self.entry_taken = found.next_entry
         """One past the last entry that ``take`` handed over."""
-        self.marks = found.marks
-        self.bytes = 0
-        """What the log takes on disk, without reserved room."""
-        self._disk = disk
-        self._folder = folder
         self._title = title
         self._retitled = found.outdated
         """Whether the file being written begins with an older title."""
-        self._shard = shard
         self._shard_power = shard_power
         self._options = self._base_options = options
         self._stored_at_us = found.stored_at_us
         self._tail = Tail(found)
         self._stage = Stage()
         self._under_way: LogWrite | None = None
-        self._sealed_bytes = 0
-        self._view = View((), self.entry_first, self.entry_next, 0, [])
-        files = tuple(found.files)
-        self._show(self._view._replace(files=files, end_offset=found.end_offset, points=found.points))
-        self._reader = LogReader(disk, folder, shard, options.index_every_bytes)
-        self._reader.damaged = found.damaged
-        self._finder = SegmentFinder(self._reader, shard)
 
     @classmethod
     def open(
@@ -88,23 +73,16 @@ class ShardLog:
         shard_power: int,
         now_us: int,
         options: LogOptions | None = None,
+        settings: TopicSettings | None = None,
     ) -> ShardLog:
         """The log in ``folder``, recovered. A new one has no file before its first record."""
         options = options or LogOptions()
         found = recover(disk, folder, title=title, shard=shard, index_every_bytes=options.index_every_bytes)
         log = cls(disk, folder, found, title=title, shard=shard, shard_power=shard_power, options=options)
-        log.marks.forget(now_us, after_silence_us=options.forget_silent_us)
+        if settings is not None:
+            log.follow(settings)
+        log.forget_blocks(now_us)
         return log
-
-    @property
-    def entry_durable(self) -> int:
-        """One past the last durable entry."""
-        return self._view.entry_durable
-
-    @property
-    def damaged(self) -> RangeSet:
-        """Entries that failed their checksum or are missing; never served."""
-        return self._reader.damaged
 
     @property
     def staged_bytes(self) -> int:
@@ -126,12 +104,21 @@ class ShardLog:
     # --- appending ----------------------------------------------------------------------------------
 
     def append(
-        self, *, block: bytes, segment: int, count: int, origin_crc: int, stored_at_us: int, body: bytes
+        self,
+        *,
+        block: bytes,
+        segment: int,
+        count: int,
+        origin_crc: int,
+        stored_at_us: int,
+        body: bytes,
+        expires_us: int | None = None,
     ) -> int:
         """Stages a segment and moves its block's mark; returns its first entry. Nothing is durable yet.
 
         ``count`` 0 records a refusal: it takes no entry and is never read back, but its number is used. The
-        stored time is raised to that of the record before where a clock was set back.
+        stored time is raised to that of the record before where a clock was set back. ``expires_us`` is when
+        all of its messages have expired.
         """
         assert len(block) == BLOCK_BYTES and len(body) <= FILE_BODY_BYTES_MAX - RECORD_HEADER_BYTES
         stage = self._stage
@@ -140,8 +127,8 @@ class ShardLog:
         if stored_at_us < self._stored_at_us:
             stored_at_us = self._stored_at_us
         self._stored_at_us = stored_at_us
-        if self._tail.oldest_us is None:
-            self._tail.oldest_us = stored_at_us
+        if count:
+            self._tail.append(stored_at_us, expires_us)
         known = self.marks.get(block)
         if known is not None and known.ended_us is not None:
             stage.ended.append((block, known.ended_us))
@@ -256,7 +243,7 @@ class ShardLog:
             head, self.damaged, marks, title=self._title, shard=self._shard, shard_power=self._shard_power
         )
         stage.begin_file(first, frames, self._stored_at_us)
-        tail.oldest_us = None
+        stage.closes_us = tail.begin()
         self._retitled = False
 
     def _point_due(self) -> int:
@@ -294,9 +281,7 @@ class ShardLog:
             reserve_to=self._options.reserve_for(
                 offset + size + STATUS_BYTES, reserved=0 if creating else tail.reserved_bytes
             ),
-            seal=seal_last(self._view, first, self._folder, self._shard, sound=tail.sound)
-            if creating
-            else None,
+            seal=self._seal(first, stage) if creating else None,
             removals=stage.removals(self._folder),
             outdated=f"{self._folder}/{index_name(first)}",
         )
@@ -307,6 +292,10 @@ class ShardLog:
         tail.planned(write, stage.head_bytes)
         self.entry_taken = self.entry_next
         return write
+
+    def _seal(self, first: int, stage: Stage) -> Seal | None:
+        sound, expires_us = self._tail.sound, stage.closes_us
+        return seal_last(self._view, first, self._folder, self._shard, sound=sound, expires_us=expires_us)
 
     def committed(self, write: LogWrite) -> list[StoredRecord]:
         """The write is durable: returns the records that can be read now, in order (refusals left out)."""
@@ -321,7 +310,8 @@ class ShardLog:
             self._finder.forget(tail.first)
             files = tuple(file for file in view.files if file.first < tail.first)
             if files and files[-1] == view.files[-1]:
-                files = (*files[:-1], files[-1]._replace(bytes=view.end_offset))
+                closed = files[-1]._replace(bytes=view.end_offset, expires_us=stage.closes_us)
+                files = (*files[:-1], closed)
             files = (*files, FileView(tail.first, stage.floor_us, 0))
             points = stage.points
         else:
@@ -373,31 +363,17 @@ class ShardLog:
             self._tail.release()
         return self._under_way is None
 
-    # --- reading ------------------------------------------------------------------------------------
+    def forget_blocks(self, now_us: int) -> int:
+        """Lets go of the marks of blocks that were closed or silent for long; returns how many there were."""
+        return len(self.marks.forget(now_us, after_silence_us=self._options.forget_silent_us))
 
-    def read(self, entry: int, bytes_max: int) -> Run:
-        """Durable records from the one that holds ``entry``, at least one if there is any.
+    @property
+    def may_expire(self) -> bool:
+        """Whether some file goes once the messages in it have expired."""
+        return bool(self._tail.expires_us) or any(file.expires_us is not None for file in self._view.files)
 
-        Checksums are checked every time; what fails is in ``lost``, and in ``damaged`` from then on.
-        Entries before ``entry_first`` are in ``lost`` too.
-        """
-        return self._reader.read(self._view, entry, bytes_max)
-
-    def find_segment(self, block: bytes, segment: int) -> tuple[int, int, int] | None:
-        """(origin_crc, first entry, count) of an admitted segment; None where it is not kept any more."""
-        known = self.marks.get(block)
-        if known is None or segment not in known.admitted:
-            return None
-        recent = known.recent.get(segment)
-        return recent if recent is not None else self._finder.find(self._view, block, segment)
-
-    def find_time(self, stored_at_us: int) -> int:
-        """The first durable entry stored at or after a time; ``entry_durable`` where there is none."""
-        return self._reader.find_time(self._view, stored_at_us)
-
-    def _show(self, view: View) -> None:
-        """What readers see from now on."""
-        if view.files is not self._view.files:
-            self._sealed_bytes = sum(file.bytes for file in view.files[:-1])
-        self._view = view
-        self.bytes = self._sealed_bytes + (view.end_offset if view.files else 0)
+    def stored_files(self) -> list[StoredFile]:
+        """The durable files, oldest first, as retention looks at them."""
+        # What is staged may begin a new file: then nothing is said of the one that it follows.
+        expires_us = self._tail.expires_us if self._stage.head_first is None else None
+        return self._view.stored(self._stored_at_us, expires_us or None)

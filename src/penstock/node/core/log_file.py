@@ -34,6 +34,7 @@ from penstock.wire.title import Title, decode_title, encode_title
 
 SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
+EXPIRY_SUFFIX = ".expires"
 VERSION = 1
 NO_BLOCK = bytes(BLOCK_BYTES)
 
@@ -53,6 +54,19 @@ def file_name(first: int) -> str:
 
 def index_name(first: int) -> str:
     return f"{first:020d}{INDEX_SUFFIX}"
+
+
+def expiry_name(first: int, expires_us: int) -> str:
+    """An empty file beside a sealed one, whose name tells when all messages in that have expired."""
+    return f"{first:020d}.{expires_us:020d}{EXPIRY_SUFFIX}"
+
+
+def parse_expiry_name(name: str) -> tuple[int, int] | None:
+    """First entry and time that such a name tells; None for other names."""
+    first, _, rest = name.partition(".")
+    digits = rest.removesuffix(EXPIRY_SUFFIX)
+    known = name.endswith(EXPIRY_SUFFIX) and len(first) == len(digits) == 20 and (first + digits).isdecimal()
+    return (int(first), int(digits)) if known else None
 
 
 def parse_name(name: str) -> int | None:

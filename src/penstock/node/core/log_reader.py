@@ -49,6 +49,19 @@ class FileView(NamedTuple):
     """When the last record before this file was stored."""
     bytes: int
     """Of a sealed file."""
+    expires_us: int | None = None
+    """When every message in it has expired; None where some never do, or it is not known."""
+
+
+class StoredFile(NamedTuple):
+    """A file of a log, as far as it matters for how long it is kept."""
+
+    first: int
+    end: int
+    bytes: int
+    newest_us: int
+    """Nothing in it was stored later."""
+    expires_us: int | None
 
 
 class View(NamedTuple):
@@ -69,12 +82,33 @@ class View(NamedTuple):
     def end_entry(self, number: int) -> int:
         return self.files[number + 1].first if number + 1 < len(self.files) else self.entry_durable
 
+    def stored(self, newest_us: int, expires_us: int | None) -> list[StoredFile]:
+        """All files as retention looks at them; the arguments are of the last one.
+
+        What a file holds is no newer than the next file's floor. A damaged head has its neighbour's floor, so
+        one that did not rise says nothing, and the next that did is taken.
+        """
+        found: list[StoredFile] = []
+        newest = newest_us
+        for number in range(len(self.files) - 1, -1, -1):
+            file = self.files[number]
+            if number == len(self.files) - 1:
+                size, expires = self.end_offset, expires_us
+            else:
+                size, expires = file.bytes, file.expires_us
+                floor_us = self.files[number + 1].floor_us
+                newest = floor_us if floor_us > file.floor_us else newest
+            found.append(StoredFile(file.first, self.end_entry(number), size, newest, expires))
+        return found[::-1]
+
 
 class LogReader:
     """Finds and reads records. ``damaged`` collects what was found rotten."""
 
     def __init__(self, disk: Disk, folder: str, shard: int, index_every_bytes: int) -> None:
         self.damaged = RangeSet()
+        self._kept = 0
+        """Files before this entry were dropped."""
         self._disk = disk
         self._folder = folder
         self._shard = shard
@@ -114,7 +148,10 @@ class LogReader:
             file = self.open_file(view.files[number].first)
         except FileNotFoundError:
             limit = view.end_entry(number)
-            self._lose(at, limit, at, lost)
+            if limit <= self._kept:  # dropped since the reader looked: gone, but not damaged
+                lost.append((at, limit))
+            else:
+                self._lose(at, limit, at, lost)
             return limit
         try:
             part = self._read_part(view, number, file, at, room, first=not records)
@@ -241,6 +278,7 @@ class LogReader:
 
     def forget_before(self, entry: int) -> None:
         """Files before ``entry`` were dropped, and their damage with them."""
+        self._kept = entry
         self._indexes = {key: index for key, index in self._indexes.items() if key >= entry}
         self._built = frozenset(first for first in self._built if first >= entry)
         damaged = self.damaged.copy()

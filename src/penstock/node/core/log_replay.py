@@ -24,8 +24,10 @@ from penstock.node.core.log_index import Point
 from penstock.node.core.log_reader import FileView
 from penstock.node.core.log_walk import belongs
 from penstock.node.core.marks import Marks
+from penstock.wire.expiry import expiries_us, last_us
 from penstock.wire.frame import Frame, FrameType
 from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
+from penstock.wire.schema_versions import SchemaVersions
 from penstock.wire.title import Title
 
 _SEGMENT = int(FrameType.SEGMENT)
@@ -89,6 +91,8 @@ class Recovered:
     end_offset: int = 0
     head_bytes: int = 0
     """Of the last file: where its head ends."""
+    expires_us: int | None = 0
+    """When all messages of the last file have expired: 0 where it has none, None where some never do."""
     file: DiskFile | None = None
     """The last file, where it can be appended to; None where the next append starts a new one."""
     outdated: bool = False
@@ -126,7 +130,8 @@ class Replay:
         self.head_seen = False
         self.in_head = True
         """Nothing but TITLE and MARKS was met."""
-        state.points = []
+        state.points, state.expires_us = [], 0
+        self.schemas = SchemaVersions(title.schemas) if title.schemas else None
         self.file = open_salvaged(disk, self.path, writable=limit is None)
         self.recovery = Recovery(self.file, shard=shard, accept=self._accept)
 
@@ -192,6 +197,10 @@ class Replay:
             at_us=header.stored_at_us,
         )
         state.marks.settle(header.block)
+        if header.count and state.expires_us is not None:
+            segment = item.frame.body[RECORD_HEADER_BYTES:]
+            expires_us = last_us(expiries_us(segment, self.schemas, header.stored_at_us))
+            state.expires_us = None if expires_us is None else max(state.expires_us, expires_us)
         state.next_entry = header.end_entry
         state.stored_at_us = max(state.stored_at_us, header.stored_at_us)
 

@@ -9,7 +9,14 @@ from google_crc32c import extend, value
 
 from penstock.files.frame_write import FrameWrite, Seal
 from penstock.model.topic_settings import TopicSettings
-from penstock.node.core.log_file import BlockEnded, Dropped, encode_event, file_name, index_name
+from penstock.node.core.log_file import (
+    BlockEnded,
+    Dropped,
+    encode_event,
+    expiry_name,
+    file_name,
+    index_name,
+)
 from penstock.node.core.log_index import FileIndex, Point
 from penstock.node.core.log_reader import FileView, StoredRecord, View
 from penstock.node.core.marks import DAY_US, Marks
@@ -74,6 +81,7 @@ class Stage:
     __slots__ = (
         "admitted",
         "bytes",
+        "closes_us",
         "ended",
         "floor_us",
         "head_bytes",
@@ -97,6 +105,8 @@ class Stage:
         self.head_bytes = 0
         self.floor_us = 0
         """When the last record before that file was stored."""
+        self.closes_us: int | None = None
+        """When all messages of the file before it have expired."""
         self.records: list[StoredRecord] = []
         self.points: list[Point] = []
         self.point_due = 0
@@ -147,8 +157,12 @@ class Stage:
 
     def removals(self, folder: str) -> list[str]:
         """The paths of what was dropped."""
-        firsts = [file.first for file in self.removed]
-        return [f"{folder}/{name(first)}" for first in firsts for name in (file_name, index_name)]
+        if not self.removed:
+            return []
+        names = [name(file.first) for file in self.removed for name in (file_name, index_name)]
+        noted = [(file.first, file.expires_us) for file in self.removed]
+        names += [expiry_name(first, time_us) for first, time_us in noted if time_us is not None]
+        return [f"{folder}/{name}" for name in names]
 
     def add_event(self, event: BlockEnded | Dropped, shard: int) -> None:
         frame = encode_event(event, shard)
@@ -162,7 +176,9 @@ class LogWrite(FrameWrite):
     stage: Stage
 
 
-def seal_last(view: View, next_first: int, folder: str, shard: int, *, sound: bool) -> Seal | None:
+def seal_last(
+    view: View, next_first: int, folder: str, shard: int, *, sound: bool, expires_us: int | None
+) -> Seal | None:
     """How the last file is left when a new one begins; one that is not ``sound`` is not touched.
 
     One without entries has the name of the new one, which takes its place: nothing is left of it.
@@ -176,4 +192,5 @@ def seal_last(view: View, next_first: int, folder: str, shard: int, *, sound: bo
         truncate_to=view.end_offset if sound else None,
         index_path=f"{folder}/{index_name(first)}",
         index_of=partial(index.encode_for, shard=shard),
+        note_path=None if expires_us is None else f"{folder}/{expiry_name(first, expires_us)}",
     )

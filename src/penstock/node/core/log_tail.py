@@ -22,6 +22,8 @@ class Tail:
         """A long head must not make a file full by itself."""
         self.oldest_us: int | None = found.points[0].stored_at_us if there and found.points else None
         """When the first record in it was stored."""
+        self.expires_us: int | None = found.expires_us if there else None
+        """When all messages in it have expired: 0 where there are none, None where some never do."""
         self.reserved_bytes = 0
         self.status_owed: bytes | None = None
         self.sound = there
@@ -31,6 +33,19 @@ class Tail:
         if found.file is not None:
             self.reserved_bytes = found.file.size()
             found.file.close()
+
+    def begin(self) -> int | None:
+        """A new file begins; returns when all messages of the one before have expired, if that is known."""
+        closed_us = self.expires_us or None
+        self.oldest_us, self.expires_us = None, 0
+        return closed_us
+
+    def append(self, stored_at_us: int, expires_us: int | None) -> None:
+        """A record goes there."""
+        if self.oldest_us is None:
+            self.oldest_us = stored_at_us
+        if self.expires_us is not None:
+            self.expires_us = None if expires_us is None else max(self.expires_us, expires_us)
 
     def planned(self, write: FrameWrite, head_bytes: int) -> None:
         """A write is on its way; ``head_bytes`` is 0 where it begins no file."""
@@ -63,6 +78,7 @@ class Tail:
         self.release()
         self.end = None
         self.status_owed = None
+        self.expires_us = None
 
     def release(self) -> None:
         """Closes the file; the next write opens it again. None may be under way."""

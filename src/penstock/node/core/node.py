@@ -25,9 +25,11 @@ from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.producers import fenced
 from penstock.node.core.producing import Producing
 from penstock.node.core.requests import Requests
+from penstock.node.core.retaining import Retaining
 from penstock.node.core.session import Session
 from penstock.node.core.stores import Stores
 from penstock.node.core.topics import Topic, TopicAltered, TopicDeleted
+from penstock.node.core.watermark import Watermark
 from penstock.node.settings import Settings
 from penstock.wire.connection import Event, Fault, NodeSide, State
 from penstock.wire.control import (
@@ -89,6 +91,7 @@ class NodeCore:
             now_us=now_us,
             send=lambda session, parts: self._send(session.connection, parts),
             limits=settings.limits,
+            watermark=Watermark(disk.free_bytes, settings.limits.free_bytes_min, clock_us),
         )
         self.consuming = self._consuming = Consuming(
             self.stores,
@@ -98,6 +101,9 @@ class NodeCore:
             effect=lambda effect: self._effects.append(effect),
             send=self._send,
             session_of=self._sessions.get,
+        )
+        self.retaining = Retaining(
+            self.stores, self._consuming, self.counters, now_us=now_us, clock_us=clock_us
         )
         self._requests = Requests(self, self.counters)
         self._consuming.burying.make_topic = self._requests.ensure_topic
@@ -354,11 +360,13 @@ class NodeCore:
     @property
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
-        times = (self.stores.due_us, self._consuming.due_us)
+        times = (self.stores.due_us, self._consuming.due_us, self.retaining.due_us)
         return min((time for time in times if time is not None), default=None)
 
     def on_time(self) -> None:
         self._consuming.on_time()
+        if not self.stopping:
+            self.retaining.on_time()
 
     def close(self) -> None:
         """Everything staged was committed: closes the files in good order."""

@@ -172,7 +172,7 @@ class ProducerRequests:
         _check_name(ask.producer)
         if len(ask.instance) != INSTANCE_BYTES or not 0 <= ask.epoch <= EPOCH_MAX:
             raise BadRequest("a producer's instance is 16 bytes, and its epoch not negative")
-        if ask.access not in ("", *ACCESSES) or (ask.elsewhere and (ask.access != SINGLE or not ask.epoch)):
+        if ask.access not in ("", *ACCESSES):
             raise BadRequest(f"access {ask.access[:80]!r}: it is one of {', '.join(ACCESSES)}")
         known = topic.producers.get(ask.producer)
         if known is not None and ask.access not in ("", known.access):
@@ -214,6 +214,9 @@ class ProducerRequests:
         answer: Answer,
         refuse: Refuse,
     ) -> None:
+        if ask.elsewhere and not ask.epoch:
+            who = f"producer {known.producer!r} of {topic.shown} has single access here"
+            raise ProducerBusy(f"{who}, and no epoch was granted at its first destination")
         lease, lease_s = known.lease, topic.settings().producer_lease
         now_us, lease_us = self._node.clock_us(), round(lease_s * 1e6)
         if ask.elsewhere:

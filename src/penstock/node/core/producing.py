@@ -31,10 +31,12 @@ from penstock.node.core.commits import as_error
 from penstock.node.core.session import BlockContext, Session
 from penstock.node.core.topics import Catalog, Shard, Topic
 from penstock.node.core.typed_blocks import TypedBlocks, judge_schema
+from penstock.node.core.watermark import Watermark
 from penstock.node.settings import Limits
 from penstock.wire.control import Ack, AckItem, BlockEnd, Hole, encode_control
+from penstock.wire.expiry import expiries_us, last_us
 from penstock.wire.frame import Frame
-from penstock.wire.segment import count_rows
+from penstock.wire.segment import check_message_bytes, count_rows
 from penstock.wire.title import Predecessor, Title, decode_title
 
 BLOCKS_MAX = 1024
@@ -60,6 +62,7 @@ class Producing:
         now_us: Callable[[], int],
         send: Callable[[Session, list[bytes]], None],
         limits: Limits,
+        watermark: Watermark,
     ) -> None:
         self._catalog = catalog
         self._counters = counters
@@ -67,6 +70,7 @@ class Producing:
             counters, connection_bytes_max=limits.connection_decoder_bytes, bytes_max=limits.decoder_bytes
         )
         self._now_us = now_us
+        self._watermark = watermark
         self._send = send
         self.unacked_bytes = 0
         """Bytes of segments taken in and not answered yet, in all sessions."""
@@ -148,8 +152,10 @@ class Producing:
             self._learn(session, context, frame)
             self._repeat(session, context, shard, frame, verdict.first_entry)
         elif isinstance(verdict, Early):
+            # Behind one that a full disk refused the reason is the disk: to go back at once would not help.
+            full = self._watermark.refusal(0) if self._watermark.full else None
             gap = Gap(f"segment {frame.segment} came, {verdict.expected} is expected")
-            self._reject(session, context, frame, gap, expected=verdict.expected)
+            self._reject(session, context, frame, full or gap, expected=verdict.expected)
         elif isinstance(verdict, Refused):
             self._learn(session, context, frame)
             again = context.refusal or BadSegment("this segment was refused before, and its number is used")
@@ -171,6 +177,9 @@ class Producing:
     def _admit(
         self, session: Session, context: BlockContext, shard: Shard, frame: Frame, *, late: bool
     ) -> None:
+        if (full := self._watermark.refusal(len(frame.body))) is not None:
+            self._reject(session, context, frame, full)
+            return
         refusal: PenstockError | None = None
         try:
             body, count = self._record(session, context, frame)
@@ -180,13 +189,16 @@ class Producing:
         except PenstockError as error:  # the same segment can be taken later, with a snapshot before it
             self._reject(session, context, frame, error)
             return
+        stored_at_us = self._now_us()
+        assert context.topic is not None
         first_entry = shard.log.append(
             block=context.block,
             segment=frame.segment,
             count=count,
             origin_crc=frame.crc,
-            stored_at_us=self._now_us(),
+            stored_at_us=stored_at_us,
             body=body,
+            expires_us=last_us(expiries_us(body, context.topic.schemas, stored_at_us)) if count else None,
         )
         shard.admission.admitted(context.block, frame.segment)
         if late:
@@ -206,6 +218,9 @@ class Producing:
         if context.refusal is not None:
             raise context.refusal
         if context.topic.schemas is None:
+            bytes_max = context.topic.settings().message_bytes_max
+            if bytes_max is not None and len(frame.body) > bytes_max:
+                check_message_bytes(frame.body, bytes_max)
             return frame.body, count_rows(frame.body)
         return self._typed.take(session, context, frame, context.topic.schemas)
 
@@ -283,8 +298,12 @@ class Producing:
         if not self._answers:
             return
         answers, self._answers = self._answers, {}
-        for (_, block, shard, durability), (session, items) in answers.items():
-            self._send(session, [encode_control(Ack(block, shard, durability, items))])
+        frames: dict[int, tuple[Session, list[bytes]]] = {}
+        for (connection, block, shard, durability), (session, items) in answers.items():
+            ack = encode_control(Ack(block, shard, durability, items))
+            frames.setdefault(connection, (session, []))[1].append(ack)
+        for session, parts in frames.values():
+            self._send(session, parts)
 
     def on_snapshot(self, session: Session, frame: Frame) -> None:
         """Encoder state of a typed block: the decoder begins anew, and what lies before it is a declared hole.

@@ -21,9 +21,11 @@ from penstock.files.salvage import open_salvaged
 from penstock.model.errors import BadFrame
 from penstock.node.core.log_file import (
     Head,
+    expiry_name,
     file_name,
     index_name,
     load_marks,
+    parse_expiry_name,
     parse_name,
     peek_head,
 )
@@ -49,6 +51,7 @@ def recover(disk: Disk, folder: str, *, title: Title, shard: int, index_every_by
         replay = Replay(state, disk, folder, firsts[number], limit, title, shard, index_every_bytes)
         replay.run(trust_marks=number == base)
     _name_files(state, disk, folder, firsts, heads)
+    _note_expiries(state, disk, folder)
     _report_missing(state, disk, folder, heads, shard, index_every_bytes)
     _remove_dropped(state, disk, folder)
     disk.sync_folder(folder)  # a file whose making failed at the last step may have a name that is not durable
@@ -99,6 +102,19 @@ def _name_files(state: Recovered, disk: Disk, folder: str, firsts: list[int], he
         state.files.append(FileView(first, floor_us, _size(disk, f"{folder}/{file_name(first)}")))
 
 
+def _note_expiries(state: Recovered, disk: Disk, folder: str) -> None:
+    """What the names beside sealed files tell; a name without its file goes."""
+    places = {file.first: number for number, file in enumerate(state.files[:-1])}
+    for name in disk.list(folder):
+        note = parse_expiry_name(name)
+        if note is None:
+            continue
+        if (number := places.get(note[0])) is None:
+            disk.remove(f"{folder}/{name}")
+        else:
+            state.files[number] = state.files[number]._replace(expires_us=note[1])
+
+
 def _report_missing(
     state: Recovered, disk: Disk, folder: str, heads: list[Head | None], shard: int, index_every_bytes: int
 ) -> None:
@@ -130,8 +146,11 @@ def _lose_file(state: Recovered, start: int, end: int) -> None:
 def _remove_dropped(state: Recovered, disk: Disk, folder: str) -> None:
     """Finishes a drop that was recorded and then cut short."""
     while len(state.files) > 1 and state.files[1].first <= state.kept:
-        first = state.files.pop(0).first
-        for name in (file_name(first), index_name(first)):
+        gone = state.files.pop(0)
+        names = [file_name(gone.first), index_name(gone.first)]
+        if gone.expires_us is not None:
+            names.append(expiry_name(gone.first, gone.expires_us))
+        for name in names:
             with suppress(OSError):
                 disk.remove(f"{folder}/{name}")
     state.damaged.discard(0, state.kept)

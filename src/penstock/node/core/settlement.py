@@ -15,6 +15,7 @@ from penstock.model.entry_set import EntrySet, Span
 from penstock.model.errors import BadFrame
 from penstock.model.policy import Policy
 from penstock.node.core.cursor import ShardCursor
+from penstock.node.core.history import History, LostRange
 from penstock.node.core.subscription import Subscription
 
 
@@ -113,11 +114,55 @@ class Redriven(msgspec.Struct, array_like=True, frozen=True, tag=9):
     redrives: int
 
 
-Change = Opened | Settlement | Removed | ShardState | Totals | CameBack | Paused | Moved | Redriven
+class Missed(msgspec.Struct, array_like=True, frozen=True, tag=10):
+    """Entries of one shard that will not be delivered: damaged, dropped by retention, or expired."""
+
+    topic: bytes
+    name: str
+    shard: int
+    spans: list[Span]
+    reason: str
+    at_us: int
+
+
+class MissedBefore(msgspec.Struct, array_like=True, frozen=True, tag=11):
+    """Of a snapshot: what was missed, as it is shown."""
+
+    topic: bytes
+    name: str
+    lost: list[LostRange]
+    expired: int
+    seen_us: int
+
+
+class Seen(msgspec.Struct, array_like=True, frozen=True, tag=12):
+    """The last consumer left."""
+
+    topic: bytes
+    name: str
+    at_us: int
+
+
+Change = (
+    Opened
+    | Settlement
+    | Removed
+    | ShardState
+    | Totals
+    | CameBack
+    | Paused
+    | Moved
+    | Redriven
+    | Missed
+    | MissedBefore
+    | Seen
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
 
+EXPIRED = "expired"
+"""The reason of messages that were not delivered because their own time to live was over."""
 RETURNED_MAX = 4096
 """Spans of entries that came back, per record of a snapshot."""
 
@@ -136,6 +181,11 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._by_topic: dict[bytes, dict[str, Subscription]] = {}
+        self._histories: dict[tuple[bytes, str], History] = {}
+
+    def history(self, subscription: Subscription) -> History:
+        """What it missed, and when somebody was last there."""
+        return self._histories.setdefault((subscription.topic_uuid, subscription.name), History())
 
     def get(self, topic: bytes, name: str) -> Subscription | None:
         return self._by_topic.get(topic, {}).get(name)
@@ -151,7 +201,10 @@ class Subscriptions:
             yield from subscriptions.values()
 
     def drop_topic(self, topic: bytes) -> list[Subscription]:
-        return list(self._by_topic.pop(topic, {}).values())
+        gone = list(self._by_topic.pop(topic, {}).values())
+        for subscription in gone:
+            self._histories.pop((topic, subscription.name), None)
+        return gone
 
     def apply(self, change: Change) -> None:
         """Makes a change that is in the journal, or is about to be."""
@@ -163,6 +216,7 @@ class Subscriptions:
             return
         if isinstance(change, Removed):
             del self._by_topic[change.topic][change.name]
+            self._histories.pop((change.topic, change.name), None)
         elif isinstance(change, Totals):
             counts = subscription.counts
             counts.acked, counts.skipped, counts.lost = change.acked, change.skipped, change.lost
@@ -170,6 +224,8 @@ class Subscriptions:
             counts.redriven, subscription.redrives = change.redriven, change.redrives
         elif isinstance(change, Paused):
             subscription.paused = change.paused
+        elif isinstance(change, Seen | MissedBefore):
+            self._recall(subscription, change)
         elif change.shard >= len(subscription.cursors):
             raise BadFrame(f"a settlement of shard {change.shard}, which the topic does not have")
         elif isinstance(change, ShardState):
@@ -180,10 +236,30 @@ class Subscriptions:
             subscription.redrives = max(subscription.redrives, change.redrives)
             for start, end in change.spans:
                 subscription.redrive(change.shard, start, end)
+        elif isinstance(change, Missed):
+            self.miss(subscription, change)
         elif isinstance(change, CameBack):
             _replay_returned(subscription, change.shard, change.returned)
         else:
             replay(subscription, change)
+
+    def miss(self, subscription: Subscription, change: Missed) -> None:
+        """Entries are not to be had any more: they count as done with, and what they were is remembered."""
+        history = self.history(subscription)
+        count = sum(subscription.give_up(change.shard, *span) for span in change.spans)
+        if change.reason == EXPIRED:  # nobody wanted them any more: that is no loss
+            subscription.counts.lost -= count
+            history.expired += count
+        else:
+            history.add(change.shard, change.spans, change.reason, change.at_us)
+
+    def _recall(self, subscription: Subscription, change: Seen | MissedBefore) -> None:
+        history = self.history(subscription)
+        if isinstance(change, Seen):
+            history.seen_us = max(history.seen_us, change.at_us)
+            return
+        history.lost = list(change.lost)
+        history.expired, history.seen_us = change.expired, max(history.seen_us, change.seen_us)
 
     def _open(self, change: Opened) -> None:
         cursors = [ShardCursor(start) for start in change.starts]
@@ -197,6 +273,10 @@ class Subscriptions:
         """Every subscription as it is now, as journal records."""
         for subscription in self.all():
             yield from map(_encoder.encode, _snapshot(subscription))
+            history = self.history(subscription)
+            if history.lost or history.expired or history.seen_us:
+                missed = (history.lost, history.expired, history.seen_us)
+                yield _encoder.encode(MissedBefore(subscription.topic_uuid, subscription.name, *missed))
 
 
 def replay(subscription: Subscription, change: Settlement) -> None:

@@ -20,8 +20,10 @@ from penstock.node.core.admission import Admission
 from penstock.node.core.checkpoint import WRITE_AGAIN_US, CheckpointWrite
 from penstock.node.core.commit_rounds import Rounds, RoundWrite
 from penstock.node.core.commits import Committer, Lane, Write
+from penstock.node.core.history import unread
 from penstock.node.core.log import LogOptions, StoredRecord
-from penstock.node.core.settlement import Subscriptions
+from penstock.node.core.open_logs import OpenLogs
+from penstock.node.core.settlement import Missed, Seen, Subscriptions, encode_change
 from penstock.node.core.settlement import decode_change as decode_settlement
 from penstock.node.core.strays import identify, strays
 from penstock.node.core.subscription import Subscription
@@ -71,6 +73,7 @@ class Stores:
         self.rounds = Rounds(
             generation_bytes=settings.log.commit_journal_bytes, alone_max=settings.threads, clock_us=clock_us
         )
+        self._open_logs = OpenLogs(settings.limits.open_logs)
         self.recovered += replay(disk).lines()
         self._open_catalog()
         self._open_settlements()
@@ -89,7 +92,7 @@ class Stores:
             journal.compact(snapshot)
             self._catalog_lane.mark()
         for topic in self.catalog:
-            self._open_logs(topic)
+            self._open_shards(topic)
 
     def _take_strays(self, *, adopt: bool) -> None:
         """Folders that no topic claims: finishes a deletion, or takes back what a damaged catalog lost."""
@@ -109,12 +112,11 @@ class Stores:
             else:
                 self.recovered.append(f"folder {folder} belongs to no topic; it is left alone")
 
-    def _open_logs(self, topic: Topic) -> None:
+    def _open_shards(self, topic: Topic) -> None:
         for number in range(2**topic.created.shard_power):
             log = topic.open_log(number, self._disk, self._now_us(), self._log_options)
             place = f"topic {topic.shown}, shard {number}"
             self.recovered += [f"{place}: {line}" for line in log.report.lines()]
-            log.follow(topic.settings())
             lane = Lane(place, log, partial(self._log_wrote, topic, number), self._dirty, log)
             topic.shards.append(Shard(log, Admission(log), lane))
 
@@ -141,8 +143,11 @@ class Stores:
         for number, (cursor, shard) in enumerate(zip(subscription.cursors, topic.shards, strict=True)):
             cursor.offered = cursor.cursor
             cursor.condemn()
-            if cursor.cursor < shard.log.entry_first:
-                subscription.give_up(number, cursor.cursor, shard.log.entry_first)
+            if spans := unread(cursor, cursor.cursor, shard.log.entry_first):  # a crash came before it was told
+                missed = Missed(topic.uuid, subscription.name, number, spans, "retention", self._now_us())
+                self.subscriptions.miss(subscription, missed)
+                self.settlements.append(encode_change(missed))
+                self.settlement_lane.mark()
             settled_end = max(cursor.cursor, cursor.settled.end)
             if settled_end > shard.log.entry_next:
                 gone = f"entries {shard.log.entry_next} to {settled_end - 1} are gone"
@@ -216,6 +221,7 @@ class Stores:
             shard.admission.forget()
             return True
         self._readable.append((topic, number, shard.log.committed(write)))
+        self._open_logs.wrote(shard.log)
         return False
 
     def _catalog_wrote(self, write: Any, error: OSError | None) -> bool:
@@ -247,11 +253,20 @@ class Stores:
         self.settlements.compact(list(self.subscriptions.snapshot()))
         self.settlement_lane.mark()
 
+    def note_seen(self, subscription: Subscription) -> None:
+        """Its last consumer left."""
+        now_us = self._now_us()
+        if self.subscriptions.get(subscription.topic_uuid, subscription.name) is subscription:
+            seen = Seen(subscription.topic_uuid, subscription.name, now_us)
+            self.subscriptions.apply(seen)
+            self.settlements.append(encode_change(seen))
+            self.settlement_lane.mark()
+
     def topic_created(self, created: TopicCreated) -> None:
         """Its record is durable: the topic exists from now on."""
         topic = self.catalog.apply(created)
         assert topic is not None
-        self._open_logs(topic)
+        self._open_shards(topic)
 
     def topic_altered(self, altered: TopicAltered) -> Topic | None:
         """Its record is durable: what is stored from now on has the new schema."""
@@ -264,6 +279,7 @@ class Stores:
             for shard in topic.shards:
                 shard.lane.abandon(error)
                 self.rounds.drop(shard.lane)
+                self._open_logs.forget(shard.log)
             self._gone[topic.uuid] = topic
         return topic
 

@@ -88,6 +88,10 @@ def find_or_open(
             raise LimitReached(f"this node holds at most {limit} subscriptions (limits.subscriptions)")
         starts = [start_entry(topic, shard, start) for shard in range(len(topic.shards))]
         effective = topic.settings().policy(policy).effective(topic.name, mode)
+        if effective.dead_letter == topic.name:
+            raise BadRequest(
+                f"topic {topic.shown} cannot be its own dead-letter topic: what dies would come again"
+            )
         opened = Opened(topic.uuid, name, kind, mode, starts, now_us, effective)
         stores.subscriptions.apply(opened)
         stores.settlements.append(encode_change(opened))

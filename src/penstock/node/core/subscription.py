@@ -366,7 +366,7 @@ class Subscription:
             self.deadlines.set(attachment, shard, mine, now_us, wait_s)
 
     def take_back(self, attachment: Attachment, shard: int, spans: list[Span]) -> None:
-        """The consumer gives back what it was only sent ahead: others may have it, and it counts as no attempt."""
+        """The consumer gives back what it was only sent ahead; that counts as no attempt."""
         held = attachment.held.get(shard)
         mine = [span for start, end in spans for span in held.spans(start, end)] if held else []
         for start, end in mine:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import (
     BadRequest,
+    LimitReached,
     PenstockError,
     StorageFailed,
     SubscriptionBusy,
+    SubscriptionMoved,
     SubscriptionNotFound,
 )
 from penstock.node.core.effects import Fetch
+from penstock.node.core.history import History
 from penstock.node.core.log import Run
 from penstock.node.core.settlement import Change, Moved, Paused, Redriven, Removed, encode_change
 from penstock.node.core.subscribing import ENTRY_MAX, check_subscription, find_or_open, start_entry
@@ -35,11 +38,14 @@ from penstock.wire.control import (
     Span,
     SubscriptionInfo,
 )
+from penstock.wire.frame import RESPONSE_BYTES_MAX
 
 if TYPE_CHECKING:
     from penstock.node.core.node import NodeCore
 
 DEAD_SPANS_MAX = 10_000
+ANSWER_BYTES = 64 * 1024
+"""What an answer takes beside its records."""
 BROWSE_BYTES_MAX = 8 * 1024 * 1024
 """One record, at most as large as a segment with its header, may come on top."""
 
@@ -61,7 +67,7 @@ class SubscriptionRequests:
         elif isinstance(operation, ListSubscriptions):
             answer(self._list(operation.topic))
         elif isinstance(operation, ShowSubscription):
-            answer(_info(*self._find(operation.topic, operation.subscription), with_dead=True))
+            answer(self._info(*self._find(operation.topic, operation.subscription), whole=True))
         elif isinstance(operation, DeleteSubscription):
             self._delete(operation, answer)
         elif isinstance(operation, SeekSubscription):
@@ -76,6 +82,9 @@ class SubscriptionRequests:
             return False
         return True
 
+    def _info(self, topic: Topic, subscription: Subscription, *, whole: bool = False) -> SubscriptionInfo:
+        return _info(topic, subscription, self._node.subscriptions.history(subscription), whole=whole)
+
     def _find(self, topic_name: str, name: str) -> tuple[Topic, Subscription]:
         topic = self._topic(topic_name)
         subscription = self._node.subscriptions.get(topic.uuid, name)
@@ -86,7 +95,7 @@ class SubscriptionRequests:
     def _list(self, name: str) -> list[SubscriptionInfo]:
         topics = [self._topic(name)] if name else list(self._node.catalog)
         return [
-            _info(topic, subscription)
+            self._info(topic, subscription)
             for topic in topics
             for subscription in self._node.subscriptions.of_topic(topic.uuid)
         ]
@@ -104,7 +113,7 @@ class SubscriptionRequests:
         subscription = find_or_open(
             stores, topic, ask.subscription, ask.kind, ask.mode, ask.start, ask.policy, now_us
         )
-        stores.settlement_lane.wait(lambda error: answer(_info(topic, subscription)))
+        stores.settlement_lane.wait(lambda error: answer(self._info(topic, subscription)))
 
     def _delete(self, ask: DeleteSubscription, answer: Answer) -> None:
         topic, subscription = self._find(ask.topic, ask.subscription)
@@ -121,18 +130,19 @@ class SubscriptionRequests:
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         shards = range(len(topic.shards)) if ask.shard is None else [ask.shard]
         places = [(shard, start_entry(topic, shard, ask.to)) for shard in shards]
-        self._node.consuming.moved(subscription)
+        text = f"the place of subscription {subscription.name!r} was set; its consumers begin anew"
+        self._node.consuming.send_away(subscription, SubscriptionMoved(text))
         for shard, entry in places:
             subscription.seek(shard, entry)
         changes = [Moved(topic.uuid, subscription.name, shard, entry) for shard, entry in places]
-        self._write(list(changes), lambda: answer(_info(topic, subscription)))
+        self._write(list(changes), lambda: answer(self._info(topic, subscription)))
 
     def _pause(self, ask: PauseSubscription, answer: Answer) -> None:
         topic, subscription = self._find(ask.topic, ask.subscription)
         changed = subscription.paused != ask.paused
         subscription.paused = ask.paused
         self._write(
-            [Paused(topic.uuid, subscription.name, ask.paused)], lambda: answer(_info(topic, subscription))
+            [Paused(topic.uuid, subscription.name, ask.paused)], lambda: answer(self._info(topic, subscription))
         )
         if changed:
             self._node.consuming.announce(subscription)
@@ -181,13 +191,18 @@ class SubscriptionRequests:
                 refuse(StorageFailed(f"the node could not read entry {entry} of topic {topic.shown}"))
             else:
                 records = [b"".join(record.parts) for record in run.records]
+                if sum(map(len, records)) > RESPONSE_BYTES_MAX - ANSWER_BYTES:
+                    refuse(LimitReached(f"the record at entry {entry} is too large to be browsed; consume it"))
+                    return
                 answer(Browsed(records, run.next_entry, log.entry_durable, run.lost))
 
         bytes_max = min(ask.bytes_max, BROWSE_BYTES_MAX)
         self._node.add_effect(Fetch(topic.uuid, ask.shard, entry, bytes_max, read))
 
 
-def _info(topic: Topic, subscription: Subscription, *, with_dead: bool = False) -> SubscriptionInfo:
+def _info(
+    topic: Topic, subscription: Subscription, history: History, *, whole: bool = False
+) -> SubscriptionInfo:
     ends = [shard.log.entry_durable for shard in topic.shards]
     cursors, counts = subscription.cursors, subscription.counts
     behind = sum(max(0, end - cursor.cursor) for end, cursor in zip(ends, cursors, strict=True))
@@ -217,5 +232,8 @@ def _info(topic: Topic, subscription: Subscription, *, with_dead: bool = False) 
         delivered=counts.delivered,
         redelivered=counts.redelivered,
         redriven=counts.redriven,
-        dead_entries=list(islice(dead, DEAD_SPANS_MAX)) if with_dead else [],
+        dead_entries=list(islice(dead, DEAD_SPANS_MAX)) if whole else [],
+        expired=history.expired,
+        lost_ranges=history.lost if whole else [],
+        seen_at_us=history.seen_us,
     )

@@ -124,6 +124,7 @@ class Topic:
             shard_power=self.created.shard_power,
             now_us=now_us,
             options=options,
+            settings=self.settings(),
         )
 
     def info(self, *, with_shards: bool = False, with_schemas: bool = True) -> TopicInfo:

@@ -1,0 +1,44 @@
+"""Producers in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import penstock
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment() -> dict[str, str]:
+    """This process's own, with the package and the tests where they are found here."""
+    paths = [str(Path(penstock.__file__).parents[1]), str(ROOT)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@contextmanager
+def lone_producer(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """``tests.client.lone_producer`` with these arguments; killed at the end, if not before."""
+    command = [sys.executable, "-m", "tests.client.lone_producer", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def lines_until(process: subprocess.Popen[str], last: str) -> list[str]:
+    """What it says up to ``last``."""
+    assert process.stdout is not None
+    found: list[str] = []
+    while (line := process.stdout.readline().strip()) != last:
+        assert line, f"it ended after {found[-3:]}"
+        found.append(line)
+    return found

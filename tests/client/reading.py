@@ -1,0 +1,27 @@
+"""What a topic holds, for tests that look at what arrived."""
+
+from __future__ import annotations
+
+import random
+
+import penstock
+
+
+async def read_all(client: penstock.Client, topic: str, count: int) -> list[penstock.Message]:
+    """The first ``count`` messages of a topic, through a subscription of their own."""
+    async with client.consumer(topic, f"check-{random.randrange(10**9)}") as consumer:
+        messages: list[penstock.Message] = []
+        while len(messages) < count:
+            message = await consumer.receive(20)
+            assert message is not None, f"only {len(messages)} of {count} came"
+            messages.append(message)
+        return messages
+
+
+async def values_at(url: str, topic: str) -> list[bytes]:
+    """All values of a topic at a node, shard by shard."""
+    async with penstock.connect(url) as client:
+        info = await client.admin.show_topic(topic)
+        count = sum(shard.entry_next for shard in info.shard_list)
+        messages = await read_all(client, topic, count)
+        return [message.value for message in sorted(messages, key=lambda each: (each.shard, each.entry))]

@@ -1,0 +1,270 @@
+"""Producers with single access over real sockets: one holder, a takeover, a zombie whose data is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock import sync
+from penstock.client.refill_send import send_slot
+from penstock.io.os_disk import OsDisk
+from penstock.model.address import Address, parse_addresses
+from penstock.model.errors import BadRequest, Fenced, ProducerBusy, ProducerMismatch, TopicNotFound
+from penstock.transport.refill_folder import files, slots
+from tests.fire.real_node import RealNode
+
+LEASE_S = 0.3
+
+
+async def values(client: penstock.Client, topic: str, count: int) -> list[bytes]:
+    """The first messages of a topic, as somebody new reads them."""
+    found: list[bytes] = []
+    async with client.consumer(topic, subscription="audit", create=False) as consumer:
+        async for message in consumer:
+            found.append(message.value)
+            if len(found) == count:
+                break
+    return found
+
+
+def send_astray(client: penstock.Client) -> list[Address]:
+    """Ends the client's connection, and lets it look where there is no node; returns where it is."""
+    link = client.link
+    there, link.addresses = link.addresses, parse_addresses("penstock://127.0.0.1:1")
+    connection = link._connection
+    assert connection is not None and connection._transport is not None
+    connection._transport.abort()
+    return there
+
+
+def test_a_second_instance_is_refused_by_the_holders_name_until_it_closes(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with (
+            penstock.connect(shared_url, name="shop-a") as one,
+            penstock.connect(shared_url, name="shop-b") as two,
+        ):
+            async with one.producer(topic, name="till", access="single") as producer:
+                await producer.send(b"a")
+                with pytest.raises(ProducerBusy, match="shop-a"):
+                    await two.producer(topic, name="till", access="single").open()
+                info = await one.admin.show_producer(topic, "till")
+                assert (info.holder, info.epoch, info.access, info.clients) == (
+                    "shop-a",
+                    1,
+                    "single",
+                    ["shop-a"],
+                )
+            async with two.producer(topic, name="till") as producer:
+                await producer.send(b"b")
+                assert (await two.admin.show_producer(topic, "till")).epoch == 2
+            assert await values(two, topic, 2) == [b"a", b"b"]
+
+    asyncio.run(scenario())
+
+
+def test_an_instance_that_waits_takes_over_when_the_holder_closes(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as one, penstock.connect(shared_url) as two:
+            first = await one.producer(topic, name="till", access="single").open()
+            waiting = asyncio.create_task(two.producer(topic, name="till", access="single", wait=None).open())
+            await first.send(b"a")
+            assert not waiting.done()
+            await first.close()
+            second = await waiting
+            await second.send(b"b")
+            await second.close()
+            with pytest.raises(ProducerMismatch):
+                await two.producer(topic, name="till", access="multiple").open()
+
+    asyncio.run(scenario())
+
+
+def test_waiting_ends_when_its_time_is_over(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with (
+            penstock.connect(shared_url) as one,
+            penstock.connect(shared_url) as two,
+            one.producer(topic, name="till", access="single"),
+        ):
+            with pytest.raises(ProducerBusy):
+                await two.producer(topic, name="till", access="single", wait=0.6).open()
+
+    asyncio.run(scenario())
+
+
+def test_single_access_needs_a_name(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            for options in ({"access": "single"}, {"access": "several"}, {"wait": -1.0}):
+                with pytest.raises(BadRequest):
+                    client.producer(topic, **options)
+
+    asyncio.run(scenario())
+
+
+def test_the_holder_goes_on_with_its_epoch_over_a_restart_of_the_node(node: RealNode) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(node.url) as client:
+            async with client.producer("t", name="till", access="single", spill_after=60) as producer:
+                await producer.send(b"a")
+                await asyncio.to_thread(node.restart)
+                await producer.send(b"b")
+                info = await client.admin.show_producer("t", "till")
+                assert (info.epoch, info.holder != "") == (1, True)
+            assert await values(client, "t", 2) == [b"a", b"b"]
+
+    asyncio.run(scenario())
+
+
+def test_a_zombie_is_fenced_and_what_it_had_not_delivered_is_kept_and_sent_late(
+    node: RealNode, tmp_path: Path
+) -> None:
+    refill = tmp_path / "refill"
+
+    async def zombie_and_holder() -> None:
+        async with penstock.connect(node.url) as admin:
+            await admin.admin.create_topic("t", settings={"producer_lease": LEASE_S})
+        async with penstock.connect(
+            node.url, name="zombie", backoff=penstock.client.backoff.Backoff(1.5, 1.5)
+        ) as one:
+            zombie = await one.producer(
+                "t", name="till", access="single", refill=refill, spill_after=60, close_timeout=5
+            ).open()
+            await zombie.send(b"in time")
+            there = send_astray(one)
+            late = zombie.post(b"late")  # in memory while the connection is away
+            async with penstock.connect(node.url, name="holder") as two:
+                taken = two.producer("t", name="till", access="single", wait=20, refill=tmp_path / "other")
+                async with taken as holder:
+                    await holder.send(b"the holder's")
+                    one.link.addresses = there
+                    with pytest.raises(Fenced, match="holder"):
+                        await late
+                    with pytest.raises(Fenced):
+                        await zombie.send(b"never taken")
+                    await zombie.close()
+                    await holder.send(b"goes on")
+
+    async def next_instance_leaves_it_alone() -> None:
+        async with (
+            penstock.connect(node.url) as client,
+            client.producer("t", name="till", access="single", refill=refill) as producer,
+        ):
+            await producer.send(b"next")
+
+    async def what_is_there(count: int) -> list[bytes]:
+        async with penstock.connect(node.url) as client:
+            return await values(client, "t", count)
+
+    asyncio.run(zombie_and_holder())
+    disk = OsDisk(refill)
+    (slot,) = slots(disk)
+    kept = files(disk, slot)
+    assert kept, "what was not taken is in the refill"
+    asyncio.run(next_instance_leaves_it_alone())
+    assert files(disk, slot) == kept
+    plain = asyncio.run(send_slot(refill, slot, token=None, timeout_s=5.0))
+    assert not plain.delivered and files(disk, slot) == kept
+    late = asyncio.run(send_slot(refill, slot, token=None, timeout_s=10.0, late=True))
+    assert late.delivered
+    stored = asyncio.run(what_is_there(5))
+    assert stored == [b"in time", b"the holder's", b"goes on", b"next", b"late"]
+
+
+def test_a_crashed_instance_is_followed_by_one_that_sends_what_it_left(node: RealNode, tmp_path: Path) -> None:
+    """On the same machine, with nobody else in between: that is a restart, and nothing is late."""
+
+    async def leave_something_behind() -> None:
+        async with penstock.connect(node.url) as client:
+            await client.admin.create_topic("t", settings={"producer_lease": LEASE_S})
+            producer = await client.producer(
+                "t", name="till", access="single", refill=tmp_path, spill_after=0.0, close_timeout=0.2
+            ).open()
+            await producer.send(b"first")
+            await asyncio.to_thread(node.kill)
+            assert (await producer.send(b"spilled")).outcome == "spilled"
+            await producer.close()
+
+    async def come_back() -> None:
+        async with (
+            penstock.connect(node.url) as client,
+            client.producer("t", name="till", access="single", refill=tmp_path, wait=20) as producer,
+        ):
+            await producer.send(b"after")
+            assert (await client.admin.show_producer("t", "till")).epoch == 2
+
+    async def what_is_there() -> list[bytes]:
+        async with penstock.connect(node.url) as client:
+            return await values(client, "t", 3)
+
+    asyncio.run(leave_something_behind())
+    node.start()
+    asyncio.run(come_back())
+    assert asyncio.run(what_is_there()) == [b"first", b"spilled", b"after"]
+
+
+def test_an_instance_that_starts_with_the_node_away_gets_the_lease_when_it_is_there(
+    node: RealNode, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(node.url) as client:
+            await client.admin.create_topic("t")
+        await asyncio.to_thread(node.kill)
+        async with penstock.connect(node.url, wait=False) as client:
+            producer = await client.producer("t", name="till", access="single", refill=tmp_path).open()
+            assert (await producer.send(b"away")).outcome == "spilled"
+            await asyncio.to_thread(node.start)
+            await producer.reached()
+            await producer.send(b"there")
+            await producer.close()
+            assert (await client.admin.show_producer("t", "till")).epoch == 1
+            assert await values(client, "t", 2) == [b"away", b"there"]
+
+    asyncio.run(scenario())
+
+
+def test_the_epoch_reaches_every_copy(node: RealNode, tmp_path: Path) -> None:
+    async def scenario(copy: RealNode) -> None:
+        async with penstock.connect(node.url) as client, penstock.connect(copy.url) as there:
+            async with client.producer("t", name="till", access="single", copies=[copy.url]) as producer:
+                await producer.send(b"a")
+            async with client.producer("t", name="till", access="single", copies=[copy.url]) as producer:
+                await producer.send(b"b")
+            assert (await there.admin.show_producer("t", "till")).epoch == 2
+            assert await values(there, "t", 2) == [b"a", b"b"]
+
+    with RealNode(tmp_path / "copy") as copy:
+        asyncio.run(scenario(copy))
+
+
+def test_producers_of_a_deleted_tenant_are_told(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            name = f"{topic}/shop/web/orders"
+            producer = await client.producer(name, refill=None).open()
+            await producer.send(b"a")
+            gone = await client.admin.delete_tenant(topic, recursive=True)
+            assert gone.topics == [name]
+            with pytest.raises(TopicNotFound):
+                await producer.send(b"b")
+            await producer.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_blocking_twin_has_it_too(shared_url: str, topic: str) -> None:
+    with sync.connect(shared_url, name="one") as one, sync.connect(shared_url) as two:
+        with one.producer(topic, name="till", access="single") as producer:
+            producer.send(b"a")
+            with pytest.raises(ProducerBusy, match="one"):
+                two.producer(topic, name="till", access="single")
+        one.admin.set_topic(topic, hard_ttl="1h")
+        shown = {each.name: each for each in one.admin.show_topic(topic).settings}
+        assert (shown["hard_ttl"].value, shown["hard_ttl"].origin) == (3600.0, "topic")
+        assert [each.producer for each in two.admin.list_producers(topic)] == ["till"]
+        one.admin.create_tenant(f"{topic}-tenant", settings={"max_bytes": "1MiB"})
+        assert f"{topic}-tenant" in [each.place for each in one.admin.list_tenants()]
+        one.admin.delete_tenant(f"{topic}-tenant")

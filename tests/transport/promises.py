@@ -1,0 +1,22 @@
+"""A promise that writes down what it hears."""
+
+from __future__ import annotations
+
+from penstock.model.receipt import Fate
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.fates: list[tuple[int, str]] = []
+        """Destination and outcome, in the order they came."""
+        self.freed = 0
+        self.forgotten = 0
+
+    def settle(self, destination: int, fate: Fate) -> None:
+        self.fates.append((destination, str(fate.outcome)))
+
+    def free(self) -> None:
+        self.freed += 1
+
+    def forget(self) -> None:
+        self.forgotten += 1
