@@ -101,6 +101,8 @@ class Courier:
                 return
             for burst in bursts:
                 destination.write(burst)
+            if sum(len(frame) for burst in bursts for frame in burst.frames) < PIECE_BYTES:
+                return  # that was all there is
 
     def relieve(self) -> None:
         """Memory is full."""

@@ -266,10 +266,9 @@ class Producer(Scope):
         self._scheduled = False
         if self._run.courier.eager:
             self.batcher.seal_all()
-            self.ship_sealed()
         else:
             self._overdue = True
-            self.ship_sealed()
+        self.ship_sealed()
 
     def on_answered(self) -> None:
         if self._overdue and self._run.courier.eager:
@@ -397,6 +396,5 @@ class Producer(Scope):
         self._expiry = None
         self.batcher.seal_all()
         self.ship_sealed()
-        assert self._options.timeout is not None
-        self._run.courier.expire(self._options.timeout)
+        self._run.courier.expire(self._options.timeout or 0.0)
         self._watch_expiry()

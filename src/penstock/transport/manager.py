@@ -217,7 +217,8 @@ class Manager:
             sender = self._sender(destination, shard)
             frames = self._supply.pick(destination, there, sender, now, self._jobs)
             if frames:
-                there.ready.setdefault(shard)
+                if sender.cursor < self.exchange.next[shard]:
+                    there.ready.setdefault(shard)
                 out += frames
                 bytes_max -= len(frames[-1])
         return out
@@ -266,7 +267,7 @@ class Manager:
                 self._done(destination, SegmentKey(ack.shard, item.segment), item, ack.durability, now)
             elif step is Step.AGAIN or step is Step.HELD:
                 self._supply.went_back(there, sender)
-        if ack.shard in self.exchange.next or ack.shard in self.spills.ranges:
+        if sender.cursor < self.exchange.next.get(ack.shard, 0):
             there.ready.setdefault(ack.shard)
 
     def _done(self, index: int, key: SegmentKey, item: AckItem, durability: str, now: float) -> None:

@@ -120,9 +120,7 @@ def test_a_refused_message_that_is_due_does_not_keep_the_clock_busy_while_there_
     assert reader.entries() == [0]
     reader.settle(nacked=[(0, 0.5)])
     it.wait(1_000_000)
-    assert it.core.due_us == it.core.retaining.due_us, (
-        "the next look at what is to be deleted"
-    )
+    assert it.core.due_us == it.core.retaining.due_us, "the next look at what is to be deleted"
     reader.client.send(Credit(1, 5000))
     it.work_all()
     assert reader.got() == [(0, 2)]
