@@ -564,3 +564,17 @@ def test_a_typed_file_without_its_snapshot_is_named_and_not_sent() -> None:
     world.heal()
     assert world.numbers_at(0) == [3]
     assert any("segments 0–2 of shard 0" in lost for lost in world.keeper.lost)
+
+
+def test_a_block_ends_before_its_file_has_no_room_for_what_is_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.transport.keeper.BLOCK_SEGMENTS_MAX", 3)
+    world = World(1, destinations=1, rotation=Rotation(None, 10**9, after_rejects=False))
+    for _ in range(10):
+        world.send()
+        while world.run_job():
+            pass
+    assert world.keeper.rotations >= 2 and outcomes(world) == ["spilled"] * 10
+    world.heal()
+    world.check(lambda parcel: True)

@@ -35,6 +35,8 @@ from penstock.wire.title import Predecessor, Title
 
 REMEMBERED_US = 30 * 24 * 60 * 60 * 1_000_000
 """How long a node remembers a silent block."""
+FILE_BYTES_MAX = 1 << 40
+"""No bound of its own: a block ends by rotation, and all files together are bounded by ``refill_max``."""
 UNKNOWN_UUID = bytes(16)
 """In a refill's title: the topic's uuid is another at each destination."""
 
@@ -213,7 +215,13 @@ class Blocks:
     def _open_last(self, path: str) -> Refill | None:
         assert self._place is not None
         try:
-            return Refill.open(self._place.disk, path, self.destinations, durability=self._place.durability)
+            return Refill.open(
+                self._place.disk,
+                path,
+                self.destinations,
+                durability=self._place.durability,
+                bytes_max=FILE_BYTES_MAX,
+            )
         except PenstockError as error:
             self.unreadable.append((path, error.message))
             return None
@@ -287,7 +295,9 @@ class Blocks:
 
     def open(self, path: str) -> Refill:
         assert self._place is not None
-        refill = Refill.open(self._place.disk, path, durability=self._place.durability)
+        refill = Refill.open(
+            self._place.disk, path, durability=self._place.durability, bytes_max=FILE_BYTES_MAX
+        )
         if refill.shard_power != self.form.power:
             refill.release()
             cut_for = f"{2**refill.shard_power} shards, and the topic has {self.form.shards}"
@@ -316,6 +326,7 @@ class Blocks:
                 title=title,
                 destinations=self.destinations,
                 durability=place.durability,
+                bytes_max=FILE_BYTES_MAX,
             )
 
         return Store(create, self._budget, refill)

@@ -28,10 +28,14 @@ from penstock.pipes.machine import Jitter
 from penstock.transport.exchange import Exchange, Promise
 from penstock.transport.jobs import Job
 from penstock.transport.manager import Manager
+from penstock.transport.refill_index import SEGMENTS_MAX
 from penstock.transport.refill_sender import Open, RefillSender
 from penstock.transport.sender import Hole
 from penstock.wire.control import Ack
 from penstock.wire.title import Predecessor
+
+BLOCK_SEGMENTS_MAX = SEGMENTS_MAX // 2
+"""A block ends long before its file's index is full, for what is in memory then must still find room there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,9 @@ class Keeper:
         if self.old is not None or self._closing or not current.bytes_put:
             return
         by_time = self._rotate_at is not None and now >= self._rotate_at
-        by_size = rule.block_bytes_max is not None and current.bytes_put >= rule.block_bytes_max
+        by_size = rule.block_bytes_max is not None and (
+            current.bytes_put >= rule.block_bytes_max or current.segments_put >= BLOCK_SEGMENTS_MAX
+        )
         by_rejects = rule.after_rejects and current.spills.count > 0 and len(self._up) == len(self.destinations)
         if by_time or by_size or by_rejects:
             self.rotate(now)

@@ -76,6 +76,7 @@ class Manager:
         self.spills = Spills(store, self.exchange, policy.durability, spilled or {}, owners)
         self.bytes_put = 0
         """Bytes of frames ever put: the size of the block."""
+        self.segments_put = 0
         self.closing = False
         self.finished = False
         """Closed, and its file is as it is to be left."""
@@ -101,6 +102,7 @@ class Manager:
         key = SegmentKey(shard, encoder.last_segment)
         self.exchange.put(key, frame, redundant, promise, now)
         self.bytes_put += len(frame)
+        self.segments_put += 1
         for index, destination in enumerate(self._outlets):
             if destination.refusal is not None:
                 self.exchange.ack(key, index, refusal(destination.name, destination.refusal))
