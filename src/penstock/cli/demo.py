@@ -153,7 +153,8 @@ async def _demo(node: NodeProcess) -> Outcome:
         await client.admin.create_topic(TOPIC, shards=SHARDS)
         reader = asyncio.create_task(_read(client, "live", outcome.live))
         try:
-            async with client.producer(TOPIC, name="demo") as producer:
+            # What is shown is the node's own answer, so it is waited for longer than a producer usually would.
+            async with client.producer(TOPIC, name="demo", spill_after=60.0) as producer:
                 await _send_across_a_kill(producer, node, outcome)
             await reader
         finally:
