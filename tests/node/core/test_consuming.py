@@ -7,6 +7,7 @@ import pytest
 from penstock.io.memory_disk import MemoryDisk
 from penstock.model.errors import PenstockError, SubscriptionBusy
 from penstock.model.policy import Policy
+from penstock.node.core.attachment import Attachment
 from penstock.node.settings import LogSettings, Settings
 from penstock.wire.columns import rows_to_batch
 from penstock.wire.control import (
@@ -18,6 +19,7 @@ from penstock.wire.control import (
     ListSubscriptions,
     Lost,
     OpenTopic,
+    PauseSubscription,
     Settle,
     Settled,
     Subscribe,
@@ -373,6 +375,50 @@ def test_a_full_write_buffer_stops_deliveries_until_it_drains() -> None:
     it.drain()
     it.work_all()
     assert reader.entries() == [0, 1]
+
+
+def test_a_subscription_that_can_take_nothing_is_not_looked_at_when_something_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it = shell()
+    writer = Writer(it)
+    reader = Reader(it, credit=1)
+    writer.write(1)
+    writer.write(1)
+    assert reader.entries() == [0], "that took all of its credit"
+    (subscription,) = it.core.subscriptions.all()
+    looks: list[int] = []
+    takers = subscription.dispatch.takers
+
+    def counted() -> list[Attachment]:
+        looks.append(1)
+        return takers()
+
+    monkeypatch.setattr(subscription.dispatch, "takers", counted)
+    for _ in range(5):
+        writer.write(1)
+    assert looks == []
+    reader.client.send(Credit(1, 1 << 20))
+    it.work_all()
+    assert reader.entries() == [1, 2, 3, 4, 5, 6]
+    writer.write(1)
+    assert reader.entries() == [7], "it is looked at again"
+
+
+def test_a_paused_subscription_goes_on_with_what_was_stored_meanwhile() -> None:
+    it = shell()
+    writer = Writer(it)
+    reader = Reader(it)
+    admin = it.connect()
+    admin.request(PauseSubscription("orders", "s", True))
+    for _ in range(3):
+        writer.write(1)
+    assert reader.got() == []
+    admin.request(PauseSubscription("orders", "s", False))
+    it.work_all()
+    assert reader.entries() == [0, 1, 2]
+    writer.write(1)
+    assert reader.entries() == [3]
 
 
 def test_nothing_is_sent_to_a_consumer_before_it_is_told_that_it_is_subscribed() -> None:

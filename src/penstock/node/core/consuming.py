@@ -80,7 +80,9 @@ class Consuming:
         )
         self.losing = Losing(stores, counters, now_us=now_us, tell=self._tell_lost)
         self._attached: dict[bytes, dict[str, Subscription]] = {}
-        """By topic: the subscriptions with a consumer, so that idle ones cost a published message nothing."""
+        """By topic: the subscriptions with a consumer."""
+        self._awake: dict[bytes, dict[Subscription, None]] = {}
+        """By topic: those that can take something, so that all others cost a published message nothing."""
         self._unread: dict[Subscription, int] = {}
         """Subscriptions whose read failed, and when to try again."""
         self._due: list[tuple[int, int, Subscription]] = []
@@ -183,8 +185,10 @@ class Consuming:
             attached = self._attached.get(subscription.topic_uuid, {})
             if attached.pop(subscription.name, None) is not None:
                 self._stores.note_seen(subscription)
+            self._awake.get(subscription.topic_uuid, {}).pop(subscription, None)
             if not attached:
                 self._attached.pop(subscription.topic_uuid, None)
+                self._awake.pop(subscription.topic_uuid, None)
 
     def send_away(self, subscription: Subscription, error: PenstockError) -> None:
         """Detaches everyone, and says why."""
@@ -277,6 +281,7 @@ class Consuming:
             self.burying.bury(subscription, topic)
         if not subscription.attachments:
             return
+        self._awake.setdefault(topic.uuid, {})[subscription] = None
         ends = [shard.log.entry_durable for shard in topic.shards]
         self._send_offers(subscription, subscription.direct(ends, self._clock_us()))
         while subscription not in self._unread and (wanted := subscription.want(ends, READ_BYTES)) is not None:
@@ -297,7 +302,11 @@ class Consuming:
         if not records:
             return
         run = Run(records, records[-1].header.end_entry, [])
-        for subscription in list(self._attached.get(topic.uuid, {}).values()):
+        awake = self._awake.get(topic.uuid, {})
+        for subscription in list(awake):
+            if subscription.paused or not subscription.dispatch.takers():
+                awake.pop(subscription, None)  # whatever changes that pumps it
+                continue
             cursor = subscription.cursors[shard]
             caught_up = cursor.offered == records[0].header.first_entry and not cursor.ready
             if caught_up and shard not in subscription.fetching:
