@@ -31,6 +31,10 @@ class Rounds:
         return self.syncs / len(self.times_ms)
 
     @property
+    def p50_ms(self) -> float:
+        return quantile(self.times_ms, 0.5)
+
+    @property
     def per_s(self) -> float:
         return len(self.times_ms) / sum(self.times_ms) * 1e3
 
@@ -60,7 +64,11 @@ def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
             Figure(f"{name}: syncs a round", found.syncs_each, "syncs", other, beside.syncs_each),
             Figure(f"{name}: rounds", found.per_s, "rounds/s", other, beside.per_s),
             Figure(
-                f"{name}: a round, p50", quantile(found.times_ms, 0.5), "ms", other, quantile(beside.times_ms, 0.5)
+                f"{name}: a round, p50",
+                quantile(found.times_ms, 0.5),
+                "ms",
+                other,
+                quantile(beside.times_ms, 0.5),
             ),
             Figure(f"{name}: messages", found.per_s * shards, "messages/s", other, beside.per_s * shards),
         ]

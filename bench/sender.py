@@ -20,7 +20,7 @@ class Sender:
         self.client = RawClient(address)
         self._segments = [0] * shards
         now_us = time.time_ns() // 1000
-        values = [os.urandom(VALUE_BYTES) for _ in range(rows)]
+        values: list[bytes | None] = [os.urandom(VALUE_BYTES) for _ in range(rows)]
         self._body = encode_plain(rows_to_batch(values, None, None, None, [now_us] * rows))
         info = read_result(self.client.request(CreateTopic(topic, shards, exist_ok=True)), TopicInfo)
         power = shards.bit_length() - 1

@@ -7,10 +7,12 @@ import pytest
 from penstock.io.memory_disk import MemoryDisk
 from penstock.model.errors import PenstockError, SubscriptionBusy
 from penstock.model.policy import Policy
+from penstock.node.core import consuming
 from penstock.node.core.attachment import Attachment
 from penstock.node.settings import LogSettings, Settings
 from penstock.wire.columns import rows_to_batch
 from penstock.wire.control import (
+    CreateTopic,
     Credit,
     DeleteSubscription,
     DeleteTopic,
@@ -18,7 +20,6 @@ from penstock.wire.control import (
     Error,
     ListSubscriptions,
     Lost,
-    OpenTopic,
     PauseSubscription,
     Settle,
     Settled,
@@ -41,18 +42,19 @@ PLAIN = Settings(data="memory", log=LogSettings(preallocate_bytes=1024))
 
 
 class Writer:
-    def __init__(self, shell: CoreShell) -> None:
+    def __init__(self, shell: CoreShell, *, shards: int = 1) -> None:
         self.shell = shell
         self.client = shell.connect()
-        self.segment = 0
-        info = read_result(self.client.request(OpenTopic("orders", create=True)), TopicInfo)
-        title = encode_title(b"b" * 16, 0, Title(info.topic, info.uuid))
+        self.segments = [0] * shards
+        made = self.client.request(CreateTopic("orders", shards, exist_ok=True))
+        info = read_result(made, TopicInfo)
+        title = encode_title(b"b" * 16, shards.bit_length() - 1, Title(info.topic, info.uuid))
         self.client.send(encode(FrameType.TITLE, title))
 
-    def write(self, rows: int, size: int = 10) -> None:
+    def write(self, rows: int, size: int = 10, shard: int = 0) -> None:
         body = encode_plain(rows_to_batch([bytes(size)] * rows, None, None, None, [1] * rows))
-        self.client.send(encode(FrameType.SEGMENT, body, segment=self.segment))
-        self.segment += 1
+        self.client.send(encode(FrameType.SEGMENT, body, shard=shard, segment=self.segments[shard]))
+        self.segments[shard] += 1
         self.shell.work_all()
 
 
@@ -403,6 +405,23 @@ def test_a_subscription_that_can_take_nothing_is_not_looked_at_when_something_is
     assert reader.entries() == [1, 2, 3, 4, 5, 6]
     writer.write(1)
     assert reader.entries() == [7], "it is looked at again"
+
+
+@pytest.mark.parametrize(("ahead", "reads"), [(consuming.AHEAD_BYTES, 4), (1, 1)])
+def test_shards_are_read_side_by_side_unless_too_many_connections_may_have_to_wait_for_them(
+    monkeypatch: pytest.MonkeyPatch, ahead: int, reads: int
+) -> None:
+    it = shell()
+    writer = Writer(it, shards=4)
+    for shard in range(4):
+        writer.write(1, shard=shard)
+    monkeypatch.setattr(consuming, "AHEAD_BYTES", ahead)
+    client = it.connect()
+    client.send(Subscribe(1, "orders", "s", "unique", "non_resilient", "earliest", 1 << 24))
+    it.work()
+    assert len(it.pending) == reads
+    it.work_all()
+    assert sorted(deliver.shard for deliver in client.take(Deliver)) == [0, 1, 2, 3]
 
 
 def test_a_paused_subscription_goes_on_with_what_was_stored_meanwhile() -> None:

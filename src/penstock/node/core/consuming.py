@@ -8,8 +8,7 @@ Nobody polls.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from heapq import heappop, heappush
+from collections.abc import Callable, Mapping
 
 from penstock.model.errors import LeaseLost, PenstockError, ProtocolError, TopicMismatch
 from penstock.model.ranges import RangeSet
@@ -19,6 +18,7 @@ from penstock.node.core.dispatch import Offer, Wanted
 from penstock.node.core.effects import Effect, Fetch
 from penstock.node.core.log import Run, StoredRecord
 from penstock.node.core.losing import Losing
+from penstock.node.core.schedule import Schedule
 from penstock.node.core.session import Session
 from penstock.node.core.settlement import CameBack, encode_change
 from penstock.node.core.settling import check_extend, check_settle, settle
@@ -43,8 +43,13 @@ from penstock.wire.control import (
     encode_control,
 )
 
-READ_BYTES = 1024 * 1024
+READ_BYTES = 512 * 1024
 """How much one read of a log brings at the most, unless a single record is larger."""
+AHEAD_BYTES = 256 * 1024 * 1024
+"""What may be read from many shards at once for consumers of all connections together.
+
+All of it may have to wait for connections that do not read. Past its part each consumer has one read at a time.
+"""
 READ_AGAIN_US = 1_000_000
 SETTLE_COST_BYTES = 512
 """What a settlement costs in memory until it is durable, beside its spans."""
@@ -63,7 +68,7 @@ class Consuming:
         clock_us: Callable[[], int],
         effect: Callable[[Effect], None],
         send: Callable[[int, list[bytes]], None],
-        session_of: Callable[[int], Session | None],
+        sessions: Mapping[int, Session],
     ) -> None:
         self._stores = stores
         self._catalog = stores.catalog
@@ -74,7 +79,7 @@ class Consuming:
         self._clock_us = clock_us
         self._effect = effect
         self._send = send
-        self._session_of = session_of
+        self._sessions = sessions
         self.burying = Burying(
             stores, counters, now_us=now_us, clock_us=clock_us, effect=effect, done=self._buried
         )
@@ -85,8 +90,7 @@ class Consuming:
         """By topic: those that can take something, so that all others cost a published message nothing."""
         self._unread: dict[Subscription, int] = {}
         """Subscriptions whose read failed, and when to try again."""
-        self._due: list[tuple[int, int, Subscription]] = []
-        self._numbers = 0
+        self._calendar = Schedule()
 
     # --- attaching ----------------------------------------------------------------------------------
 
@@ -198,7 +202,7 @@ class Consuming:
         self._forget_if_alone(subscription)
 
     def _dismiss(self, attachment: Attachment, error: PenstockError) -> None:
-        session = self._session_of(attachment.connection)
+        session = self._sessions.get(attachment.connection)
         if session is not None and session.consumers.get(attachment.consumer) is attachment:
             del session.consumers[attachment.consumer]
             refusal = Error(
@@ -225,26 +229,16 @@ class Consuming:
     @property
     def due_us(self) -> int | None:
         """When something that waits is next to be offered or read again."""
-        while self._due and self._due[0][2].scheduled_us != self._due[0][0]:
-            heappop(self._due)
-        return self._due[0][0] if self._due else None
+        return self._calendar.due_us
 
     def _schedule(self, subscription: Subscription) -> None:
         times = (subscription.due_us, self._unread.get(subscription))
-        due_us = min((time for time in times if time is not None), default=None)
-        if due_us is None:
-            subscription.scheduled_us = None
-        elif subscription.scheduled_us is None or due_us < subscription.scheduled_us:
-            subscription.scheduled_us = due_us
-            self._numbers += 1
-            heappush(self._due, (due_us, self._numbers, subscription))
+        self._calendar.set(subscription, min((time for time in times if time is not None), default=None))
 
     def on_time(self) -> None:
         """Offers what has become due."""
         now_us = self._clock_us()
-        while (due_us := self.due_us) is not None and due_us <= now_us:
-            _, _, subscription = heappop(self._due)
-            subscription.scheduled_us = None
+        while (subscription := self._calendar.take(now_us)) is not None:
             if self._unread.get(subscription, now_us + 1) <= now_us:
                 del self._unread[subscription]
             self._wake(subscription)
@@ -284,8 +278,12 @@ class Consuming:
         self._awake.setdefault(topic.uuid, {})[subscription] = None
         ends = [shard.log.entry_durable for shard in topic.shards]
         self._send_offers(subscription, subscription.direct(ends, self._clock_us()))
-        while subscription not in self._unread and (wanted := subscription.want(ends, READ_BYTES)) is not None:
-            subscription.fetching[wanted.shard] = wanted.bytes_max
+        ahead = AHEAD_BYTES // max(1, len(self._sessions)) * len(subscription.dispatch.takers())
+        reading = subscription.fetching
+        while subscription not in self._unread and (not reading or sum(reading.values()) < ahead):
+            if (wanted := subscription.want(ends, READ_BYTES)) is None:
+                break
+            reading[wanted.shard] = wanted.bytes_max
             self._effect(self._fetch(subscription, wanted))
 
     def _fetch(self, subscription: Subscription, wanted: Wanted) -> Fetch:

@@ -100,7 +100,7 @@ class NodeCore:
             clock_us=clock_us,
             effect=lambda effect: self._effects.append(effect),
             send=self._send,
-            session_of=self._sessions.get,
+            sessions=self._sessions,
         )
         self.retaining = Retaining(
             self.stores, self._consuming, self.counters, now_us=now_us, clock_us=clock_us
