@@ -2,7 +2,7 @@
 
 The clients are in a process of their own, a connection and a subscription each. They read from the first
 message on: first as far as a credit of ``CREDIT_BYTES`` goes, without acknowledging any of it; then they grant
-a credit for everything and stop reading their sockets, so that all that the node would buffer for them, it does.
+a credit for everything and stop reading their sockets, so that the node buffers for them all that it ever does.
 With one shard, and with four, of which the node reads side by side.
 """
 

@@ -55,3 +55,19 @@ def test_moving_takes_from_one_set_and_gives_to_the_other(
     assert moved == len(part)
     assert as_set(list(target.spans(0, 1000))) == part
     assert as_set(list(entries.spans(0, 1000))) == model - part
+
+
+@given(SPANS, SPANS)
+def test_two_sets_have_in_common_take_in_and_leave_out_what_plain_sets_do(
+    steps: list[tuple[bool, int, int]], others: list[tuple[bool, int, int]]
+) -> None:
+    entries, model = build(steps)
+    other, other_model = build(others)
+    assert as_set(list(entries.common(other).spans(0, 1000))) == model & other_model
+    assert (entries <= other) == (model <= other_model) and entries <= entries
+    more, less = (EntrySet.of(entries.spans(0, 1000)) for _ in range(2))
+    more.include(other)
+    less.exclude(other)
+    assert as_set(list(more.spans(0, 1000))) == model | other_model
+    assert as_set(list(less.spans(0, 1000))) == model - other_model
+    assert as_set(list(other.spans(0, 1000))) == other_model, "the other one is as it was"

@@ -5,7 +5,7 @@ Questions are asked in spans (``start <= n < end``) and answered without walking
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pyroaring import BitMap64
 
@@ -19,6 +19,13 @@ class EntrySet:
 
     def __init__(self, bits: BitMap64 | None = None) -> None:
         self._bits = BitMap64() if bits is None else bits
+
+    @classmethod
+    def of(cls, spans: Iterable[Span]) -> EntrySet:
+        made = cls()
+        for start, end in spans:
+            made.add(start, end)
+        return made
 
     def add(self, start: int, end: int) -> None:
         if start < end:
@@ -65,12 +72,20 @@ class EntrySet:
 
     def move(self, start: int, end: int, target: EntrySet) -> int:
         """Takes what is in ``[start, end)`` out of this set and into ``target``; returns how many that were."""
-        moved = 0
-        for first, last in list(self.spans(start, end)):
-            target.add(first, last)
-            moved += last - first
-        self.discard(start, end)
-        return moved
+        moved = self.common(EntrySet.of([(start, end)]))
+        self.exclude(moved)
+        target.include(moved)
+        return len(moved)
+
+    def common(self, other: EntrySet) -> EntrySet:
+        """What is in both."""
+        return EntrySet(self._bits & other._bits)
+
+    def include(self, other: EntrySet) -> None:
+        self._bits |= other._bits
+
+    def exclude(self, other: EntrySet) -> None:
+        self._bits -= other._bits
 
     @property
     def first(self) -> int | None:
@@ -99,6 +114,10 @@ class EntrySet:
             return cls(BitMap64.deserialize(data))
         except (ValueError, RuntimeError) as error:
             raise BadFrame(f"a set of entries that cannot be read: {error}") from error
+
+    def __le__(self, other: EntrySet) -> bool:
+        """Whether all of it is in the other one."""
+        return bool(self._bits <= other._bits)
 
     def __contains__(self, entry: int) -> bool:
         return entry in self._bits

@@ -4,6 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from penstock.model.entry_set import EntrySet
 from penstock.model.ranges import RangeSet
 from penstock.node.core.cursor import DUE_STEP_US, ShardCursor
 
@@ -158,7 +159,8 @@ class CursorAgainstModel(RuleBasedStateMachine):
     def give_back(self, start: int, length: int, seen: list[tuple[int, int]] | None) -> None:
         back = [n for n in range(start, min(END, start + length)) if self.state[n] == "held"]
         spans = None if seen is None else _disjoint(seen)
-        returned = self.cursor.give_back([(start, start + length)], spans)
+        entries = EntrySet.of([(start, start + length)])
+        returned = self.cursor.give_back(entries, None if spans is None else EntrySet.of(spans))
         told = {entry: count for first, last, count in returned for entry in range(first, last)}
         for entry in back:
             counted = spans is None or any(first <= entry < last for first, last in spans)

@@ -59,7 +59,7 @@ def run(steps: list[Step], subscriptions: Subscriptions) -> list[Change]:
             if spans:
                 cursor.advance(0, spans[-1][1])
         elif what == "release":
-            returned = cursor.give_back([(start, end)])
+            returned = cursor.give_back(EntrySet.of([(start, end)]))
             journal.append(CameBack(TOPIC, "s", shard, returned))
         elif what == "bury":
             if subscription.bury(shard, start, end):

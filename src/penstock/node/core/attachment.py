@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.model.entry_set import EntrySet, Span
-from penstock.model.ranges import RangeSet
 
 if TYPE_CHECKING:
     from penstock.node.core.subscription import Subscription
@@ -73,25 +72,18 @@ class Attachment:
             held.discard(start, end)
         return count
 
-    def surely_seen(self, shard: int, unsure_max: int) -> list[Span]:
+    def surely_seen(self, shard: int, unsure_max: int) -> EntrySet:
         """What it held and its program may have been handed when it was lost without a word.
 
         Everything before what it settled, and the ``unsure_max`` entries behind that; the rest was sent ahead.
         So a message that kills its consumer is counted each time, and what stood far behind it is not.
         """
-        spans: list[Span] = []
-        settled_to = self.settled_to.get(shard, 0)
+        held, settled_to = self.held[shard], self.settled_to.get(shard, 0)
+        seen = held.common(EntrySet.of([(0, settled_to)]))
         left = unsure_max
-        for start, end in self.held[shard].spans(0, self.held[shard].end):
-            sure = min(max(settled_to, start), end)
-            end = min(end, sure + left)
-            left -= end - sure
-            if start < end:
-                spans.append((start, end))
+        for start, end in held.spans(settled_to, held.end):
+            seen.add(start, min(end, start + left))
+            left -= end - start
             if left <= 0:
                 break
-        return spans
-
-
-def seen_spans(seen: dict[int, RangeSet] | None, shard: int) -> list[Span] | None:
-    return None if seen is None else list(seen.get(shard, ()))
+        return seen

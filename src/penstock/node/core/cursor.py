@@ -113,6 +113,10 @@ class ShardCursor:
         """Cuts spans where the number of earlier deliveries changes; they stay in order."""
         if not spans or not self._delivered:
             return [(1, spans)] if spans else []
+        wanted = EntrySet.of(spans)
+        for deliveries, entries in self._delivered.items():
+            if wanted <= entries:  # the usual case: what came back together goes out together
+                return [(deliveries + 1, spans)]
         groups: list[Group] = []
         for start, end, deliveries in self.deliveries_in(spans):
             if groups and groups[-1][0] == deliveries + 1:
@@ -121,29 +125,27 @@ class ShardCursor:
                 groups.append((deliveries + 1, [(start, end)]))
         return groups
 
-    def deliveries_in(self, spans: list[Span]) -> list[Returned]:
-        """The spans, in order, cut where the number of earlier deliveries changes; it is 0 for most."""
+    def deliveries_in(self, spans: Iterable[Span]) -> list[Returned]:
+        """The entries, in order, cut where the number of earlier deliveries changes; it is 0 for most."""
+        rest = EntrySet.of(spans)
         cut: list[Returned] = []
-        for start, end in spans:
-            rest = EntrySet()
-            rest.add(start, end)
-            for deliveries, entries in self._delivered.items():
-                for span in entries.spans(start, end):
-                    rest.discard(*span)
-                    cut.append((*span, deliveries))
-            cut += [(*span, 0) for span in rest.spans(start, end)]
+        for deliveries, entries in self._delivered.items():
+            if part := rest.common(entries):
+                rest.exclude(part)
+                cut += [(*span, deliveries) for span in part.spans(0, part.end)]
+        cut += [(*span, 0) for span in rest.spans(0, rest.end)]
         return sorted(cut)
 
     # --- time ---------------------------------------------------------------------------------------
 
-    def wake(self, now_us: int) -> list[Span]:
+    def wake(self, now_us: int) -> EntrySet:
         """Moves what waited long enough to ready; returns it."""
-        woken: list[Span] = []
+        woken = EntrySet()
         while self._due_us and self._due_us[0] <= now_us:
-            due = self._due.pop(heappop(self._due_us))
-            for start, end in due.spans(0, due.end):
-                woken += self.waiting.spans(start, end)
-                self.waiting.move(start, end, self.ready)
+            due = self._due.pop(heappop(self._due_us)).common(self.waiting)
+            self.waiting.exclude(due)
+            woken.include(due)
+        self.ready.include(woken)
         return woken
 
     @property
@@ -181,7 +183,7 @@ class ShardCursor:
         """An entry is to come again at ``due_us``; returns how often it was delivered, None if not out."""
         if entry in self.held:
             self.held.discard(entry, entry + 1)
-            deliveries = self._count_delivery(entry, entry + 1)
+            deliveries = self._count_delivery(EntrySet.of([(entry, entry + 1)]))
         elif entry in self.ready or entry in self.parked:
             # Its consumer was away for a moment; the delivery is counted already.
             self.ready.discard(entry, entry + 1)
@@ -200,27 +202,22 @@ class ShardCursor:
         self._due[due_us].add(entry, entry + 1)
         return deliveries
 
-    def give_back(self, spans: list[Span], counted: Iterable[Span] | None = None) -> list[Returned]:
+    def give_back(self, entries: EntrySet, counted: EntrySet | None = None) -> list[Returned]:
         """Held entries come back, to be offered again at once; returns those that count as delivered.
 
         Only ``counted`` (None: all) were seen; the rest was sent ahead and nobody looked at it.
         """
-        back: list[Span] = []
-        for start, end in spans:
-            back += self.held.spans(start, end)
-        seen = EntrySet()
-        for start, end in back if counted is None else counted:
-            seen.add(start, end)
-        returned: list[Returned] = []
-        for start, end in back:
-            self.held.move(start, end, self.ready)
-            for span in list(seen.spans(start, end)):
-                self._count_delivery(*span)
-                returned += self.deliveries_in([span])
-        for start, end, deliveries in returned:
-            if self.attempts_max and deliveries >= self.attempts_max:
-                self.ready.move(start, end, self.dying)
-        return returned
+        back = entries.common(self.held)
+        self.held.exclude(back)
+        self.ready.include(back)
+        seen = back if counted is None else back.common(counted)
+        self._count_delivery(seen)
+        if self.attempts_max:
+            for deliveries, delivered in self._delivered.items():
+                if deliveries >= self.attempts_max and (dying := seen.common(delivered)):
+                    self.ready.exclude(dying)
+                    self.dying.include(dying)
+        return self.deliveries_in(seen.spans(0, seen.end)) if seen else []
 
     def deliveries(self, entry: int) -> int:
         """How often an entry was delivered and came back."""
@@ -275,20 +272,19 @@ class ShardCursor:
         self.__init__(entry)  # type: ignore[misc]
         self.dead, self.attempts_max = dead, limit
 
-    def _count_delivery(self, start: int, end: int) -> int:
-        """One more delivery for each of these; returns the count of the last one moved."""
-        first_time = EntrySet()
-        first_time.add(start, end)
+    def _count_delivery(self, entries: EntrySet) -> int:
+        """One more delivery for each of these; returns the highest count among them."""
+        first_time = entries.common(entries)
         highest = 1
         for deliveries in sorted(self._delivered, reverse=True):
-            entries = self._delivered[deliveries]
-            for first, last in list(entries.spans(start, end)):
-                first_time.discard(first, last)
-                entries.discard(first, last)
-                self._delivered.setdefault(deliveries + 1, EntrySet()).add(first, last)
+            delivered = self._delivered[deliveries]
+            if again := first_time.common(delivered):
+                first_time.exclude(again)
+                delivered.exclude(again)
+                self._delivered.setdefault(deliveries + 1, EntrySet()).include(again)
                 highest = max(highest, deliveries + 1)
-            if not entries:
+            if not delivered:
                 del self._delivered[deliveries]
-        for first, last in first_time.spans(start, end):
-            self._delivered.setdefault(1, EntrySet()).add(first, last)
+        if first_time:
+            self._delivered.setdefault(1, EntrySet()).include(first_time)
         return highest

@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.model.entry_set import Span
+from penstock.model.entry_set import EntrySet, Span
 from penstock.node.core.attachment import Attachment
 from penstock.node.core.log import Run, StoredRecord
 
@@ -135,13 +136,13 @@ class Dispatch:
         cursor = self.subscription.cursors[shard]
         return cursor.bury(start, end) if dead else cursor.settle(start, end)
 
-    def came_back(self, shard: int, spans: list[Span]) -> None:
+    def came_back(self, shard: int, spans: Iterable[Span]) -> None:
         """Entries that were out are to be offered again, now or later, or are dying."""
 
     def expired(self, attachment: Attachment, shard: int, spans: list[Span]) -> None:
         """Entries came back because a consumer did not settle them in time."""
 
-    def woke(self, shard: int, spans: list[Span]) -> None:
+    def woke(self, shard: int, entries: EntrySet) -> None:
         """Entries that waited are ready."""
 
     def reset(self) -> None:

@@ -8,7 +8,7 @@ resilient mode: free). Otherwise it is parked, and reading goes on: a stuck key 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.model.entry_set import EntrySet, Span
@@ -179,8 +179,8 @@ class KeyDispatch(SharedDispatch):
             if slot in self.tables[shard].behind:
                 self._unpark(shard, slot)
 
-    def woke(self, shard: int, spans: list[Span]) -> None:
-        for entry in _entries(spans):
+    def woke(self, shard: int, entries: EntrySet) -> None:
+        for entry in _entries(entries.spans(0, entries.end)):
             if (slot := self.tables[shard].known.of(entry)) is not None and slot != NO_KEY:
                 self._unpark(shard, slot)
 
@@ -202,7 +202,7 @@ class KeyDispatch(SharedDispatch):
             self._unpark(shard, slot)
         return settled
 
-    def came_back(self, shard: int, spans: list[Span]) -> None:
+    def came_back(self, shard: int, spans: Iterable[Span]) -> None:
         table = self.tables[shard]
         touched: set[int] = set()
         for entry in _entries(spans):
@@ -224,7 +224,7 @@ class KeyDispatch(SharedDispatch):
         )
         for start, end in back:
             attachment.let_go(shard, start, end)
-        self.subscription.cursors[shard].give_back(back, ())
+        self.subscription.cursors[shard].give_back(EntrySet.of(back), EntrySet())
         self.came_back(shard, back)
         for slot in slots:
             table.avoided[slot] = attachment
@@ -246,7 +246,7 @@ def _before(entries: EntrySet, entry: int) -> bool:
     return first is not None and first < entry
 
 
-def _entries(spans: list[Span]) -> Iterator[int]:
+def _entries(spans: Iterable[Span]) -> Iterator[int]:
     for start, end in spans:
         yield from range(start, end)
 

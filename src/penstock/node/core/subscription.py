@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.model.entry_set import Span
+from penstock.model.entry_set import EntrySet, Span
 from penstock.model.errors import SubscriptionBusy
 from penstock.model.policy import Policy
 from penstock.model.ranges import RangeSet
-from penstock.node.core.attachment import Attachment, lease_us, seen_spans
+from penstock.node.core.attachment import Attachment, lease_us
 from penstock.node.core.cursor import Returned, ShardCursor
 from penstock.node.core.deadlines import Deadlines
 from penstock.node.core.dispatch import Dispatch, Offer, Wanted
@@ -184,12 +184,12 @@ class Subscription:
         """What a consumer held is to be offered to the next."""
         self.deadlines.forget(attachment)
         for shard, held in attachment.held.items():
-            spans = list(held.spans(0, held.end))
-            counted = seen_spans(seen, shard)
-            if counted is None:
+            if seen is None:
                 counted = attachment.surely_seen(shard, UNSURE_RESILIENT_MAX if self.strict else UNSURE_MAX)
-            returned = self.cursors[shard].give_back(spans, counted)
-            self.dispatch.came_back(shard, spans)
+            else:
+                counted = EntrySet.of(seen.get(shard, ()))
+            returned = self.cursors[shard].give_back(held, counted)
+            self.dispatch.came_back(shard, held.spans(0, held.end))
             if returned:
                 change.returned.append((shard, returned))
         attachment.held.clear()
@@ -257,7 +257,7 @@ class Subscription:
             return
         for start, end in late:
             attachment.let_go(shard, start, end)
-        returned = self.cursors[shard].give_back(late)
+        returned = self.cursors[shard].give_back(EntrySet.of(late))
         self.dispatch.came_back(shard, late)
         self.dispatch.expired(attachment, shard, late)
         change.returned.append((shard, returned))
@@ -371,7 +371,7 @@ class Subscription:
         mine = [span for start, end in spans for span in held.spans(start, end)] if held else []
         for start, end in mine:
             attachment.let_go(shard, start, end)
-        self.cursors[shard].give_back(mine, ())
+        self.cursors[shard].give_back(EntrySet.of(mine), EntrySet())
         self.dispatch.came_back(shard, mine)
 
     # --- places -------------------------------------------------------------------------------------
