@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import time
+from pathlib import Path
+
+import uvloop
 
 import penstock
 from bench.figure import Figure, quantile
 from bench.limits import Limits
+from bench.node import running_node
 from bench.publish import table_of
 from penstock.client.connect import Client
 from penstock.client.consumer import Consumer
@@ -25,7 +30,12 @@ ONE_BY_ONE = 2000
 """Messages of the cells in which each one waits for the node."""
 
 
-async def measure(url: str, limits: Limits, seconds: float) -> list[Figure]:
+def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
+    with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place)) as node:
+        return uvloop.run(_measure(node.url, limits, seconds))
+
+
+async def _measure(url: str, limits: Limits, seconds: float) -> list[Figure]:
     async with penstock.connect(url) as client:
         messages = await _fill(client, "bench.full")
         figures = []

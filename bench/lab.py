@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
+from pathlib import Path
 
+from bench.figure import Figure
+from bench.limits import Limits
 from penstock.lab.faults import Faults
 from penstock.lab.run import run
 
@@ -29,36 +30,16 @@ ROUTES = [
 ]
 
 
-def messages_per_s(route: str, faults: Faults, messages: int, repeat: int) -> float:
-    """The best of a few runs; CPU seconds, so that a busy machine does not count twice."""
-    best = float("inf")
-    for seed in range(repeat):
-        begin = time.process_time()
-        run(route, faults, messages, seed)
-        best = min(best, time.process_time() - begin)
-    return messages / best
+def messages_per_s(route: str, faults: Faults, messages: int) -> float:
+    """In CPU seconds, so that a busy machine does not count twice."""
+    begin = time.process_time()
+    run(route, faults, messages, seed=0)
+    return messages / (time.process_time() - begin)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    rows = [
-        {
-            "route": route,
-            "calm_per_s": round(messages_per_s(route, CALM, messages, options.repeat)),
-            "storm_per_s": round(messages_per_s(route, STORM, messages, options.repeat)),
-        }
-        for route, messages in ROUTES
-    ]
-    if options.json:
-        print(json.dumps(rows))
-        return
-    print(f"{'ROUTE':45}  {'CALM/s':>10}  {'STORM/s':>10}")
-    for row in rows:
-        print(f"{row['route']:45}  {row['calm_per_s']:>10,}  {row['storm_per_s']:>10,}")
-
-
-if __name__ == "__main__":
-    main()
+def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
+    figures: list[Figure] = []
+    for route, messages in ROUTES:
+        calm, storm = (messages_per_s(route, faults, messages) for faults in (CALM, STORM))
+        figures.append(Figure(f"lab, in a storm: {route}", storm, "messages/s", "without faults", calm))
+    return figures

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from bench.figure import Figure
+from bench.limits import Limits
 from penstock.lab.faults import Faults
 from penstock.lab.predict import Predicted
 from penstock.lab.run import LabResult, run
@@ -60,6 +64,23 @@ def row(route: str, level: str, result: LabResult, predicted: Predicted) -> list
     ]
 
 
+def runs(messages: int, seed: int) -> Iterator[tuple[str, str, LabResult, Predicted]]:
+    for route in ROUTES:
+        slow = route.rpartition(" ")[2] in ONE_AT_A_TIME
+        for level, faults in LEVELS.items():
+            result = run(route, faults, messages // (10 if slow else 1), seed)
+            assert result.predicted is not None
+            yield route, level, result, result.predicted
+
+
+def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
+    """R of each route, beside what it claims at the least; ``main`` prints all of it."""
+    return [
+        Figure(f"R of {route}, {level}", result.reliability.value, "", "claimed", predicted.reliability_low)
+        for route, level, result, predicted in runs(round(1000 * seconds), 7)
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=20_000)
@@ -68,13 +89,9 @@ def main() -> int:
     headings = ("route", "faults", "R claimed", "R", "UR claimed", "UR", "order claimed", "order", "agrees")
     table = Table(*headings, title=f"All pipes, {options.messages:,} messages a run, seed {options.seed}")
     contradicted = 0
-    for route in ROUTES:
-        for level, faults in LEVELS.items():
-            slow = route.rpartition(" ")[2] in ONE_AT_A_TIME
-            result = run(route, faults, options.messages // (10 if slow else 1), options.seed)
-            assert result.predicted is not None
-            contradicted += result.predicted.agrees is not True
-            table.add_row(*row(route, level, result, result.predicted), end_section=level == "storm")
+    for route, level, result, predicted in runs(options.messages, options.seed):
+        contradicted += predicted.agrees is not True
+        table.add_row(*row(route, level, result, predicted), end_section=level == "storm")
     Console(width=None if sys.stdout.isatty() else 150).print(table)
     return 1 if contradicted else 0
 

@@ -13,10 +13,12 @@ from collections import deque
 from pathlib import Path
 
 import pyarrow as pa
+import uvloop
 
 import penstock
 from bench.figure import Figure, quantile
 from bench.limits import Limits
+from bench.node import running_node
 from penstock.client.options import DEFAULT_REFILL
 from penstock.client.producer import Producer
 from penstock.client.promise import Promise
@@ -30,8 +32,14 @@ NOBODY = "penstock://127.0.0.1:9"
 """A port where no node is."""
 
 
-async def measure(url: str, limits: Limits, seconds: float, folder: Path | None = None) -> list[Figure]:
-    """``folder`` is where the refill is measured; the working folder by default."""
+def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
+    with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place)) as node:
+        figures = uvloop.run(_measure(node.url, limits, seconds))
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        return figures + uvloop.run(_spilled(Path(place), seconds))
+
+
+async def _measure(url: str, limits: Limits, seconds: float) -> list[Figure]:
     figures: list[Figure] = []
     async with penstock.connect(url) as client:
         for size in (100, 1024):
@@ -46,8 +54,6 @@ async def measure(url: str, limits: Limits, seconds: float, folder: Path | None 
         async with client.producer("bench.latency") as producer:
             figures += await _latency(producer, limits, seconds)
         figures += await _without_refill(client, seconds)
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        figures += await _spilled(Path(place), seconds)
     return figures
 
 

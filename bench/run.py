@@ -1,7 +1,8 @@
-"""The benchmarks: ``python -m bench.run [--json FILE] [--folder DIR] [--seconds S]``.
+"""The benchmarks: ``python -m bench.run [PART …] [--json FILE] [--folder DIR] [--seconds S]``.
 
-A node runs in a process of its own on a folder below ``--folder`` (choose one on the disk that is meant); the
-client runs here. Every figure stands beside what the machine itself managed in the same run.
+A part is a file of this folder; without one, all of them run. Nodes run in processes of their own on folders
+below ``--folder`` (choose one on the disk that is meant). Each figure stands beside what the machine itself, or
+the other way of doing it, managed in the same run; ratios are what to compare on a machine that is busy.
 """
 
 from __future__ import annotations
@@ -10,40 +11,33 @@ import argparse
 import json
 import os
 import platform
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from bench import consume, limits, publish
+from bench import busy_logs, consume, crowd, idle, lab, limits, pipes, publish, syncs, typed, unacked, wire
 from bench.figure import Figure
-from penstock.cli.node_process import NodeProcess
 
-
-@contextmanager
-def running_node(folder: Path) -> Iterator[str]:
-    """The URL of a node that runs for as long as the block."""
-    node = NodeProcess(folder / "data")
-    node.start()
-    try:
-        yield node.url
-    finally:
-        node.stop()
-
-
-def measure(folder: Path, seconds: float) -> tuple[limits.Limits, list[Figure]]:
-    machine = limits.measure(folder)
-    figures: list[Figure] = []
-    for part in (publish.measure, consume.measure):
-        with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place)) as url:
-            figures += uvloop.run(part(url, machine, seconds))
-    return machine, figures
+Part = Callable[[Path, limits.Limits, float], list[Figure]]
+PARTS: dict[str, Part] = {
+    "publish": publish.measure,
+    "consume": consume.measure,
+    "idle": idle.measure,
+    "busy_logs": busy_logs.measure,
+    "crowd": crowd.measure,
+    "unacked": unacked.measure,
+    "typed": typed.measure,
+    "syncs": syncs.measure,
+    "wire": wire.measure,
+    "pipes": pipes.measure,
+    "lab": lab.measure,
+}
 
 
 def machine_of(found: limits.Limits) -> dict[str, Any]:
@@ -60,10 +54,14 @@ def table_of(machine: dict[str, Any], figures: list[Figure]) -> Table:
         table.add_row(f"machine: {name}", value if isinstance(value, str) else f"{value:,.0f}", "", "", "", "")
     table.add_section()
     for figure in figures:
-        limit = "" if figure.limit is None else f"{figure.limit:,.0f}"
-        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
-        table.add_row(figure.name, f"{figure.value:,.0f}", figure.unit, limit, ratio, figure.limit_name)
+        limit = "" if figure.limit is None else shown(figure.limit)
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.3g}"
+        table.add_row(figure.name, shown(figure.value), figure.unit, limit, ratio, figure.limit_name)
     return table
+
+
+def shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def main() -> None:
@@ -73,9 +71,16 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=3.0, metavar="S", help="how long each figure is measured"
     )
+    parser.add_argument("part", nargs="*", default=[], metavar="PART", help=", ".join(PARTS))
     asked = parser.parse_args()
+    if unknown := set(asked.part) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory(dir=asked.folder, prefix=".bench-") as folder:
-        found, figures = measure(Path(folder), asked.seconds)
+        found = limits.measure(Path(folder))
+        for name in asked.part or PARTS:
+            figures += PARTS[name](Path(folder), found, asked.seconds)
+            print(f"{name}: done", file=sys.stderr)
     machine = machine_of(found)
     Console(width=120).print(table_of(machine, figures))
     if asked.json is not None:

@@ -1,6 +1,6 @@
 """A round that dirtied many logs: what making it durable costs, by the ways there are.
 
-``python -m bench.syncs [--folder DIR] [--seconds S]``. A round appends some bytes to each of N files, as N
+A round appends some bytes to each of N files, as N
 busy shards do, and ends when all of them are durable. The ways:
 
 - a sync a file, in the node's worker threads;
@@ -11,7 +11,6 @@ busy shards do, and ends when all of them are durable. The ways:
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import os
 import tempfile
@@ -21,10 +20,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-from bench.figure import quantile
+from bench.figure import Figure, quantile
+from bench.limits import Limits
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -119,7 +116,7 @@ def opened(folder: Path, count: int) -> Iterator[list[Appended]]:
                 os.close(file.handle)
 
 
-def measure(folder: Path, count: int, seconds: float) -> dict[str, list[float]]:
+def rounds(folder: Path, count: int, seconds: float) -> dict[str, list[float]]:
     """Milliseconds of each round, by way."""
     found: dict[str, list[float]] = {}
     data = os.urandom(RECORD_BYTES)
@@ -135,30 +132,13 @@ def measure(folder: Path, count: int, seconds: float) -> dict[str, list[float]]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path(), metavar="DIR", help="on the disk to measure")
-    parser.add_argument("--seconds", type=float, default=2.0, metavar="S")
-    asked = parser.parse_args()
-    table = Table(title=f"One durable round of {RECORD_BYTES} bytes a log", title_justify="left")
-    table.add_column("busy logs", justify="right")
-    table.add_column("way")
-    for name in ("rounds/s", "p50 ms", "p99 ms", "appends/s"):
-        table.add_column(name, justify="right")
+def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
+    figures: list[Figure] = []
     for count in (1, 4, 40, 400):
-        for way, times in measure(asked.folder, count, asked.seconds).items():
-            rate = len(times) / sum(times) * 1e3
-            table.add_row(
-                str(count),
-                way,
-                f"{rate:,.0f}",
-                f"{quantile(times, 0.5):.2f}",
-                f"{quantile(times, 0.99):.2f}",
-                f"{rate * count:,.0f}",
-            )
-        table.add_section()
-    Console(width=100).print(table)
-
-
-if __name__ == "__main__":
-    main()
+        found = {way: quantile(times, 0.5) for way, times in rounds(folder, count, seconds).items()}
+        base = found["sync a file"]
+        figures += [
+            Figure(f"a round of {count} logs by hand, {way}", value, "ms", "a sync a file", base)
+            for way, value in found.items()
+        ]
+    return figures

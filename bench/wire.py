@@ -25,6 +25,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from bench.figure import Figure
+from bench.limits import Limits
 from penstock.wire.frame import OVERHEAD_BYTES
 from penstock.wire.typed import Encoder
 from penstock.wire.typed_rows import messages_of, row_schema, to_rows
@@ -205,7 +207,7 @@ class Sizes:
         self.snappy += snappy.compress(body).size + frame_bytes
 
 
-def measure(seconds: int, *, mixed: bool) -> dict[str, dict[str, Any]]:
+def sizes(seconds: int, *, mixed: bool) -> dict[str, dict[str, Any]]:
     """For each form, bytes a sample of the whole run and of its second half."""
     samples = Samples(mixed=mixed)
     forms: dict[str, tuple[Callable[[pa.RecordBatch, Piece], bytes], int]] = {
@@ -254,16 +256,29 @@ def table_of(title: str, found: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
+    """Bytes a sample, beside JSON lines; ``main`` prints all of it."""
+    figures: list[Figure] = []
+    for order in ("scrapes", "mixed"):
+        found = sizes(max(2, round(seconds)), mixed=order == "mixed")
+        json_bytes = found[JSON]["zstd"]["run"]
+        figures += [
+            Figure(f"{order}, zstd: {form}", size["zstd"]["run"], "bytes a sample", "JSON lines", json_bytes)
+            for form, size in found.items()
+        ]
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, metavar="S", help="seconds of samples (at least 2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     asked = parser.parse_args()
     found = {
-        "scrapes": measure(max(2, asked.seconds), mixed=False),
-        "mixed": measure(max(2, asked.seconds), mixed=True),
+        "scrapes": sizes(max(2, asked.seconds), mixed=False),
+        "mixed": sizes(max(2, asked.seconds), mixed=True),
     }
-    print("\n\n".join(table_of(title, sizes) for title, sizes in found.items()))
+    print("\n\n".join(table_of(title, form) for title, form in found.items()))
     if asked.json is not None:
         asked.json.write_text(json.dumps(found, indent=2) + "\n")
 
