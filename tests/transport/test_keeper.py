@@ -155,6 +155,7 @@ def test_a_block_does_not_go_on_after_a_kill() -> None:
     assert world.keeper.current.block != block
     predecessor = world.keeper.current.predecessor
     assert predecessor is not None and predecessor.block == block and predecessor.segments_next == {0: 1}
+    assert world.told == [], "that is as it should be"
 
 
 def test_a_block_is_not_continued_twice_when_the_second_run_is_killed() -> None:
@@ -356,7 +357,10 @@ def test_a_destination_that_refuses_does_so_after_a_rotation_too_and_until_it_is
     world.keeper.connected(0, world.now)
     world.send()
     world.heal()
-    assert outcomes(world) == ["stored", "rejected", "stored"]
+    world.send()
+    world.heal()
+    assert world.keeper.rotations > 1, "a block that began since knows nothing of it any more"
+    assert outcomes(world) == ["stored", "rejected", "stored", "stored"]
 
 
 def test_files_go_by_the_order_of_their_blocks_whichever_was_written_first() -> None:
@@ -548,6 +552,24 @@ def test_a_typed_snapshot_is_not_sent_ahead_of_what_comes_before_it(window_bytes
     assert world.numbers_at(0) == list(range(16))
     assert {each.block for each in world.routes[0].node.stored} == {world.keeper.current.block}
     assert world.routes[0].node.holes == [] and world.keeper.resent == 0
+
+
+def test_a_typed_snapshot_does_not_overtake_what_a_node_refused_for_a_while() -> None:
+    world = quiet(destinations=1, shards=1, typed=True, window_bytes=10**6)
+    for _ in range(4):
+        world.send()
+    world.restart()
+    world.up(0)
+    for _ in range(4):
+        world.send()
+    world.routes[0].node.refuse[0] = "disk-full"
+    for _ in range(3):  # nothing is heard yet, so that all that may go does
+        world.pump(0)
+        world.run_job()
+    world.routes[0].node.refuse.clear()
+    world.pump(0)
+    world.heal()
+    assert world.numbers_at(0) == list(range(8)) and world.routes[0].node.holes == []
 
 
 def test_a_typed_file_without_its_snapshot_is_named_and_not_sent() -> None:

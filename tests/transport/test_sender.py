@@ -84,6 +84,15 @@ def test_a_gap_before_what_there_is_declares_a_hole() -> None:
     assert not sender.declare(7), "once"
 
 
+def test_what_a_lost_connection_lacked_is_not_declared_on_the_next_one() -> None:
+    sender = up(7)
+    send(sender)
+    sender.answer(refused(7, "gap", 2), 1.0)
+    sender.disconnected()
+    sender.connected()
+    assert not sender.declare(7) and sender.holes == [], "the node is asked again, and may have it by now"
+
+
 def test_a_gap_that_is_filled_declares_nothing() -> None:
     sender = up(7)
     send(sender)

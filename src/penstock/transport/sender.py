@@ -264,9 +264,7 @@ class Sender:
             return Step.NOTHING
         self._leave_flight(item.segment)
         if item.segment not in self._numbers:
-            return Step.NOTHING  # an answer from before a step back; it is about to be sent again, or done
-        if self.held_until is not None:
-            return Step.NOTHING  # one refusal of many: it waits already, and goes back once
+            return Step.NOTHING  # from before a step back: it waits, is about to be sent again, or is done
         return self._set_back(item, now)
 
     def _set_back(self, item: AckItem, now: float) -> Step:
