@@ -21,7 +21,21 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import busy_logs, consume, crowd, idle, lab, limits, pipes, publish, syncs, typed, unacked, wire
+from bench import (
+    busy_logs,
+    consume,
+    crowd,
+    idle,
+    lab,
+    limits,
+    opening,
+    pipes,
+    publish,
+    syncs,
+    typed,
+    unacked,
+    wire,
+)
 from bench.figure import Figure
 
 Part = Callable[[Path, limits.Limits, float], list[Figure]]
@@ -32,6 +46,7 @@ PARTS: dict[str, Part] = {
     "busy_logs": busy_logs.measure,
     "crowd": crowd.measure,
     "unacked": unacked.measure,
+    "opening": opening.measure,
     "typed": typed.measure,
     "syncs": syncs.measure,
     "wire": wire.measure,

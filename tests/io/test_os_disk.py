@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,35 @@ def disk(tmp_path: Path) -> OsDisk:
 
 class TestOsDisk(DiskContract):
     pass
+
+
+def test_the_folders_above_are_synced_until_the_folder_itself_is_durable(
+    disk: OsDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def recorded(handle: int) -> None:
+        synced.append(str(Path(os.readlink(f"/proc/self/fd/{handle}")).relative_to(disk.root)))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+
+    def syncs() -> list[str]:
+        synced.clear()
+        disk.sync_folder("deep/er")
+        return synced[:]
+
+    disk.create("deep/er/one").close()
+    assert syncs() == ["deep/er", "deep", "."]
+    disk.create("deep/er/two").close()
+    assert syncs() == ["deep/er"]
+    disk.remove_tree("deep/er")
+    disk.create("deep/er/three").close()
+    assert syncs() == ["deep/er", "deep"], "it is another folder of the same name"
+    shutil.rmtree(disk.root / "deep")
+    disk.create("deep/er/four").close()
+    assert syncs() == ["deep/er", "deep", "."], "whoever removed it"
 
 
 def test_a_folder_that_is_taken_names_the_process_that_has_it(disk: OsDisk) -> None:

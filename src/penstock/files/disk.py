@@ -63,7 +63,7 @@ class Disk(Protocol):
         """Removes a folder and all below it; nothing to do where there is none."""
 
     def sync_folder(self, folder: str) -> None:
-        """Returns when creations, renames and removals in ``folder`` (and the folders above it) are durable."""
+        """Returns when creations, renames and removals in ``folder``, and the folder itself, are durable."""
 
     def free_bytes(self) -> int:
         """How much room is left."""

@@ -124,13 +124,9 @@ class MemoryDisk:
         with self._lock:
             self.note("sync_folder", folder)
             folder = folder.strip("/")
-            above = {""}
-            while folder:
-                above.add(folder)
-                folder = _folder_of(folder)
             waiting = []
             for change in self._changes:
-                if _folder_of(change.path) in above:
+                if _folder_of(change.path) == folder:
                     _apply(self._durable_names, change)
                 else:
                     waiting.append(change)

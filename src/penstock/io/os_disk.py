@@ -27,6 +27,8 @@ class OsDisk:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._lock_handle: int | None = None
+        self._named = {root}
+        """Folders whose own names are durable: these need no sync of the folders above them any more."""
         if not root.is_dir():
             root.mkdir(parents=True, exist_ok=True)
             _sync_entries(root.parent)
@@ -37,6 +39,7 @@ class OsDisk:
         try:
             handle = os.open(place, flags, 0o640)
         except FileNotFoundError:
+            self._named -= {above for above in (place.parent, *place.parent.parents) if not above.exists()}
             place.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(place, flags, 0o640)
         return OsDiskFile(handle, path)
@@ -62,15 +65,18 @@ class OsDisk:
 
     def remove_tree(self, folder: str) -> None:
         assert folder.strip("/"), "the root itself is not removed"
+        place = self._place(folder)
+        self._named -= {other for other in list(self._named) if other.is_relative_to(place)}
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self._place(folder))
+            shutil.rmtree(place)
 
     def sync_folder(self, folder: str) -> None:
         place = self._place(folder)
         _sync_entries(place)
-        while place != self.root:
+        while place not in self._named:
+            _sync_entries(place.parent)
+            self._named.add(place)
             place = place.parent
-            _sync_entries(place)
 
     def free_bytes(self) -> int:
         room = os.statvfs(self.root)

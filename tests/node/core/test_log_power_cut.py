@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
 import pytest
 
 from penstock.io.memory_disk import Keep, MemoryDisk
+from penstock.node.core.log import LogOptions
 from tests.node.core.logs import (
     FOLDER,
     Writer,
@@ -111,3 +113,27 @@ def test_a_file_whose_making_was_cut_short_is_cleared_away() -> None:
     disk.create(f"{FOLDER}/{999:020d}.log.new").write_at(0, [b"half a head"])
     assert read_all(open_log(disk)) == (readable(writer.durable), [])
     assert not any(name.endswith(".new") for name in disk.list(FOLDER))
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_opening_syncs_the_folder_only_while_the_last_files_name_may_not_be_durable(rounds: int) -> None:
+    """A file that was written to again has its name for good: only one that was just made may not."""
+    disk = MemoryDisk()
+    filled(disk, rounds=rounds, options=LogOptions())
+    disk.operations.clear()
+    open_log(disk)
+    assert (("sync_folder", FOLDER) in disk.operations) == (rounds == 1)
+
+
+def test_what_is_written_behind_a_name_that_was_not_durable_survives_the_next_cut() -> None:
+    disk = MemoryDisk()
+    writer = Writer(open_log(disk), random.Random(1))
+    writer.append()
+    disk.fail_next("sync_folder", errno.EIO)
+    with pytest.raises(OSError):
+        commit(writer.log, disk)
+    again = Writer(open_log(disk), random.Random(2))  # the process was killed; what it renamed is still there
+    again.append()
+    again.commit(disk)
+    disk.crash(keep="none")
+    assert open_log(disk).entry_next == again.log.entry_next

@@ -95,6 +95,8 @@ class Recovered:
     """When all messages of the last file have expired: 0 where it has none, None where some never do."""
     file: DiskFile | None = None
     """The last file, where it can be appended to; None where the next append starts a new one."""
+    named: bool = False
+    """Whether the last file's name is known to be durable: it was written to again after it was made."""
     outdated: bool = False
     """Whether the last file's title has other schemas than the topic has now."""
 
@@ -130,6 +132,7 @@ class Replay:
         self.head_seen = False
         self.in_head = True
         """Nothing but TITLE and MARKS was met."""
+        self.first_write_ended = state.named = False
         state.points, state.expires_us = [], 0
         self.schemas = SchemaVersions(title.schemas) if title.schemas else None
         self.file = open_salvaged(disk, self.path, writable=limit is None)
@@ -163,6 +166,9 @@ class Replay:
             self.bad = Bad(self.bad.offset if self.bad else item.offset, item.end)
             return
         type_, body = item.frame.type, item.frame.body
+        if self.first_write_ended:
+            self.state.named = True
+        self.first_write_ended = self.first_write_ended or type_ == FrameType.STATUS
         if type_ == _SEGMENT and len(body) >= RECORD_HEADER_BYTES:
             self._take_record(item)
         elif type_ == FrameType.STATUS:

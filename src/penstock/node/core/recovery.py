@@ -54,7 +54,8 @@ def recover(disk: Disk, folder: str, *, title: Title, shard: int, index_every_by
     _note_expiries(state, disk, folder)
     _report_missing(state, disk, folder, heads, shard, index_every_bytes)
     _remove_dropped(state, disk, folder)
-    disk.sync_folder(folder)  # a file whose making failed at the last step may have a name that is not durable
+    if not state.named:  # its making may have failed at the last step, and its name not be durable
+        disk.sync_folder(folder)
     return state
 
 
