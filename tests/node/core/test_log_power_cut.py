@@ -130,7 +130,7 @@ def test_what_is_written_behind_a_name_that_was_not_durable_survives_the_next_cu
     writer = Writer(open_log(disk), random.Random(1))
     writer.append()
     disk.fail_next("sync_folder", errno.EIO)
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="sync_folder"):
         commit(writer.log, disk)
     again = Writer(open_log(disk), random.Random(2))  # the process was killed; what it renamed is still there
     again.append()
