@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _NODE = """
-import os, sys
+import os, sys, threading
 from penstock.io import os_disk
 from penstock.node.server import run
 from penstock.node.settings import Settings
@@ -28,6 +28,8 @@ def counted(call):
 
 os_disk.OsDiskFile.sync = counted(sync)
 os_disk._sync_entries = counted(sync_entries)
+# Whoever measures may be killed: its end is the node's.
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
 settings = Settings.load(sys.argv[2], {"data": sys.argv[1], "listen": "127.0.0.1:0"})
 run(settings, lambda url: print(url, flush=True))
 """
@@ -76,8 +78,10 @@ def running_node(folder: Path, settings: str = "") -> Iterator[Node]:
     config.write_text(settings)
     command = [sys.executable, "-c", _NODE, str(folder / "data"), str(config), str(syncs)]
     with (folder / "node.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
-    assert process.stdout is not None
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+        )
+    assert process.stdin is not None and process.stdout is not None
     try:
         url = process.stdout.readline().decode().strip()
         assert url, (folder / "node.log").read_text()
@@ -85,6 +89,7 @@ def running_node(folder: Path, settings: str = "") -> Iterator[Node]:
     finally:
         process.terminate()
         process.wait()
+        process.stdin.close()
         process.stdout.close()
 
 
