@@ -7,7 +7,6 @@ A row's JSON is documented in docs/cli.md.
 from __future__ import annotations
 
 import asyncio
-import base64
 import sys
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -23,6 +22,7 @@ from penstock.cli.output import reports_errors, run
 from penstock.cli.start import parse_start
 from penstock.cli.stdio import Writer
 from penstock.model.message import from_micros
+from penstock.wire.readable import json_lines, readable
 
 if TYPE_CHECKING:
     from penstock.client.batch import Batch
@@ -123,7 +123,7 @@ def _value_lines(batch: Batch, rows: int) -> bytes:
     """The values as they are; those of a typed topic as JSON."""
     if batch.typed:
         lines = [readable(message.value) for message in batch.messages()[:rows]]
-        return msgspec.json.Encoder().encode_lines(lines)
+        return json_lines(lines)
     values: list[bytes | None] = batch.arrow.column("value")[:rows].to_pylist()
     if None in values:
         values = [value or b"" for value in values]
@@ -169,23 +169,4 @@ def _json_lines(batch: Batch, rows: int) -> bytes:
         )
         for message in batch.messages()[:rows]
     ]
-    return msgspec.json.Encoder().encode_lines(lines)
-
-
-def readable(data: Any) -> Any:
-    """Bytes as text where they are UTF-8, else as ``{"base64": …}``; anything else as it is.
-
-    So inside of a typed topic's rows too. A map whose keys cannot be JSON's is a list of pairs.
-    """
-    if isinstance(data, bytes):
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(data).decode()}
-    if isinstance(data, list | tuple):
-        return [readable(each) for each in data]
-    if isinstance(data, dict):
-        if all(isinstance(key, str) for key in data):
-            return {key: readable(each) for key, each in data.items()}
-        return [[readable(key), readable(each)] for key, each in data.items()]
-    return data
+    return json_lines(lines)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.ask import ask
-from penstock.cli.consume import readable
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
 from penstock.cli.output import print_fields, print_json, print_table, reports_errors
+from penstock.wire.readable import readable
 
 if TYPE_CHECKING:
     from penstock.client.admin import Admin
@@ -124,11 +125,15 @@ def as_object(message: Message) -> dict[str, Any]:
         "entry": int(headers.get("dead.entry", 0)),
         "identity": headers.get("dead.identity"),
         "reason": headers.get("dead.reason"),
-        "attempts": int(headers.get("dead.attempts", 0)),
-        "died_at": message.stored_at.isoformat(),
-        "sent_at": message.sent_at.isoformat(),
+        "attempts": int(headers["dead.attempts"]) if "dead.attempts" in headers else None,
+        "died_at": _time(message.stored_at) if "dead.reason" in headers else None,
+        "sent_at": _time(message.sent_at),
         "id": message.id,
         "key": readable(message.key),
         "value": readable(message.value),
         "headers": {name: text for name, text in headers.items() if not name.startswith("dead.")},
     }
+
+
+def _time(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")

@@ -140,6 +140,7 @@ def show(
             ("unacked", info.unacked),
             ("refused", info.nacked),
             ("dead", info.dead),
+            *([("not put aside", info.bury_fault)] if info.bury_fault else []),
             ("re-driven", info.redriven),
             ("expired", info.expired),
             ("lost", info.lost),

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.client.values import python_values
 from penstock.model.errors import BadFrame, BadRequest, BadSegment
 from penstock.model.message import Message, Origin
 from penstock.wire.columns import PLAIN_SCHEMA
@@ -17,6 +16,7 @@ from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_recor
 from penstock.wire.schema import fit_messages
 from penstock.wire.schema_versions import SchemaVersions
 from penstock.wire.typed_record import fill_messages, stored_rows
+from penstock.wire.values import python_values
 
 _BOOLEANS = ("bool", "bool_")
 """Python's and NumPy's."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 
+import msgspec
+
 from penstock.client.batch import Batch, read_record
 from penstock.client.link import Link
-from penstock.model.errors import BadFrame
+from penstock.model.errors import BadFrame, TopicNotFound
 from penstock.model.message import Message
 from penstock.model.policy import Policy
 from penstock.model.topic import TopicName
@@ -31,6 +33,8 @@ from penstock.wire.frame import FILE_BODY_BYTES_MAX, decode_at
 from penstock.wire.schema_versions import SchemaVersions
 
 Start = str | int | datetime
+Place = tuple[int, int]
+"""Shard and entry."""
 
 
 class SubscriptionAdmin:
@@ -106,28 +110,48 @@ class SubscriptionAdmin:
         """The copies of the messages that are dead now, in the order in which they died.
 
         Their headers say why: ``dead.reason``, ``dead.attempts``, and the original's ``dead.topic``,
-        ``dead.subscription``, ``dead.shard``, ``dead.entry``, ``dead.identity``.
+        ``dead.subscription``, ``dead.shard``, ``dead.entry``, ``dead.identity``. Of those without a copy (none
+        is kept, it was deleted, it was too large) the original comes last, without reason and attempts.
         """
         info = await self.show_subscription(topic, subscription)
-        target = info.policy.dead_letter if info.policy is not None else None
-        if not target or not info.dead_entries:
+        dead = {(shard, entry) for shard, start, end in info.dead_entries for entry in range(start, end)}
+        if not dead:
             return
-        dead = {
-            (str(shard), str(entry)) for shard, start, end in info.dead_entries for entry in range(start, end)
-        }
-        latest: dict[tuple[str, str], Message] = {}
-        async for batch in self.browse(target):
-            for message in batch.messages():
-                headers = message.headers
-                mine = (headers.get("dead.topic"), headers.get("dead.subscription"))
-                place = (headers.get("dead.shard", ""), headers.get("dead.entry", ""))
-                if mine == (info.topic, info.subscription) and place in dead:
-                    latest.pop(
-                        place, None
-                    )  # one that was offered again and died again counts by its last death
-                    latest[place] = message
-        for message in latest.values():
+        copies = await self._copies(info, dead)
+        for message in copies.values():
             yield message
+        async for message in self._originals(info, dead - copies.keys()):
+            yield message
+
+    async def _copies(self, info: SubscriptionInfo, dead: set[Place]) -> dict[Place, Message]:
+        """By the original's place; one that was offered again and died again counts by its last death."""
+        found: dict[Place, Message] = {}
+        target = info.policy.dead_letter if info.policy is not None else None
+        if not target:
+            return found
+        try:
+            async for batch in self.browse(target):
+                for message in batch.messages():
+                    headers = message.headers
+                    mine = (headers.get("dead.topic"), headers.get("dead.subscription"))
+                    place = _place(headers)
+                    if place is not None and place in dead and mine == (info.topic, info.subscription):
+                        found.pop(place, None)
+                        found[place] = message
+        except TopicNotFound:  # nothing of it is left
+            found.clear()
+        return found
+
+    async def _originals(self, info: SubscriptionInfo, places: set[Place]) -> AsyncIterator[Message]:
+        for shard in sorted({shard for shard, _ in places}):
+            wanted = {entry for each, entry in places if each == shard}
+            last = max(wanted)
+            async for batch in self.browse(info.topic, shard=shard, entry=min(wanted)):
+                for message in batch.messages():
+                    if message.entry in wanted:
+                        yield _told(message, info.subscription)
+                if batch.spans[-1][1] > last:
+                    break
 
     # --- browsing -----------------------------------------------------------------------------------
 
@@ -165,3 +189,23 @@ def _full(topic: str) -> str:
 
 def _word(start: Start) -> str | int:
     return start.isoformat() if isinstance(start, datetime) else start
+
+
+def _place(headers: dict[str, str]) -> Place | None:
+    """Where a copy's original stands. Anybody may write to a dead-letter topic, so it may say nothing."""
+    try:
+        return int(headers["dead.shard"]), int(headers["dead.entry"])
+    except (KeyError, ValueError):
+        return None
+
+
+def _told(message: Message, subscription: str) -> Message:
+    """An original, with the headers that tell where it stands."""
+    place = {
+        "dead.topic": message.topic,
+        "dead.subscription": subscription,
+        "dead.shard": str(message.shard),
+        "dead.entry": str(message.entry),
+        "dead.identity": str(message.identity),
+    }
+    return msgspec.structs.replace(message, header_items=list({**message.headers, **place}.items()))

@@ -130,6 +130,8 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     """
     seen_at_us: int = 0
     """When a consumer was last connected; 0 where that is not known."""
+    bury_fault: str = ""
+    """Why messages that were tried too often cannot be put aside now; it is tried again and again."""
 
 
 # --- consuming --------------------------------------------------------------------------------------

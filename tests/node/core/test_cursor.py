@@ -213,6 +213,6 @@ def test_what_was_delivered_as_often_as_it_may_is_dying_after_a_restart() -> Non
     cursor.attempts_max = 3
     cursor.restore_deliveries(4, 6, 3)
     cursor.restore_deliveries(7, 8, 2)
-    cursor.condemn()
+    cursor.begin()
     assert cursor.available(0, 10, 9) == [(0, 4), (6, 10)]
     assert cursor.available(0, 10, 9, strict=True) == [(0, 4)]

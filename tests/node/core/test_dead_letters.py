@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
 from penstock.io.memory_disk import MemoryDisk
+from penstock.model.errors import BadRequest
 from penstock.model.policy import Policy
 from penstock.node.settings import LogSettings, Settings
 from penstock.wire.control import (
     Browse,
     Browsed,
+    CreateSubscription,
+    CreateTopic,
+    DeleteTopic,
     Redrive,
+    Request,
     ShowSubscription,
     Subscribe,
     SubscriptionInfo,
@@ -18,21 +27,26 @@ from penstock.wire.control import (
 )
 from penstock.wire.frame import decode_at
 from penstock.wire.record import RECORD_HEADER_BYTES
+from penstock.wire.schema import encode_schema
 from penstock.wire.segment import decode_plain
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader, Writer
+from tests.node.core.typed_sender import TypedSender
 
 TWICE = Policy(max_attempts=2, backoff=0.0)
+TYPED = encode_schema(pa.schema([("at", pa.int64())]))
 
 
 class Trier(Reader):
     """A reader of a subscription that gives a message up after two attempts."""
 
-    def __init__(self, shell: CoreShell, policy: Policy = TWICE, mode: str = "non_resilient") -> None:
+    def __init__(
+        self, shell: CoreShell, policy: Policy = TWICE, mode: str = "non_resilient", topic: str = "orders"
+    ) -> None:
         self.shell = shell
         self.client = shell.connect()
         self.settles = 0
-        ask = Subscribe(1, "orders", "s", "unique", mode, "earliest", 1 << 20, "trier", policy=policy)
+        ask = Subscribe(1, topic, "s", "unique", mode, "earliest", 1 << 20, "trier", policy=policy)
         self.client.send(ask)
         shell.work_all()
 
@@ -119,8 +133,11 @@ def test_a_redriven_message_comes_again_to_its_subscription_with_attempts_counte
     reader.refuse(1, 2)
     assert shown(it).dead == 1
     assert len(copies(it)) == 2, "it died twice"
-    restarted = CoreShell(it.disk, seed=2, settings=PLAIN)
-    assert (shown(restarted).dead, shown(restarted).positions, shown(restarted).redriven) == (1, [3], 1)
+    it.connect().request(Redrive("orders", "s"))
+    assert Trier(CoreShell(it.disk, seed=2, settings=PLAIN)).got() == [(1, 1)], "once, over a restart too"
+    reader.refuse(1, 2)
+    restarted = CoreShell(it.disk, seed=3, settings=PLAIN)
+    assert (shown(restarted).dead, shown(restarted).positions, shown(restarted).redriven) == (1, [3], 2)
 
 
 def test_a_message_that_kills_its_consumers_dies_at_last() -> None:
@@ -172,3 +189,86 @@ def test_a_failing_disk_puts_the_burial_off_and_loses_nothing() -> None:
         it.work_all()
     assert shown(it).dead == 1
     assert len(copies(it)) == 1
+
+
+def test_a_dead_letter_topic_that_is_typed_is_refused_when_the_subscription_is_made() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(1)
+    it.connect().request(CreateTopic("orders.dead", schema=TYPED))
+    ask = CreateSubscription("orders", "s", policy=TWICE)
+    with pytest.raises(BadRequest, match="typed") as refused:
+        it.connect().request(ask)
+    assert "dead_letter" in refused.value.hint
+
+
+def test_a_dead_letter_topic_that_is_typed_later_stops_burials_and_tells_why_until_it_is_gone() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(2)
+    reader = Trier(it)
+    it.connect().request(CreateTopic("orders.dead", schema=TYPED))
+    reader.refuse(0, 2)
+    assert (shown(it).dead, shown(it).unsettled) == (0, 2), "nothing is put aside without its copy"
+    assert "typed" in shown(it).bury_fault
+    it.connect().request(DeleteTopic("orders.dead"))
+    it.wait(2_000_000)
+    it.work_all()
+    assert (shown(it).dead, shown(it).bury_fault) == (1, "")
+    assert len(copies(it)) == 1
+
+
+def test_a_dead_letter_topic_that_was_deleted_is_made_anew_for_the_next_copy() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(2)
+    reader = Trier(it)
+    reader.refuse(0, 2)
+    it.connect().request(DeleteTopic("orders.dead"))
+    reader.refuse(1, 2)
+    it.wait(2_000_000)
+    it.work_all()
+    assert shown(it).dead == 2
+    assert [dict(copy["headers"])["dead.entry"] for copy in copies(it)] == ["1"]
+
+
+def test_a_dead_letter_topic_deleted_while_the_original_is_read_takes_nothing_with_it() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(2)
+    reader = Trier(it)
+    reader.refuse(0, 2)
+    reader.refuse(1, 1)
+    (subscription,) = it.core.subscriptions.all()
+    reader.settle(nacked=[(1, 0.0)], durable=False)
+    assert subscription.burying, "the original is asked for"
+    it.connect().send(Request(1, DeleteTopic("orders.dead")))
+    while it.core.catalog.by_name("default/default/default/orders.dead") is not None:
+        it.work(len(it.pending) - 1)  # the deletion overtakes the reading
+    it.work_all()
+    assert (shown(it).dead, shown(it).bury_fault) == (1, "topic orders.dead was deleted meanwhile")
+    it.wait(2_000_000)
+    it.work_all()
+    assert (shown(it).dead, shown(it).bury_fault) == (2, "")
+    assert [dict(copy["headers"])["dead.entry"] for copy in copies(it)] == ["1"]
+
+
+def test_a_typed_message_dies_whatever_its_columns_hold() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    schema = pa.schema(
+        [
+            ("far", pa.timestamp("s")),
+            ("fine", pa.timestamp("ns", "UTC")),
+            ("ratio", pa.float64()),
+            ("raw", pa.binary()),
+        ]
+    )
+    sender = TypedSender(it, schema)
+    sender.send([{"far": 400_000_000_000, "fine": 1_001, "ratio": float("nan"), "raw": b"\xff"}])
+    reader = Trier(it, topic="m")
+    reader.refuse(0, 2)
+    info = read_result(it.connect().request(ShowSubscription("m", "s")), SubscriptionInfo)
+    assert (info.dead, info.bury_fault) == (1, "")
+    (copy,) = copies(it, "m.dead")
+    assert json.loads(copy["value"]) == {
+        "far": 400_000_000_000,
+        "fine": "1970-01-01T00:00:00.000001Z",
+        "ratio": None,
+        "raw": {"base64": "/w=="},
+    }

@@ -2,20 +2,27 @@
 
 A copy's identity is made from the subscription and the entry: block = hash of (topic, subscription, shard, how
 often dead ones were offered again), segment = the entry. What a crash cuts short is done again and is a
-duplicate. The copy is a plain message with the original's value, key, id and headers, and headers that tell
-where it comes from.
+duplicate. The copy is a plain message with the original's value (a typed topic's as JSON), key, id and headers,
+and headers that tell where it comes from. While a copy cannot be made nothing is settled, and the subscription
+tells why (``bury_fault``).
 """
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
-from penstock.model.errors import PenstockError, SegmentTooLarge
+import pyarrow as pa
+
+from penstock.model.errors import (
+    BadRequest,
+    PenstockError,
+    SegmentTooLarge,
+    StorageFailed,
+    TopicNotFound,
+)
 from penstock.model.identity import SEGMENT_NUMBER_MAX, Identity
 from penstock.node.core.admission import Admit, Early
 from penstock.node.core.effects import Effect, Fetch
@@ -24,12 +31,14 @@ from penstock.node.core.log import Run, StoredRecord
 from penstock.node.core.settlement import Settlement, encode_change
 from penstock.node.core.stores import Stores
 from penstock.node.core.subscription import Subscription
-from penstock.node.core.topics import Shard, Topic
+from penstock.node.core.topics import Catalog, Shard, Topic
 from penstock.wire.columns import rows_to_batch
 from penstock.wire.control import Span
 from penstock.wire.frame import FrameType, encode
+from penstock.wire.readable import value_json
 from penstock.wire.segment import encode_plain
 from penstock.wire.typed_record import stored_rows
+from penstock.wire.values import python_values
 
 READ_BYTES = 256 * 1024
 COPIES_MAX = 256
@@ -77,21 +86,25 @@ class Burying:
             entry = subscription.cursors[shard].dying.first
             if entry is None:  # settled meanwhile
                 self._end(subscription)
+            elif dead.schemas is not None:
+                self._fail(subscription, typed_dead_letters(dead))
             else:
                 self._effect(Fetch(topic.uuid, shard, entry, READ_BYTES, lambda run: copy(dead, run)))
 
         def copy(dead: Topic, run: Run | None) -> None:
-            if run is None or not dead.shards:
-                self._fail(subscription)
+            if run is None:
+                self._fail(subscription, StorageFailed(f"the original in {topic.shown} could not be read"))
+            elif self._stores.catalog.by_uuid(dead.uuid) is not dead:  # the next attempt makes it anew
+                self._fail(subscription, TopicNotFound(f"topic {dead.shown} was deleted meanwhile"))
             else:
                 self._copy(subscription, topic, dead, shard, run)
 
         try:
             self.make_topic(
-                subscription.policy.dead_letter or "", found, lambda error: self._fail(subscription)
+                subscription.policy.dead_letter or "", found, lambda error: self._fail(subscription, error)
             )
-        except PenstockError:
-            self._fail(subscription)
+        except PenstockError as error:
+            self._fail(subscription, error)
 
     def _copy(self, subscription: Subscription, topic: Topic, dead: Topic, shard: int, run: Run) -> None:
         """Appends a copy of every dying row of the run; they are settled once the copies are durable."""
@@ -112,7 +125,7 @@ class Burying:
 
         def durable(error: PenstockError | None) -> None:
             if error is not None:
-                self._fail(subscription)
+                self._fail(subscription, error)
             else:
                 self._settle(subscription, shard, [(entry, entry + 1) for entry in entries] + lost)
 
@@ -129,15 +142,15 @@ class Burying:
     ) -> None:
         first = record.header.first_entry
         try:
-            rows = stored_rows(segment_of(record), topic.schemas).to_pylist()
+            rows = _rows(stored_rows(segment_of(record), topic.schemas), [entry - first for entry in entries])
         except PenstockError:  # its consumers could not read it either: it is settled without a copy
             self._counters["messages_dead_without_copy"] += len(entries)
             return
-        for entry in entries:
+        for entry, row in zip(entries, rows, strict=True):
             origin = Identity(record.header.block, shard, record.segment, entry - first)
             headers = self._headers(subscription, topic, shard, entry, origin)
             try:
-                self._append(subscription, target, shard, entry, rows[entry - first], headers)
+                self._append(subscription, target, shard, entry, row, headers)
             except SegmentTooLarge:
                 self._counters["messages_dead_without_copy"] += 1
 
@@ -165,10 +178,9 @@ class Burying:
     ) -> None:
         value = row.get("value")
         if isinstance(value, dict):
-            value = json.dumps(value, default=_plain).encode()
+            value = value_json(value)
         own = dict(row.get("headers") or [])
-        sent_at_us = round(row["sent_at"].timestamp() * 1e6)
-        batch = rows_to_batch([value], [row.get("key")], [row.get("id")], [own | headers], [sent_at_us])
+        batch = rows_to_batch([value], [row.get("key")], [row.get("id")], [own | headers], [row["sent_at"]])
         body = encode_plain(batch)
         block, segment = _identity(subscription, shard, entry)
         crc = int.from_bytes(encode(FrameType.SEGMENT, body, segment=segment)[-4:], "little")
@@ -194,16 +206,18 @@ class Burying:
             self._stores.settlements.append(encode_change(change))
             self._stores.settlement_lane.mark()
         subscription.burying = False
+        subscription.bury_fault = ""
         self._done(subscription, shard, buried)
 
     def _end(self, subscription: Subscription) -> None:
         subscription.burying = False
         self._done(subscription, 0, [])
 
-    def _fail(self, subscription: Subscription) -> None:
+    def _fail(self, subscription: Subscription, error: PenstockError) -> None:
         """Nothing was settled; it is tried again after a while."""
         self._counters["burials_failed"] += 1
         subscription.burying = False
+        subscription.bury_fault = error.message
         subscription.bury_again_us = self._clock_us() + AGAIN_US
         self._done(subscription, 0, [])
 
@@ -217,8 +231,26 @@ def _identity(subscription: Subscription, shard: int, entry: int) -> tuple[bytes
     ).digest(), segment
 
 
-def _plain(value: Any) -> Any:
-    """What JSON has no word for."""
-    if isinstance(value, bytes):
-        return {"base64": b64encode(value).decode()}
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+def _rows(batch: pa.RecordBatch, places: list[int]) -> list[dict[str, Any]]:
+    """Some rows as Python values, whatever their columns hold; the time is a number."""
+    chosen = batch.take(pa.array(places, pa.int64()))
+    columns = dict(zip(chosen.schema.names, chosen.columns, strict=True))
+    columns["sent_at"] = columns["sent_at"].view(pa.int64())
+    values = [python_values(column) for column in columns.values()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def check_dead_letter(catalog: Catalog, topic: Topic, dead_letter: str | None) -> None:
+    """Refuses a dead-letter topic that could never take a copy."""
+    if dead_letter == topic.name:
+        raise BadRequest(f"topic {topic.shown} cannot be its own dead-letter topic: what dies would come again")
+    dead = catalog.by_name(dead_letter or "")
+    if dead is not None and dead.schemas is not None:
+        raise typed_dead_letters(dead)
+
+
+def typed_dead_letters(dead: Topic) -> BadRequest:
+    return BadRequest(
+        f"topic {dead.shown} is typed; a dead-letter topic must be plain, to take copies of any message",
+        hint='Name another with dead_letter="NAME" in the policy (--dead-letter NAME), or "" for none.',
+    )

@@ -238,8 +238,10 @@ class ShardCursor:
 
     # --- putting aside, and back --------------------------------------------------------------------
 
-    def condemn(self) -> None:
-        """After opening: what was delivered as often as it may is dying."""
+    def begin(self) -> None:
+        """After opening: nothing was offered yet, and what was delivered as often as it may is dying."""
+        self.offered = self.cursor
+        self.ready = EntrySet()  # re-driven ones are among the new: else they would come twice
         if self.attempts_max:
             for start, end, deliveries in list(self.returned()):
                 if deliveries >= self.attempts_max:

@@ -141,8 +141,7 @@ class Stores:
         if subscription.policy.dead_letter is None:  # written down before there were policies
             subscription.set_policy(Policy().effective(topic.name, subscription.mode))
         for number, (cursor, shard) in enumerate(zip(subscription.cursors, topic.shards, strict=True)):
-            cursor.offered = cursor.cursor
-            cursor.condemn()
+            cursor.begin()
             if spans := unread(cursor, cursor.cursor, shard.log.entry_first):  # a crash came before it was told
                 missed = Missed(topic.uuid, subscription.name, number, spans, "retention", self._now_us())
                 self.subscriptions.miss(subscription, missed)

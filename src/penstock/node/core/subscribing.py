@@ -15,6 +15,7 @@ from penstock.model.policy import Policy
 from penstock.model.ranges import RangeSet
 from penstock.model.topic import TopicName
 from penstock.node.core.attachment import Attachment
+from penstock.node.core.burying import check_dead_letter
 from penstock.node.core.session import Session
 from penstock.node.core.settlement import Opened, encode_change
 from penstock.node.core.stores import Stores
@@ -88,10 +89,7 @@ def find_or_open(
             raise LimitReached(f"this node holds at most {limit} subscriptions (limits.subscriptions)")
         starts = [start_entry(topic, shard, start) for shard in range(len(topic.shards))]
         effective = topic.settings().policy(policy).effective(topic.name, mode)
-        if effective.dead_letter == topic.name:
-            raise BadRequest(
-                f"topic {topic.shown} cannot be its own dead-letter topic: what dies would come again"
-            )
+        check_dead_letter(stores.catalog, topic, effective.dead_letter)
         opened = Opened(topic.uuid, name, kind, mode, starts, now_us, effective)
         stores.subscriptions.apply(opened)
         stores.settlements.append(encode_change(opened))

@@ -78,6 +78,7 @@ class Subscription:
     burying: bool = False
     """Whether dying entries are being put aside right now."""
     bury_again_us: int = 0
+    bury_fault: str = ""  # why the last attempt to put them aside failed
     schemas: Callable[[], SchemaVersions | None] = lambda: None
     """Of the topic, for the keys in its records."""
     scheduled_us: int | None = None

@@ -236,4 +236,5 @@ def _info(
         expired=history.expired,
         lost_ranges=history.lost if whole else [],
         seen_at_us=history.seen_us,
+        bury_fault=subscription.bury_fault,
     )
