@@ -28,7 +28,6 @@ app = typer.Typer(
     name="penstock",
     help="Durable messaging for Python: run a node, send it messages, read them, look at what is stored.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,  # plain help starts twice as fast and can be searched
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
+from penstock.cli.completion import subscriptions
+from penstock.cli.options import DEFAULT_URL, AsJson, StartOption, Token, TopicArgument, Url
 from penstock.cli.output import reports_errors, run
 from penstock.cli.start import parse_start
 from penstock.cli.stdio import Writer
@@ -47,17 +48,13 @@ class Mode(StrEnum):
 @reports_errors
 def consume(
     topic: TopicArgument,
-    subscription: Annotated[str, typer.Option("--subscription", "-s", metavar="S", help="Who reads.")],
+    subscription: Annotated[
+        str,
+        typer.Option("--subscription", "-s", metavar="S", help="Who reads.", autocompletion=subscriptions),
+    ],
     kind: Annotated[Kind, typer.Option("--kind", help="How consumers share it.")] = Kind.unique,
     mode: Annotated[Mode, typer.Option("--mode", help="Whether order waits for acks.")] = Mode.non_resilient,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--start",
-            metavar="P",
-            help="earliest, latest, an entry or a time (ISO 8601); used when the subscription is new.",
-        ),
-    ] = "earliest",
+    start: StartOption = "earliest",
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=0, metavar="N", help="End after N messages.")
     ] = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.ask import ask
+from penstock.cli.completion import subscriptions
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
 from penstock.cli.output import print_fields, print_json, print_table, reports_errors
 from penstock.wire.readable import readable
@@ -23,7 +24,14 @@ dead_app = typer.Typer(
 )
 
 SubscriptionOption = Annotated[
-    str, typer.Option("--subscription", "-s", metavar="S", help="Whose dead messages are meant.")
+    str,
+    typer.Option(
+        "--subscription",
+        "-s",
+        metavar="S",
+        help="Whose dead messages are meant.",
+        autocompletion=subscriptions,
+    ),
 ]
 PlaceArgument = Annotated[str, typer.Argument(metavar="ENTRY", help="Of the topic: ENTRY, or SHARD/ENTRY.")]
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.completion import error_codes
 from penstock.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
 from penstock.cli.output import print_fields, print_json, print_table, reports_errors
 from penstock.model.errors import CATALOGUE, BadRequest, PenstockError
@@ -15,7 +16,10 @@ from penstock.model.errors import CATALOGUE, BadRequest, PenstockError
 
 @reports_errors
 def errors(
-    code: Annotated[str | None, typer.Argument(metavar="CODE", help="One entry; all of them without.")] = None,
+    code: Annotated[
+        str | None,
+        typer.Argument(metavar="CODE", help="One entry; all of them without.", autocompletion=error_codes),
+    ] = None,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,
     as_json: AsJson = False,

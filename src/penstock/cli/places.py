@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli import completion
 from penstock.cli.ask import ask, confirm
-from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url
+from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from penstock.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
 from penstock.cli.settings import (
     Assignments,
@@ -23,10 +24,17 @@ if TYPE_CHECKING:
     from penstock.wire.control import PlaceDeleted, PlaceInfo
 
 SHOWN_MAX = 20
-PlaceName = Annotated[
+NewPlace = Annotated[
     str, typer.Argument(metavar="NAME", help="With all its parts; a bare NAME stands below `default`.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)]
+PlaceName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="With all its parts; a bare NAME stands below `default`.",
+        autocompletion=completion.places,
+    ),
+]
 Recursive = Annotated[
     bool, typer.Option("--recursive", help="Delete everything below it too.", show_default=False)
 ]
@@ -43,7 +51,7 @@ def place_app(level: str, form: str) -> typer.Typer:
     @app.command(help=f"Create a {level}.")
     @reports_errors
     def create(
-        place: PlaceName,
+        place: NewPlace,
         settings: SetOption = None,
         url: Url = DEFAULT_URL,
         token: Token = None,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.ask import ask, confirm
-from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
+from penstock.cli.completion import accesses, producers
+from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, TopicFilter, Url, Yes
 from penstock.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
 
 if TYPE_CHECKING:
@@ -16,17 +17,23 @@ if TYPE_CHECKING:
 producer_app = typer.Typer(
     help="Register, list, show and delete producers of a topic.", no_args_is_help=True, rich_markup_mode=None
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The producer.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The producer.", autocompletion=producers)]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The producer.")]
 
 
 @producer_app.command()
 @reports_errors
 def create(
     topic: TopicArgument,
-    producer: Name,
+    producer: NewName,
     access: Annotated[
         str,
-        typer.Option("--access", metavar="ACCESS", help="single (one instance at a time) or multiple."),
+        typer.Option(
+            "--access",
+            metavar="ACCESS",
+            help="single (one instance at a time) or multiple.",
+            autocompletion=accesses,
+        ),
     ] = "multiple",
     url: Url = DEFAULT_URL,
     token: Token = None,
@@ -43,9 +50,7 @@ def create(
 @producer_app.command("list")
 @reports_errors
 def list_(
-    topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="One topic; all of them without.")
-    ] = None,
+    topic: TopicFilter = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
@@ -99,7 +104,7 @@ def show(
 def delete(
     topic: TopicArgument,
     producer: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)] = False,
+    yes: Yes = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.completion import slots
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, UnusedToken, UnusedUrl
 from penstock.cli.output import (
     EXIT_ERROR,
@@ -40,7 +41,12 @@ State = Annotated[
     ),
 ]
 Target = Annotated[
-    str, typer.Argument(metavar="FILE|SLOT", help="A file, a slot, or the first digits of a block.")
+    str,
+    typer.Argument(
+        metavar="FILE|SLOT",
+        help="A file, a slot, or the first digits of a block.",
+        autocompletion=slots,
+    ),
 ]
 
 
@@ -107,7 +113,12 @@ def show(
 def send(
     target: Annotated[
         str | None,
-        typer.Argument(metavar="[SLOT]", help="One slot; without it all of them.", show_default=False),
+        typer.Argument(
+            metavar="[SLOT]",
+            help="One slot; without it all of them.",
+            show_default=False,
+            autocompletion=slots,
+        ),
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds a slot may take.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.completion import assignments, setting_names
 from penstock.cli.output import print_table
 
 if TYPE_CHECKING:
@@ -14,12 +15,28 @@ if TYPE_CHECKING:
     from penstock.wire.control import SettingInfo
 
 Assignments = Annotated[
-    list[str], typer.Argument(metavar="SETTING=VALUE…", help="hard_ttl=7d, max_bytes=10GiB, durability=os, …")
+    list[str],
+    typer.Argument(
+        metavar="SETTING=VALUE…",
+        help="hard_ttl=7d, max_bytes=10GiB, durability=os, …",
+        autocompletion=assignments,
+    ),
 ]
-Names = Annotated[list[str], typer.Argument(metavar="SETTING…", help="What goes back to what is inherited.")]
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SETTING…", help="What goes back to what is inherited.", autocompletion=setting_names
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SETTING=VALUE", help="A setting; repeat it for more.", show_default=False),
+    typer.Option(
+        "--set",
+        metavar="SETTING=VALUE",
+        help="A setting; repeat it for more.",
+        show_default=False,
+        autocompletion=assignments,
+    ),
 ]
 
 

@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.ask import ask, confirm
+from penstock.cli.completion import starts, subscriptions, topics
 from penstock.cli.consume import Kind, Mode
-from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
+from penstock.cli.options import (
+    DEFAULT_URL,
+    AsJson,
+    StartOption,
+    Token,
+    TopicArgument,
+    TopicFilter,
+    Url,
+    Yes,
+)
 from penstock.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
 from penstock.cli.start import parse_start
 
@@ -21,7 +31,10 @@ sub_app = typer.Typer(
     rich_markup_mode=None,
 )
 
-SubscriptionArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Its name.")]
+SubscriptionArgument = Annotated[
+    str, typer.Argument(metavar="SUBSCRIPTION", help="Its name.", autocompletion=subscriptions)
+]
+NewSubscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Its name.")]
 PLACE = "earliest, latest, an entry or a time (ISO 8601)"
 
 
@@ -29,10 +42,10 @@ PLACE = "earliest, latest, an entry or a time (ISO 8601)"
 @reports_errors
 def create(
     topic: TopicArgument,
-    subscription: SubscriptionArgument,
+    subscription: NewSubscription,
     kind: Annotated[Kind, typer.Option("--kind", help="How consumers share it.")] = Kind.unique,
     mode: Annotated[Mode, typer.Option("--mode", help="Whether order waits for acks.")] = Mode.non_resilient,
-    start: Annotated[str, typer.Option("--start", metavar="P", help=f"{PLACE}.")] = "earliest",
+    start: StartOption = "earliest",
     deadline: Annotated[
         float | None, typer.Option("--deadline", metavar="S", help="Seconds to settle a message in.")
     ] = None,
@@ -43,7 +56,13 @@ def create(
         int | None, typer.Option("--max-attempts", metavar="N", help="How often one is tried; 0: no end.")
     ] = None,
     dead_letter: Annotated[
-        str | None, typer.Option("--dead-letter", metavar="TOPIC", help='Where dead ones go; "" for nowhere.')
+        str | None,
+        typer.Option(
+            "--dead-letter",
+            metavar="TOPIC",
+            help='Where dead ones go; "" for nowhere.',
+            autocompletion=topics,
+        ),
     ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
@@ -67,7 +86,7 @@ def create(
 @sub_app.command("list")
 @reports_errors
 def list_(
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="All topics where left out.")] = None,
+    topic: TopicFilter = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
@@ -155,7 +174,7 @@ def show(
 def seek(
     topic: TopicArgument,
     subscription: SubscriptionArgument,
-    to: Annotated[str, typer.Option("--to", metavar="P", help=f"{PLACE}.")],
+    to: Annotated[str, typer.Option("--to", metavar="P", help=f"{PLACE}.", autocompletion=starts)],
     shard: Annotated[int | None, typer.Option("--shard", min=0, metavar="N", help="Of one shard only.")] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
@@ -201,7 +220,7 @@ def resume(
 def delete(
     topic: TopicArgument,
     subscription: SubscriptionArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)] = False,
+    yes: Yes = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.ask import ask, confirm
-from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
+from penstock.cli.options import DEFAULT_URL, AsJson, NewTopicArgument, Token, TopicArgument, Url, Yes
 from penstock.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
 from penstock.cli.settings import (
     Assignments,
@@ -46,7 +46,7 @@ Columns = Annotated[
 @topic_app.command()
 @reports_errors
 def create(
-    topic: TopicArgument,
+    topic: NewTopicArgument,
     shards: Annotated[int, typer.Option("--shards", min=1, metavar="N", help="A power of two.")] = 1,
     schema_file: SchemaFile = None,
     columns: Columns = None,
@@ -216,7 +216,7 @@ def unset(
 @reports_errors
 def delete(
     topic: TopicArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)] = False,
+    yes: Yes = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,

@@ -1,0 +1,142 @@
+"""Shell completion, run as bash, zsh and fish run it: the node's names, or silence."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.model.errors import CATALOGUE
+from tests.cli.conftest import PENSTOCK, Cli, Node, clean_environment
+
+NOWHERE = "penstock://127.0.0.1:1"
+
+
+def complete(line: str, url: str = NOWHERE, shell: str = "bash") -> list[str]:
+    """What is offered at the end of a line; nothing is ever said on stderr."""
+    words = line.split(" ")
+    names = {
+        "_PENSTOCK_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+        "_TYPER_COMPLETE_ARGS": line,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "PENSTOCK_URL": url,
+    }
+    done = subprocess.run(PENSTOCK, env=clean_environment() | names, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout.decode().split()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A node that knows two topics, a subscription and a producer."""
+    with Node(tmp_path_factory.mktemp("completion")) as node:
+        environment = clean_environment() | {"PENSTOCK_URL": node.url}
+        for command in (
+            "topic create orders",
+            "topic create acme/shop/web/clicks",
+            "sub create orders billing",
+            "sub create acme/shop/web/clicks others",
+            "producer create orders till-1",
+        ):
+            subprocess.run([*PENSTOCK, *command.split()], env=environment, check=True, capture_output=True)
+        yield node.url
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("penstock topic show ", ["acme/shop/web/clicks", "orders"]),
+        ("penstock topic show o", ["orders"]),
+        ("penstock topic show default/", ["default/default/default/orders"]),
+        ("penstock produce ", ["acme/shop/web/clicks", "orders"]),
+        ("penstock topic create o", []),
+        ("penstock sub show orders ", ["billing"]),
+        ("penstock consume acme/shop/web/clicks -s ", ["others"]),
+        ("penstock dead list orders --subscription b", ["billing"]),
+        ("penstock dead list --subscription b", []),
+        ("penstock producer show orders t", ["till-1"]),
+        ("penstock tenant show ", ["acme", "default"]),
+        ("penstock product show a", ["acme/shop"]),
+        ("penstock component delete a", ["acme/shop/web"]),
+        ("penstock topic set orders hard", ["hard_ttl="]),
+        ("penstock sub seek orders billing --to ", ["earliest", "latest"]),
+        ("penstock consume orders --kind f", ["failover"]),
+        ("penstock sub p", ["pause"]),
+    ],
+)
+def test_the_names_that_the_node_knows_are_offered(url: str, line: str, offered: list[str]) -> None:
+    assert complete(line, url) == offered
+
+
+@pytest.mark.parametrize(
+    ("shell", "printed"), [("zsh", """_arguments '*: :(("billing"))'"""), ("fish", "billing")]
+)
+def test_every_shell_gets_them_in_its_own_words(url: str, shell: str, printed: str) -> None:
+    assert " ".join(complete("penstock sub show orders ", url, shell)) == printed
+
+
+def test_error_codes_need_no_node() -> None:
+    assert complete("penstock errors disk") == ["disk-full"]
+    assert complete("penstock errors ") == sorted(CATALOGUE)
+
+
+def test_what_waits_on_this_disk_is_offered(cli: Cli, topic: str) -> None:
+    assert cli("produce", topic, url=NOWHERE, stdin=b"spilled\n").code == 0
+    (slot,) = complete("penstock refill show ")
+    assert slot.startswith(topic)
+
+
+@pytest.mark.parametrize("url", [NOWHERE, "garbage", "", "penstock://no.such.host.invalid"])
+def test_without_a_node_nothing_is_offered_and_nothing_said(url: str) -> None:
+    assert complete("penstock topic show ", url) == []
+
+
+def test_a_node_that_hangs_is_not_waited_for(node: Node) -> None:
+    os.kill(node.pid, signal.SIGSTOP)  # its system still takes connections
+    try:
+        assert complete("penstock topic show ", node.url) == []
+    finally:
+        os.kill(node.pid, signal.SIGCONT)
+
+
+def test_what_is_not_a_node_offers_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def talk() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=talk, daemon=True)
+        thread.start()
+        assert complete("penstock topic show ", f"penstock://127.0.0.1:{server.getsockname()[1]}") == []
+        thread.join(10)
+
+
+def test_bash_itself_completes_with_the_script_that_is_shown(url: str, tmp_path: Path) -> None:
+    command = tmp_path / "penstock"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m penstock "$@"\n')
+    command.chmod(0o755)
+    names = {"PENSTOCK_URL": url, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = """
+        set -e
+        eval "$(_PENSTOCK_COMPLETE=source_bash penstock)"
+        complete -p penstock
+        COMP_WORDS=(penstock sub show orders ""); COMP_CWORD=4
+        _penstock_completion penstock
+        echo "${COMPREPLY[@]}"
+    """
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], env=clean_environment() | names, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["complete -o default -F _penstock_completion penstock", "billing"]
