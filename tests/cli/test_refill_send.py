@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import penstock
 from tests.cli.conftest import Cli, Node
 from tests.client.processes import lines_until, lone_producer
 from tests.client.reading import values_at
-from tests.fire.real_node import RealNode
+from tests.fire.real_node import RealNode, wait_until
 
 
 def refill_files(folder: Path) -> list[Path]:
@@ -98,3 +100,53 @@ def test_what_is_dropped_is_not_sent(
     assert cli("produce", topic, url=node.url, stdin=b"2\n").code == 0
     assert asyncio.run(values_at(node.url, topic)) == [b"2"]
     assert refill_files(state_folder) == []
+
+
+async def spill_under_a_lease(node: Node, topic: str, **options: Any) -> None:
+    """One message is stored, one is spilled, by an instance that holds the lease and closes."""
+    async with (
+        penstock.connect(node.url) as client,
+        client.producer(topic, "till", access="single", close_timeout=0.1, **options) as producer,
+    ):
+        await producer.send(b"stored")
+        node.kill()
+        assert (await producer.send(b"spilled")).outcome == "spilled"
+
+
+async def hold(node: Node, topic: str, value: bytes, **options: Any) -> None:
+    async with (
+        penstock.connect(node.url) as client,
+        client.producer(topic, "till", access="single", wait=20, **options) as producer,
+    ):
+        await producer.send(value)
+
+
+def test_what_the_holder_of_a_lease_spilled_is_sent_when_nobody_was_in_between(
+    cli: Cli, node: Node, topic: str, state_folder: Path
+) -> None:
+    cli("topic", "create", topic, "--set", "producer_lease=1s", url=node.url)
+    asyncio.run(spill_under_a_lease(node, topic))
+    (spilled,) = json.loads(cli("refill", "list", "--json").out)
+    assert spilled["late"] is False
+    node.start()
+    wait_until(lambda: cli("refill", "send", "--state", state_folder, PENSTOCK_STATE="").code == 0)
+    assert asyncio.run(values_at(node.url, topic)) == [b"stored", b"spilled"]
+
+
+def test_what_an_instance_kept_that_another_one_replaced_is_marked_as_late(
+    cli: Cli, node: Node, topic: str, state_folder: Path, tmp_path: Path
+) -> None:
+    cli("topic", "create", topic, "--set", "producer_lease=1s", url=node.url)
+    asyncio.run(spill_under_a_lease(node, topic))
+    node.start()
+    asyncio.run(hold(node, topic, b"elsewhere", refill=tmp_path / "elsewhere"))
+    asyncio.run(hold(node, topic, b"here again"))
+    (late,) = json.loads(cli("refill", "list", "--json").out)
+    assert late["late"] is True
+    listed = cli("refill", "list")
+    assert "LATE" in listed.out.decode() and "refill send --late" in listed.err
+    assert "refill send --late" in cli("refill", "show", late["slot"]).out.decode()
+    assert cli("refill", "send").code == 1
+    assert cli("refill", "send", "--late").code == 0
+    values = asyncio.run(values_at(node.url, topic))
+    assert values == [b"stored", b"elsewhere", b"here again", b"spilled"]

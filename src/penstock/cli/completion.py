@@ -1,8 +1,8 @@
 """What the shell offers behind a TAB: names that the node knows, asked within a moment; else nothing.
 
 A prompt is no place for an error: whatever goes wrong (no node, no access, an answer that takes too long)
-offers nothing and says nothing. The node is asked with a bare socket, since loading the client takes longer than
-a person at a prompt waits.
+offers nothing and says nothing. The node is asked with a bare socket, since loading the client takes longer
+than a person at a prompt waits.
 """
 
 from __future__ import annotations

@@ -78,10 +78,13 @@ def list_(
             "BYTES",
             "USED BY",
             "DAMAGE",
+            "LATE",
             "OWED",
         ),
         [_row(each) for each in reports],
     )
+    if any(each.late for each in reports):
+        note("late: kept by an instance that was taken over; `penstock refill send --late` sends it")
 
 
 @refill_app.command()
@@ -290,7 +293,7 @@ def _row(report: Report) -> tuple[object, ...]:
         assert report.fault is not None
         unknown = (None,) * 2
         place = (report.slot, report.path.name, *unknown, report.created_at, *unknown)
-        return (*place, report.bytes, report.in_use_by, "unreadable", report.fault.message)
+        return (*place, report.bytes, report.in_use_by, "unreadable", None, report.fault.message)
     owed = ((name, refill.tally(name)) for name in refill.destinations)
     return (
         report.slot,
@@ -303,6 +306,7 @@ def _row(report: Report) -> tuple[object, ...]:
         report.bytes,
         report.in_use_by,
         f"{len(refill.damage)} places" if refill.damage else None,
+        report.late,
         "; ".join(f"{name} {t.pending:,} ({t.acked:,} acked, {t.refused:,} refused)" for name, t in owed),
     )
 
@@ -327,6 +331,8 @@ def _print(report: Report) -> None:
         ("used by", report.in_use_by),
         ("continuable", refill.continuable or f"no: {refill.why_not_continuable}"),
     ]
+    if report.late:
+        fields.append(("late", "yes: another instance took over; only `penstock refill send --late` sends it"))
     if refill.torn_bytes:
         fields.append(("torn", f"{refill.torn_bytes:,} bytes at the end: a write that was never finished"))
     print_fields(fields)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cli.output import iso_time
+from penstock.client.lease_note import LeaseNote
+from penstock.client.slot import lease_file_of
 from penstock.io.folder_lock import holder
 from penstock.io.os_disk import OsDisk
 from penstock.model.errors import PenstockError
@@ -29,6 +31,8 @@ class Report:
     fault: PenstockError | None
     """Why it cannot be read at all."""
     in_use_by: int | None
+    late: bool = False
+    """Kept by an instance that another one took over from: only ``refill send --late`` sends it."""
 
     @property
     def slot(self) -> str:
@@ -56,7 +60,7 @@ class Report:
             "file": str(self.path),
             "slot": self.slot,
             "topic": title.topic if title is not None else None,
-            "producer": title.producer if title is not None else None,
+            "producer": (title.producer or None) if title is not None else None,
             "block": refill.block.hex() if refill is not None else None,
             "created_at": self.created_at,
             "segments": refill.index.count if refill is not None else None,
@@ -68,6 +72,7 @@ class Report:
             "torn_bytes": refill.torn_bytes if refill is not None else 0,
             "damage": [damage_object(each) for each in refill.damage] if refill is not None else [],
             "error": self.fault.message if self.fault is not None else None,
+            "late": self.late,
         }
 
     def details(self) -> Object:
@@ -103,7 +108,14 @@ def read_report(path: Path) -> Report:
         refill.release()
     except PenstockError as error:
         fault = error
-    return Report(path, path.stat().st_size, refill, fault, holder(path.parent))
+    late = refill is not None and _is_late(path, refill)
+    return Report(path, path.stat().st_size, refill, fault, holder(path.parent), late)
+
+
+def _is_late(path: Path, refill: Refill) -> bool:
+    """As far as is known on this machine; the next producer asks the node too."""
+    note = LeaseNote(lease_file_of(path.parent))
+    return note.is_late(refill.title.epoch, refill.block, note.last)
 
 
 def short_topic(topic: str) -> str:

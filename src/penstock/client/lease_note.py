@@ -39,6 +39,11 @@ class LeaseNote:
         """Whether a lease was ever held from here."""
         return self._noted.last > 0
 
+    @property
+    def last(self) -> int:
+        """The last epoch that was held from here; 0: none."""
+        return self._noted.last
+
     def granted(self, epoch: int) -> None:
         """The lease is held with this epoch."""
         noted = self._noted

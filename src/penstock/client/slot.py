@@ -30,11 +30,11 @@ NUMBERS_FILE = "numbers"
 
 
 class Slot:
-    def __init__(self, disk: OsDisk, folder: str, lock: FolderLock, topics: Path) -> None:
+    def __init__(self, disk: OsDisk, folder: str, lock: FolderLock, notes: Path) -> None:
         self.disk = disk
         self.folder = folder
-        self._topic_file = topics / folder.partition("~")[0]
-        self.lease_file = self._topic_file.with_name(f"{self._topic_file.name}.lease")
+        self._topic_file = _topic_file(notes, folder)
+        self.lease_file = _lease_file(notes, folder)
         """Notes which epochs were held from here (lease_note.py)."""
         self.adopted: list[str] = []
         """Folders that processes which died left behind."""
@@ -64,8 +64,7 @@ class Slot:
                 f"the refill folder {place} cannot be used: {error.strerror}",
                 hint="Pass another refill=FOLDER, or refill=None to keep nothing on disk.",
             ) from error
-        topics = place.parent if root == DEFAULT_REFILL else place
-        slot = cls(disk, folder, lock, topics / TOPICS_FOLDER)
+        slot = cls(disk, folder, lock, _notes_of(place, name))
         slot._adopt(name)
         remove_unfinished(disk, folder)
         return slot
@@ -109,3 +108,24 @@ class Slot:
             note = msgspec.msgpack.encode(msgspec.structs.replace(info, shard_list=[]))
             new.write_bytes(encode(FrameType.RECORD, note))
             new.replace(self._topic_file)
+
+
+def _notes_of(root: Path, slot: str) -> Path:
+    """Where a slot's notes stand: beside the refill folder of a state folder, else in the refill folder."""
+    beside = root.parent / TOPICS_FOLDER
+    if root == refill_root() or _topic_file(beside, slot).exists():
+        return beside
+    return root / TOPICS_FOLDER
+
+
+def _topic_file(notes: Path, slot: str) -> Path:
+    return notes / slot.partition("~")[0]
+
+
+def _lease_file(notes: Path, slot: str) -> Path:
+    return notes / f"{slot.partition('~')[0]}.lease"
+
+
+def lease_file_of(slot: Path) -> Path:
+    """Where it is noted which epochs a slot's producer held from here (lease_note.py)."""
+    return _lease_file(_notes_of(slot.parent, slot.name), slot.name)
