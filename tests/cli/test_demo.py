@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 from penstock.cli.demo import MESSAGES, Outcome
 from tests.cli.conftest import Cli
+from tests.cli.contract import check
 
 
 def test_the_demo_holds(cli: Cli) -> None:
     done = cli("demo", "--json")
-    told = json.loads(done.out)
+    told = check("demo", done.out)
     assert done.code == 0, told["checks"]
     assert (told["sent"], told["lost"], told["R"], told["held"]) == (MESSAGES, 0, 1.0, True)
     assert told["stored"] + told["duplicate"] == MESSAGES

@@ -1,0 +1,237 @@
+"""Every command's ``--json`` against the page that promises it: docs/json.md; ``demo`` is in test_demo.py."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import penstock
+from penstock.cli.app import app
+from penstock.spark.summary import RouteSummary
+from penstock.spark.sweep import SweepResult
+from tests.cli.conftest import Cli, Node, Spawn
+from tests.cli.contract import check, contract
+from tests.cli.test_usage import COMMANDS
+
+NOWHERE = "penstock://127.0.0.1:1"
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(
+    service: Node, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Run:
+    """Runs a command in this process, which saves its start, and checks what it prints."""
+
+    def running(words: str, *arguments: object, stdin: bytes = b"", code: int = 0, name: str = "") -> Any:
+        file = tmp_path / "stdin"
+        file.write_bytes(stdin)
+        command = [*words.split(), *map(str, arguments), "--json"]
+        with file.open("rb") as source, io.TextIOWrapper(source) as text:
+            monkeypatch.setattr(sys, "stdin", text)
+            if "PENSTOCK_URL" not in command:
+                monkeypatch.setenv("PENSTOCK_URL", service.url)
+            ended = app(command, prog_name="penstock", standalone_mode=False)
+        out, err = capfd.readouterr()
+        assert (ended or 0) == code, err
+        return check(name or words, out.encode())
+
+    return running
+
+
+def test_every_command_is_on_the_page() -> None:
+    names = {" ".join(command) for command in COMMANDS}
+    assert set(contract().commands) == names | {"errors CODE"}
+
+
+def test_the_checker_can_say_no() -> None:
+    good = {"code": "c", "meaning": "m", "hint": "h", "retryable": False}
+    for bad in (
+        {**good, "more": 1},
+        {name: value for name, value in good.items() if name != "hint"},
+        {**good, "retryable": "no"},
+        [good],
+    ):
+        with pytest.raises(AssertionError, match="errors CODE"):
+            check("errors CODE", json.dumps(bad).encode() + b"\n")
+
+
+def test_topics(run: Run, topic: str) -> None:
+    made = run("topic create", topic, "--column", "n:int32 not null")
+    assert made["schema"] == [{"name": "n", "type": "int32", "nullable": False}]
+    run("topic alter", topic, "--column", "m:string")
+    run("topic set", topic, "hard_ttl=1d")
+    shown = run("topic show", topic)
+    assert (shown["schema_version"], shown["settings"]["hard_ttl"]["value"]) == (2, 86400)
+    run("topic unset", topic, "hard_ttl")
+    assert topic in str(run("topic list"))
+    run("topic delete", topic, "--yes")
+    run("topic create", topic)
+
+
+@pytest.mark.parametrize("level", ["tenant", "product", "component"])
+def test_places(run: Run, level: str, topic: str) -> None:
+    place = "/".join([topic, "p", "c"][: ["tenant", "product", "component"].index(level) + 1])
+    run(f"{level} create", place)
+    run("topic create", f"{topic}/p/c/t")
+    run(f"{level} set", place, "soft_ttl=1h")
+    assert run(f"{level} show", place)["topic_list"] == [f"{topic}/p/c/t"]
+    run(f"{level} unset", place, "soft_ttl")
+    run(f"{level} list")
+    assert run(f"{level} delete", place, "--recursive", "--yes")["topics"] == [f"{topic}/p/c/t"]
+
+
+def test_producers(run: Run, topic: str) -> None:
+    run("topic create", topic)
+    run("producer create", topic, "till", "--access", "single")
+    run("producer show", topic, "till")
+    assert [each["producer"] for each in run("producer list", topic)] == ["till"]
+    run("producer delete", topic, "till", "--yes")
+
+
+def test_messages_and_subscriptions(run: Run, topic: str) -> None:
+    sent = run("produce", topic, "--key-separator", ":", stdin=b"k:v\n\xff:\xfe\nplain\n")
+    assert (sent["sent"], sent["stored"]) == (3, 3)
+    run("sub create", topic, "s", "--deadline", 30)
+    rows = run("consume", topic, "-s", "s", "--count", 3)
+    assert [row["key"] for row in rows] == ["k", {"base64": "/w=="}, None]
+    assert run("sub show", topic, "s")["acked"] == 3
+    assert run("sub seek", topic, "s", "--to", 1)["positions"] == [1]
+    assert run("sub pause", topic, "s")["paused"] is True
+    run("sub resume", topic, "s")
+    run("sub list", topic)
+    run("sub delete", topic, "s", "--yes")
+
+
+def test_typed_rows(run: Run, service: Node, topic: str) -> None:
+    run("topic create", topic, "--column", "n:int64")
+
+    async def fill() -> None:
+        async with penstock.connect(service.url) as client, client.producer(topic) as producer:
+            await producer.send({"n": 1})
+
+    asyncio.run(fill())
+    (row,) = run("consume", topic, "-s", "s", "--count", 1)
+    assert row["value"] == {"n": 1}
+
+
+def test_dead_messages(run: Run, service: Node, topic: str) -> None:
+    run("produce", topic, stdin=b"a\n")
+
+    async def refuse() -> None:
+        policy = penstock.Policy(max_attempts=1)
+        async with (
+            penstock.connect(service.url) as client,
+            client.consumer(topic, "s", policy=policy) as consumer,
+        ):
+            message = await consumer.receive(10)
+            assert message is not None
+            await consumer.nack(message)
+            while not (await client.admin.show_subscription(topic, "s")).dead:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    asyncio.run(refuse())
+    (dead,) = run("dead list", topic, "-s", "s")
+    assert dead["reason"] == "max-attempts"
+    run("dead show", topic, 0, "-s", "s")
+    run("topic delete", f"{topic}.dead", "--yes")
+    (bare,) = run("dead list", topic, "-s", "s")
+    assert bare["reason"] is None
+    assert run("dead redrive", topic, "-s", "s", "--all") == {"redriven": 1}
+
+
+def test_lost_ranges(run: Run, service: Node, topic: str) -> None:
+    run("topic create", topic, "--set", "hard_ttl=1s")
+    run("sub create", topic, "s")
+    run("produce", topic, stdin=b"a\n")
+
+    async def until_lost() -> None:
+        async with penstock.connect(service.url) as client, asyncio.timeout(60):
+            while not (await client.admin.show_subscription(topic, "s")).lost_ranges:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+    asyncio.run(until_lost())
+    assert run("sub show", topic, "s")["lost_ranges"][0]["reason"] == "retention"
+
+
+def test_refills_and_files(run: Run, cli: Cli, service: Node, topic: str, state_folder: Path) -> None:
+    cli("produce", topic, url=NOWHERE, stdin=b"x\n")
+    (kept,) = run("refill list")
+    (shown,) = run("refill show", kept["slot"])
+    assert shown["shard_list"][0]["rows"] == 1
+    run("inspect", kept["file"])
+    run("inspect", next(service.data.glob("**/*.journal")))
+    run("inspect", next(service.data.glob("topics/**/*.log")))
+    run("refill send", kept["slot"], "--timeout", 0.2, code=1)
+    assert run("refill drop", kept["slot"], "--yes")["dropped"][0]["rows"] == 1
+    assert run("refill list") == []
+
+
+def test_what_needs_no_node(run: Run) -> None:
+    assert len(run("errors")) > 20
+    assert run("errors", "disk-full", name="errors CODE")["retryable"] is True
+    run("explain", "resend_many(window=8) | dedup", "--loss", 0.1)
+    run("lab run", "--route", "resend", "--messages", 20)
+
+
+def test_a_sweeps_result() -> None:
+    route = RouteSummary(
+        route="resend",
+        runs=1,
+        failed=0,
+        promised=1,
+        unfinished=0,
+        agreeing=1,
+        order_broken=0,
+        r_deviation_max=0.0,
+        ur_deviation_max=None,
+        stands=True,
+        error=None,
+    )
+    result = SweepResult(
+        runs=1,
+        failed=0,
+        promised=1,
+        unfinished=0,
+        agreeing=1,
+        seconds=1.5,
+        stands=True,
+        routes=[route],
+        files=["runs.parquet"],
+    )
+    check("lab sweep", msgspec.json.encode(result) + b"\n")
+
+
+def test_a_node_says_when_it_is_ready(spawn: Spawn, tmp_path: Path) -> None:
+    process = spawn("node", "--json", "--listen", "127.0.0.1:0", "--data", tmp_path / "data")
+    assert process.stdout is not None
+    check("node", process.stdout.readline())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "topic show nothing-there",
+        "sub show nothing-there s",
+        "consume nothing-there -s a/b --count 1",
+        "dead list nothing-there -s s",
+        "producer show nothing-there p",
+        "tenant show nothing-there",
+        "refill show nothing-there",
+        "inspect nothing-there",
+        "errors nothing-there",
+        "explain nothing-there",
+    ],
+)
+def test_an_error_is_the_last_line_on_stderr(cli: Cli, service: Node, words: str) -> None:
+    done = cli(*words.split(), "--json", url=service.url)
+    assert (done.code, done.out) == (1, b"")
+    assert set(json.loads(done.err.splitlines()[-1])) == set(contract().objects["error"])
