@@ -44,6 +44,8 @@ class Attachment:
     """By shard: the entries of the last record that it was sent alone, and still has."""
     slots: set[tuple[int, int]] = field(default_factory=set)
     """(shard, slot) of the keys that are with it (key_shared)."""
+    overdue: bool = False
+    """Whether it let a message's deadline pass and was not heard of since."""
     subscription: Subscription | None = None
 
     @property

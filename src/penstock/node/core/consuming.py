@@ -257,6 +257,7 @@ class Consuming:
         if credit.bytes < 0:
             raise ProtocolError("credit cannot be taken back")
         attachment.credit_bytes = min(attachment.credit_bytes + credit.bytes, CREDIT_BYTES_MAX)
+        attachment.overdue = False
         self.opened(attachment)
 
     def opened(self, attachment: Attachment) -> None:
@@ -363,6 +364,7 @@ class Consuming:
         attachment = session.consumers.get(ask.consumer)
         if attachment is None or (subscription := attachment.subscription) is None:
             return  # it was just sent away and its client does not know yet
+        attachment.overdue = False
         late, change = 0, Change()
         if ask.acked or ask.skipped or ask.nacked or ask.upto is not None:
             check_settle(self._catalog.by_uuid(subscription.topic_uuid), subscription, ask)
@@ -387,6 +389,7 @@ class Consuming:
         attachment = session.consumers.get(ask.consumer)
         if attachment is not None and (subscription := attachment.subscription) is not None:
             check_extend(subscription, ask)
+            attachment.overdue = False
             subscription.extend(attachment, ask.shard, ask.spans, ask.seconds, self._clock_us())
             self._schedule(subscription)
 

@@ -152,7 +152,7 @@ class KeyDispatch(SharedDispatch):
         attachments = self.subscription.attachments
         usual = attachments[slot % len(attachments)]
         avoided = table.avoided.get(slot)
-        if usual.open and usual is not avoided:
+        if usual.open and not usual.overdue and usual is not avoided:
             return usual
         others = [taker for taker in takers if taker is not avoided] or takers
         return others[slot % len(others)]

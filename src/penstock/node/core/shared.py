@@ -50,7 +50,10 @@ class SharedDispatch(Dispatch):
         return False
 
     def takers(self) -> list[Attachment]:
-        return [attachment for attachment in self.subscription.attachments if attachment.open]
+        """Those with room. One that stalls is passed over while another is there: it costs one deadline."""
+        attachments = self.subscription.attachments
+        heard = any(each.connected and not each.overdue for each in attachments)
+        return [each for each in attachments if each.open and not (heard and each.overdue)]
 
     def _in_turn(self) -> list[Attachment]:
         return self._rotation.after_last(self.subscription.attachments, self.takers())

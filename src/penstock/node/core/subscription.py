@@ -256,6 +256,7 @@ class Subscription:
         late = [span for start, end in spans for span in held.spans(start, end)] if held else []
         if not late:
             return
+        attachment.overdue = True
         for start, end in late:
             attachment.let_go(shard, start, end)
         returned = self.cursors[shard].give_back(EntrySet.of(late))

@@ -1,0 +1,41 @@
+"""A consumer in a process of its own, for tests that stop and wake it. It says on stdout what it does.
+
+URL TOPIC KIND MODE    takes one message, says "held ENTRY" and waits for a line on stdin; then acknowledges it
+                       and what else comes, saying "got ENTRY ATTEMPT" for each, until nothing comes for a while:
+                       "done", or "error CODE"
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import penstock
+
+IDLE_S = 1.5
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+async def work(url: str, topic: str, kind: str, mode: str) -> None:
+    async with penstock.connect(url, name="stalled") as client:
+        consumer = await client.consumer(topic, "s", kind=kind, mode=mode, name="stalled").open()
+        held = await consumer.receive(20)
+        assert held is not None
+        say(f"held {held.entry}")
+        await asyncio.to_thread(sys.stdin.readline)
+        try:
+            await consumer.ack(held)
+            while (message := await consumer.receive(IDLE_S)) is not None:
+                say(f"got {message.entry} {message.attempt}")
+                await consumer.ack(message)
+            await consumer.close()
+            say("done")
+        except penstock.PenstockError as error:
+            say(f"error {error.code}")
+
+
+if __name__ == "__main__":
+    asyncio.run(work(*sys.argv[1:]))

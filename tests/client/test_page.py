@@ -1,0 +1,29 @@
+"""Every test that docs/subscriptions.md names for a kind and mode exists, and runs for all of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.client.cells import CELLS
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACES = [*(ROOT / "tests" / "client").glob("*.py"), *(ROOT / "tests" / "fire").glob("*.py")]
+LOOPS = {"test_subscriptions_of_every_kind_and_mode_go_on_over_kills_of_the_node"}
+"""Goes through all cells itself, over one node."""
+
+
+def test_every_test_that_the_page_names_exists_and_runs_for_every_kind_and_mode() -> None:
+    page = (ROOT / "docs" / "subscriptions.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", page))
+    assert len(named) == 9
+    sources = "\n".join(path.read_text() for path in PLACES)
+    in_each_cell = set(re.findall(r"^@each_cell\ndef (test_\w+)", sources, re.MULTILINE))
+    assert named - in_each_cell == LOOPS
+    assert all(f"def {name}(" in sources for name in LOOPS)
+
+
+def test_both_tables_have_a_row_for_every_kind_and_mode() -> None:
+    page = (ROOT / "docs" / "subscriptions.md").read_text()
+    rows = re.findall(r"^\| (\w+), (\w+) \|", page, re.MULTILINE)
+    assert sorted(rows) == sorted([*CELLS, *CELLS, ("kind", "mode"), ("kind", "mode")])
