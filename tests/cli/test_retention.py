@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import penstock
 from penstock.client.connect import Client
 from tests.cli.conftest import Cli
+from tests.client.processes import environment
 from tests.fire.real_node import RealNode
 
 TTL_S = 2.0
@@ -120,3 +124,19 @@ def test_the_blocking_producer_takes_a_time_to_live_too(node: RealNode) -> None:
             message = consumer.receive(timeout=WAIT_S_MAX)
             assert message is not None
             assert (message.value, message.headers) == (b"stays", {"penstock-ttl": "60"})
+
+
+def test_the_example_tells_the_story() -> None:
+    example = Path(__file__).parents[2] / "examples" / "retention.py"
+    done = subprocess.run(
+        [sys.executable, example], capture_output=True, text=True, timeout=110, env=environment()
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    parts = {part.split(" ")[0]: part for part in done.stdout.strip().split("\n\n")}
+    assert "entries 0–9 are all there" in parts["soft_ttl"]
+    assert "slow: settled 10, lost 0" in parts["soft_ttl"]
+    assert "slow: settled 0, lost 10: entries 0–" in parts["hard_ttl"]
+    assert "slow: settled 0, lost 7: entries 0–" in parts["max_bytes"], "the oldest went"
+    assert all("quick: settled 10, lost 0\n" in parts[name] for name in ("soft_ttl", "hard_ttl", "max_bytes"))
+    assert "came: lasting" in parts["ttl="]
+    assert "expired before it was delivered: 1" in parts["ttl="]

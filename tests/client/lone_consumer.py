@@ -1,7 +1,7 @@
 """A consumer in a process of its own, for tests that stop and wake it. It says on stdout what it does.
 
-URL TOPIC KIND MODE    takes one message, says "held ENTRY" and waits for a line on stdin; then acknowledges it
-                       and what else comes, saying "got ENTRY ATTEMPT" for each, until nothing comes for a while:
+URL TOPIC KIND MODE    takes one message, says "held ENTRY" and waits for a line on stdin; acknowledges it then,
+                       and what else comes, with "got ENTRY ATTEMPT" for each, until nothing comes for a while:
                        "done", or "error CODE"
 """
 
