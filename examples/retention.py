@@ -1,7 +1,8 @@
 """What retention deletes and what it keeps, told by a real node: ``python examples/retention.py`` (20 seconds).
 
 One topic with a soft time to live, one with a hard one, one with a limit of bytes; each has a quick
-subscription that settles everything at once and a slow one that settles nothing. Then a message with a time of its own.
+subscription that settles everything at once and a slow one that settles nothing. Then a message with a time of
+its own.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import typer.main
 
 from penstock.cli.app import app
 from penstock.model.errors import CATALOGUE
-from tests.cli.conftest import Cli
+from tests.cli.conftest import PENSTOCK, Cli, Node, clean_environment
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -106,3 +106,72 @@ def test_an_unknown_code_names_the_nearest(cli: Cli) -> None:
     done = cli("errors", "disk-ful")
     assert done.code == 1
     assert "disk-full" in done.err
+
+
+@pytest.mark.parametrize(
+    "command", [("topic", "show"), ("sub", "list"), ("dead", "list", "-s", "s")], ids=" ".join
+)
+def test_a_mistyped_topic_is_answered_with_the_nearest(
+    cli: Cli, service: Node, topic: str, command: tuple[str, ...]
+) -> None:
+    cli("topic", "create", f"invoices-{topic}", url=service.url)
+    done = cli(*command, f"invocies-{topic}", url=service.url)
+    assert done.code == 1
+    assert f"hint: Did you mean invoices-{topic}" in done.err
+
+
+def test_a_mistyped_subscription_is_answered_with_the_nearest(cli: Cli, service: Node, topic: str) -> None:
+    cli("topic", "create", topic, url=service.url)
+    cli("sub", "create", topic, "billing", url=service.url)
+    done = cli("sub", "show", topic, "biling", url=service.url)
+    assert (done.code, "hint: Did you mean billing?" in done.err) == (1, True)
+
+
+def test_consuming_a_topic_that_is_not_there_is_told(cli: Cli, service: Node, topic: str) -> None:
+    cli("topic", "create", f"invoices-{topic}", url=service.url)
+    done = cli("consume", f"invocies-{topic}", "-s", "s", "--idle", 0.1, url=service.url)
+    assert (done.code, done.out) == (0, b"")
+    assert "is not there yet" in done.err and f"Did you mean invoices-{topic}" in done.err
+    assert cli("consume", f"invocies-{topic}", "-s", "s", "--idle", 0.1, url=service.url).err == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("topic", "show", b"\xff"),
+        ("consume", "t", "-s", b"\xff", "-n", "1"),
+        ("produce", "t", "--key-separator", b"\xff"),
+        ("topic", "list", "--token", b"\xff"),
+    ],
+    ids=str,
+)
+def test_an_argument_that_is_no_text_is_an_error_and_no_traceback(
+    service: Node, arguments: tuple[str | bytes, ...]
+) -> None:
+    environment = clean_environment() | {"PENSTOCK_URL": service.url}
+    done = subprocess.run(
+        [*PENSTOCK, *arguments], stdin=subprocess.DEVNULL, capture_output=True, env=environment
+    )
+    assert done.returncode == 1
+    assert [line.split(b":")[0] for line in done.stderr.splitlines()[-2:]] == [b"error", b"hint"]
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("closed", "code"), [("2", 0), ("1", 1), ("0", 1)])
+def test_a_closed_stream_is_no_crash(service: Node, closed: str, code: int) -> None:
+    command = f'exec "$@" {closed}>&-'
+    done = subprocess.run(
+        ["sh", "-c", command, "sh", *PENSTOCK, "topic", "list", "--url", service.url],
+        capture_output=True,
+        env=clean_environment(),
+    )
+    assert done.returncode == code, done.stderr
+
+
+def test_an_error_with_stderr_closed_does_not_turn_up_on_stdout(service: Node) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *PENSTOCK, "topic", "show", "nothing-here", "--url", service.url],
+        capture_output=True,
+        env=clean_environment(),
+    )
+    assert (done.returncode, done.stdout) == (1, b"")

@@ -16,6 +16,7 @@ from penstock.cli.inspect import inspect
 from penstock.cli.lab import lab_app
 from penstock.cli.lab_sweep import sweep
 from penstock.cli.node import node
+from penstock.cli.output import fill_closed_streams
 from penstock.cli.produce import produce
 from penstock.cli.producer import producer_app
 from penstock.cli.product import product_app
@@ -69,4 +70,5 @@ def _root(
 
 
 def main() -> None:
+    fill_closed_streams()
     app(prog_name="penstock")

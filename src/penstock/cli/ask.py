@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from penstock.cli.output import note, run
+from penstock.model.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.client.admin import Admin
@@ -19,10 +20,14 @@ Result = TypeVar("Result")
 def ask(url: str, token: str | None, question: Callable[[Admin], Awaitable[Result]]) -> Result:
     """Asks the node one thing."""
     import penstock
+    from penstock.cli.near import with_near_names
 
     async def main() -> Result:
         async with penstock.connect(url, token=token) as client:
-            return await question(client.admin)
+            try:
+                return await question(client.admin)
+            except PenstockError as error:
+                raise await with_near_names(client.admin, error) from None
 
     return run(main())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
@@ -19,14 +20,16 @@ import typer
 
 from penstock.cli.completion import subscriptions
 from penstock.cli.options import DEFAULT_URL, AsJson, StartOption, Token, TopicArgument, Url
-from penstock.cli.output import reports_errors, run
+from penstock.cli.output import note, reports_errors, run
 from penstock.cli.start import parse_start
 from penstock.cli.stdio import Writer
+from penstock.model.errors import TopicNotFound
 from penstock.model.message import from_micros
 from penstock.wire.readable import json_lines, readable
 
 if TYPE_CHECKING:
     from penstock.client.batch import Batch
+    from penstock.client.connect import Client
     from penstock.client.consumer import Consumer
 
 CLOSE_SECONDS = 5.0
@@ -89,10 +92,11 @@ async def _consume(
     import penstock
 
     writer = Writer(sys.stdout.fileno())
-    async with (
-        penstock.connect(url, token=token) as client,
-        client.consumer(topic, close_timeout=CLOSE_SECONDS, **options) as consumer,
-    ):
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(penstock.connect(url, token=token))
+        await _tell_if_new(client, topic)
+        opening = client.consumer(topic, close_timeout=CLOSE_SECONDS, **options)
+        consumer = await stack.enter_async_context(opening)
         left = count
         async for batch in _until_idle(consumer, idle, wanted=count != 0):
             rows = len(batch) if left is None else min(left, len(batch))
@@ -104,6 +108,18 @@ async def _consume(
                     consumer.put_back(batch, rows=list(range(rows, len(batch))))
                     break
         await consumer.flush()
+
+
+async def _tell_if_new(client: Client, topic: str) -> None:
+    """A name that was mistyped would be waited at for ever."""
+    from penstock.cli.near import with_near_names
+
+    try:
+        await client.admin.show_topic(topic)
+    except TopicNotFound as error:
+        near = (await with_near_names(client.admin, error)).hint.partition("?")
+        told = f" {near[0]}?" if near[1] else ""
+        note(f"topic {topic} is not there yet: it is made now, where the node allows it, and waited at.{told}")
 
 
 async def _until_idle(consumer: Consumer, idle: float | None, *, wanted: bool) -> AsyncIterator[Batch]:

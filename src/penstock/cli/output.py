@@ -48,6 +48,10 @@ def reports_errors(command: Callable[Parameters, None]) -> Callable[Parameters, 
             print_error(failed, as_json=bool(kwargs.get("as_json")))
             discard_stdout()
             raise typer.Exit(EXIT_ERROR) from None
+        except UnicodeEncodeError as error:  # Python keeps the bytes of an argument that is no text
+            failed = BadRequest(f"{error.object!a:.80} is not UTF-8 text", hint="Names and values are UTF-8.")
+            print_error(failed, as_json=bool(kwargs.get("as_json")))
+            raise typer.Exit(EXIT_ERROR) from None
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
@@ -60,6 +64,17 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
 
     result: Result = uvloop.run(main)
     return result
+
+
+def fill_closed_streams() -> None:
+    """Where stdin, stdout or stderr was closed, /dev/null takes its number: else a socket would get it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
 
 
 def discard_stdout() -> None:
