@@ -38,17 +38,20 @@ def next_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+async def opened(client: penstock.Client, topic: str, kind: str, mode: str) -> penstock.Consumer:
+    """Another consumer; the lease of the one that stalls is good for a moment yet."""
+    while True:
+        try:
+            return await client.consumer(topic, "s", kind=kind, mode=mode, name="other").open()
+        except SubscriptionBusy:
+            await asyncio.sleep(0.1)
+
+
 async def read_the_rest(client: penstock.Client, topic: str, kind: str, mode: str) -> list[penstock.Message]:
     """What another consumer gets while the first one stands still: all there is."""
     found: list[penstock.Message] = []
     async with asyncio.timeout(60):
-        while True:
-            try:
-                consumer = await client.consumer(topic, "s", kind=kind, mode=mode, name="other").open()
-                break
-            except SubscriptionBusy:  # the lease of the one that stalls is good for a moment yet
-                await asyncio.sleep(0.1)
-        async with consumer:
+        async with await opened(client, topic, kind, mode) as consumer:
             while (await client.admin.show_subscription(topic, "s")).unsettled:
                 if (message := await consumer.receive(0.2)) is not None:
                     found.append(message)
