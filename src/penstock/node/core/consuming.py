@@ -257,7 +257,6 @@ class Consuming:
         if credit.bytes < 0:
             raise ProtocolError("credit cannot be taken back")
         attachment.credit_bytes = min(attachment.credit_bytes + credit.bytes, CREDIT_BYTES_MAX)
-        attachment.overdue = False
         self.opened(attachment)
 
     def opened(self, attachment: Attachment) -> None:
