@@ -31,7 +31,7 @@ def project_texts() -> list[Path]:
     return [
         path
         for path in [*ROOT.glob("*"), *inside]
-        if path.is_file() and path.suffix in TEXT_SUFFIXES and "__pycache__" not in path.parts
+        if path.is_file() and path.suffix in TEXT_SUFFIXES and not {"__pycache__", ".git"} & set(path.parts)
     ]
 
 
