@@ -15,6 +15,7 @@ from penstock.cli.explain import explain
 from penstock.cli.inspect import inspect
 from penstock.cli.lab import lab_app
 from penstock.cli.lab_sweep import sweep
+from penstock.cli.ledger import ledger
 from penstock.cli.node import node
 from penstock.cli.output import fill_closed_streams
 from penstock.cli.produce import produce
@@ -23,6 +24,7 @@ from penstock.cli.product import product_app
 from penstock.cli.refill import refill_app
 from penstock.cli.sub import sub_app
 from penstock.cli.tenant import tenant_app
+from penstock.cli.top import top
 from penstock.cli.topic import topic_app
 
 app = typer.Typer(
@@ -44,6 +46,8 @@ app.command()(consume)
 app.add_typer(sub_app, name="sub")
 app.add_typer(dead_app, name="dead")
 app.add_typer(refill_app, name="refill")
+app.command()(ledger)
+app.command()(top)
 app.command()(inspect)
 app.command()(errors)
 app.command()(explain)

@@ -9,7 +9,7 @@ from penstock.cli.output import iso_time
 from penstock.files.frame_file import Bad, Found
 from penstock.files.frame_write import Status, decode_status
 from penstock.model.errors import BadFrame, BadSegment, SchemaMismatch
-from penstock.node.core.log_file import BlockEnded, decode_event, decode_marks_body
+from penstock.node.core.log_file import BlockEnded, Tallied, decode_event, decode_marks_body
 from penstock.node.core.log_index import decode_index
 from penstock.node.core.marks import Marks
 from penstock.wire.frame import Frame, FrameType
@@ -200,6 +200,8 @@ class Findings:
         self._saw(event.entry, event.entry)
         if isinstance(event, BlockEnded):
             self._list(offset, size, "END", first_entry=event.entry, block=event.block.hex())
+        elif isinstance(event, Tallied):
+            self._list(offset, size, "TALLY", first_entry=event.entry, block=event.block.hex())
         else:
             self._list(offset, size, "DROP", first_entry=event.entry, detail=f"kept from {event.kept:,}")
 

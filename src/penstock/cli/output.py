@@ -140,7 +140,9 @@ def iso_time(micros: int) -> str:
 
 
 def _is_number(value: object) -> bool:
-    """Whether it stands well among numbers: one, or none."""
+    """Whether it stands well among numbers: one, a bound of one, or none."""
+    if isinstance(value, str):
+        return value[:1] in ("≥", "≤") or value == "-"
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 

@@ -15,10 +15,14 @@ from penstock.wire.control import (
     AlterTopic,
     CreateTopic,
     DeleteTopic,
+    LedgerInfo,
     ListTopics,
+    ShowLedger,
     ShowNode,
+    ShowTop,
     ShowTopic,
     TopicInfo,
+    TopInfo,
     read_result,
 )
 from penstock.wire.schema import encode_schema
@@ -69,6 +73,25 @@ class Admin(SubscriptionAdmin, TenancyAdmin):
     async def delete_topic(self, topic: str) -> None:
         """Removes a topic, its messages and its subscriptions."""
         await self._link.request(DeleteTopic(str(TopicName.parse(topic))))
+
+    async def ledger(
+        self,
+        topic: str,
+        *,
+        producer: str | None = None,
+        subscription: str | None = None,
+        blocks: bool = False,
+    ) -> LedgerInfo:
+        """What became of everything: announced, stored, refused, settled; whether it balances; R and UR.
+
+        With ``blocks`` every run of a producer is told of by itself.
+        """
+        ask = ShowLedger(str(TopicName.parse(topic)), producer, subscription, blocks)
+        return read_result(await self._link.request(ask, retry=True), LedgerInfo)
+
+    async def top(self, pattern: str = "", *, limit: int = 50) -> TopInfo:
+        """How busy the node is and how far subscriptions are behind; two readings make rates."""
+        return read_result(await self._link.request(ShowTop(pattern, limit), retry=True), TopInfo)
 
     async def show_node(self) -> Mapping[str, Any]:
         """The node's counters, limits and what recovery found."""

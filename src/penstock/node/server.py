@@ -23,6 +23,7 @@ import uvloop
 
 from penstock import __version__
 from penstock.io.os_disk import OsDisk
+from penstock.io.process_vitals import process_vitals
 from penstock.model.errors import AddressInUse, BadData, LimitReached, NodeStopping, TimedOut
 from penstock.node.core.commits import Committer, Write
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
@@ -385,6 +386,7 @@ def run(settings: Settings, on_ready: Callable[[str], None] = lambda url: None) 
             now_us=now_us,
             clock_us=clock_us,
             new_uuid=lambda: uuid.uuid4().bytes,
+            vitals=process_vitals,
         )
         for line in core.recovered:
             logger.warning("%s", line)

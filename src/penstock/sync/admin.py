@@ -12,7 +12,7 @@ from penstock.client.tenancy_admin import Settings
 from penstock.sync.background import Background
 from penstock.sync.subscription_admin import SubscriptionAdmin
 from penstock.sync.tenancy_admin import TenancyAdmin
-from penstock.wire.control import TopicInfo
+from penstock.wire.control import LedgerInfo, TopicInfo, TopInfo
 
 
 class Admin(SubscriptionAdmin, TenancyAdmin):
@@ -50,6 +50,22 @@ class Admin(SubscriptionAdmin, TenancyAdmin):
     def delete_topic(self, topic: str) -> None:
         """Removes a topic, its messages and its subscriptions."""
         self._background.run(self._admin.delete_topic(topic))
+
+    def ledger(
+        self,
+        topic: str,
+        *,
+        producer: str | None = None,
+        subscription: str | None = None,
+        blocks: bool = False,
+    ) -> LedgerInfo:
+        """What became of everything: announced, stored, refused, settled; whether it balances; R and UR."""
+        asked = self._admin.ledger(topic, producer=producer, subscription=subscription, blocks=blocks)
+        return self._background.run(asked)
+
+    def top(self, pattern: str = "", *, limit: int = 50) -> TopInfo:
+        """How busy the node is and how far subscriptions are behind; two readings make rates."""
+        return self._background.run(self._admin.top(pattern, limit=limit))
 
     def show_node(self) -> Mapping[str, Any]:
         """The node's counters, limits and what recovery found."""

@@ -37,6 +37,8 @@ from penstock.wire.consuming import Unsubscribed as Unsubscribed
 from penstock.wire.conversation import Control as Control
 from penstock.wire.conversation import Span as Span
 from penstock.wire.frame import CONTROL_BYTES_MAX, RESPONSE_BYTES_MAX, FrameType, encode
+from penstock.wire.ledger import LedgerInfo as LedgerInfo
+from penstock.wire.ledger import ShowLedger as ShowLedger
 from penstock.wire.tenancy import ChangeSettings as ChangeSettings
 from penstock.wire.tenancy import CloseProducer as CloseProducer
 from penstock.wire.tenancy import CreatePlace as CreatePlace
@@ -53,6 +55,8 @@ from penstock.wire.tenancy import ProducerOpened as ProducerOpened
 from penstock.wire.tenancy import SettingInfo as SettingInfo
 from penstock.wire.tenancy import ShowPlace as ShowPlace
 from penstock.wire.tenancy import ShowProducer as ShowProducer
+from penstock.wire.top import ShowTop as ShowTop
+from penstock.wire.top import TopInfo as TopInfo
 
 PROTOCOL_VERSION = 1
 
@@ -173,6 +177,8 @@ Operation = (
     | OpenProducer
     | CloseProducer
     | ShowNode
+    | ShowLedger
+    | ShowTop
 )
 
 

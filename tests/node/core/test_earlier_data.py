@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 
 import penstock
+from penstock.client.connect import Client
 from penstock.wire.control import ListPlaces, PlaceInfo, read_result
 from tests.fire.raw_client import RawClient
 from tests.fire.real_node import RealNode
@@ -31,8 +32,18 @@ async def read_on(url: str) -> list[bytes]:
     return found
 
 
+async def check_ledgers(client: Client) -> None:
+    """They balance, though what was stored then was counted by nobody."""
+    for topic in ("orders", CLICKS):
+        ledger = await client.admin.ledger(topic)
+        assert ledger.balanced, ledger
+        old = next(account for account in ledger.producers if not account.producer)
+        assert old.stored > 0 and not old.counted and not old.exact
+
+
 async def look_and_change(url: str) -> None:
     async with penstock.connect(url) as client:
+        await check_ledgers(client)
         topics = await client.admin.list_topics()
         assert [(info.topic, info.shards) for info in topics] == [
             (CLICKS, 1),
@@ -44,6 +55,7 @@ async def look_and_change(url: str) -> None:
         await client.admin.set_tenant("acme", hard_ttl="7d")
         async with client.producer(CLICKS, name="till-1", access="single") as producer:
             await producer.send(b"click 5")
+        await check_ledgers(client)
 
 
 def test_data_of_an_earlier_version_opens_and_goes_on(tmp_path: Path) -> None:
@@ -67,6 +79,9 @@ def test_data_of_an_earlier_version_opens_and_goes_on(tmp_path: Path) -> None:
                 origin = {each.name: each for each in shown.settings}["hard_ttl"]
                 assert (origin.value, origin.place) == (604_800.0, "acme")
                 assert (await client.admin.show_producer(CLICKS, "till-1")).epoch == 1
+                await check_ledgers(client)
+                till = (await client.admin.ledger(CLICKS, producer="till-1")).producers[0]
+                assert (till.stored, till.messages, till.counted) == (1, 1, True)
 
         asyncio.run(once_more())
         assert "cannot" not in node.errors and "damaged" not in node.errors

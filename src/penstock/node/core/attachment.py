@@ -34,6 +34,8 @@ class Attachment:
     """The same over all connections of one consumer."""
     connected: bool = True
     """False while its connection is gone and its lease is not."""
+    left: bool = False
+    """Whether it left in order, and said what it had looked at."""
     lease_until_us: int = 0
     renewal: int = 0
     held: dict[int, EntrySet] = field(default_factory=dict)

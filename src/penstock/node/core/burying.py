@@ -46,6 +46,8 @@ COPIES_MAX = 256
 AGAIN_US = 1_000_000
 """How long to wait after something went wrong."""
 REASON = "max-attempts"
+DEAD_LETTERS = "(dead letters)"
+"""The producer of the copies, as the ledger shows it."""
 
 
 class Burying:
@@ -190,6 +192,8 @@ class Burying:
             verdict = target.admission.decide(block, segment, crc)
         if not isinstance(verdict, Admit):
             return  # it is there already
+        run = self._stores.catalog.run
+        target.log.marks.book.tally(block, DEAD_LETTERS, run, self._now_us(), sparse=True)
         target.log.append(
             block=block, segment=segment, count=1, origin_crc=crc, stored_at_us=self._now_us(), body=body
         )

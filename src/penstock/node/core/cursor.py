@@ -20,6 +20,7 @@ from heapq import heappop, heappush
 from itertools import islice
 
 from penstock.model.entry_set import EntrySet, Span
+from penstock.node.core.entry_tally import NOTHING, EntryTally
 
 DUE_STEP_US = 20_000
 """Redeliveries that fall due within one step come together, so that a million of them cost a few bitmaps."""
@@ -31,9 +32,13 @@ Returned = tuple[int, int, int]
 
 
 class ShardCursor:
-    def __init__(self, cursor: int = 0) -> None:
+    def __init__(self, cursor: int = 0, run: int = 0) -> None:
         self.cursor = cursor
         """Everything before it is settled."""
+        self.tally = EntryTally(cursor, run, copies_run=run)
+        """How they were settled."""
+        self.noted = NOTHING
+        """What the journal has of its totals."""
         self.settled = EntrySet()
         """What is settled at or behind the cursor."""
         self.offered = cursor
@@ -42,6 +47,8 @@ class ShardCursor:
         self.ready = EntrySet()
         self.waiting = EntrySet()
         self.parked = EntrySet()
+        self.unsure = EntrySet()
+        """Not settled, and with a consumer once that was lost: it may have looked at them, or not."""
         self.dying = EntrySet()
         self.dead = EntrySet()
         self.attempts_max = 0
@@ -167,6 +174,7 @@ class ShardCursor:
             self.waiting,
             self.parked,
             self.dying,
+            self.unsure,
             *self._delivered.values(),
         ):
             if entries:
@@ -202,15 +210,24 @@ class ShardCursor:
         self._due[due_us].add(entry, entry + 1)
         return deliveries
 
-    def give_back(self, entries: EntrySet, counted: EntrySet | None = None) -> list[Returned]:
+    def give_back(
+        self, entries: EntrySet, counted: EntrySet | None = None, *, sure: bool = True
+    ) -> list[Returned]:
         """Held entries come back, to be offered again at once; returns those that count as delivered.
 
-        Only ``counted`` (None: all) were seen; the rest was sent ahead and nobody looked at it.
+        Only ``counted`` (None: all) were seen; the rest was sent ahead and nobody looked at it, or it is not
+        ``sure`` whether somebody did.
         """
         back = entries.common(self.held)
         self.held.exclude(back)
         self.ready.include(back)
         seen = back if counted is None else back.common(counted)
+        unopened = back.common(back)
+        unopened.exclude(seen)
+        if sure:
+            self.tally.unseen += len(unopened)
+        else:
+            self.unsure.include(unopened)
         self._count_delivery(seen)
         if self.attempts_max:
             for deliveries, delivered in self._delivered.items():
@@ -229,6 +246,20 @@ class ShardCursor:
             entries.discard(start, end)
         if deliveries:
             self._delivered.setdefault(deliveries, EntrySet()).add(start, end)
+
+    @property
+    def reached(self) -> int:
+        """How many entries a consumer had or has, as far as is known."""
+        tally = self.tally
+        settled = tally.acked + tally.skipped + self.dead.count(tally.start, self.dead.end)
+        return settled + self.touched(0, 2**63)
+
+    def touched(self, start: int, end: int) -> int:
+        """How many of these entries are with a consumer or were, and are not settled."""
+        either = EntrySet()
+        for entries in (self.held, self.unsure, *self._delivered.values()):
+            either.include(entries)
+        return either.count(start, end)
 
     def returned(self) -> Iterable[Returned]:
         """Everything that came back and is not settled."""
@@ -265,13 +296,16 @@ class ShardCursor:
             self.settled.discard(first, last)
             if first < self.offered:
                 self.ready.add(first, min(last, self.offered))
+        if spans and (first := spans[0][0]) < (start := self.tally.start):
+            again = sum(min(last, start) - begin for begin, last in spans if begin < start)
+            self.tally.reopened(first, again, self.dead.count(first, start))
         return spans
 
-    def move(self, entry: int) -> None:
+    def move(self, entry: int, run: int = 0) -> None:
         """What lies before ``entry`` is settled, everything else is new; nothing is remembered."""
         dead, limit = self.dead, self.attempts_max
         dead.discard(entry, max(entry, dead.end))
-        self.__init__(entry)  # type: ignore[misc]
+        self.__init__(entry, run)  # type: ignore[misc]
         self.dead, self.attempts_max = dead, limit
 
     def _count_delivery(self, entries: EntrySet) -> int:

@@ -224,7 +224,7 @@ class KeyDispatch(SharedDispatch):
         )
         for start, end in back:
             attachment.let_go(shard, start, end)
-        self.subscription.cursors[shard].give_back(EntrySet.of(back), EntrySet())
+        self.subscription.cursors[shard].give_back(EntrySet.of(back), EntrySet(), sure=False)
         self.came_back(shard, back)
         for slot in slots:
             table.avoided[slot] = attachment

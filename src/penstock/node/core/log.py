@@ -14,7 +14,8 @@ from penstock.files.disk import Disk
 from penstock.files.frame_write import STATUS_BYTES, Seal
 from penstock.model.identity import BLOCK_BYTES
 from penstock.model.topic_settings import TopicSettings
-from penstock.node.core.log_file import BlockEnded, Dropped, Head, encode_head, file_name, index_name
+from penstock.node.core.book import refusal_code
+from penstock.node.core.log_file import BlockEnded, Dropped, Head, Tallied, encode_head, file_name, index_name
 from penstock.node.core.log_readable import ReadableLog
 from penstock.node.core.log_reader import FileView, Run, StoredFile, StoredRecord, View
 from penstock.node.core.log_replay import Damage, Recovered, RecoveryReport
@@ -61,6 +62,8 @@ class ShardLog(ReadableLog):
         self._tail = Tail(found)
         self._stage = Stage()
         self._under_way: LogWrite | None = None
+        self.bytes_written = 0
+        """Since it was opened."""
 
     @classmethod
     def open(
@@ -124,6 +127,8 @@ class ShardLog(ReadableLog):
         stage = self._stage
         if not stage.parts:
             self._begin(stage, stored_at_us, block)
+        if self.marks.book.dirty:  # whose it is stands before it
+            self.stage_tallies(stored_at_us)
         if stored_at_us < self._stored_at_us:
             stored_at_us = self._stored_at_us
         self._stored_at_us = stored_at_us
@@ -136,11 +141,21 @@ class ShardLog(ReadableLog):
         stage.note_point(first, stored_at_us, self._options.index_every_bytes)
         header = RecordHeader(first, count, block, stored_at_us, origin_crc)
         stage.add_record(header, self._shard, segment, body)
-        self.marks.admit(
-            block, segment, origin_crc=origin_crc, first_entry=first, count=count, at_us=stored_at_us
+        code = "" if count else refusal_code(body)
+        late = self.marks.admit(
+            block, segment, origin_crc=origin_crc, first_entry=first, count=count, at_us=stored_at_us, code=code
         )
+        stage.admitted.append((block, segment, code, late))
         self.entry_next = first + count
         return first
+
+    def stage_tallies(self, now_us: int) -> None:
+        """Stages what the ledger knows of blocks and no file does."""
+        if self.marks.book.dirty and not self._stage.parts:
+            self._begin(self._stage, now_us)
+        for block, tally in self.marks.book.take_dirty():
+            self._stage.add_event(Tallied(self.entry_next, block, tally), self._shard)
+            self._stage.tallied.append(block)
 
     def append_end(self, block: bytes, at_us: int) -> None:
         """Stages that a producer closed its block."""
@@ -151,6 +166,7 @@ class ShardLog(ReadableLog):
         stage.ended.append((block, known.ended_us if known is not None else None))
         self.marks.end(block, at_us)
         stage.add_event(BlockEnded(self.entry_next, block, at_us), self._shard)
+        self.stage_tallies(at_us)
 
     def drop_before(self, entry: int) -> int:
         """Drops the files whose entries all lie before ``entry``; returns the first entry that is kept now.
@@ -197,6 +213,7 @@ class ShardLog(ReadableLog):
         if entry <= self.entry_next:
             return
         self._reader.lose(self.entry_next, entry)
+        self.marks.book.lost += entry - self.entry_next
         self.incarnation += 1
         self.entry_next = self.entry_taken = entry
         self._tail.leave()
@@ -305,6 +322,7 @@ class ShardLog(ReadableLog):
         end_offset = write.end + (STATUS_BYTES if write.status_owed is None else 0)
         tail = self._tail
         tail.wrote(write)
+        self.bytes_written += write.bytes
         if write.created:
             self._reader.forget(tail.first)
             self._finder.forget(tail.first)
@@ -318,8 +336,8 @@ class ShardLog(ReadableLog):
             files, points = view.files, view.points
             points += stage.points
         self._show(View(files, self.entry_first, write.end_entry, end_offset, points))
-        for block, _ in stage.admitted:
-            self.marks.settle(block)
+        for admitted in stage.admitted:
+            self.marks.settle(admitted[0])
         return stage.records
 
     def failed(self, write: LogWrite, error: OSError) -> None:
@@ -350,6 +368,7 @@ class ShardLog(ReadableLog):
         """
         if self._under_way is not None:
             return
+        self.stage_tallies(self._stored_at_us)
         write = self.take()
         if write is not None:
             write.run(self._disk)

@@ -10,6 +10,7 @@ A file ``<first entry, 20 digits>.log`` holds frames, all with the log's shard i
     SEGMENT   a stored segment (wire/record.py)
     RECORD    kind u8 | next entry u64 | payload. Kind 1, the end of a block: block, at i64 µs.
               Kind 2, entries dropped: first kept entry u64
+              Kind 8, the tally of a block: block, msgpack (book.py)
     STATUS    synced length u64 | next entry u64 (files/frame_write.py)
 
 A file's entries end where the next file begins: what stands in it from there on was never durable and does not
@@ -46,6 +47,7 @@ _END = struct.Struct("<16sq")
 _KEPT = struct.Struct("<Q")
 _EVENT_END = 1
 _EVENT_DROP = 2
+_EVENT_TALLY = 8
 
 
 def file_name(first: int) -> str:
@@ -167,16 +169,27 @@ class Dropped(NamedTuple):
     kept: int
 
 
-def encode_event(event: BlockEnded | Dropped, shard: int) -> bytes:
+class Tallied(NamedTuple):
+    entry: int
+    block: bytes
+    tally: bytes
+
+
+Event = BlockEnded | Dropped | Tallied
+
+
+def encode_event(event: Event, shard: int) -> bytes:
     """The RECORD frame of a small event."""
     if isinstance(event, BlockEnded):
         body = _EVENT.pack(_EVENT_END, event.entry) + _END.pack(event.block, event.at_us)
+    elif isinstance(event, Tallied):
+        body = _EVENT.pack(_EVENT_TALLY, event.entry) + event.block + event.tally
     else:
         body = _EVENT.pack(_EVENT_DROP, event.entry) + _KEPT.pack(event.kept)
     return encode(FrameType.RECORD, body, shard=shard)
 
 
-def decode_event(body: bytes) -> BlockEnded | Dropped | None:
+def decode_event(body: bytes) -> Event | None:
     """None for a kind that this version does not know."""
     if len(body) < _EVENT.size:
         return None
@@ -186,4 +199,6 @@ def decode_event(body: bytes) -> BlockEnded | Dropped | None:
         return BlockEnded(entry, *_END.unpack(payload))
     if kind == _EVENT_DROP and len(payload) == _KEPT.size:
         return Dropped(entry, *_KEPT.unpack(payload))
+    if kind == _EVENT_TALLY and len(payload) > BLOCK_BYTES:
+        return Tallied(entry, payload[:BLOCK_BYTES], payload[BLOCK_BYTES:])
     return None

@@ -12,9 +12,11 @@ from penstock.files.recovery import Recovery
 from penstock.files.salvage import open_salvaged
 from penstock.model.errors import BadData, BadFrame
 from penstock.model.ranges import RangeSet
+from penstock.node.core.book import refusal_code
 from penstock.node.core.log_file import (
     BlockEnded,
     Dropped,
+    Tallied,
     decode_event,
     decode_marks_body,
     file_name,
@@ -201,6 +203,7 @@ class Replay:
             first_entry=header.first_entry,
             count=header.count,
             at_us=header.stored_at_us,
+            code="" if header.count else refusal_code(item.frame.body[RECORD_HEADER_BYTES:]),
         )
         state.marks.settle(header.block)
         if header.count and state.expires_us is not None:
@@ -232,6 +235,8 @@ class Replay:
             self.state.marks.end(event.block, event.at_us)
         elif isinstance(event, Dropped):
             self.state.kept = max(self.state.kept, event.kept)
+        elif isinstance(event, Tallied):
+            self.state.marks.book.told(event.block, event.tally)
 
     def _take_title(self, body: bytes) -> None:
         title = title_of(body)
@@ -246,6 +251,8 @@ class Replay:
         head, damaged, marks = decode_marks_body(body)
         state = self.state
         state.marks = Marks.decode(marks)
+        if state.marks.book.counted_from < 0:
+            state.marks.book.counted_from = head.first
         state.incarnation = max(state.incarnation, head.incarnation)
         state.kept = max(state.kept, head.kept)
         state.stored_at_us = max(state.stored_at_us, head.stored_at_us)
@@ -261,6 +268,7 @@ class Replay:
             span = (state.next_entry, max(entry, state.next_entry))
             state.report.damaged.append(Damage(self.name, bad.offset, bad.end, span, reason))
             state.damaged.add(*span)
+            state.marks.book.lost += span[1] - span[0]
         self.bad = None
         state.next_entry = max(state.next_entry, entry)
 

@@ -10,8 +10,7 @@ from google_crc32c import extend, value
 from penstock.files.frame_write import FrameWrite, Seal
 from penstock.model.topic_settings import TopicSettings
 from penstock.node.core.log_file import (
-    BlockEnded,
-    Dropped,
+    Event,
     encode_event,
     expiry_name,
     file_name,
@@ -93,6 +92,7 @@ class Stage:
         "points",
         "records",
         "removed",
+        "tallied",
     )
 
     def __init__(self) -> None:
@@ -111,8 +111,10 @@ class Stage:
         self.points: list[Point] = []
         self.point_due = 0
         """The offset from which the next record is a point."""
-        self.admitted: list[tuple[bytes, int]] = []
-        """Block and segment of each record and refusal, in order."""
+        self.admitted: list[tuple[bytes, int, str, bool]] = []
+        """Of each record and refusal, in order: block, segment, why it was refused, if it filled a hole."""
+        self.tallied: list[bytes] = []
+        """Blocks that the ledger is told of."""
         self.ended: list[tuple[bytes, int | None]] = []
         """Blocks that ended, or went on after an end, with what their marks said before."""
         self.kept_before: int | None = None
@@ -136,7 +138,6 @@ class Stage:
         self.bytes += len(lead) + len(body) + len(trailer)
         if header.count:
             self.records.append(StoredRecord(header, segment, parts))
-        self.admitted.append((header.block, segment))
 
     def note_point(self, entry: int, stored_at_us: int, every_bytes: int) -> None:
         """Remembers where the next record stands, if the last such point lies far enough back."""
@@ -152,8 +153,9 @@ class Stage:
                 marks.reopen(block)
             else:
                 marks.end(block, ended_us)
-        for block, segment in reversed(self.admitted):
-            marks.withdraw(block, segment)
+        for block, segment, code, late in reversed(self.admitted):
+            marks.withdraw(block, segment, code, late=late)
+        marks.book.dirty.update(dict.fromkeys(self.tallied))
 
     def removals(self, folder: str) -> list[str]:
         """The paths of what was dropped."""
@@ -164,7 +166,7 @@ class Stage:
         names += [expiry_name(first, time_us) for first, time_us in noted if time_us is not None]
         return [f"{folder}/{name}" for name in names]
 
-    def add_event(self, event: BlockEnded | Dropped, shard: int) -> None:
+    def add_event(self, event: Event, shard: int) -> None:
         frame = encode_event(event, shard)
         self.parts.append(frame)
         self.bytes += len(frame)

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from penstock.model.entry_set import Span
+from penstock.node.core.entry_tally import DAMAGED, EXPIRED, RETENTION
 from penstock.node.core.history import unread
 from penstock.node.core.log import Run, StoredRecord
-from penstock.node.core.settlement import EXPIRED, Missed, encode_change
+from penstock.node.core.settlement import Missed, encode_change
 from penstock.node.core.stores import Stores
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
@@ -20,8 +21,6 @@ from penstock.wire.expiry import expired_spans, expiries_us, may_expire
 from penstock.wire.frame import HEADER_BYTES, TRAILER
 from penstock.wire.record import RECORD_HEADER_BYTES
 
-DAMAGED = "damaged"
-RETENTION = "retention"
 SPANS_MAX = 4096
 """In one record, and in one LOST frame."""
 

@@ -11,11 +11,15 @@ import msgspec
 
 from penstock.model.errors import BadFrame
 from penstock.model.ranges import RangeSet
+from penstock.node.core.book import BlockTally, Book, BookImage
 
 RECENT_MAX = 1024
 """Segments of each block whose place is held in memory; older ones are looked up in the files."""
 RECENT_STORED_MAX = 32
 """How many of them the head of a log file repeats: the ones that a sender may still be unsure about."""
+
+FOLDED_BYTES = 64
+"""What the account of forgotten blocks takes, roughly, where there was none before."""
 
 DAY_US = 24 * 60 * 60 * 1_000_000
 
@@ -47,6 +51,8 @@ class _BlockImage(msgspec.Struct, array_like=True, frozen=True):
     """(segment, origin_crc, first_entry, count)"""
     touched_us: int
     ended_us: int | None
+    book: BookImage | None = None
+    """Of the last one alone, which is no block: what the ledger knows of all of them."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -58,6 +64,7 @@ class Marks:
 
     def __init__(self) -> None:
         self._blocks: dict[bytes, BlockMarks] = {}
+        self.book = Book()
 
     def get(self, block: bytes) -> BlockMarks | None:
         return self._blocks.get(block)
@@ -68,17 +75,31 @@ class Marks:
         return 0 if known is None else known.admitted.end
 
     def admit(
-        self, block: bytes, segment: int, *, origin_crc: int, first_entry: int, count: int, at_us: int
-    ) -> None:
-        """Takes a segment as admitted; it was not before. ``settle`` follows when it is durable."""
+        self,
+        block: bytes,
+        segment: int,
+        *,
+        origin_crc: int,
+        first_entry: int,
+        count: int,
+        at_us: int,
+        code: str = "",
+    ) -> bool:
+        """Takes a segment as admitted; it was not before. ``settle`` follows when it is durable.
+
+        ``code`` is why one without rows was refused. Returns whether it fills a hole.
+        """
         known = self._blocks.get(block)
         if known is None:
             known = self._blocks[block] = BlockMarks()
+        late = segment < known.admitted.end
+        self.book.admitted(block, count, code, late=late, at_us=at_us)
         known.admitted.add(segment, segment + 1)
         known.touched_us = at_us
         known.ended_us = None  # a producer that sends more did not close it
         known.recent[segment] = (origin_crc, first_entry, count)
         known.pending += 1
+        return late
 
     def settle(self, block: bytes) -> None:
         """The oldest pending segment of a block is durable: from now on the files tell of it too."""
@@ -90,13 +111,14 @@ class Marks:
         while len(recent) > max(RECENT_MAX, known.pending):
             del recent[next(iter(recent))]
 
-    def withdraw(self, block: bytes, segment: int) -> None:
+    def withdraw(self, block: bytes, segment: int, code: str = "", *, late: bool = False) -> None:
         """Undoes an ``admit`` whose sync failed."""
         known = self._blocks.get(block)
         if known is None:
             return
         known.admitted.discard(segment, segment + 1)
-        if known.recent.pop(segment, None) is not None:
+        if (stored := known.recent.pop(segment, None)) is not None:
+            self.book.withdrawn(block, segment, stored[2], code, late=late)
             known.pending = max(known.pending - 1, 0)
         if not known.admitted and known.ended_us is None:
             del self._blocks[block]
@@ -140,12 +162,25 @@ class Marks:
             )
         ]
         for block in gone:
-            del self._blocks[block]
+            self._drop(block)
+        self.book.fold_alone(self.__contains__, now_us - after_silence_us)
         return gone
+
+    def _drop(self, block: bytes) -> None:
+        self.book.fold(block, self._blocks.pop(block).admitted)
+
+    def under_way(self, block: bytes) -> list[int]:
+        """The rows of each stored segment of a block that is not durable yet."""
+        known = self._blocks.get(block)
+        if known is None or not known.pending:
+            return []
+        return [count for _, _, count in list(known.recent.values())[-known.pending :] if count]
 
     def encode(self) -> bytes:
         """All blocks, for the head of a log file."""
-        return _encoder.encode([_image(block, known) for block, known in self._blocks.items()])
+        images = [_image(block, known) for block, known in self._blocks.items()]
+        images.append(_BlockImage(b"", [], [], 0, None, self.book.image()))
+        return _encoder.encode(images)
 
     def encode_within(self, bytes_max: int, keep: bytes | None = None) -> tuple[bytes, int]:
         """The same in no more than ``bytes_max``: the longest silent blocks are forgotten, and counted."""
@@ -153,15 +188,16 @@ class Marks:
         excess = len(data) - bytes_max
         if excess <= 0:
             return data, 0
+        excess += FOLDED_BYTES
         gone = []
         for block, known in sorted(self._blocks.items(), key=lambda item: item[1].touched_us):
             if excess <= 0:
                 break
             if block != keep and not known.pending:
                 gone.append(block)
-                excess -= len(_encoder.encode(_image(block, known)))
+                excess -= len(_encoder.encode(_image(block, known))) + self.book.bytes_of(block)
         for block in gone:
-            del self._blocks[block]
+            self._drop(block)
         return self.encode(), len(gone)
 
     @classmethod
@@ -171,11 +207,18 @@ class Marks:
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise BadFrame(f"marks that cannot be read: {error}") from error
         marks = cls()
+        if not images or images[-1].book is None:  # of a version that did not count
+            marks.book.counted_from = -1
         for image in images:
+            if image.book is not None:
+                marks.book = Book.of(image.book)
+                continue
             known = marks._blocks[image.block] = BlockMarks(image.touched_us)
             known.admitted = RangeSet(image.admitted)
             known.recent = {segment: (crc, first, count) for segment, crc, first, count in image.recent}
             known.ended_us = image.ended_us
+            stored = known.admitted.count
+            marks.book.tallies[image.block] = BlockTally(touched_us=image.touched_us, stored=stored)
         return marks
 
     def admitted(self) -> dict[bytes, list[tuple[int, int]]]:

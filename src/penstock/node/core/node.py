@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from penstock.node.core.producers import fenced
 from penstock.node.core.producing import Producing
 from penstock.node.core.requests import Requests
 from penstock.node.core.retaining import Retaining
-from penstock.node.core.session import Session
+from penstock.node.core.session import BlockContext, Session
 from penstock.node.core.stores import Stores
 from penstock.node.core.topics import Topic, TopicAltered, TopicDeleted
 from penstock.node.core.watermark import Watermark
@@ -68,8 +68,9 @@ class NodeCore:
         now_us: Callable[[], int],
         new_uuid: Callable[[], bytes],
         clock_us: Callable[[], int] | None = None,
+        vitals: Callable[[], tuple[int | None, int | None]] = lambda: (None, None),
     ) -> None:
-        """``now_us`` is the time of day; ``clock_us`` measures waits and is never set back."""
+        """``now_us`` is the time of day; ``clock_us`` is never set back; ``vitals``: io/process_vitals.py."""
         clock_us = clock_us or now_us
         self.disk = disk
         self.settings = settings
@@ -77,12 +78,14 @@ class NodeCore:
         self.now_us = now_us
         self.clock_us = clock_us
         self.new_uuid = new_uuid
+        self.vitals = vitals
+        self.began_us = clock_us()
         self.counters: Counter[str] = Counter()
         self.stores = Stores(disk, settings, now_us, clock_us)
         self.catalog = self.stores.catalog
         self.subscriptions = self.stores.subscriptions
         self.stopping = False
-        self._software = software
+        self.software = software
         self._sessions: dict[int, Session] = {}
         self._effects: list[Effect] = [RemoveTree(folder) for folder in self.stores.leftovers]
         self._producing = Producing(
@@ -140,7 +143,7 @@ class NodeCore:
 
     def connected(self, connection: int) -> Session:
         side = NodeSide(
-            node=self.node, software=self._software, window_bytes_max=self.settings.limits.window_bytes
+            node=self.node, software=self.software, window_bytes_max=self.settings.limits.window_bytes
         )
         session = Session(connection, side)
         self._sessions[connection] = session
@@ -329,10 +332,8 @@ class NodeCore:
             self._consuming.send_away(subscription, gone)
         if dropped:
             self.stores.forget_settlements()
-        for session in self._sessions.values():
-            for context in session.blocks.values():
-                if context.topic is topic:
-                    context.refusal = gone
+        for context in self._contexts(topic):
+            context.refusal = gone
 
     def place_removed(self, removed: PlaceRemoved) -> None:
         """The removal is durable: the topics below the place are deleted as if each had been named."""
@@ -343,14 +344,25 @@ class NodeCore:
     def fence(self, topic: Topic, producer: str, epoch: int | None) -> None:
         """Another epoch of a producer is durable: what older ones send is not taken. None: it was removed."""
         known = topic.producers.get(producer)
-        for session in self._sessions.values():
-            for context in session.blocks.values():
-                if context.topic is not topic or context.producer != producer or context.late:
-                    continue
-                if known is not None and context.epoch != epoch:
-                    context.refusal = fenced(known, topic.shown, context.epoch)
-                elif known is None and context.epoch:
-                    context.refusal = Fenced(f"producer {producer!r} of {topic.shown} was removed")
+        for context in self._contexts(topic):
+            if context.producer != producer or context.late:
+                continue
+            if known is not None and context.epoch != epoch:
+                context.refusal = fenced(known, topic.shown, context.epoch)
+            elif known is None and context.epoch:
+                context.refusal = Fenced(f"producer {producer!r} of {topic.shown} was removed")
+
+    @property
+    def sessions(self) -> Collection[Session]:
+        return self._sessions.values()
+
+    def open_blocks(self, topic: Topic) -> set[bytes]:
+        """The blocks of a topic that clients speak of now."""
+        return {context.block for context in self._contexts(topic)}
+
+    def _contexts(self, topic: Topic) -> Iterator[BlockContext]:
+        contexts = (context for session in self.sessions for context in session.blocks.values())
+        return (context for context in contexts if context.topic is topic)
 
     def is_connected(self, session: Session) -> bool:
         return self._sessions.get(session.connection) is session
@@ -376,7 +388,7 @@ class NodeCore:
     def describe(self) -> dict[str, Any]:
         return {
             "node": self.node,
-            "software": self._software,
+            "software": self.software,
             "topics": len(self.catalog),
             "connections": len(self._sessions),
             "counters": dict(sorted(self.counters.items())),

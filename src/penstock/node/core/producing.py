@@ -27,6 +27,7 @@ from penstock.model.errors import (
 )
 from penstock.model.identity import SEGMENT_NUMBER_MAX
 from penstock.node.core.admission import Admit, Conflicting, Early, Refused, Repeat, predecessor_done
+from penstock.node.core.book import Book
 from penstock.node.core.commits import as_error
 from penstock.node.core.session import BlockContext, Session
 from penstock.node.core.topics import Catalog, Shard, Topic
@@ -137,6 +138,7 @@ class Producing:
             self._reject(session, context, frame, refusal)
             return
         shard = topic.shards[frame.shard]
+        self._tally(context, shard, context.block, first=frame.segment == 0)
         if not self._predecessor_done(context):
             missing = PredecessorMissing("the producer's earlier block is not complete")
             self._reject(session, context, frame, missing)
@@ -172,7 +174,27 @@ class Producing:
             admissions = [shard.admission for shard in context.topic.shards]
             if predecessor_done(admissions, context.predecessor):
                 context.predecessor = None
+            else:
+                for number, segment in context.predecessor.segments_next.items():
+                    if segment > 0:
+                        shard = context.topic.shards[number]
+                        self._tally(context, shard, context.predecessor.block).announce(
+                            context.predecessor.block, segment
+                        )
         return context.predecessor is None
+
+    def _tally(self, context: BlockContext, shard: Shard, block: bytes, *, first: bool = False) -> Book:
+        """The ledger's page of a block that this producer sends or names; ``first``: it begins with this."""
+        book = shard.log.marks.book
+        # Of a block that is met in its middle, an earlier run may have known more and been cut short.
+        book.tally(block, context.producer, self._catalog.run if first else 1, self._now_us())
+        return book
+
+    def _tell(self, shard: Shard) -> None:
+        """Writes down what the ledger knows; while the disk is full that waits for the next record."""
+        if not self._watermark.full:
+            shard.log.stage_tallies(self._now_us())
+            shard.lane.mark()
 
     def _admit(
         self, session: Session, context: BlockContext, shard: Shard, frame: Frame, *, late: bool
@@ -232,6 +254,8 @@ class Producing:
         self, session: Session, context: BlockContext, shard: Shard, frame: Frame, first_entry: int | None
     ) -> None:
         self._counters["segments_duplicate"] += 1
+        shard.log.marks.book.repeated(context.block)
+        self._tell(shard)
         answer = AckItem(frame.segment, "duplicate", first_entry)
         if first_entry is not None and first_entry < shard.log.entry_durable:
             self._answer(session, context, frame.shard, answer)
@@ -278,6 +302,11 @@ class Producing:
         expected: int | None = None,
     ) -> None:
         self._counters[f"segments_rejected_{error.code}"] += 1
+        shards = context.topic.shards if context.topic is not None else []
+        if frame.shard < len(shards) and not isinstance(error, BadRequest | TopicMismatch | TopicNotFound):
+            book = self._tally(context, shards[frame.shard], context.block)
+            book.rejected(context.block, frame.segment, error.code)
+            self._tell(shards[frame.shard])
         self._answer(session, context, frame.shard, _rejected(frame.segment, error, expected))
 
     # --- answers ------------------------------------------------------------------------------------
@@ -317,8 +346,7 @@ class Producing:
         if context.schema is None or topic is None or frame.shard >= len(topic.shards):
             self._counters["snapshots_ignored"] += 1
         elif self._typed.on_snapshot(session, context, frame):
-            left_out = topic.shards[frame.shard].admission.declare(context.block, frame.segment)
-            self._counters["segments_in_holes"] += left_out
+            self._declare(context, topic.shards[frame.shard], frame.segment)
 
     def on_disconnect(self, session: Session) -> None:
         self._typed.decoders.drop_connection(session.connection)
@@ -331,17 +359,26 @@ class Producing:
             raise ProtocolError("a hole in a block that no title named, or in a shard that is not there")
         if not 0 <= hole.segment <= SEGMENT_NUMBER_MAX:
             raise ProtocolError(f"a hole up to segment {hole.segment}, which cannot be")
-        left_out = context.topic.shards[hole.shard].admission.declare(hole.block, hole.segment)
+        self._declare(context, context.topic.shards[hole.shard], hole.segment)
+
+    def _declare(self, context: BlockContext, shard: Shard, segment: int) -> None:
+        left_out = shard.admission.declare(context.block, segment)
         self._counters["segments_in_holes"] += left_out
+        if left_out:
+            self._tally(context, shard, context.block).declare(context.block, segment)
+            self._tell(shard)
 
     def on_block_end(self, session: Session, end: BlockEnd) -> None:
         context = session.blocks.get(end.block)
         if context is None or context.topic is None:
             return
         self._typed.decoders.drop_block(session.connection, end.block)
-        for shard_number in end.segments_next:
+        for shard_number, segment_next in end.segments_next.items():
             if 0 <= shard_number < len(context.topic.shards):
                 shard = context.topic.shards[shard_number]
+                if 0 < segment_next <= SEGMENT_NUMBER_MAX + 1:
+                    self._tally(context, shard, end.block).close(end.block, segment_next)
+                    self._tell(shard)
                 marks = shard.log.marks.get(end.block)
                 if marks is not None and marks.ended_us is None:
                     shard.log.append_end(end.block, self._now_us())

@@ -45,7 +45,7 @@ def recover(disk: Disk, folder: str, *, title: Title, shard: int, index_every_by
         return state
     heads = [_peek(disk, folder, first) for first in firsts]
     base = _replay_start(disk, folder, firsts, shard)
-    state.next_entry = firsts[base]
+    state.next_entry = state.marks.book.counted_from = firsts[base]
     for number in range(base, len(firsts)):
         limit = firsts[number + 1] if number + 1 < len(firsts) else None
         replay = Replay(state, disk, folder, firsts[number], limit, title, shard, index_every_bytes)

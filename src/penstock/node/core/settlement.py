@@ -7,7 +7,7 @@ twice does no harm. A record about a topic that is gone is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -15,6 +15,7 @@ from penstock.model.entry_set import EntrySet, Span
 from penstock.model.errors import BadFrame
 from penstock.model.policy import Policy
 from penstock.node.core.cursor import ShardCursor
+from penstock.node.core.entry_tally import EXPIRED, EntryTally, Handed
 from penstock.node.core.history import History, LostRange
 from penstock.node.core.subscription import Subscription
 
@@ -30,6 +31,8 @@ class Opened(msgspec.Struct, array_like=True, frozen=True, tag=1):
     created_at_us: int
     policy: Policy | None = None
     """With every default filled in; None in what was written before there were policies."""
+    run: int = 0
+    """Of the node, in which it was created."""
 
 
 class Settlement(msgspec.Struct, array_like=True, frozen=True, tag=2):
@@ -47,6 +50,8 @@ class Settlement(msgspec.Struct, array_like=True, frozen=True, tag=2):
     """Entries that were tried too often; the dead-letter topic has them."""
     upto: int | None = None
     """Everything before this entry was acknowledged."""
+    handed: Handed | None = None
+    """The shard's totals at this time, for the ledger."""
 
 
 class Removed(msgspec.Struct, array_like=True, frozen=True, tag=3):
@@ -102,6 +107,7 @@ class Moved(msgspec.Struct, array_like=True, frozen=True, tag=8):
     name: str
     shard: int
     entry: int
+    run: int = 0
 
 
 class Redriven(msgspec.Struct, array_like=True, frozen=True, tag=9):
@@ -143,6 +149,26 @@ class Seen(msgspec.Struct, array_like=True, frozen=True, tag=12):
     at_us: int
 
 
+class Tallied(msgspec.Struct, array_like=True, frozen=True, tag=40):
+    """Of a snapshot: how the entries of one shard were settled."""
+
+    topic: bytes
+    name: str
+    shard: int
+    tally: EntryTally
+
+
+class HandedOut(msgspec.Struct, array_like=True, frozen=True, tag=41):
+    """Copies went out, and nothing was settled."""
+
+    topic: bytes
+    name: str
+    shard: int
+    handed: Handed
+    unsure: bytes = b""
+    """Entries that may have been looked at by consumers that were lost."""
+
+
 Change = (
     Opened
     | Settlement
@@ -156,13 +182,13 @@ Change = (
     | Missed
     | MissedBefore
     | Seen
+    | Tallied
+    | HandedOut
 )
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
 
-EXPIRED = "expired"
-"""The reason of messages that were not delivered because their own time to live was over."""
 RETURNED_MAX = 4096
 """Spans of entries that came back, per record of a snapshot."""
 
@@ -231,7 +257,7 @@ class Subscriptions:
         elif isinstance(change, ShardState):
             subscription.cursors[change.shard] = _restore(change, subscription.policy)
         elif isinstance(change, Moved):
-            subscription.cursors[change.shard].move(change.entry)
+            subscription.cursors[change.shard].move(change.entry, change.run)
         elif isinstance(change, Redriven):
             subscription.redrives = max(subscription.redrives, change.redrives)
             for start, end in change.spans:
@@ -240,13 +266,19 @@ class Subscriptions:
             self.miss(subscription, change)
         elif isinstance(change, CameBack):
             _replay_returned(subscription, change.shard, change.returned)
+        elif isinstance(change, Tallied):
+            subscription.cursors[change.shard].tally = change.tally
+            subscription.cursors[change.shard].noted = change.tally.handed
+        elif isinstance(change, HandedOut):
+            _recall_handed(subscription.cursors[change.shard], change)
         else:
             replay(subscription, change)
 
     def miss(self, subscription: Subscription, change: Missed) -> None:
         """Entries are not to be had any more: they count as done with, and what they were is remembered."""
         history = self.history(subscription)
-        count = sum(subscription.give_up(change.shard, *span) for span in change.spans)
+        kind = change.reason
+        count = sum(subscription.give_up(change.shard, *span, kind) for span in change.spans)
         if change.reason == EXPIRED:  # nobody wanted them any more: that is no loss
             subscription.counts.lost -= count
             history.expired += count
@@ -262,12 +294,21 @@ class Subscriptions:
         history.expired, history.seen_us = change.expired, max(history.seen_us, change.seen_us)
 
     def _open(self, change: Opened) -> None:
-        cursors = [ShardCursor(start) for start in change.starts]
+        cursors = [ShardCursor(start, change.run) for start in change.starts]
         policy = change.policy or Policy()  # an older one: its defaults are filled in when all is read
         subscription = Subscription(
             change.topic, change.name, change.kind, change.mode, cursors, change.created_at_us, policy
         )
         self._by_topic.setdefault(change.topic, {})[change.name] = subscription
+
+    def unnoted(self, subscriptions: Iterable[Subscription]) -> Iterator[bytes]:
+        """Totals that no record tells of yet, as journal records."""
+        for subscription in subscriptions:
+            for shard, cursor in enumerate(subscription.cursors):
+                if (handed := cursor.tally.handed) != cursor.noted or cursor.unsure:
+                    cursor.noted, unsure = handed, cursor.unsure.encode()
+                    told = HandedOut(subscription.topic_uuid, subscription.name, shard, handed, unsure)
+                    yield _encoder.encode(told)
 
     def snapshot(self) -> Iterator[bytes]:
         """Every subscription as it is now, as journal records."""
@@ -282,6 +323,7 @@ class Subscriptions:
 def replay(subscription: Subscription, change: Settlement) -> None:
     """Makes a settlement from the journal; counts follow."""
     shard = change.shard
+    before = subscription.cursors[shard].tally.handed
     for start, end in change.acked:
         subscription.ack(shard, start, end)
     for start, end in change.skipped:
@@ -294,6 +336,17 @@ def replay(subscription: Subscription, change: Settlement) -> None:
         subscription.bury(shard, start, end)
     _replay_returned(subscription, shard, change.returned)
     subscription.counts.nacked += sum(end - start for start, end, _ in change.returned)
+    if change.handed is not None:
+        subscription.cursors[shard].tally.recall(before, change.handed)
+        subscription.cursors[shard].noted = change.handed
+
+
+def _recall_handed(cursor: ShardCursor, change: HandedOut) -> None:
+    cursor.tally.recall(cursor.tally.handed, change.handed)
+    cursor.noted = change.handed
+    for start, end in EntrySet.decode(change.unsure).spans(0, 2**63) if change.unsure else ():
+        for span in cursor.settled.missing(max(start, cursor.cursor), end):
+            cursor.unsure.add(*span)
 
 
 def _replay_returned(subscription: Subscription, shard: int, returned: list[tuple[int, int, int]]) -> None:
@@ -320,6 +373,7 @@ def _snapshot(subscription: Subscription) -> Iterator[Change]:
                 yield ShardState(topic, name, shard, cursor.cursor, settled, part, dead)
             else:
                 yield CameBack(topic, name, shard, part)
+        yield Tallied(topic, name, shard, cursor.tally)
     counts = subscription.counts
     totals = (counts.acked, counts.skipped, counts.lost, counts.nacked, counts.buried, counts.redriven)
     yield Totals(topic, name, *totals, subscription.redrives)
@@ -331,6 +385,8 @@ def _restore(state: ShardState, policy: Policy) -> ShardCursor:
     cursor.settled = EntrySet.decode(state.settled)
     if state.dead:
         cursor.dead = EntrySet.decode(state.dead)
+    # Of what kind they are, the snapshot of a version that counts says next.
+    cursor.tally.unknown = len(cursor.settled) - cursor.dead.count(state.cursor, cursor.dead.end)
     for start, end, deliveries in state.returned:
         cursor.restore_deliveries(start, end, deliveries)
     return cursor

@@ -61,4 +61,9 @@ def settle(
         else:
             returned.append((entry, entry + 1, deliveries))
     topic, name = subscription.topic_uuid, subscription.name
-    return Settlement(topic, name, ask.shard, ask.acked, ask.skipped, [], returned, upto=ask.upto), late
+    handed = subscription.cursors[ask.shard].tally.handed
+    subscription.cursors[ask.shard].noted = handed
+    settlement = Settlement(
+        topic, name, ask.shard, ask.acked, ask.skipped, [], returned, upto=ask.upto, handed=handed
+    )
+    return settlement, late

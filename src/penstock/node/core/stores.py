@@ -7,6 +7,7 @@ says what it found in ``recovered``. Committing is a lane a journal (commits.py)
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,8 @@ from penstock.node.core.commits import Committer, Lane, Write
 from penstock.node.core.history import unread
 from penstock.node.core.log import LogOptions, StoredRecord
 from penstock.node.core.open_logs import OpenLogs
-from penstock.node.core.settlement import Missed, Seen, Subscriptions, encode_change
+from penstock.node.core.runs import Runs
+from penstock.node.core.settlement import Missed, Seen, Subscriptions, Tallied, encode_change
 from penstock.node.core.settlement import decode_change as decode_settlement
 from penstock.node.core.strays import identify, strays
 from penstock.node.core.subscription import Subscription
@@ -75,6 +77,8 @@ class Stores:
         )
         self._open_logs = OpenLogs(settings.limits.open_logs)
         self.recovered += replay(disk).lines()
+        self.runs = Runs(disk)
+        self.catalog.run = self.runs.number
         self._open_catalog()
         self._open_settlements()
 
@@ -142,6 +146,11 @@ class Stores:
             subscription.set_policy(Policy().effective(topic.name, subscription.mode))
         for number, (cursor, shard) in enumerate(zip(subscription.cursors, topic.shards, strict=True)):
             cursor.begin()
+            if not self.runs.exact(cursor.tally.copies_run):
+                cursor.tally.begin_copies(self.runs.number, cursor.reached)
+                tallied = Tallied(topic.uuid, subscription.name, number, cursor.tally)
+                self.settlements.append(encode_change(tallied))
+                self.settlement_lane.mark()
             if spans := unread(cursor, cursor.cursor, shard.log.entry_first):  # a crash came before it was told
                 missed = Missed(topic.uuid, subscription.name, number, spans, "retention", self._now_us())
                 self.subscriptions.miss(subscription, missed)
@@ -258,7 +267,8 @@ class Stores:
         if self.subscriptions.get(subscription.topic_uuid, subscription.name) is subscription:
             seen = Seen(subscription.topic_uuid, subscription.name, now_us)
             self.subscriptions.apply(seen)
-            self.settlements.append(encode_change(seen))
+            for body in (encode_change(seen), *self.subscriptions.unnoted([subscription])):
+                self.settlements.append(body)
             self.settlement_lane.mark()
 
     def topic_created(self, created: TopicCreated) -> None:
@@ -297,10 +307,18 @@ class Stores:
     def close(self) -> list[OSError]:
         """Everything staged was committed: closes the files in good order; returns what went wrong."""
         faults: list[OSError] = []
+        with suppress(PenstockError):  # a journal that lost a write is not written to again
+            for body in self.subscriptions.unnoted(self.subscriptions.all()):
+                self.settlements.append(body)
         closes = [shard.log.close for topic in self.catalog for shard in topic.shards]
         for close in (*closes, self._catalog_journal.close, self.settlements.close):
             try:
                 close()
+            except OSError as error:
+                faults.append(error)
+        if not faults:
+            try:
+                self.runs.close()
             except OSError as error:
                 faults.append(error)
         if not faults:  # else opening makes the logs whole from it

@@ -90,7 +90,8 @@ def find_or_open(
         starts = [start_entry(topic, shard, start) for shard in range(len(topic.shards))]
         effective = topic.settings().policy(policy).effective(topic.name, mode)
         check_dead_letter(stores.catalog, topic, effective.dead_letter)
-        opened = Opened(topic.uuid, name, kind, mode, starts, now_us, effective)
+        run = stores.runs.number
+        opened = Opened(topic.uuid, name, kind, mode, starts, now_us, effective, run)
         stores.subscriptions.apply(opened)
         stores.settlements.append(encode_change(opened))
         subscription = stores.subscriptions.get(topic.uuid, name)

@@ -22,6 +22,7 @@ from penstock.node.core.attachment import Attachment, lease_us
 from penstock.node.core.cursor import Returned, ShardCursor
 from penstock.node.core.deadlines import Deadlines
 from penstock.node.core.dispatch import Dispatch, Offer, Wanted
+from penstock.node.core.entry_tally import ACKED, DAMAGED, DEAD, SKIPPED, Counts
 from penstock.node.core.key_shared import KeyDispatch
 from penstock.node.core.log import Run
 from penstock.node.core.shared import OneAtATime, SharedDispatch
@@ -32,19 +33,6 @@ UNSURE_MAX = 5000
 UNSURE_RESILIENT_MAX = 257
 """In resilient mode: one window of acknowledgements, and the message in hand."""
 FAILURES_MAX = 10_000
-
-
-@dataclass(slots=True)
-class Counts:
-    delivered: int = 0
-    redelivered: int = 0
-    acked: int = 0
-    skipped: int = 0
-    nacked: int = 0
-    lost: int = 0
-    late: int = 0
-    buried: int = 0
-    redriven: int = 0
 
 
 @dataclass(slots=True)
@@ -160,6 +148,7 @@ class Subscription:
     def leave(self, attachment: Attachment, seen: dict[int, RangeSet] | None = None) -> Change:
         """The consumer left in order: what it held goes to the next one. ``seen`` is by shard; None for all."""
         change = Change()
+        attachment.left = seen is not None
         self._drop(attachment, seen, change)
         return change
 
@@ -189,7 +178,7 @@ class Subscription:
                 counted = attachment.surely_seen(shard, UNSURE_RESILIENT_MAX if self.strict else UNSURE_MAX)
             else:
                 counted = EntrySet.of(seen.get(shard, ()))
-            returned = self.cursors[shard].give_back(held, counted)
+            returned = self.cursors[shard].give_back(held, counted, sure=attachment.left)
             self.dispatch.came_back(shard, held.spans(0, held.end))
             if returned:
                 change.returned.append((shard, returned))
@@ -220,6 +209,7 @@ class Subscription:
         for offer in offers:
             rows = sum(end - start for start, end in offer.spans)
             self.counts.delivered += rows
+            self.cursors[offer.shard].tally.handed_out(rows, offer.attempt)
             if offer.attempt > 1:
                 self.counts.redelivered += rows
             if self.policy.deadline is not None:
@@ -284,44 +274,53 @@ class Subscription:
 
     def ack(self, shard: int, start: int, end: int, by: Attachment | None = None) -> int:
         """Returns how many of the entries had been settled before."""
-        settled = self._settle(shard, start, end, by)
+        settled = self._settle(shard, start, end, by, ACKED)
         self.counts.acked += settled
-        self.counts.late += end - start - settled
-        return end - start - settled
+        return self._came_late(shard, end - start - settled)
 
     def ack_upto(self, shard: int, end: int, by: Attachment | None = None) -> None:
         """Everything before ``end``; what of it was settled is not late."""
-        self.counts.acked += self._settle(shard, min(self.cursors[shard].cursor, end), end, by)
+        self.counts.acked += self._settle(shard, min(self.cursors[shard].cursor, end), end, by, ACKED)
 
     def skip(self, shard: int, start: int, end: int, by: Attachment | None = None) -> int:
-        settled = self._settle(shard, start, end, by)
+        settled = self._settle(shard, start, end, by, SKIPPED)
         self.counts.skipped += settled
-        self.counts.late += end - start - settled
-        return end - start - settled
+        return self._came_late(shard, end - start - settled)
 
-    def give_up(self, shard: int, start: int, end: int) -> int:
+    def _came_late(self, shard: int, count: int) -> int:
+        self.counts.late += count
+        self.cursors[shard].tally.late += count
+        return count
+
+    def give_up(self, shard: int, start: int, end: int, kind: str = DAMAGED) -> int:
         """Entries that cannot be delivered; they count as done with, so that nobody waits for them."""
-        lost = self._settle(shard, start, end, None)
+        lost = self._settle(shard, start, end, None, kind)
         self.counts.lost += lost
         return lost
 
     def bury(self, shard: int, start: int, end: int) -> int:
         """Entries that were tried too often and are put aside."""
-        buried = self._settle(shard, start, end, None, dead=True)
+        buried = self._settle(shard, start, end, None, DEAD)
         self.counts.buried += buried
         return buried
 
-    def _settle(self, shard: int, start: int, end: int, by: Attachment | None, *, dead: bool = False) -> int:
+    def _settle(self, shard: int, start: int, end: int, by: Attachment | None, kind: str) -> int:
         if start >= end:
             return 0
-        held = self.cursors[shard].held.count(start, end)
+        cursor = self.cursors[shard]
+        held = cursor.held.count(start, end)
+        unheld = kind in (ACKED, SKIPPED) and held < end - start
+        touched = cursor.touched(start, end) if unheld else end - start
         if by is not None:
             held -= by.let_go(shard, start, end)
             by.settled_to[shard] = max(by.settled_to.get(shard, 0), end)
         if held > 0:  # somebody else has some of them, or nobody any more
             for attachment in self.attachments:
                 attachment.let_go(shard, start, end)
-        return self.dispatch.settle(shard, start, end, dead=dead)
+        count = self.dispatch.settle(shard, start, end, dead=kind == DEAD)
+        cursor.tally.settled(kind, count)
+        cursor.tally.elsewhere += max(count - touched, 0)
+        return count
 
     def nack(
         self, shard: int, entry: int, delay_s: float | None, now_us: int, by: Attachment, change: Change
@@ -335,7 +334,7 @@ class Subscription:
         if mine or entry not in cursor.held:
             deliveries = cursor.nack(entry, now_us + round(wait_s * 1e6))
         if deliveries is None:
-            self.counts.late += 1
+            self._came_late(shard, 1)
             return None
         if mine:
             self.dispatch.came_back(shard, [(entry, entry + 1)])
@@ -378,10 +377,10 @@ class Subscription:
 
     # --- places -------------------------------------------------------------------------------------
 
-    def seek(self, shard: int, entry: int) -> None:
+    def seek(self, shard: int, entry: int, run: int = 0) -> None:
         """Sets a shard's place; nobody may be attached."""
         assert not self.attachments
-        self.cursors[shard].move(entry)
+        self.cursors[shard].move(entry, run)
         self.dispatch.reset()
 
     def redrive(self, shard: int, start: int, end: int) -> list[Span]:

@@ -132,9 +132,10 @@ class SubscriptionRequests:
         places = [(shard, start_entry(topic, shard, ask.to)) for shard in shards]
         text = f"the place of subscription {subscription.name!r} was set; its consumers begin anew"
         self._node.consuming.send_away(subscription, SubscriptionMoved(text))
+        run = self._node.stores.runs.number
         for shard, entry in places:
-            subscription.seek(shard, entry)
-        changes = [Moved(topic.uuid, subscription.name, shard, entry) for shard, entry in places]
+            subscription.seek(shard, entry, run)
+        changes = [Moved(topic.uuid, subscription.name, shard, entry, run) for shard, entry in places]
         self._write(list(changes), lambda: answer(self._info(topic, subscription)))
 
     def _pause(self, ask: PauseSubscription, answer: Answer) -> None:

@@ -175,6 +175,8 @@ class Catalog:
         self._by_name: dict[str, Topic] = {}
         self._by_uuid: dict[bytes, Topic] = {}
         self._lost_us = lost_us
+        self.run = 0
+        """The number of this run of the node."""
 
     def by_name(self, name: str) -> Topic | None:
         return self._by_name.get(name)

@@ -1,0 +1,77 @@
+"""The part of the conversation that is about how busy a node is: totals, from which a reader makes rates.
+
+Two readings make a rate. Totals begin with the node's run: one that is below the reading before means that the
+node, or the topic, began anew.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.wire.conversation import Control
+
+ROWS_MAX = 1000
+
+
+class ShowTop(Control, frozen=True, tag="show_top"):
+    """The answer is a ``TopInfo``."""
+
+    pattern: str = ""
+    """Topics whose whole name, or short one, has this form (``*`` and ``?``); empty for all."""
+    limit: int = 50
+    """Topics, and subscriptions, in the answer; those with the most to show are kept."""
+
+
+class TopNode(msgspec.Struct, frozen=True):
+    node: str
+    software: str
+    clock_us: int
+    """What rates are measured with; it is never set back while the node runs."""
+    uptime_us: int
+    connections: int
+    topics: int
+    subscriptions: int
+    messages_stored: int
+    messages_delivered: int
+    unacked_bytes: int
+    """Of segments taken in and not answered yet."""
+    disk_free_bytes: int
+    cpu_us: int | None = None
+    """Time of the processor that the node has used."""
+    rss_bytes: int | None = None
+
+
+class TopTopic(msgspec.Struct, frozen=True):
+    topic: str
+    messages_in: int
+    """Entries given out, ever."""
+    bytes_in: int
+    """Written to its logs in this run."""
+    stored: int
+    """Entries that are kept."""
+    bytes: int
+    lag: int
+    """Of the subscription that is furthest behind."""
+
+
+class TopSubscription(msgspec.Struct, frozen=True):
+    topic: str
+    subscription: str
+    lag: int
+    """Entries that are not settled."""
+    delivered: int
+    settled: int
+    in_flight: int
+    redelivered: int
+    dead: int
+    consumers: int
+    paused: bool
+
+
+class TopInfo(msgspec.Struct, frozen=True):
+    node: TopNode
+    topics: list[TopTopic]
+    subscriptions: list[TopSubscription]
+    """The furthest behind first."""
+    topics_left_out: int = 0
+    subscriptions_left_out: int = 0
