@@ -148,6 +148,7 @@ class Stores:
             cursor.begin()
             if not self.runs.exact(cursor.tally.copies_run):
                 cursor.tally.begin_copies(self.runs.number, cursor.reached)
+                cursor.noted = cursor.tally.handed
                 tallied = Tallied(topic.uuid, subscription.name, number, cursor.tally)
                 self.settlements.append(encode_change(tallied))
                 self.settlement_lane.mark()
