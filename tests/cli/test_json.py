@@ -111,6 +111,15 @@ def test_messages_and_subscriptions(run: Run, topic: str) -> None:
     run("sub delete", topic, "s", "--yes")
 
 
+def test_the_ledger_and_top(run: Run, topic: str) -> None:
+    run("produce", topic, stdin=b"a\nb\n")
+    run("sub create", topic, "s")
+    told = run("ledger", topic, "--blocks")
+    assert told["balanced"] and [each["available"] for each in told["subscriptions"]] == [2]
+    (sample,) = run("top", "--once", "--interval", 0.1, "--topic", topic)
+    assert [each["lag"] for each in sample["subscriptions"]] == [2]
+
+
 def test_typed_rows(run: Run, service: Node, topic: str) -> None:
     run("topic create", topic, "--column", "n:int64")
 
