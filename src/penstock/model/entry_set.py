@@ -89,6 +89,33 @@ class EntrySet:
     def exclude(self, other: EntrySet) -> None:
         self._bits -= other._bits
 
+    def update(self, other: EntrySet) -> None:
+        """Adds everything that is in ``other``."""
+        self._bits |= other._bits
+
+    def subtract(self, other: EntrySet) -> None:
+        """Takes out everything that is in ``other``."""
+        self._bits -= other._bits
+
+    def within(self, start: int, end: int) -> EntrySet:
+        """A set of its own: what is in ``[start, end)``."""
+        return EntrySet(self._bits & BitMap64(range(start, end))) if start < end else EntrySet()
+
+    def meets(self, other: EntrySet) -> bool:
+        """Whether some entry is in both."""
+        return bool(self._bits.intersect(other._bits))
+
+    def common(self, other: EntrySet) -> EntrySet:
+        """A set of its own: what is in both."""
+        return EntrySet(self._bits & other._bits)
+
+    def copy(self) -> EntrySet:
+        return EntrySet(BitMap64(self._bits))
+
+    @classmethod
+    def of(cls, entries: Iterable[int]) -> EntrySet:
+        return cls(BitMap64(entries))
+
     @property
     def first(self) -> int | None:
         return self._next(0)

@@ -180,6 +180,15 @@ class ShardLog(ReadableLog):
         self._reader.forget_before(kept)
         return kept
 
+    def rotate(self) -> bool:
+        """The file being written is closed, by a new one without entries; False where there is nothing in it."""
+        tail, stage = self._tail, self._stage
+        if stage.parts or self._under_way is not None or tail.end is None or self.entry_next <= tail.first:
+            return False
+        self._begin(stage, self._stored_at_us, anew=True)
+        stage.add_event(Dropped(self.entry_next, self.entry_first), self._shard)
+        return True
+
     def retitle(self, title: Title) -> None:
         """What is said of the topic has changed: what is appended from now on stands in a file that says so."""
         self._title, self._retitled = title, True

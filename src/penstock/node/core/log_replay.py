@@ -10,11 +10,14 @@ from penstock.files.frame_file import Bad, Found
 from penstock.files.frame_write import decode_status
 from penstock.files.recovery import Recovery
 from penstock.files.salvage import open_salvaged
+from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadData, BadFrame
 from penstock.model.ranges import RangeSet
 from penstock.node.core.log_file import (
+    NO_BLOCK,
     BlockEnded,
     Dropped,
+    FileId,
     decode_event,
     decode_marks_body,
     file_name,
@@ -99,6 +102,8 @@ class Recovered:
     """Whether the last file's name is known to be durable: it was written to again after it was made."""
     outdated: bool = False
     """Whether the last file's title has other schemas than the topic has now."""
+    compacted: EntrySet = field(default_factory=EntrySet)
+    """Entries that compaction took out."""
 
 
 class Replay:
@@ -109,16 +114,17 @@ class Replay:
         state: Recovered,
         disk: Disk,
         folder: str,
-        first: int,
+        its_id: FileId,
         limit: int | None,
         title: Title,
         shard: int,
         index_every_bytes: int,
     ) -> None:
         self.state = state
-        self.path = f"{folder}/{file_name(first)}"
-        self.name = file_name(first)
-        self.first = first
+        self.name = file_name(*its_id)
+        self.path = f"{folder}/{self.name}"
+        self.first = its_id.first
+        self.compacted = its_id.generation > 0
         self.limit = limit
         self.title = title
         self.shard = shard
@@ -194,15 +200,16 @@ class Replay:
         self.lost_at_end = self.in_head = False
         if not state.points or item.offset - state.points[-1].offset >= self.index_every_bytes:
             state.points.append(Point(header.first_entry, header.stored_at_us, item.offset))
-        state.marks.admit(
-            header.block,
-            item.frame.segment,
-            origin_crc=header.origin_crc,
-            first_entry=header.first_entry,
-            count=header.count,
-            at_us=header.stored_at_us,
-        )
-        state.marks.settle(header.block)
+        if header.block != NO_BLOCK:  # else the stub of segments whose blocks were forgotten
+            state.marks.admit(
+                header.block,
+                item.frame.segment,
+                origin_crc=header.origin_crc,
+                first_entry=header.first_entry,
+                count=header.count,
+                at_us=header.stored_at_us,
+            )
+            state.marks.settle(header.block)
         if header.count and state.expires_us is not None:
             segment = item.frame.body[RECORD_HEADER_BYTES:]
             expires_us = last_us(expiries_us(segment, self.schemas, header.stored_at_us))
@@ -291,7 +298,7 @@ class Replay:
             state.incarnation += 1
             state.report.new_incarnation = True
         state.end_offset = recovery.settle(state.next_entry)
-        if self.lost_at_end or not self.head_seen:
+        if self.lost_at_end or not self.head_seen or self.compacted:
             self.file.close()  # the log goes on in a new file
         else:
             state.file = self.file.inner
