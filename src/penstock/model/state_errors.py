@@ -9,7 +9,7 @@ class KeyMissing(PenstockError):
     """A message without a key came to a state topic, which keeps the latest value of every key."""
 
     code = "key-missing"
-    default_hint = "Give every message a key: producer.send(value, key=b\"...\")."
+    default_hint = 'Give every message a key: producer.send(value, key=b"...").'
 
 
 class ValueMissing(PenstockError):

@@ -96,7 +96,7 @@ _ALL = (
         low=0.01,
         high=1.0,
         liftable=True,
-        meaning="State topics: share of the closed files' bytes that is new when they are compacted by themselves.",
+        meaning="State topics: share of new bytes in closed files from which they are compacted by themselves.",
     ),
     Setting(
         name="create_on_first_use",

@@ -142,6 +142,12 @@ class DeleteTopic(Control, frozen=True, tag="delete_topic"):
     topic: str
 
 
+class CompactTopic(Control, frozen=True, tag="compact_topic"):
+    """Takes superseded messages out of a state topic's files now; answered when it is done."""
+
+    topic: str
+
+
 class ShowNode(Control, frozen=True, tag="show_node"):
     """Counters, limits and what recovery found."""
 
@@ -153,6 +159,7 @@ Operation = (
     | ShowTopic
     | ListTopics
     | DeleteTopic
+    | CompactTopic
     | CreateSubscription
     | ListSubscriptions
     | ShowSubscription
@@ -198,6 +205,21 @@ class ShardInfo(msgspec.Struct, frozen=True):
     bytes: int
     damaged: list[Span]
     """Entries that failed their checksum or are missing; they are never served."""
+    compacted: int = 0
+    """How many of the entries between the two compaction took out; every subscription has settled them."""
+
+
+class ShardCompaction(msgspec.Struct, frozen=True):
+    shard: int
+    bytes_before: int
+    bytes_after: int
+    compacted: int
+    """How many entries were taken out."""
+
+
+class TopicCompaction(msgspec.Struct, frozen=True):
+    topic: str
+    shards: list[ShardCompaction]
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -217,6 +239,8 @@ class TopicInfo(msgspec.Struct, frozen=True):
     """Bytes that one message's value may take, if the topic says so."""
     settings: list[SettingInfo] = []
     """Every setting with its origin; not in a list of topics, nor for who only opens it."""
+    state: bool | None = None
+    """Whether it is a state topic: every message has a key, and one without a value deletes it."""
 
 
 # --- producing --------------------------------------------------------------------------------------

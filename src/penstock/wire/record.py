@@ -11,8 +11,8 @@ In a compacted file the segment may be a *stub*, never delivered: all its rows w
 
     form u8 = 5 | 0 u8 | 0 u16 | rows u32
 
-It keeps the segment's identity and entries. Neighbours of blocks that nobody remembers are one stub, whose block is
-16 zero bytes.
+It keeps the segment's identity and entries. Neighbours of blocks that nobody remembers are one stub, whose
+block is 16 zero bytes.
 """
 
 from __future__ import annotations

@@ -267,6 +267,29 @@ class ShardCursor:
                 self.ready.add(first, min(last, self.offered))
         return spans
 
+    # --- state topics -------------------------------------------------------------------------------
+
+    def owed(self, start: int, end: int) -> EntrySet:
+        """What of ``[start, end)`` is still to be delivered, or may be offered again on demand."""
+        found = EntrySet()
+        found.add(max(start, self.cursor), end)
+        found.subtract(self.settled)
+        found.update(self.dead.within(start, end))
+        return found
+
+    def pass_over(self, entries: EntrySet) -> int:
+        """These count as settled, and nobody has them; returns how many of them did not before."""
+        fresh = entries.within(self.cursor, max(self.cursor, entries.end))
+        fresh.subtract(self.settled)
+        self.settled.update(fresh)
+        for others in (self.ready, self.waiting, self.parked, self.dying, *self._delivered.values()):
+            others.subtract(fresh)
+        end = self.settled.run_end(self.cursor)
+        self.settled.discard(self.cursor, end)
+        self.cursor = end
+        self.offered = max(self.offered, end)
+        return len(fresh)
+
     def move(self, entry: int) -> None:
         """What lies before ``entry`` is settled, everything else is new; nothing is remembered."""
         dead, limit = self.dead, self.attempts_max

@@ -18,6 +18,7 @@ from penstock.node.core.log_file import BlockEnded, Dropped, Head, encode_head, 
 from penstock.node.core.log_readable import ReadableLog
 from penstock.node.core.log_reader import FileView, Run, StoredFile, StoredRecord, View
 from penstock.node.core.log_replay import Damage, Recovered, RecoveryReport
+from penstock.node.core.log_rewrite import Place
 from penstock.node.core.log_stage import LogOptions, LogWrite, Stage, seal_last
 from penstock.node.core.log_tail import Tail
 from penstock.node.core.recovery import recover
@@ -181,7 +182,7 @@ class ShardLog(ReadableLog):
         return kept
 
     def rotate(self) -> bool:
-        """The file being written is closed, by a new one without entries; False where there is nothing in it."""
+        """Closes the file being written, by a new one without entries; False where there is nothing in it."""
         tail, stage = self._tail, self._stage
         if stage.parts or self._under_way is not None or tail.end is None or self.entry_next <= tail.first:
             return False
@@ -380,6 +381,16 @@ class ShardLog(ReadableLog):
     def may_expire(self) -> bool:
         """Whether some file goes once the messages in it have expired."""
         return bool(self._tail.expires_us) or any(file.expires_us is not None for file in self._view.files)
+
+    @property
+    def place(self) -> Place:
+        """What a file begins with that takes the place of others."""
+        every_bytes = self._options.index_every_bytes
+        return Place(self._folder, self._shard, self._shard_power, self._title, every_bytes)
+
+    @property
+    def rotate_bytes(self) -> int:
+        return self._options.rotate_bytes
 
     def stored_files(self) -> list[StoredFile]:
         """The durable files, oldest first, as retention looks at them."""

@@ -10,18 +10,18 @@ A file ``<first entry, 20 digits>.log`` holds frames, all with the log's shard i
     SEGMENT   a stored segment (wire/record.py)
     RECORD    kind u8 | next entry u64 | payload. Kind 1, the end of a block: block, at i64 µs.
               Kind 2, entries dropped: first kept entry u64.
-              Kind 3, behind the MARKS of a compacted file: one past its last entry u64 | a bitmap of the entries
-              that compaction took out
+              Kind 3, behind the MARKS of a compacted file: one past its last entry u64 | a bitmap of the
+              entries that compaction took out
     STATUS    synced length u64 | next entry u64 (files/frame_write.py)
 
 A file's entries end where the next file begins: what stands in it from there on was never durable and does not
 count. A damaged TITLE costs nothing, a damaged MARKS a scan of the file before; damaged records are lost by
 exact range; a damaged STATUS says nothing, so what it covered is proven by the next one.
 
-A compacted file of a state topic is ``<first entry>.<generation, 8 digits>.log``. It takes the place of every file
-of a lower generation with entries of its span, in the one step that gives it its name. Records that lost all
-their rows are left as a stub without rows (wire/record.py), so entries have no gaps; others keep their rows' places,
-with nulls where one was taken out.
+A compacted file of a state topic is ``<first entry>.<generation, 8 digits>.log``. It takes the place of every
+file of a lower generation with entries of its span, in the one step that gives it its name. Records that lost
+all their rows are left as a stub without rows (wire/record.py), so entries have no gaps; others keep their
+rows' places, with nulls where one was taken out.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def decode_event(body: bytes) -> Noted | None:
     if kind == _EVENT_DROP and len(payload) == _KEPT.size:
         return Dropped(entry, *_KEPT.unpack(payload))
     if kind == _EVENT_COMPACTED and len(payload) >= _KEPT.size:
-        return Compacted(entry, *_KEPT.unpack_from(payload), payload[_KEPT.size :])
+        return Compacted(entry, _KEPT.unpack_from(payload)[0], payload[_KEPT.size :])
     return None
 
 

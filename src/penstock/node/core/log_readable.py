@@ -85,6 +85,10 @@ class ReadableLog:
         """The files that are not written to any more, oldest first."""
         return [ClosedFile(file, self._view.end_entry(at)) for at, file in enumerate(self._view.files[:-1])]
 
+    def known_blocks(self) -> frozenset[bytes]:
+        """The blocks whose segments may come again."""
+        return self.marks.blocks()
+
     def has_files(self, files: list[FileView]) -> bool:
         """Whether these are still the files that are read; none was dropped or replaced."""
         return set(files) <= set(self._view.files)

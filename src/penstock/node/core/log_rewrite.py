@@ -1,15 +1,16 @@
 """Compacting closed files of a state topic's log: one new file with the rows that are still wanted.
 
-A ``Rewrite`` reads a run of neighbouring files and writes what is left of them under a name that recovery does not
-know; it runs in a worker thread. ``Swap`` gives the new file its name, durably: that one step puts it in the place
-of the others. ``Tidy`` removes those. A crash before the swap leaves the old files, after it the new one.
+A ``Rewrite`` reads a run of neighbouring files and writes what is left of them under a name that recovery does
+not know; it runs in a worker thread. ``Swap`` gives the new file its name, durably: that one step puts it in
+the place of the others. ``Tidy`` removes those. A crash before the swap leaves the old files, after it the new
+one.
 
 Entries do not move. Of a record, frame by frame:
 
 1. none of its rows is taken out: it is copied, byte for byte;
 2. some are: they become nulls in their places, so that every other row keeps its entry and its identity;
-3. all are: a stub keeps its entries, number and checksum, so that the segment sent again is still a duplicate. Of
-   blocks that nobody remembers, neighbouring stubs become one.
+3. all are: a stub keeps its entries, number and checksum, so that the segment sent again is still a duplicate.
+   Of blocks that nobody remembers, neighbouring stubs become one.
 
 A file with damage is left as it is.
 """
@@ -74,7 +75,8 @@ class Place:
 
 
 class Rewrite:
-    """Writes what is left of ``files`` as one. ``taken_out`` are the entries that go, and those that went before.
+    """Writes what is left of ``files`` as one. ``taken_out`` are the entries that go, and those that went
+    before.
 
     ``known`` are the blocks whose segments may come again.
     """

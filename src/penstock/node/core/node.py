@@ -19,6 +19,7 @@ from penstock.model.errors import Fenced, NodeStopping, PenstockError, TopicNotF
 from penstock.model.place import Place
 from penstock.node.core.catalog_changes import PlaceRemoved
 from penstock.node.core.commits import Committer, Write
+from penstock.node.core.compacting import Compacting
 from penstock.node.core.consuming import Consuming
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
 from penstock.node.core.log import Run, ShardLog
@@ -105,6 +106,7 @@ class NodeCore:
         self.retaining = Retaining(
             self.stores, self._consuming, self.counters, now_us=now_us, clock_us=clock_us
         )
+        self.compacting = Compacting(self.stores, self.counters, now_us=now_us, clock_us=clock_us)
         self._requests = Requests(self, self.counters)
         self._consuming.burying.make_topic = self._requests.ensure_topic
 
@@ -118,6 +120,7 @@ class NodeCore:
     def effects(self) -> list[Effect]:
         """What is to be done now, in order; asking takes it."""
         self._producing.flush()
+        self.stores.long_work.stopped = self.stopping
         self._effects += map(Commit, self.stores.due())
         for topic in self.stores.at_rest():
             self._effects.append(RemoveTree(topic.folder, tuple(shard.log for shard in topic.shards)))
@@ -249,7 +252,7 @@ class NodeCore:
 
         def found(topic: Topic) -> None:
             if self._sessions.get(session.connection) is session:
-                self._refer(session, ask, lambda: self._consuming.on_subscribe(session, ask, topic))
+                self._refer(session, ask, lambda: self._consuming.on_subscribe(session, ask, topic, refuse))
 
         def refuse(error: PenstockError) -> None:
             self._send(session.connection, [_error(error, consumer=ask.consumer)])
@@ -360,13 +363,14 @@ class NodeCore:
     @property
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
-        times = (self.stores.due_us, self._consuming.due_us, self.retaining.due_us)
+        times = (self.stores.due_us, self._consuming.due_us, self.retaining.due_us, self.compacting.due_us)
         return min((time for time in times if time is not None), default=None)
 
     def on_time(self) -> None:
         self._consuming.on_time()
         if not self.stopping:
             self.retaining.on_time()
+            self.compacting.on_time()
 
     def close(self) -> None:
         """Everything staged was committed: closes the files in good order."""

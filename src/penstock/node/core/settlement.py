@@ -30,6 +30,9 @@ class Opened(msgspec.Struct, array_like=True, frozen=True, tag=1):
     created_at_us: int
     policy: Policy | None = None
     """With every default filled in; None in what was written before there were policies."""
+    state: list[tuple[int, bytes]] = []
+    """Of one that begins with a state topic's state: each shard's end, and the bitmap of the entries before it
+    that are to be delivered. All others before the end count as settled."""
 
 
 class Settlement(msgspec.Struct, array_like=True, frozen=True, tag=2):
@@ -133,6 +136,7 @@ class MissedBefore(msgspec.Struct, array_like=True, frozen=True, tag=11):
     lost: list[LostRange]
     expired: int
     seen_us: int
+    compacted: int = 0
 
 
 class Seen(msgspec.Struct, array_like=True, frozen=True, tag=12):
@@ -260,6 +264,7 @@ class Subscriptions:
             return
         history.lost = list(change.lost)
         history.expired, history.seen_us = change.expired, max(history.seen_us, change.seen_us)
+        history.compacted = change.compacted
 
     def _open(self, change: Opened) -> None:
         cursors = [ShardCursor(start) for start in change.starts]
@@ -268,14 +273,27 @@ class Subscriptions:
             change.topic, change.name, change.kind, change.mode, cursors, change.created_at_us, policy
         )
         self._by_topic.setdefault(change.topic, {})[change.name] = subscription
+        if change.state:
+            self.history(subscription).compacted = 0
+        for cursor, (end, current) in zip(cursors, change.state, strict=False):
+            superseded = EntrySet()
+            superseded.add(cursor.cursor, end)
+            superseded.subtract(EntrySet.decode(current))
+            self.history(subscription).compacted += cursor.pass_over(superseded)
+
+    def pass_compacted(self, subscription: Subscription, shard: int, compacted: EntrySet) -> None:
+        """What compaction took out is settled for a subscription that begins before it, and counted."""
+        if compacted:
+            history = self.history(subscription)
+            history.compacted += subscription.cursors[shard].pass_over(compacted)
 
     def snapshot(self) -> Iterator[bytes]:
         """Every subscription as it is now, as journal records."""
         for subscription in self.all():
             yield from map(_encoder.encode, _snapshot(subscription))
             history = self.history(subscription)
-            if history.lost or history.expired or history.seen_us:
-                missed = (history.lost, history.expired, history.seen_us)
+            if history.lost or history.expired or history.seen_us or history.compacted:
+                missed = (history.lost, history.expired, history.seen_us, history.compacted)
                 yield _encoder.encode(MissedBefore(subscription.topic_uuid, subscription.name, *missed))
 
 

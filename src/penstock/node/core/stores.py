@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from penstock.files.commit_journal import replay
 from penstock.files.disk import Disk
@@ -22,6 +22,7 @@ from penstock.node.core.commit_rounds import Rounds, RoundWrite
 from penstock.node.core.commits import Committer, Lane, Write
 from penstock.node.core.history import unread
 from penstock.node.core.log import LogOptions, StoredRecord
+from penstock.node.core.long_work import Job, LongWork
 from penstock.node.core.open_logs import OpenLogs
 from penstock.node.core.settlement import Missed, Seen, Subscriptions, encode_change
 from penstock.node.core.settlement import decode_change as decode_settlement
@@ -73,6 +74,7 @@ class Stores:
         self.rounds = Rounds(
             generation_bytes=settings.log.commit_journal_bytes, alone_max=settings.threads, clock_us=clock_us
         )
+        self.long_work = LongWork()
         self._open_logs = OpenLogs(settings.limits.open_logs)
         self.recovered += replay(disk).lines()
         self._open_catalog()
@@ -142,6 +144,7 @@ class Stores:
             subscription.set_policy(Policy().effective(topic.name, subscription.mode))
         for number, (cursor, shard) in enumerate(zip(subscription.cursors, topic.shards, strict=True)):
             cursor.begin()
+            self.subscriptions.pass_compacted(subscription, number, shard.log.compacted)
             if spans := unread(cursor, cursor.cursor, shard.log.entry_first):  # a crash came before it was told
                 missed = Missed(topic.uuid, subscription.name, number, spans, "retention", self._now_us())
                 self.subscriptions.miss(subscription, missed)
@@ -164,7 +167,8 @@ class Stores:
         ready = [lane for lane in self._dirty if lane.due and lane.resume_us <= now_us]
         for lane in ready:
             del self._dirty[lane]
-        return self.rounds.choose(ready)
+        chosen = self.rounds.choose(ready)
+        return [*chosen, self.long_work] if self.long_work.due else chosen
 
     @property
     def due_us(self) -> int | None:
@@ -180,7 +184,9 @@ class Stores:
 
     def wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         """A write ended; those who waited for it are told."""
-        if isinstance(write, RoundWrite):
+        if lane is self.long_work:
+            self.long_work.done(cast(Job, write), error)
+        elif isinstance(write, RoundWrite):
             self.rounds.done(write, error)
             for one, its_write in write.writes:
                 self._lane_wrote(one, its_write, error or write.errors.get(one))
@@ -284,7 +290,11 @@ class Stores:
 
     def at_rest(self) -> list[Topic]:
         """Deleted topics that nothing writes to any more, to be removed now."""
-        found = [topic for topic in self._gone.values() if not any(shard.lane.busy for shard in topic.shards)]
+        found = [
+            topic
+            for topic in self._gone.values()
+            if not any(shard.lane.busy for shard in topic.shards) and not self.long_work.concerns(topic.uuid)
+        ]
         for topic in found:
             del self._gone[topic.uuid]
         return found
