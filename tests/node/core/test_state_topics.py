@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.files.frame_file import Found, scan
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadRequest, BadSetting, NotSupported, TopicExists
 from penstock.node.settings import Limits
@@ -20,6 +21,7 @@ from penstock.wire.control import (
     Request,
     SeekSubscription,
 )
+from penstock.wire.frame import FrameType
 from penstock.wire.schema import encode_schema
 from tests.node.core.state_world import DAY_US, SETTINGS, Row, StateWorld, current
 
@@ -270,3 +272,40 @@ def test_many_keys_are_done_in_parts_that_fit_the_memory() -> None:
     for number in range(40):
         world.store(*((b"key %d" % (number % 7 * 10 + row), b"%d" % number) for row in range(10)))
     assert world.read("s", "state") == current(world.rows)
+
+
+def test_a_crash_leaves_the_old_files_or_the_new_one_and_never_both() -> None:
+    seen = set()
+    for steps in range(9):
+        world = StateWorld()
+        for number in range(40):
+            world.store((b"k", b"%d" % number * 50))
+        world.shell.connect().send(Request(1, CompactTopic("t")))
+        for _ in range(steps):
+            if world.shell.pending:
+                world.shell.work()
+        beside = len(world.log_files())
+        world.restart()
+        compacted = sum(len(name) > len("0" * 20 + ".log") for name in world.log_files())
+        seen.add((compacted, len(world.log_files()), beside > len(world.log_files())))
+        assert world.read("s", "state") == current(world.rows)
+    assert (1, 2, True) in seen, "a crash came between the swap and the removal of the old files"
+    assert {each[:2] for each in seen if each[0]} == {(1, 2)}
+
+
+def test_a_compacted_file_whose_list_is_damaged_is_read_for_what_was_taken_out() -> None:
+    world = StateWorld()
+    for number in range(40):
+        world.store((b"k%d" % (number % 3), b"%d" % number * 50), (b"once %d" % number, b"x"))
+    gone = world.compact()
+    world.shell.core.close()
+    path = f"topics/{world.uuid.hex()}/00000/{world.log_files()[0]}"
+    file = world.disk.open(path, writable=True)
+    place = next(
+        item.offset for item in scan(file) if isinstance(item, Found) and item.frame.type == FrameType.RECORD
+    )
+    file.write_at(place + 30, [b"\xaa"])
+    file.sync()
+    world.restart()
+    assert world.info().shard_list[0].compacted == gone
+    assert world.read("s", "state") == current(world.rows) == world.read("all")
