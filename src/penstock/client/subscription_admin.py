@@ -8,7 +8,8 @@ from datetime import datetime
 import msgspec
 
 from penstock.client.batch import Batch, read_record
-from penstock.client.link import Link
+from penstock.client.intake import STATE_TIMEOUT_S
+from penstock.client.link import REQUEST_TIMEOUT_S, Link
 from penstock.model.errors import BadFrame, TopicNotFound
 from penstock.model.message import Message
 from penstock.model.policy import Policy
@@ -57,7 +58,9 @@ class SubscriptionAdmin:
         if policy is not None:
             policy.checked()
         ask = CreateSubscription(_full(topic), subscription, kind, mode, _word(start), policy, exist_ok)
-        return read_result(await self._link.request(ask, retry=exist_ok), SubscriptionInfo)
+        timeout_s = STATE_TIMEOUT_S if start == "state" else REQUEST_TIMEOUT_S
+        made = await self._link.request(ask, retry=exist_ok, timeout_s=timeout_s)
+        return read_result(made, SubscriptionInfo)
 
     async def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
         """A topic's subscriptions, or those of all topics, and how far each has come."""
