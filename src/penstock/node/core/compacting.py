@@ -23,8 +23,12 @@ from penstock.wire.control import ShardCompaction, TopicCompaction
 LOOK_EVERY_US = 5_000_000
 AGAIN_US = 60_000_000
 """How long a shard rests after a pass that failed."""
+CLOSE_TRIES = 3
 JOBS_MAX = 8
 """So many passes wait at the most; the other shards are looked at again later."""
+
+Ended = Callable[[int, Result], None]
+"""Hears the number of a shard and what became of its pass."""
 
 
 class Compacting:
@@ -125,13 +129,22 @@ class Compacting:
             else:
                 answer(TopicCompaction(topic.name, [_told(*item) for item in sorted(results.items())]))
 
-        for number, shard in enumerate(topic.shards):
-            shard.log.rotate()
-            shard.lane.wait(partial(self._rotated, topic, number, ended))
+        for number in range(len(topic.shards)):
+            self._close_last(topic, number, ended, CLOSE_TRIES, None)
 
-    def _rotated(
-        self, topic: Topic, number: int, ended: Callable[[int, Result], None], error: PenstockError | None
+    def _close_last(
+        self, topic: Topic, number: int, ended: Ended, tries: int, error: PenstockError | None
     ) -> None:
+        """Closes the file being written; what is on its way to it comes first."""
+        shard = topic.shards[number]
+        if error is not None or self._stores.catalog.by_uuid(topic.uuid) is not topic:
+            ended(number, Result(failed=True))
+        elif shard.log.rotate() or tries == 0:
+            shard.lane.wait(partial(self._rotated, topic, number, ended))
+        else:
+            shard.lane.wait(partial(self._close_last, topic, number, ended, tries - 1))
+
+    def _rotated(self, topic: Topic, number: int, ended: Ended, error: PenstockError | None) -> None:
         if error is not None or self._stores.catalog.by_uuid(topic.uuid) is not topic:
             ended(number, Result(failed=True))
         else:

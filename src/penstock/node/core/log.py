@@ -182,12 +182,14 @@ class ShardLog(ReadableLog):
         return kept
 
     def rotate(self) -> bool:
-        """Closes the file being written, by a new one without entries; False where there is nothing in it."""
+        """Closes the file being written, by a new one; False where something is on its way to it just now."""
         tail, stage = self._tail, self._stage
-        if stage.parts or self._under_way is not None or tail.end is None or self.entry_next <= tail.first:
+        if stage.parts or self._under_way is not None:
+            self._retitled = True  # what is appended after that begins a new one anyway
             return False
-        self._begin(stage, self._stored_at_us, anew=True)
-        stage.add_event(Dropped(self.entry_next, self.entry_first), self._shard)
+        if tail.end is not None and self.entry_next > tail.first:
+            self._begin(stage, self._stored_at_us, anew=True)
+            stage.add_event(Dropped(self.entry_next, self.entry_first), self._shard)
         return True
 
     def retitle(self, title: Title) -> None:
@@ -384,7 +386,6 @@ class ShardLog(ReadableLog):
 
     @property
     def place(self) -> Place:
-        """What a file begins with that takes the place of others."""
         every_bytes = self._options.index_every_bytes
         return Place(self._folder, self._shard, self._shard_power, self._title, every_bytes)
 
