@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.io.memory_disk import Keep
+from penstock.node.core import log_rewrite
 from penstock.wire.control import Ack, CompactTopic, DeleteSubscription, Request, Settle
 from tests.node.core.state_world import Reader, Row, StateWorld, current
 
@@ -108,7 +109,10 @@ class CutWorld:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_power_cut_while_files_are_compacted_leaves_the_old_or_the_new(seed: int) -> None:
+def test_a_power_cut_while_files_are_compacted_leaves_the_old_or_the_new(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_rewrite, "STEP_BYTES", 700)  # so that a rewrite takes several steps
     world = CutWorld(seed)
     for cut in range(4):
         world.disk.cut_power_after(world.random.randrange(30, 500))

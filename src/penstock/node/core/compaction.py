@@ -95,6 +95,8 @@ class Compaction:
 
     def done(self, error: OSError | None) -> bool:
         if self._owed(0, 0) is None:  # the topic is gone
+            if self._rewrite is not None:
+                self._rewrite.abandon()
             self.result.failed = True
             self._then(self.result)
             return False
@@ -104,6 +106,8 @@ class Compaction:
             if error is None:
                 self._plan()
         elif isinstance(self._step, Rewrite):
+            if error is None and not self._step.finished:
+                return True
             if self._rewritten(self._step, error):
                 return True
         elif isinstance(self._step, Swap):

@@ -18,7 +18,7 @@ A file with damage is left as it is.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -57,6 +57,8 @@ from penstock.wire.segment import decode_plain, encode_plain
 from penstock.wire.title import Title
 
 FLUSH_BYTES = 1024 * 1024
+STEP_BYTES = 16 * 1024 * 1024
+"""Read in one step of rewriting."""
 
 
 class Unsound(Exception):
@@ -92,8 +94,10 @@ class Rewrite:
         self.bytes = 0
         """Of the new file."""
         self.unsound = False
+        self.finished = False
         self._place = place
         self._known = known
+        self._steps: Generator[bool, None, None] | None = None
         self._parts: list[bytes] = []
         self._held = 0
         self._expected = self.first
@@ -106,12 +110,23 @@ class Rewrite:
         return f"{self._place.folder}/{file_name(*self.id)}"
 
     def run(self, disk: Disk) -> None:
+        """One step of it, so that nobody has to wait for all of a long file."""
+        if self._steps is None:
+            self._steps = self._work(disk)
+        self.finished = next(self._steps, None) is None
+
+    def abandon(self) -> None:
+        """No step follows: what is open is closed."""
+        if self._steps is not None:
+            self._steps.close()
+
+    def _work(self, disk: Disk) -> Generator[bool, None, None]:
         path = self.path + NEW_SUFFIX
         if disk.exists(path):
             disk.remove(path)
         new = disk.create(path)
         try:
-            self._write(disk, new)
+            yield from self._write(disk, new)
         except (Unsound, BadFrame, BadSegment):
             self.unsound = True
         finally:
@@ -119,8 +134,9 @@ class Rewrite:
         if self.unsound:
             disk.remove(path)
 
-    def _write(self, disk: Disk, new: DiskFile) -> None:
-        place = self._place
+    def _write(self, disk: Disk, new: DiskFile) -> Iterator[bool]:
+        place, step_end = self._place, STEP_BYTES
+        read_bytes = 0
         for number, closed in enumerate(self.files):
             file = open_salvaged(disk, f"{place.folder}/{closed.file.name}")
             try:
@@ -132,6 +148,10 @@ class Rewrite:
                     self._take(item, closed.end)
                     if self._held >= FLUSH_BYTES:
                         self._flush(new)
+                    if read_bytes + item.end >= step_end:
+                        step_end = read_bytes + item.end + STEP_BYTES
+                        yield True
+                read_bytes += closed.file.bytes
             finally:
                 file.close()
         if self._expected != self.end:
