@@ -14,8 +14,9 @@ from penstock.node.core.log_file import BlockEnded, Compacted, decode_event, dec
 from penstock.node.core.log_index import decode_index
 from penstock.node.core.marks import Marks
 from penstock.wire.frame import Frame, FrameType
-from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header, is_stub
+from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
 from penstock.wire.schema import decode_schema, shown_schema
+from penstock.wire.stub import is_stub
 from penstock.wire.title import decode_title
 from penstock.wire.typed_record import is_typed_record, version_of
 
@@ -179,7 +180,7 @@ class Findings:
             segment=frame.segment,
             stored_at=iso_time(header.stored_at_us),
             schema_version=version,
-            detail="stub: its rows were compacted away" if is_stub(frame.body[RECORD_HEADER_BYTES:]) else None,
+            detail="stub: all rows were compacted away" if is_stub(frame.body[RECORD_HEADER_BYTES:]) else None,
         )
 
     def _take_status(self, body: bytes) -> None:

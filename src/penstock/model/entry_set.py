@@ -5,6 +5,7 @@ Questions are asked in spans (``start <= n < end``) and answered without walking
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 
 from pyroaring import BitMap64
@@ -115,6 +116,11 @@ class EntrySet:
     @classmethod
     def of(cls, entries: Iterable[int]) -> EntrySet:
         return cls(BitMap64(entries))
+
+    def numbers(self) -> array[int]:
+        """All of it, in order, as 64-bit numbers without sign."""
+        found: array[int] = self._bits.to_array()
+        return found
 
     @property
     def first(self) -> int | None:

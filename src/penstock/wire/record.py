@@ -7,12 +7,7 @@ The body of a SEGMENT frame in a log file (and behind DELIVER on the wire)::
 ``origin_crc`` is the crc32c of the producer's own frame: it tells a repeat from a conflict. A record of
 count 0 and an empty segment is a refusal that moved the mark (its reason stands in its place).
 
-In a compacted file the segment may be a *stub*, never delivered: all its rows were taken out::
-
-    form u8 = 5 | 0 u8 | 0 u16 | rows u32
-
-It keeps the segment's identity and entries. Neighbours of blocks that nobody remembers are one stub, whose
-block is 16 zero bytes.
+In a compacted file it may be a stub (stub.py), which stands for segments that have no rows left.
 """
 
 from __future__ import annotations
@@ -24,11 +19,6 @@ from penstock.model.errors import BadFrame
 
 RECORD_HEADER = struct.Struct("<QI16sqI")
 RECORD_HEADER_BYTES = RECORD_HEADER.size
-
-
-FORM_STUB = 5
-_STUB = struct.Struct("<BBHI")
-STUB_BYTES = _STUB.size
 
 
 class RecordHeader(NamedTuple):
@@ -51,12 +41,3 @@ def decode_record_header(body: bytes) -> RecordHeader:
     if len(body) < RECORD_HEADER_BYTES:
         raise BadFrame(f"a stored segment of {len(body)} bytes is too short")
     return RecordHeader._make(RECORD_HEADER.unpack_from(body))
-
-
-def encode_stub(count: int) -> bytes:
-    """What stands in the place of a segment that has no rows left."""
-    return _STUB.pack(FORM_STUB, 0, 0, count)
-
-
-def is_stub(segment: bytes) -> bool:
-    return len(segment) == STUB_BYTES and segment[0] == FORM_STUB

@@ -14,6 +14,7 @@ from penstock.model.errors import BadRequest, BadSetting, NotSupported, TopicExi
 from penstock.node.settings import Limits
 from penstock.wire.control import (
     AckItem,
+    BlockEnd,
     ChangeSettings,
     CompactTopic,
     CreateSubscription,
@@ -309,3 +310,26 @@ def test_a_compacted_file_whose_list_is_damaged_is_read_for_what_was_taken_out()
     world.restart()
     assert world.info().shard_list[0].compacted == gone
     assert world.read("s", "state") == current(world.rows) == world.read("all")
+
+
+def test_segments_without_rows_take_a_few_bytes_each_and_fewer_once_their_block_is_forgotten() -> None:
+    world = StateWorld()
+    for number in range(400):
+        world.store((b"k", b"%d" % number))
+    before = world.info().shard_list[0].bytes
+    assert world.compact() == 399
+    after = world.info().shard_list[0].bytes
+    assert after < before / 8
+    assert [world.send_again(segment).first_entry for segment in (0, 7, 398)] == [0, 7, 398]
+    world.client.send(BlockEnd(world.block, {0: 400}))
+    world.shell.work_all()
+    for _ in range(5):
+        world.shell.wait(2 * DAY_US)
+    world.block, world.segments = b"another block   ", []
+    for number in range(3):
+        world.store((b"k", b"%d" % number))
+    world.compact()
+    assert world.info().shard_list[0].bytes < after - 400 * 8
+    world.restart()
+    assert world.info().shard_list[0].damaged == []
+    assert world.read("s", "state") == current(world.rows)

@@ -19,8 +19,9 @@ from penstock.model.ranges import RangeSet
 from penstock.node.core.log_file import FileId, file_name, index_name
 from penstock.node.core.log_index import FileIndex, Point, load_index, place_of, place_of_time
 from penstock.node.core.log_walk import Bounds, build_index, hop, walk
-from penstock.wire.frame import HEADER_BYTES, TRAILER
-from penstock.wire.record import RECORD_HEADER_BYTES, STUB_BYTES, RecordHeader, is_stub
+from penstock.wire.frame import HEADER_BYTES
+from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader
+from penstock.wire.stub import is_stub
 
 INDEXES_MAX = 32
 HINTS_MAX = 512
@@ -28,7 +29,6 @@ REPLACED_MAX = 4096
 """So many compacted files back, a reader that has just not found one of them knows to look again."""
 READ_BYTES_MIN = 64 * 1024
 _LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
-_STUB_FRAME_BYTES = _LEAD_BYTES + STUB_BYTES + TRAILER.size
 
 Span = tuple[int, int]
 
@@ -342,4 +342,4 @@ class LogReader:
 
 def _is_stub(raw: bytes) -> bool:
     """Whether the frame of a record is of one that compaction took all rows out of."""
-    return len(raw) == _STUB_FRAME_BYTES and is_stub(raw[_LEAD_BYTES : -TRAILER.size])
+    return is_stub(raw[_LEAD_BYTES : _LEAD_BYTES + 8])

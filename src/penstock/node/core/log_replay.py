@@ -14,7 +14,6 @@ from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadData, BadFrame
 from penstock.model.ranges import RangeSet
 from penstock.node.core.log_file import (
-    NO_BLOCK,
     BlockEnded,
     Dropped,
     FileId,
@@ -31,6 +30,7 @@ from penstock.wire.expiry import expiries_us, last_us
 from penstock.wire.frame import Frame, FrameType
 from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
 from penstock.wire.schema_versions import SchemaVersions
+from penstock.wire.stub import segments_of
 from penstock.wire.title import Title
 
 _SEGMENT = int(FrameType.SEGMENT)
@@ -200,18 +200,18 @@ class Replay:
         self.lost_at_end = self.in_head = False
         if not state.points or item.offset - state.points[-1].offset >= self.index_every_bytes:
             state.points.append(Point(header.first_entry, header.stored_at_us, item.offset))
-        if header.block != NO_BLOCK:  # else the stub of segments whose blocks were forgotten
+        segment = item.frame.body[RECORD_HEADER_BYTES:]
+        for number, crc, first, count in segments_of(header, item.frame.segment, segment):
             state.marks.admit(
                 header.block,
-                item.frame.segment,
-                origin_crc=header.origin_crc,
-                first_entry=header.first_entry,
-                count=header.count,
+                number,
+                origin_crc=crc,
+                first_entry=first,
+                count=count,
                 at_us=header.stored_at_us,
             )
             state.marks.settle(header.block)
         if header.count and state.expires_us is not None:
-            segment = item.frame.body[RECORD_HEADER_BYTES:]
             expires_us = last_us(expiries_us(segment, self.schemas, header.stored_at_us))
             state.expires_us = None if expires_us is None else max(state.expires_us, expires_us)
         state.next_entry = header.end_entry

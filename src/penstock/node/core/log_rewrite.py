@@ -10,7 +10,7 @@ Entries do not move. Of a record, frame by frame:
 1. none of its rows is taken out: it is copied, byte for byte;
 2. some are: they become nulls in their places, so that every other row keeps its entry and its identity;
 3. all are: a stub keeps its entries, number and checksum, so that the segment sent again is still a duplicate.
-   Of blocks that nobody remembers, neighbouring stubs become one.
+   Neighbours share one; of blocks that nobody remembers no more than their entries is kept.
 
 A file with damage is left as it is.
 """
@@ -46,14 +46,9 @@ from penstock.node.core.log_index import FileIndex, Point
 from penstock.node.core.log_readable import ClosedFile
 from penstock.node.core.marks import Marks
 from penstock.wire.frame import FrameType, encode
-from penstock.wire.record import (
-    RECORD_HEADER_BYTES,
-    RecordHeader,
-    decode_record_header,
-    encode_stub,
-    is_stub,
-)
+from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_record_header
 from penstock.wire.segment import decode_plain, encode_plain
+from penstock.wire.stub import SEGMENTS_MAX, Stubbed, encode_stub, is_stub, segments_of
 from penstock.wire.title import Title
 
 FLUSH_BYTES = 1024 * 1024
@@ -103,7 +98,9 @@ class Rewrite:
         self._expected = self.first
         self._points: list[Point] = []
         self._stub: RecordHeader | None = None
-        """Of blocks that nobody remembers, what was met last and is not written yet."""
+        """Of segments without rows, what was met last and is not written yet."""
+        self._stubbed: list[Stubbed] = []
+        """Those among them that may come again."""
 
     @property
     def path(self) -> str:
@@ -212,11 +209,9 @@ class Rewrite:
         forgotten = header.block not in self._known
         gone = self.taken_out.count(first, end)
         if header.count and (gone == header.count or is_stub(body)):
-            if forgotten:
-                self._hold_stub(header)
-                return
-            body = encode_stub(header.count)
-        elif gone:
+            self._hold_stub(header, segment, body)
+            return
+        if gone:
             body = _without(body, first, self.taken_out)
         elif header.count == 0 and forgotten:
             return
@@ -230,19 +225,28 @@ class Rewrite:
         whole = header.encode() + body
         self._add(encode(FrameType.SEGMENT, whole, shard=self._place.shard, segment=segment))
 
-    def _hold_stub(self, header: RecordHeader) -> None:
+    def _hold_stub(self, header: RecordHeader, segment: int, body: bytes) -> None:
+        """Goes on with the stub before it, if they are of one block and one follows the other."""
+        stubbed = list(segments_of(header, segment, body)) if header.block in self._known else []
+        block = header.block if stubbed else NO_BLOCK
         held = self._stub
+        if held is not None:
+            follows = block == held.block and len(self._stubbed) + len(stubbed) <= SEGMENTS_MAX
+            if stubbed and self._stubbed:
+                follows = follows and stubbed[0].segment == self._stubbed[-1].segment + 1
+            if not follows or header.end_entry - held.first_entry >= 2**32:
+                self._end_stub()
+                held = None
         first = header.first_entry if held is None else held.first_entry
-        count = header.end_entry - first
-        if count >= 2**32:
-            self._end_stub()
-            first, count = header.first_entry, header.count
-        self._stub = RecordHeader(first, count, NO_BLOCK, header.stored_at_us, 0)
+        self._stub = RecordHeader(first, header.end_entry - first, block, header.stored_at_us, 0)
+        self._stubbed += stubbed
 
     def _end_stub(self) -> None:
         if self._stub is not None:
-            stub, self._stub = self._stub, None
-            self._put(stub, 0, encode_stub(stub.count))
+            stub, stubbed = self._stub, self._stubbed
+            self._stub, self._stubbed = None, []
+            number = stubbed[0].segment if stubbed else 0
+            self._put(stub, number, encode_stub((each.origin_crc, each.count) for each in stubbed))
 
     # --- the steps behind it ------------------------------------------------------------------------
 
@@ -300,13 +304,11 @@ def _without(body: bytes, first: int, taken_out: EntrySet) -> bytes:
     """A segment with nulls in the place of rows that are taken out; when they were sent stays."""
     batch = decode_plain(body)
     rows = batch.num_rows
-    at = 0
-    parts: list[pa.Array] = []
-    for start, end in taken_out.spans(first, first + rows):
-        parts += [pa.repeat(True, start - first - at), pa.repeat(False, end - start)]
-        at = end - first
-    wanted = pa.concat_arrays([*parts, pa.repeat(True, rows - at)])
-    places = pc.if_else(wanted, pa.array(range(rows), pa.int64()), None)
+    places = pa.array(range(rows), pa.uint64())
+    gone = taken_out.within(first, first + rows).numbers()
+    their_entries = pa.Array.from_buffers(pa.uint64(), len(gone), [None, pa.py_buffer(gone)])
+    their_places = pc.subtract(their_entries, pa.scalar(first, pa.uint64()))
+    places = pc.if_else(pc.is_in(places, value_set=their_places), None, places)
     arrays = [
         column if name == "sent_at" else column.take(places)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)

@@ -15,6 +15,9 @@ from penstock.node.core.log_file import load_marks
 from penstock.node.core.log_reader import FileView, LogReader, View
 from penstock.node.core.log_walk import Bounds, walk
 from penstock.node.core.marks import Marks, Stored
+from penstock.wire.frame import HEADER_BYTES, TRAILER
+from penstock.wire.record import RECORD_HEADER_BYTES
+from penstock.wire.stub import segments_of
 
 SCANNED_MAX = 64
 SCANNED_SEGMENTS_MAX = 256 * 1024
@@ -114,7 +117,9 @@ class SegmentFinder:
             header = item.header
             scanned.entry = header.end_entry
             if header.block == block:
-                scanned.found[item.segment] = (header.origin_crc, header.first_entry, header.count)
+                body = item.raw[HEADER_BYTES + RECORD_HEADER_BYTES : -TRAILER.size]
+                for number, *stored in segments_of(header, item.segment, body):
+                    scanned.found[number] = (stored[0], stored[1], stored[2])
         scanned.offset = end_offset
 
     def forget(self, first: int) -> None:

@@ -15,7 +15,7 @@ from xxhash import xxh3_64_intdigest
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import PenstockError
 from penstock.node.core.key_slots import segment_of
-from penstock.node.core.latest_rows import LatestRows, as_entries
+from penstock.node.core.latest_rows import BYTES_MAX, LatestRows, as_entries
 from penstock.node.core.log import ShardLog, StoredRecord
 from penstock.wire.segment import decode_plain
 
@@ -42,7 +42,7 @@ class StateScan:
         """Entries of records that cannot be read."""
         self.finished = False
         self._log = log
-        self._bytes_max = bytes_max
+        self._bytes_max = min(bytes_max, BYTES_MAX)
         self._part, self._parts = 0, 1
         self._numbers = pa.array(range(1024), pa.int64())
         self._begin()
