@@ -1,4 +1,4 @@
-"""The power goes off while a state topic is compacted: state, what is owed and what is a duplicate stay true."""
+"""The power goes off while a state topic is compacted: its state, what is owed and duplicates stay true."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 It is a record (record.py) whose header tells the entries of all its segments together, and their block; the
 frame tells the number of the first, and ``stored_at`` is the last one's. In the place of the segment::
 
-    form u8 = 5 | 197 u8 | 23644 u16 | segments u32 | segments x (origin_crc u32, rows u32)
+    form u8 = 6 | 197 u8 | 23644 u16 | segments u32 | segments x (origin_crc u32, rows u32)
 
 They are numbered one after the other. So each of them, sent again, is still told from a conflict. Where nobody
 remembers their blocks any more, the block is 16 zero bytes and no segment is listed.
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from penstock.model.errors import BadFrame
 from penstock.wire.record import RecordHeader
 
-FORM_STUB = 5
+FORM_STUB = 6
 SEGMENTS_MAX = 64 * 1024
 _HEAD = struct.Struct("<BBHI")
 _SEGMENT = struct.Struct("<II")

@@ -19,7 +19,10 @@ from penstock.wire.control import (
     CompactTopic,
     CreateSubscription,
     CreateTopic,
+    DeleteTopic,
+    Error,
     Request,
+    Response,
     SeekSubscription,
 )
 from penstock.wire.frame import FrameType
@@ -333,3 +336,21 @@ def test_segments_without_rows_take_a_few_bytes_each_and_fewer_once_their_block_
     world.restart()
     assert world.info().shard_list[0].damaged == []
     assert world.read("s", "state") == current(world.rows)
+
+
+def test_a_topic_deleted_while_it_is_read_or_compacted_leaves_nothing_behind() -> None:
+    for steps in range(7):
+        world = StateWorld()
+        for number in range(20):
+            world.store((b"k", b"%d" % number * 50))
+        asker, starter, deleter = world.shell.connect(), world.shell.connect(), world.shell.connect()
+        starter.send(Request(1, CreateSubscription("t", "s", start="state")))
+        asker.send(Request(1, CompactTopic("t")))
+        for _ in range(steps):
+            if world.shell.pending:
+                world.shell.work()
+        deleter.request(DeleteTopic("t"))
+        world.shell.work_all()
+        assert world.disk.list("topics") == []
+        for client in (asker, starter):
+            assert len(client.take(Response)) + len(client.take(Error)) == 1, "everyone is answered"

@@ -55,6 +55,8 @@ class Compacting:
         if now_us < self.due_us:
             return
         self.due_us = now_us + LOOK_EVERY_US
+        by_uuid = self._stores.catalog.by_uuid
+        self._looked_to = {place: to for place, to in self._looked_to.items() if by_uuid(place[0]) is not None}
         for topic in self._stores.catalog:
             if not topic.is_state:
                 continue

@@ -50,15 +50,21 @@ class LongWork:
         """A step ended. If the job goes on it goes to the end, and before others of its shard."""
         assert job is self._under_way
         self._under_way = None
-        more = job.done(error)
         self._jobs.remove(job)
-        if more:
+        if job.done(error):
             behind = [each for each in self._jobs if each.place == job.place]
             others = [each for each in self._jobs if each.place != job.place]
             self._jobs = deque([*others, job, *behind])
 
     def has(self, place: Place) -> bool:
         return any(job.place == place for job in self._jobs)
+
+    def drop(self, topic: bytes) -> None:
+        """A topic is gone: its jobs end, but for the one whose step is under way, which ends after that."""
+        gone = [job for job in self._jobs if job.place[0] == topic and job is not self._under_way]
+        self._jobs = deque(job for job in self._jobs if job not in gone)
+        for job in gone:
+            job.done(FileNotFoundError(2, "the topic was deleted"))
 
     def concerns(self, topic: bytes) -> bool:
         """Whether a step is under way on a topic's files."""

@@ -273,8 +273,7 @@ class Subscriptions:
             change.topic, change.name, change.kind, change.mode, cursors, change.created_at_us, policy
         )
         self._by_topic.setdefault(change.topic, {})[change.name] = subscription
-        if change.state:
-            self.history(subscription).compacted = 0
+        self.history(subscription).compacted = 0
         for cursor, (end, current) in zip(cursors, change.state, strict=False):
             superseded = EntrySet()
             superseded.add(cursor.cursor, end)

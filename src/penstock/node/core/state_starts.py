@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 from penstock.files.disk import Disk
 from penstock.model.entry_set import EntrySet
-from penstock.model.errors import BadRequest, LimitReached, PenstockError, TopicNotFound
-from penstock.node.core.commits import as_error
+from penstock.model.errors import BadRequest, LimitReached, PenstockError, StorageFailed, TopicNotFound
 from penstock.node.core.long_work import Place
 from penstock.node.core.state_scan import StateScan
 from penstock.node.core.stores import Stores
@@ -68,8 +67,10 @@ class StateStarts:
         scan = StateScan(log, self._stores.settings.limits.state_bytes)
 
         def ended(error: OSError | None) -> None:
-            if error is not None:
-                self._end(topic, name, as_error(error, f"a state of topic {topic.shown}"), [])
+            there = self._stores.catalog.by_uuid(topic.uuid) is topic
+            if error is not None and there:
+                fault = StorageFailed(f"the node could not read topic {topic.shown}: {error.strerror or error}")
+                self._end(topic, name, fault, [])
             else:
                 self._scan(topic, name, [*found, (scan.end, scan.current.encode())])
 

@@ -286,6 +286,7 @@ class Stores:
                 self.rounds.drop(shard.lane)
                 self._open_logs.forget(shard.log)
             self._gone[topic.uuid] = topic
+            self.long_work.drop(topic.uuid)
         return topic
 
     def at_rest(self) -> list[Topic]:
