@@ -90,14 +90,6 @@ class EntrySet:
     def exclude(self, other: EntrySet) -> None:
         self._bits -= other._bits
 
-    def update(self, other: EntrySet) -> None:
-        """Adds everything that is in ``other``."""
-        self._bits |= other._bits
-
-    def subtract(self, other: EntrySet) -> None:
-        """Takes out everything that is in ``other``."""
-        self._bits -= other._bits
-
     def within(self, start: int, end: int) -> EntrySet:
         """A set of its own: what is in ``[start, end)``."""
         return EntrySet(self._bits & BitMap64(range(start, end))) if start < end else EntrySet()
@@ -106,15 +98,11 @@ class EntrySet:
         """Whether some entry is in both."""
         return bool(self._bits.intersect(other._bits))
 
-    def common(self, other: EntrySet) -> EntrySet:
-        """A set of its own: what is in both."""
-        return EntrySet(self._bits & other._bits)
-
     def copy(self) -> EntrySet:
         return EntrySet(BitMap64(self._bits))
 
     @classmethod
-    def of(cls, entries: Iterable[int]) -> EntrySet:
+    def of_entries(cls, entries: Iterable[int]) -> EntrySet:
         return cls(BitMap64(entries))
 
     def numbers(self) -> array[int]:

@@ -333,6 +333,11 @@ def encode_control(message: Control) -> bytes:
     return encode(CONTROL_TYPES[type(message)], body)
 
 
+def encode_refusal(error: PenstockError, *, request: int | None = None, consumer: int | None = None) -> bytes:
+    """The whole frame that tells of an error, of a request or a consumer."""
+    return encode_control(Error(error.code, error.message, error.hint, error.retryable, request, consumer))
+
+
 def decode_control(frame_type: int, body: bytes) -> Control:
     """The message in a frame of a conversation type; anything unreadable is a ``BadFrame``."""
     try:

@@ -106,7 +106,7 @@ class Compacting:
             return None
         found = EntrySet()
         for subscription in self._stores.subscriptions.of_topic(topic.uuid):
-            found.update(subscription.cursors[number].owed(start, end))
+            found.include(subscription.cursors[number].owed(start, end))
         return found
 
     # --- by hand ------------------------------------------------------------------------------------

@@ -129,13 +129,13 @@ class Compaction:
         first, end = max(closed[0].file.first, self._log.entry_first), closed[-1].end
         stays = scan.latest.copy()
         needless = scan.latest.common(scan.deletes).common(scan.lonely).within(0, self._old_before)
-        stays.subtract(needless)
-        stays.update(scan.keyless)
-        stays.update(scan.unread)
-        stays.update(self._owed(first, end) or EntrySet())
+        stays.exclude(needless)
+        stays.include(scan.keyless)
+        stays.include(scan.unread)
+        stays.include(self._owed(first, end) or EntrySet())
         self._going.add(first, end)
-        self._going.subtract(stays)
-        self._going.subtract(self._log.compacted)
+        self._going.exclude(stays)
+        self._going.exclude(self._log.compacted)
         self._runs = self._choose(closed)
 
     def _choose(self, closed: list[ClosedFile]) -> list[list[ClosedFile]]:
@@ -182,7 +182,7 @@ class Compaction:
             first, end = run[0].file.first, run[-1].end
             self._taking = self._going.within(first, end)
             taken_out = self._log.compacted.within(first, end)
-            taken_out.update(self._taking)
+            taken_out.include(self._taking)
             self._step = self._rewrite = Rewrite(self._log.place, run, taken_out, self._log.known_blocks())
             return True
         self.result.bytes_after = self._log.bytes
@@ -202,7 +202,7 @@ class Compaction:
                 self._runs.clear()
             self._step = rewrite.tidy(unused=True)
             return True
-        self._log.compacted.update(self._taking)  # from now on nobody comes to owe them
+        self._log.compacted.include(self._taking)  # from now on nobody comes to owe them
         self._step = rewrite.swap()
         return True
 
@@ -214,7 +214,7 @@ class Compaction:
         assert rewrite is not None
         if error is not None or not self._has_files(rewrite):
             self._step = rewrite.tidy(unused=True)
-            self._log.compacted.subtract(self._taking)
+            self._log.compacted.exclude(self._taking)
             if error is not None:
                 self._counters["compactions_failed"] += 1
                 self.result.failed = True

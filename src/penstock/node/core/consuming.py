@@ -13,7 +13,7 @@ from functools import partial
 
 from penstock.model.errors import LeaseLost, PenstockError, ProtocolError
 from penstock.model.ranges import RangeSet
-from penstock.node.core.attachment import Attachment
+from penstock.node.core.attachment import CREDIT_BYTES_MAX, Attachment
 from penstock.node.core.burying import Burying
 from penstock.node.core.dispatch import Offer, Wanted
 from penstock.node.core.effects import Effect, Fetch
@@ -25,13 +25,12 @@ from penstock.node.core.settlement import CameBack, encode_change
 from penstock.node.core.settling import check_extend, check_settle, settle
 from penstock.node.core.state_starts import Refuse, ShardStart, StateStarts
 from penstock.node.core.stores import Stores
-from penstock.node.core.subscribing import check_subscribe, find_or_open, seen_by_shard, subscribed
+from penstock.node.core.subscribing import attach, check_subscribe, find_or_open, seen_by_shard, subscribed
 from penstock.node.core.subscription import Change, Subscription
 from penstock.node.core.topics import Topic
 from penstock.wire.control import (
     Credit,
     Deliver,
-    Error,
     Extend,
     GiveBack,
     Lost,
@@ -43,6 +42,7 @@ from penstock.wire.control import (
     Unsubscribe,
     Unsubscribed,
     encode_control,
+    encode_refusal,
 )
 
 READ_BYTES = 512 * 1024
@@ -55,7 +55,6 @@ All of it may have to wait for connections that do not read. Past its part each 
 READ_AGAIN_US = 1_000_000
 SETTLE_COST_BYTES = 512
 """What a settlement costs in memory until it is durable, beside its spans."""
-CREDIT_BYTES_MAX = 1024 * 1024 * 1024
 RETURNED_MAX = 4096
 """Spans in one record of entries that came back."""
 
@@ -107,19 +106,12 @@ class Consuming:
         """The answer comes once the subscription itself is durable."""
         asked = (ask.subscription, ask.kind, ask.mode, ask.start, ask.policy)
         subscription = find_or_open(self._stores, topic, *asked, self._now_us(), state)
-        if self._session_of(session.connection) is not session:
+        if self._sessions.get(session.connection) is not session:
             self._lane.mark()  # it left; when it comes back, its subscription is there
             return
         check_subscribe(session, ask, topic)
         subscription.schemas = lambda: topic.schemas
-        attachment = Attachment(
-            session.connection,
-            ask.consumer,
-            ask.name,
-            min(ask.credit_bytes, CREDIT_BYTES_MAX),
-            session.writable,
-            instance=ask.instance,
-        )
+        attachment = attach(session, ask)
         try:
             change = subscription.admit(attachment, self._clock_us())
         finally:
@@ -213,10 +205,7 @@ class Consuming:
         session = self._sessions.get(attachment.connection)
         if session is not None and session.consumers.get(attachment.consumer) is attachment:
             del session.consumers[attachment.consumer]
-            refusal = Error(
-                error.code, error.message, error.hint, error.retryable, consumer=attachment.consumer
-            )
-            self._send(attachment.connection, [encode_control(refusal)])
+            self._send(attachment.connection, [encode_refusal(error, consumer=attachment.consumer)])
 
     def _apply(self, subscription: Subscription, change: Change) -> None:
         """Writes down what came back, and tells those whom a step of the machine concerns."""

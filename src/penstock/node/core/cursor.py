@@ -273,17 +273,17 @@ class ShardCursor:
         """What of ``[start, end)`` is still to be delivered, or may be offered again on demand."""
         found = EntrySet()
         found.add(max(start, self.cursor), end)
-        found.subtract(self.settled)
-        found.update(self.dead.within(start, end))
+        found.exclude(self.settled)
+        found.include(self.dead.within(start, end))
         return found
 
     def pass_over(self, entries: EntrySet) -> int:
         """These count as settled, and nobody has them; returns how many of them did not before."""
         fresh = entries.within(self.cursor, max(self.cursor, entries.end))
-        fresh.subtract(self.settled)
-        self.settled.update(fresh)
+        fresh.exclude(self.settled)
+        self.settled.include(fresh)
         for others in (self.ready, self.waiting, self.parked, self.dying, *self._delivered.values()):
-            others.subtract(fresh)
+            others.exclude(fresh)
         end = self.settled.run_end(self.cursor)
         self.settled.discard(self.cursor, end)
         self.cursor = end

@@ -77,5 +77,5 @@ def as_entries(numbers: pa.ChunkedArray | pa.Array) -> EntrySet:
     for chunk in chunks:
         if len(chunk):
             view = memoryview(chunk.buffers()[1]).cast("Q")
-            found.update(EntrySet.of(view[chunk.offset : chunk.offset + len(chunk)]))
+            found.include(EntrySet.of_entries(view[chunk.offset : chunk.offset + len(chunk)]))
     return found

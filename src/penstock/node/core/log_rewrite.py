@@ -330,7 +330,7 @@ def find_compacted(file: DiskFile, first: int, shard: int) -> tuple[int, EntrySe
             if is_stub(body):
                 taken_out.add(header.first_entry, header.end_entry)
             elif header.count:
-                taken_out.update(_keyless(body, header.first_entry))
+                taken_out.include(_keyless(body, header.first_entry))
         except (BadFrame, BadSegment):
             continue
     return end, taken_out
@@ -340,6 +340,6 @@ def _keyless(body: bytes, first: int) -> EntrySet:
     """Rows without a key: a state topic stores none, so compaction took these out."""
     batch = decode_plain(body)
     if "key" not in batch.schema.names:
-        return EntrySet.of(range(first, first + batch.num_rows))
+        return EntrySet.of_entries(range(first, first + batch.num_rows))
     missing = pc.indices_nonzero(batch.column("key").is_null()).to_pylist()
-    return EntrySet.of(first + row for row in missing)
+    return EntrySet.of_entries(first + row for row in missing)

@@ -36,7 +36,6 @@ from penstock.wire.connection import Event, Fault, NodeSide, State
 from penstock.wire.control import (
     BlockEnd,
     Credit,
-    Error,
     Extend,
     GiveBack,
     Hello,
@@ -50,6 +49,7 @@ from penstock.wire.control import (
     Subscribe,
     Unsubscribe,
     encode_control,
+    encode_refusal,
 )
 from penstock.wire.frame import Frame, FrameType
 
@@ -239,7 +239,7 @@ class NodeCore:
             self._send(session.connection, [encode_control(Response(request.number, plain))])
 
         def refuse(error: PenstockError) -> None:
-            self._send(session.connection, [_error(error, request=request.number)])
+            self._send(session.connection, [encode_refusal(error, request=request.number)])
 
         try:
             self._check_running()
@@ -255,7 +255,7 @@ class NodeCore:
                 self._refer(session, ask, lambda: self._consuming.on_subscribe(session, ask, topic, refuse))
 
         def refuse(error: PenstockError) -> None:
-            self._send(session.connection, [_error(error, consumer=ask.consumer)])
+            self._send(session.connection, [encode_refusal(error, consumer=ask.consumer)])
 
         self._requests.open_topic(ask.topic, ask.create_topic, found, refuse)
 
@@ -265,7 +265,7 @@ class NodeCore:
         except PenstockError as error:  # nothing of it took effect: its consumer must not go on as if it had
             self._consuming.expel(session, ask.consumer)
             self.counters[f"consumers_refused_{error.code}"] += 1
-            self._send(session.connection, [_error(error, consumer=ask.consumer)])
+            self._send(session.connection, [encode_refusal(error, consumer=ask.consumer)])
 
     def _refer(self, session: Session, ask: Subscribe, act: Callable[[], None]) -> None:
         """An error in ``act`` concerns this consumer alone; the connection goes on."""
@@ -273,7 +273,7 @@ class NodeCore:
             act()
         except PenstockError as error:
             self.counters[f"consumers_refused_{error.code}"] += 1
-            self._send(session.connection, [_error(error, consumer=ask.consumer)])
+            self._send(session.connection, [encode_refusal(error, consumer=ask.consumer)])
 
     def _check_running(self) -> None:
         if self.stopping:
@@ -386,7 +386,3 @@ class NodeCore:
             "counters": dict(sorted(self.counters.items())),
             "recovered": self.stores.recovered[:1000],
         }
-
-
-def _error(error: PenstockError, *, request: int | None = None, consumer: int | None = None) -> bytes:
-    return encode_control(Error(error.code, error.message, error.hint, error.retryable, request, consumer))

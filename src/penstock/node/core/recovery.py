@@ -100,12 +100,12 @@ def _end_of(state: Recovered, disk: Disk, folder: str, its_id: FileId, shard: in
     try:
         noted = load_compacted(file, its_id.first, shard)
         if noted is not None:
-            state.compacted.update(EntrySet.decode(noted.bitmap))
+            state.compacted.include(EntrySet.decode(noted.bitmap))
             return noted.end
         end, taken_out = find_compacted(file, its_id.first, shard)
     finally:
         file.close()
-    state.compacted.update(taken_out)
+    state.compacted.include(taken_out)
     return end
 
 

@@ -277,7 +277,7 @@ class Subscriptions:
         for cursor, (end, current) in zip(cursors, change.state, strict=False):
             superseded = EntrySet()
             superseded.add(cursor.cursor, end)
-            superseded.subtract(EntrySet.decode(current))
+            superseded.exclude(EntrySet.decode(current))
             self.history(subscription).compacted += cursor.pass_over(superseded)
 
     def pass_compacted(self, subscription: Subscription, shard: int, compacted: EntrySet) -> None:

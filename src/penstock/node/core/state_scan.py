@@ -51,7 +51,7 @@ class StateScan:
     def current(self) -> EntrySet:
         """The entries that are the value of their key."""
         found = self.latest.copy()
-        found.subtract(self.deletes)
+        found.exclude(self.deletes)
         return found
 
     def _begin(self) -> None:
@@ -89,7 +89,7 @@ class StateScan:
         if self._part == 0:
             self._note_deletes(batch, entries)
             if keys.null_count:
-                self.keyless.update(as_entries(entries.filter(keys.is_null())))
+                self.keyless.include(as_entries(entries.filter(keys.is_null())))
         if self._parts > 1:
             mine = pa.array([key is not None and self._is_mine(key) for key in keys.to_pylist()])
             keys, entries = keys.filter(mine), entries.filter(mine)
@@ -97,9 +97,9 @@ class StateScan:
 
     def _note_deletes(self, batch: pa.RecordBatch, entries: pa.Array) -> None:
         if "value" not in batch.schema.names:
-            self.deletes.update(as_entries(entries))
+            self.deletes.include(as_entries(entries))
         elif (values := batch.column("value")).null_count:
-            self.deletes.update(as_entries(entries.filter(values.is_null())))
+            self.deletes.include(as_entries(entries.filter(values.is_null())))
 
     def _entries(self, first: int, count: int) -> pa.Array:
         if count > len(self._numbers):
@@ -121,8 +121,8 @@ class StateScan:
 
     def _end_part(self) -> None:
         latest, lonely = self._rows.found()
-        self.latest.update(latest)
-        self.lonely.update(lonely)
+        self.latest.include(latest)
+        self.lonely.include(lonely)
         self._part += 1
         if self._part == self._parts:
             self.finished = True

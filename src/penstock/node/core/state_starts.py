@@ -82,7 +82,7 @@ class StateStarts:
         for (end, encoded), shard in zip(found, topic.shards, strict=True):
             current = EntrySet.decode(encoded)
             current.discard(0, shard.log.entry_first)
-            current.subtract(shard.log.compacted)
+            current.exclude(shard.log.compacted)
             states.append((end, current.encode()))
         return states
 

@@ -15,7 +15,7 @@ from penstock.model.errors import (
 from penstock.model.policy import Policy
 from penstock.model.ranges import RangeSet
 from penstock.model.topic import TopicName
-from penstock.node.core.attachment import Attachment
+from penstock.node.core.attachment import CREDIT_BYTES_MAX, Attachment
 from penstock.node.core.burying import check_dead_letter
 from penstock.node.core.session import Session
 from penstock.node.core.settlement import Opened, encode_change
@@ -112,6 +112,18 @@ def find_or_open(
             f"{subscription.mode}; it was asked for as {kind}, {mode}"
         )
     return subscription
+
+
+def attach(session: Session, ask: Subscribe) -> Attachment:
+    """A consumer as its subscription knows it."""
+    return Attachment(
+        session.connection,
+        ask.consumer,
+        ask.name,
+        min(ask.credit_bytes, CREDIT_BYTES_MAX),
+        session.writable,
+        instance=ask.instance,
+    )
 
 
 def subscribed(subscription: Subscription, attachment: Attachment, topic: Topic) -> Subscribed:
