@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tests.cli.conftest import Cli
+from tests.cli.contract import check
 from tests.fire.real_node import RealNode
 
 
@@ -30,7 +31,7 @@ def test_a_state_topic_from_its_creation_to_its_compacted_file(node: RealNode, c
     (file,) = Path(node.data).glob("topics/*/00000/*.00000001.log")
     inspected = cli("inspect", file, "--json")
     assert inspected.code == 0
-    assert json.loads(inspected.out)["compacted"] == {"entries": 2, "end": 4}
+    assert check("inspect", inspected.out)["compacted"] == {"entries": 2, "end": 4}
 
 
 def test_what_a_state_topic_does_not_take_is_told_with_a_hint(node: RealNode, cli: Cli) -> None:
