@@ -74,6 +74,8 @@ def test_topics(run: Run, topic: str) -> None:
     run("topic unset", topic, "hard_ttl")
     assert topic in str(run("topic list"))
     run("topic delete", topic, "--yes")
+    run("topic create", f"{topic}.state", "--state")
+    run("topic compact", f"{topic}.state")
     run("topic create", topic)
 
 

@@ -8,13 +8,15 @@ from typing import Any
 from penstock.cli.output import iso_time
 from penstock.files.frame_file import Bad, Found
 from penstock.files.frame_write import Status, decode_status
+from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadFrame, BadSegment, SchemaMismatch
-from penstock.node.core.log_file import BlockEnded, Tallied, decode_event, decode_marks_body
+from penstock.node.core.log_file import BlockEnded, Compacted, Tallied, decode_event, decode_marks_body
 from penstock.node.core.log_index import decode_index
 from penstock.node.core.marks import Marks
 from penstock.wire.frame import Frame, FrameType
 from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
 from penstock.wire.schema import decode_schema, shown_schema
+from penstock.wire.stub import is_stub
 from penstock.wire.title import decode_title
 from penstock.wire.typed_record import is_typed_record, version_of
 
@@ -178,6 +180,7 @@ class Findings:
             segment=frame.segment,
             stored_at=iso_time(header.stored_at_us),
             schema_version=version,
+            detail="stub: all rows were compacted away" if is_stub(frame.body[RECORD_HEADER_BYTES:]) else None,
         )
 
     def _take_status(self, body: bytes) -> None:
@@ -202,6 +205,10 @@ class Findings:
             self._list(offset, size, "END", first_entry=event.entry, block=event.block.hex())
         elif isinstance(event, Tallied):
             self._list(offset, size, "TALLY", first_entry=event.entry, block=event.block.hex())
+        elif isinstance(event, Compacted):
+            gone = len(EntrySet.decode(event.bitmap))
+            self.facts["compacted"] = {"entries": gone, "end": event.end}
+            self._list(offset, size, "COMPACTED", first_entry=event.entry, detail=f"{gone:,} entries taken out")
         else:
             self._list(offset, size, "DROP", first_entry=event.entry, detail=f"kept from {event.kept:,}")
 

@@ -39,7 +39,7 @@ StartOption = Annotated[
     typer.Option(
         "--start",
         metavar="P",
-        help="earliest, latest, an entry or a time (ISO 8601); used when the subscription is new.",
+        help="earliest, latest, state, an entry or a time (ISO 8601); used when the subscription is new.",
         autocompletion=starts,
     ),
 ]

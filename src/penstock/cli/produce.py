@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from penstock.client.producer import Producer
 
+Cut = Callable[[list[bytes]], "pa.Table"]
+"""Makes lines a table."""
 CLOSE_SECONDS = 30.0
 """How long the end waits until what earlier runs left behind is delivered too."""
 LINE_BYTES_MAX = 8 * 1024 * 1024 - 8192
@@ -41,15 +44,26 @@ def produce(
             help="What stands before the first SEP of a line is the message's key; \\\\t is a tab.",
         ),
     ] = None,
+    empty_deletes: Annotated[
+        bool,
+        typer.Option(
+            "--empty-deletes",
+            help="A line with nothing behind SEP deletes its key: for a state topic.",
+            show_default=False,
+        ),
+    ] = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
     """Send each line of stdin as a message; ends with a summary, and 1 unless all are safe."""
     separator = _separator(key_separator)
+    if empty_deletes and separator is None:
+        raise typer.BadParameter("it needs --key-separator", param_hint="'--empty-deletes'")
+    cut = partial(_table, separator=separator, empty_deletes=empty_deletes)
     tally = Tally()
     try:
-        run(_produce(topic, separator, url, token, tally, progress=sys.stderr.isatty() and not as_json))
+        run(_produce(topic, cut, url, token, tally, progress=sys.stderr.isatty() and not as_json))
     except BaseException:
         if tally.sent:  # whoever interrupts wants to know how far it came
             _print_summary(tally, as_json=as_json)
@@ -114,9 +128,7 @@ class Tally:
         )
 
 
-async def _produce(
-    topic: str, separator: bytes | None, url: str, token: str | None, tally: Tally, *, progress: bool
-) -> None:
+async def _produce(topic: str, cut: Cut, url: str, token: str | None, tally: Tally, *, progress: bool) -> None:
     import penstock
 
     async with (
@@ -126,7 +138,7 @@ async def _produce(
         if not client.connected:
             note(f"no node answers at {url}: messages are spilled to this disk until one does")
         with _shown(tally) if progress else nullcontext():
-            await _send_all(producer, separator, tally)
+            await _send_all(producer, cut, tally)
     if tally.spilled and (left := producer.stats.refill_bytes):
         note(
             f"{left:,} bytes wait on this disk; the next producer of this topic delivers them, "
@@ -134,24 +146,22 @@ async def _produce(
         )
 
 
-async def _send_all(producer: Producer, separator: bytes | None, tally: Tally) -> None:
+async def _send_all(producer: Producer, cut: Cut, tally: Tally) -> None:
     """Cuts stdin into lines and sends them block by block, so that they are stored in their order."""
     cutter = LineCutter(LINE_BYTES_MAX)
     async for block in read_blocks(sys.stdin.fileno()):
-        await _send(producer, cutter, cutter.feed(block), separator, tally)
-    await _send(producer, cutter, cutter.finish(), separator, tally)
+        await _send(producer, cutter, cutter.feed(block), cut, tally)
+    await _send(producer, cutter, cutter.finish(), cut, tally)
 
 
-async def _send(
-    producer: Producer, cutter: LineCutter, lines: list[bytes], separator: bytes | None, tally: Tally
-) -> None:
+async def _send(producer: Producer, cutter: LineCutter, lines: list[bytes], cut: Cut, tally: Tally) -> None:
     for number in cutter.take_too_long():
         tally.sent += 1
         tally.reject(1, f"line {number:,} is longer than {LINE_BYTES_MAX:,} bytes")
     if not lines:
         return
     tally.sent += len(lines)
-    receipt = await producer.send_batch(_table(lines, separator))
+    receipt = await producer.send_batch(cut(lines))
     tally.stored += receipt.stored
     tally.duplicate += receipt.duplicate
     tally.spilled += receipt.spilled
@@ -159,17 +169,17 @@ async def _send(
         tally.reject(receipt.rejected, "; ".join(sorted({str(error) for error in receipt.errors})))
 
 
-def _table(lines: list[bytes], separator: bytes | None) -> pa.Table:
+def _table(lines: list[bytes], *, separator: bytes | None, empty_deletes: bool) -> pa.Table:
     import pyarrow as pa
 
     if separator is None:
         return pa.table({"value": pa.array(lines, pa.binary())})
     keys: list[bytes | None] = []
-    values: list[bytes] = []
+    values: list[bytes | None] = []
     for line in lines:
         key, found, value = line.partition(separator)
         keys.append(key if found else None)
-        values.append(value if found else line)
+        values.append((None if empty_deletes and not value else value) if found else line)
     return pa.table({"value": pa.array(values, pa.binary()), "key": pa.array(keys, pa.binary())})
 
 

@@ -7,15 +7,16 @@ from datetime import datetime
 import typer
 
 
-def parse_start(text: str, option: str) -> str | int:
-    """``earliest``, ``latest``, an entry's number, or a time."""
-    if text in ("earliest", "latest"):
+def parse_start(text: str, option: str, *, new: bool = True) -> str | int:
+    """``earliest``, ``latest``, an entry's number, or a time; of a ``new`` subscription ``state`` too."""
+    if text in ("earliest", "latest") or (new and text == "state"):
         return text
     if text.isascii() and text.isdigit() and len(text) < 20:
         return int(text)
     try:
         datetime.fromisoformat(text)
     except ValueError:
-        message = "write earliest, latest, an entry's number, or a time such as 2026-01-31T12:00:00+00:00"
+        words = "earliest, latest, state" if new else "earliest, latest"
+        message = f"write {words}, an entry's number, or a time such as 2026-01-31T12:00:00+00:00"
         raise typer.BadParameter(message, param_hint=f"'{option}'") from None
     return text

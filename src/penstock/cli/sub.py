@@ -162,6 +162,7 @@ def show(
             *([("not put aside", info.bury_fault)] if info.bury_fault else []),
             ("re-driven", info.redriven),
             ("expired", info.expired),
+            ("compacted", info.compacted or None),
             ("lost", info.lost),
             *(("lost range", _range(each)) for each in info.lost_ranges),
             *((f"policy {name}", "none" if value in (None, "") else value) for name, value in policy.items()),
@@ -181,7 +182,7 @@ def seek(
     as_json: AsJson = False,
 ) -> None:
     """Set its place: what lies before counts as settled, what lies behind comes (again)."""
-    place = parse_start(to, "--to")
+    place = parse_start(to, "--to", new=False)
     info = ask(url, token, lambda admin: admin.seek(topic, subscription, place, shard=shard))
     places = ", ".join(map(str, info.positions))
     _say(info, as_json, f"{info.subscription} of {info.topic} goes on at entry {places}")

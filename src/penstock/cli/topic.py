@@ -1,4 +1,4 @@
-"""``penstock topic create|alter|list|show|set|unset|delete``."""
+"""``penstock topic create|alter|list|show|set|unset|compact|delete``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from penstock.wire.control import TopicInfo
 
 topic_app = typer.Typer(
-    help="Create, alter, list, show, set and delete topics.", no_args_is_help=True, rich_markup_mode=None
+    help="Create, alter, list, show, set, compact and delete topics.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 SchemaFile = Annotated[
@@ -50,6 +52,9 @@ def create(
     shards: Annotated[int, typer.Option("--shards", min=1, metavar="N", help="A power of two.")] = 1,
     schema_file: SchemaFile = None,
     columns: Columns = None,
+    state: Annotated[
+        bool, typer.Option("--state", help="A state topic: the latest value a key.", show_default=False)
+    ] = False,
     settings: SetOption = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
@@ -59,13 +64,16 @@ def create(
     schema = _schema(schema_file, columns)
     values = read_assignments(settings)
     info = ask(
-        url, token, lambda admin: admin.create_topic(topic, shards=shards, schema=schema, settings=values)
+        url,
+        token,
+        lambda admin: admin.create_topic(topic, shards=shards, schema=schema, state=state, settings=values),
     )
     if as_json:
         print_json(_object(info))
     else:
         typed = f" and {len(schema)} column{'s' if len(schema) > 1 else ''}" if schema is not None else ""
-        print(f"created {info.topic} with {info.shards} shard{'s' if info.shards > 1 else ''}{typed}")
+        kind = "state topic " if info.state else ""
+        print(f"created {kind}{info.topic} with {info.shards} shard{'s' if info.shards > 1 else ''}{typed}")
 
 
 @topic_app.command()
@@ -160,7 +168,9 @@ def show(topic: TopicArgument, url: Url = DEFAULT_URL, token: Token = None, as_j
             ("durability", info.durability),
             ("shards", info.shards),
             ("schema", f"version {info.schema_version}" if info.schema_version is not None else None),
+            ("kind", "state topic: the latest value a key" if info.state else None),
             ("entries", _entries(info)),
+            ("compacted", _compacted(info) if info.state else None),
             ("bytes", _bytes(info)),
         ]
     )
@@ -214,6 +224,23 @@ def unset(
 
 @topic_app.command()
 @reports_errors
+def compact(topic: TopicArgument, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
+    """Take superseded messages out of a state topic's files now; ends when that is done."""
+    import msgspec
+
+    result = ask(url, token, lambda admin: admin.compact_topic(topic))
+    if as_json:
+        print_json(msgspec.to_builtins(result))
+        return
+    gone = sum(each.compacted for each in result.shards)
+    before, after = (
+        sum(getattr(each, name) for each in result.shards) for name in ("bytes_before", "bytes_after")
+    )
+    print(f"compacted {result.topic}: {gone:,} entries taken out, {before:,} bytes are {after:,} now")
+
+
+@topic_app.command()
+@reports_errors
 def delete(
     topic: TopicArgument,
     yes: Yes = False,
@@ -241,6 +268,7 @@ def _object(info: TopicInfo) -> dict[str, Any]:
         "shards": info.shards,
         "durability": info.durability,
         "created_at": iso_time(info.created_at_us),
+        "state": bool(info.state),
         "schema_version": info.schema_version,
         "schema": _columns(info.schema) if info.schema is not None else None,
     }
@@ -262,6 +290,10 @@ def _columns(encoded: bytes) -> list[dict[str, Any]]:
 
 def _entries(info: TopicInfo) -> int:
     return sum(each.entry_next - each.entry_first for each in info.shard_list)
+
+
+def _compacted(info: TopicInfo) -> int:
+    return sum(each.compacted for each in info.shard_list)
 
 
 def _bytes(info: TopicInfo) -> int:

@@ -13,6 +13,7 @@ from penstock.client.tenancy_admin import Settings, TenancyAdmin
 from penstock.model.topic import TopicName
 from penstock.wire.control import (
     AlterTopic,
+    CompactTopic,
     CreateTopic,
     DeleteTopic,
     LedgerInfo,
@@ -21,11 +22,14 @@ from penstock.wire.control import (
     ShowNode,
     ShowTop,
     ShowTopic,
+    TopicCompaction,
     TopicInfo,
     TopInfo,
     read_result,
 )
 from penstock.wire.schema import encode_schema
+
+COMPACT_TIMEOUT_S = 600.0
 
 
 class Admin(SubscriptionAdmin, TenancyAdmin):
@@ -40,6 +44,7 @@ class Admin(SubscriptionAdmin, TenancyAdmin):
         shards: int = 1,
         *,
         schema: pa.Schema | None = None,
+        state: bool = False,
         settings: Settings | None = None,
         exist_ok: bool = False,
     ) -> TopicInfo:
@@ -47,10 +52,12 @@ class Admin(SubscriptionAdmin, TenancyAdmin):
 
         With a ``schema`` it is typed: its messages are rows of these columns, checked at the door. With
         ``exist_ok`` a topic that is there already is taken if rows of this schema fit it. ``settings`` are what
-        the topic says itself; a topic that is there already keeps its own.
+        the topic says itself; a topic that is there already keeps its own. With ``state`` it is a state topic:
+        every message has a key, the latest is its value, and one without a value deletes it.
         """
         encoded = encode_schema(schema) if schema is not None else None
-        ask = CreateTopic(str(TopicName.parse(topic)), shards, exist_ok, encoded, dict(settings or {}))
+        values = {**(settings or {}), **({"state": True} if state else {})}
+        ask = CreateTopic(str(TopicName.parse(topic)), shards, exist_ok, encoded, values)
         return read_result(await self._link.request(ask, retry=exist_ok), TopicInfo)
 
     async def alter_topic(self, topic: str, *, schema: pa.Schema) -> TopicInfo:
@@ -69,6 +76,14 @@ class Admin(SubscriptionAdmin, TenancyAdmin):
         """One topic, with its shards."""
         ask = ShowTopic(str(TopicName.parse(topic)))
         return read_result(await self._link.request(ask, retry=True), TopicInfo)
+
+    async def compact_topic(self, topic: str, *, timeout: float = COMPACT_TIMEOUT_S) -> TopicCompaction:
+        """Takes superseded messages out of a state topic's files now; returns when that is done.
+
+        It is done by itself too, as ``compact_share`` says. What a subscription still owes stays.
+        """
+        ask = CompactTopic(str(TopicName.parse(topic)))
+        return read_result(await self._link.request(ask, timeout_s=timeout), TopicCompaction)
 
     async def delete_topic(self, topic: str) -> None:
         """Removes a topic, its messages and its subscriptions."""

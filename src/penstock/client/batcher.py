@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.client.promise import Parcel, Promise
 from penstock.client.typed_values import TypedValues
-from penstock.model.errors import BadRequest, PenstockError, SegmentTooLarge
+from penstock.model.errors import BadRequest, KeyMissing, PenstockError, SegmentTooLarge, ValueMissing
 from penstock.transport.sharder import Sharder
 from penstock.wire.columns import rows_to_batch
 
@@ -25,8 +25,8 @@ HEADER_BYTES = 16
 SEGMENT_SPARE_BYTES = 4096
 """Room in a segment for its own header and metadata."""
 
-Value = bytes | bytearray | memoryview | Mapping[str, Any]
-"""A message's value: bytes, or in a typed topic a mapping of its columns."""
+Value = bytes | bytearray | memoryview | Mapping[str, Any] | None
+"""A message's value: bytes, or in a typed topic a mapping of its columns. None deletes a state topic's key."""
 
 _now_ns = time.time_ns
 
@@ -75,13 +75,16 @@ class Batcher:
         bytes_max: int,
         row_bytes_max: int,
         typed: TypedValues | None = None,
+        state: bool | None = None,
     ) -> None:
+        """``state`` is whether every row has a key and may have no value; None while that is not known."""
         self.rows = 0
         """Rows ever added."""
         self.bytes = 0
         """Bytes ever added, as memory counts them."""
         self.sealed: deque[RowParcel] = deque()
         self.typed = typed
+        self.state = state
         self._topic = topic
         self._sharder = sharder
         self._rows_max = rows_max
@@ -95,9 +98,11 @@ class Batcher:
             value, size = self.typed.check(value)
             size += ROW_BYTES
         else:
-            if type(value) is not bytes:
+            if type(value) is not bytes and value is not None:
                 value = _as_bytes(value, "value")
-            size = ROW_BYTES + len(value)
+            size = ROW_BYTES + (0 if value is None else len(value))
+        if value is None or self.state:
+            self._check_state(value, key)
         shard = self._sharder.turn
         bare = key is None and id is None and headers is None
         if not bare:
@@ -132,13 +137,20 @@ class Batcher:
             self._seal(shard)
         return self.promise(parcel, row)
 
+    def _check_state(self, value: Any, key: bytes | None) -> None:
+        """A state topic's rows have keys, and only they may have no value; the node asks the same."""
+        if self.state and key is None:
+            raise KeyMissing(f"topic {self._topic} is a state topic, and this message has no key")
+        if value is None and self.state is False:
+            raise ValueMissing(f"topic {self._topic} is no state topic, and this message has no value")
+
     def pause(self, error: PenstockError) -> None:
         """Ends every open parcel; until ``reshard`` no row follows."""
         self.seal_all()
 
-    def reshard(self, sharder: Sharder) -> None:
-        """The topic has another number of shards than was thought; no row is open now."""
-        self._sharder = sharder
+    def reshard(self, sharder: Sharder, state: bool | None) -> None:
+        """The topic is not as it was thought to be; no row is open now."""
+        self._sharder, self.state = sharder, state
 
     def seal_all(self) -> None:
         """Ends every open parcel."""

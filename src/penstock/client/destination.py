@@ -118,7 +118,13 @@ class Destination:
         same = self._node is not None and self._node == self._node_now
         create = self._create and not same
         if create and self.like is not None:
-            made = CreateTopic(self._topic, self.like.shards, exist_ok=True, schema=self.like.schema)
+            made = CreateTopic(
+                self._topic,
+                self.like.shards,
+                exist_ok=True,
+                schema=self.like.schema,
+                settings={"state": True} if self.like.state else {},
+            )
             with suppress(TopicExists):  # whether it fits as it is there is for others to judge
                 await self.link.request(made, retry=True)
         opened = OpenTopic(self._topic, create and not self.index and self.like is None)

@@ -53,6 +53,8 @@ from penstock.wire.schema_versions import SchemaVersions
 log = logging.getLogger("penstock.client")
 
 SUBSCRIBE_TIMEOUT_S = 30.0
+STATE_TIMEOUT_S = 600.0
+"""A subscription that begins with a topic's state is made when the node has read the topic through."""
 ONE_AT_A_TIME = ("shared", "resilient")
 OTHER_TOPIC_HINT = "It was made anew, or another node answers. Open the consumer anew to read this one."
 
@@ -127,11 +129,12 @@ class Intake:
         self._link.add_consumer(self._ask.consumer, self)
         self._heartbeat.begin()
         self.attached = self._known = self._link.send(self._ask)  # while the link is down, `on_up` does it
+        timeout_s = STATE_TIMEOUT_S if self._ask.start == "state" else SUBSCRIBE_TIMEOUT_S
         try:
-            async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 return await self._opened
         except TimeoutError:
-            raise TimedOut(f"subscribing was not answered within {SUBSCRIBE_TIMEOUT_S:.3g} s") from None
+            raise TimedOut(f"subscribing was not answered within {timeout_s:.3g} s") from None
         finally:
             if not self._opened.done() or self._opened.cancelled() or self._opened.exception() is not None:
                 self.end()

@@ -101,7 +101,7 @@ class Producer(Scope):
         self._sharder = Sharder(power, turn=secrets.randbelow(run.shards))
         self._memory_max = self._options.memory_max
         if hasattr(self, "batcher"):
-            self.batcher.reshard(self._sharder)
+            self.batcher.reshard(self._sharder, run.state)
             self._wake_one()
             return
         self.batcher = self._make_batcher(
@@ -111,6 +111,7 @@ class Producer(Scope):
             bytes_max=min(self._options.batch_bytes, run.segment_bytes_max),
             row_bytes_max=run.message_bytes_max,
             typed=None if run.schema is None else TypedValues(run.schema),
+            state=run.state,
         )
 
     @property
@@ -162,7 +163,7 @@ class Producer(Scope):
         headers: Mapping[str, str] | None = None,
         ttl: float | None = None,
     ) -> Promise:
-        """Takes a message and returns at once; ``await`` the promise for its receipt.
+        """Takes a message and returns at once; ``await`` the promise for its receipt. None deletes a key.
 
         Raises ``BufferFull`` when ``memory_max`` is reached: await promises or ``flush()`` now and then.
         ``ttl`` is for how many seconds after it was stored the message is worth delivering.
@@ -190,10 +191,7 @@ class Producer(Scope):
         headers: Mapping[str, str] | None = None,
         ttl: float | None = None,
     ) -> Receipt:
-        """Sends a message and returns its receipt, or raises what refused it.
-
-        For every destination it is then stored, durably, or spilled, to be delivered later.
-        """
+        """Sends a message; returns its receipt once every destination stored or spilled it, or raises."""
         await self.wait_room()
         return await self.post(value, key=key, id=id, headers=headers, ttl=ttl)
 

@@ -21,7 +21,7 @@ from penstock.client.link import Link
 from penstock.client.options import ProducerOptions
 from penstock.client.registration import Registration, until_free
 from penstock.client.slot import NUMBERS_FILE, Slot
-from penstock.client.tables import Piece, cut_messages, cut_table
+from penstock.client.tables import Piece, check_state_table, cut_messages, cut_table
 from penstock.model.errors import Fenced, PenstockError, ProducerBusy, StorageFailed, TopicMismatch
 from penstock.model.identity import BLOCK_BYTES
 from penstock.model.receipt import Durability
@@ -227,6 +227,7 @@ class Run:
     def cut(self, table: pa.Table, sharder: Sharder, now_us: int, bytes_target: int) -> Iterator[Piece]:
         """A user's table in pieces that are each a segment."""
         if self.schema is None:
+            check_state_table(table, self.state)
             return cut_table(table, sharder, now_us, bytes_target)
         return cut_messages(messages_of(table, self.schema, now_us), sharder, bytes_target)
 
@@ -244,9 +245,13 @@ class Run:
     @property
     def message_bytes_max(self) -> int:
         """What one message may take, as memory counts it."""
-        like = self.destinations[0].like
-        asked = None if like is None else like.message_bytes_max
+        asked = None if (like := self.destinations[0].like) is None else like.message_bytes_max
         return self.segment_bytes_max if asked is None else min(self.segment_bytes_max, asked + ROW_BYTES)
+
+    @property
+    def state(self) -> bool | None:
+        """Whether it is a state topic; None while nobody has said so."""
+        return None if (like := self.destinations[0].like) is None else like.state
 
     @property
     def in_flight_bytes(self) -> int:

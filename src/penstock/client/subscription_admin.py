@@ -8,10 +8,12 @@ from datetime import datetime
 import msgspec
 
 from penstock.client.batch import Batch, read_record
-from penstock.client.link import Link
+from penstock.client.intake import STATE_TIMEOUT_S
+from penstock.client.link import REQUEST_TIMEOUT_S, Link
 from penstock.model.errors import BadFrame, TopicNotFound
 from penstock.model.message import Message
 from penstock.model.policy import Policy
+from penstock.model.ranges import RangeSet
 from penstock.model.topic import TopicName
 from penstock.wire.control import (
     Browse,
@@ -25,6 +27,7 @@ from penstock.wire.control import (
     SeekSubscription,
     ShowSubscription,
     ShowTopic,
+    Span,
     SubscriptionInfo,
     TopicInfo,
     read_result,
@@ -55,7 +58,9 @@ class SubscriptionAdmin:
         if policy is not None:
             policy.checked()
         ask = CreateSubscription(_full(topic), subscription, kind, mode, _word(start), policy, exist_ok)
-        return read_result(await self._link.request(ask, retry=exist_ok), SubscriptionInfo)
+        timeout_s = STATE_TIMEOUT_S if start == "state" else REQUEST_TIMEOUT_S
+        made = await self._link.request(ask, retry=exist_ok, timeout_s=timeout_s)
+        return read_result(made, SubscriptionInfo)
 
     async def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
         """A topic's subscriptions, or those of all topics, and how far each has come."""
@@ -168,19 +173,22 @@ class SubscriptionAdmin:
                 found = read_result(await self._link.request(question, retry=True), Browsed)
                 end = found.entry_end if end is None else end
                 for record in found.records:
-                    if (batch := self._read(record, info, each, at)) is not None:
+                    if (batch := self._read(record, info, each, at, found.compacted)) is not None:
                         yield batch
                 if found.entry_next <= at:
                     break
                 at = found.entry_next
 
-    def _read(self, record: bytes, info: TopicInfo, shard: int, entry: int) -> Batch | None:
+    def _read(
+        self, record: bytes, info: TopicInfo, shard: int, entry: int, compacted: list[Span]
+    ) -> Batch | None:
         frame = decode_at(record, 0, FILE_BODY_BYTES_MAX)
         if frame is None:
             raise BadFrame("a record that ends too early")
         node = self._link.welcome.node if self._link.welcome is not None else ""
         schemas = SchemaVersions(info.schemas) if info.schemas else None
-        return read_record(frame, Deliver(0, shard, 1, 0, [(entry, 2**63)]), info.topic, node, schemas)
+        there = list(RangeSet(compacted).missing(entry, 2**63))
+        return read_record(frame, Deliver(0, shard, 1, 0, there), info.topic, node, schemas)
 
 
 def _full(topic: str) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.model.errors import BadRequest
+from penstock.model.errors import BadRequest, KeyMissing, ValueMissing
 from penstock.transport.sharder import Sharder
 from penstock.wire.columns import table_to_batches
 
@@ -44,6 +44,15 @@ def cut_table(
                 yield Piece(shard, batch, first if places is not None else first + at, where)
                 at += batch.num_rows
         first += block.num_rows
+
+
+def check_state_table(table: pa.Table | pa.RecordBatch, state: bool | None) -> None:
+    """A state topic's rows have keys, and only they may have no value; the node asks the same."""
+    names = table.schema.names if isinstance(table, pa.Table | pa.RecordBatch) else []
+    if state and "value" in names and ("key" not in names or table.column("key").null_count):
+        raise KeyMissing("a row of the table has no key, and the topic is a state topic")
+    if state is False and "value" in names and table.column("value").null_count:
+        raise ValueMissing("a row of the table has no value, and the topic is no state topic")
 
 
 def cut_again(piece: Piece, sharder: Sharder) -> Iterator[Piece]:

@@ -5,6 +5,7 @@ Questions are asked in spans (``start <= n < end``) and answered without walking
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 
 from pyroaring import BitMap64
@@ -88,6 +89,26 @@ class EntrySet:
 
     def exclude(self, other: EntrySet) -> None:
         self._bits -= other._bits
+
+    def within(self, start: int, end: int) -> EntrySet:
+        """A set of its own: what is in ``[start, end)``."""
+        return EntrySet(self._bits & BitMap64(range(start, end))) if start < end else EntrySet()
+
+    def meets(self, other: EntrySet) -> bool:
+        """Whether some entry is in both."""
+        return bool(self._bits.intersect(other._bits))
+
+    def copy(self) -> EntrySet:
+        return EntrySet(BitMap64(self._bits))
+
+    @classmethod
+    def of_entries(cls, entries: Iterable[int]) -> EntrySet:
+        return cls(BitMap64(entries))
+
+    def numbers(self) -> array[int]:
+        """All of it, in order, as 64-bit numbers without sign."""
+        found: array[int] = self._bits.to_array()
+        return found
 
     @property
     def first(self) -> int | None:

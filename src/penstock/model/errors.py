@@ -3,8 +3,8 @@
 Every error has a ``code`` (stable, also on the wire and in ``--json``), a ``hint`` (what to do next) and
 ``retryable`` (whether the same call can succeed later without a change). A class is an entry of the
 catalogue; ``penstock errors CODE`` prints its docstring. The base is in error.py, what is about Spark alone in
-spark_errors.py, about a producer's refill in refill_errors.py, about tenants, settings and registered
-producers in tenancy_errors.py; all of it can be imported from here.
+spark_errors.py, about a producer's refill in refill_errors.py, about state topics in state_errors.py, about
+tenants, settings and registered producers in tenancy_errors.py; all of it can be imported from here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from penstock.model.spark_errors import SparkFailed as SparkFailed
 from penstock.model.spark_errors import SparkMissing as SparkMissing
 from penstock.model.spark_errors import SparkPackages as SparkPackages
 from penstock.model.spark_errors import SparkWorker as SparkWorker
+from penstock.model.state_errors import KeyMissing as KeyMissing
+from penstock.model.state_errors import ValueMissing as ValueMissing
 from penstock.model.tenancy_errors import BadSetting as BadSetting
 from penstock.model.tenancy_errors import Fenced as Fenced
 from penstock.model.tenancy_errors import NotEmpty as NotEmpty

@@ -52,6 +52,7 @@ class Kind(StrEnum):
     SECONDS = "seconds"
     BYTES = "bytes"
     COUNT = "count"
+    SHARE = "share"
     FLAG = "flag"
     WORD = "word"
     TOPIC = "topic"
@@ -69,6 +70,8 @@ class Setting:
     liftable: bool = False
     """Whether ``none`` can be said, to lift a limit that would be inherited."""
     levels: tuple[str, ...] = LEVELS
+    fixed: bool = False
+    """Whether it is said when a topic is created, and never changed."""
 
     def read(self, value: Value) -> Value:
         """A value in its stored form; one that cannot be is a ``BadSetting`` that names the setting."""
@@ -112,7 +115,7 @@ class Setting:
             number = value
         if not math.isfinite(number):
             raise self._refuse(value, "it is not finite")
-        if self.kind is Kind.SECONDS:
+        if self.kind in (Kind.SECONDS, Kind.SHARE):
             return float(number)
         if number != int(number):
             raise self._refuse(value, "it is a whole number")
@@ -127,7 +130,11 @@ class Setting:
             units = dict(_BYTES)
         unit = units.get(match[2].lower()) if match is not None else None
         if match is None or unit is None:
-            known = {Kind.SECONDS: "30, 30s, 5m, 1.5h or 7d", Kind.BYTES: "4096, 512KiB or 10GB"}
+            known = {
+                Kind.SECONDS: "30, 30s, 5m, 1.5h or 7d",
+                Kind.BYTES: "4096, 512KiB or 10GB",
+                Kind.SHARE: "a part of 1, such as 0.5",
+            }
             raise self._refuse(text, f"it is written as {known.get(self.kind, 'a whole number')}")
         number = float(match[1]) if "." in match[1] else int(match[1])
         return number * unit
@@ -145,8 +152,8 @@ class Setting:
             return _shown_seconds(value)
         if self.kind is Kind.BYTES and isinstance(value, float | int):
             return _shown_bytes(int(value)) if math.isfinite(value) else "any"
-        if isinstance(value, float) and not math.isfinite(value):
-            return "any"
+        if isinstance(value, float):
+            return f"{value:g}" if math.isfinite(value) else "any"
         return str(value) if value != "" else "none"
 
 

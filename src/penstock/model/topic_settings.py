@@ -25,6 +25,7 @@ DEFAULT = "default"
 SEGMENT_BYTES_MAX = 8 * 1024 * 1024
 PRODUCER_LEASE_S = 10.0
 FOREVER_S = 100 * SECONDS_MAX
+TOMBSTONE_TTL_S = 7 * 86_400.0
 
 _ALL = (
     Setting(
@@ -72,6 +73,30 @@ _ALL = (
         high=SEGMENT_BYTES_MAX,
         liftable=True,
         meaning="Bytes that one message of a plain topic may take; anything longer is refused for good.",
+    ),
+    Setting(
+        name="state",
+        kind=Kind.FLAG,
+        default=False,
+        levels=LEVELS[3:],
+        fixed=True,
+        meaning="Whether it is a state topic: the latest value a key. Said when the topic is created.",
+    ),
+    Setting(
+        name="tombstone_ttl",
+        kind=Kind.SECONDS,
+        default=TOMBSTONE_TTL_S,
+        high=FOREVER_S,
+        meaning="State topics: time for which a delete is kept before compaction may take it away.",
+    ),
+    Setting(
+        name="compact_share",
+        kind=Kind.SHARE,
+        default=0.5,
+        low=0.01,
+        high=1.0,
+        liftable=True,
+        meaning="State topics: share of new bytes in closed files from which they are compacted by themselves.",
     ),
     Setting(
         name="create_on_first_use",
@@ -148,6 +173,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     expires_after: float | None = None
     durability: str = "sync"
     message_bytes_max: int | None = None
+    state: bool = False
+    tombstone_ttl: float = TOMBSTONE_TTL_S
+    compact_share: float | None = 0.5
     create_on_first_use: bool = True
     producer_lease: float = PRODUCER_LEASE_S
     deadline: float | None = None
@@ -227,6 +255,16 @@ def read_values(values: Mapping[str, Value], level: str) -> dict[str, Value]:
     return {name: _setting(name, level).read(value) for name, value in values.items()}
 
 
+def check_changeable(names: Iterable[str]) -> None:
+    """Refuses settings that are said once, when their topic is created."""
+    for name in names:
+        if name in SETTINGS and SETTINGS[name].fixed:
+            raise BadSetting(
+                f"setting {name} is fixed when a topic is created",
+                hint="Create another topic with it, and send the messages there.",
+            )
+
+
 def check_names(names: Iterable[str], level: str) -> None:
     """Names that are to be unset at a place of a level."""
     for name in names:
@@ -239,7 +277,7 @@ def _setting(name: str, level: str) -> Setting:
         near = difflib.get_close_matches(name, SETTINGS, n=3, cutoff=0.5)
         hint = f"Near to it: {', '.join(near)}." if near else f"There are {', '.join(SETTINGS)}."
         raise BadSetting(f"there is no setting {name[:80]!r}", hint=hint)
-    if level not in setting.levels and level != NODE:
+    if level not in setting.levels and (level != NODE or setting.fixed):
         raise BadSetting(
             f"setting {name} cannot be set at a {level}",
             hint=f"It can be set at a {', '.join(setting.levels)}.",

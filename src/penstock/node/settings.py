@@ -42,6 +42,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the decoders of a connection's typed blocks may hold; past it the one used longest ago goes."""
     decoder_bytes: int = 256 * MIB
     """The same, of all connections together."""
+    state_bytes: int = 256 * MIB
+    """Keys held in memory while a state topic's shard is read for what is current; more are done in parts."""
     handshake_s: float = 10.0
     """A connection that has not said hello by then is closed."""
     frame_s: float = 30.0

@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.client.admin import COMPACT_TIMEOUT_S
 from penstock.client.connect import Client
 from penstock.client.tenancy_admin import Settings
 from penstock.sync.background import Background
 from penstock.sync.subscription_admin import SubscriptionAdmin
 from penstock.sync.tenancy_admin import TenancyAdmin
-from penstock.wire.control import LedgerInfo, TopicInfo, TopInfo
+from penstock.wire.control import LedgerInfo, TopicCompaction, TopicInfo, TopInfo
 
 
 class Admin(SubscriptionAdmin, TenancyAdmin):
@@ -28,11 +29,14 @@ class Admin(SubscriptionAdmin, TenancyAdmin):
         shards: int = 1,
         *,
         schema: pa.Schema | None = None,
+        state: bool = False,
         settings: Settings | None = None,
         exist_ok: bool = False,
     ) -> TopicInfo:
         """Makes a topic of ``shards`` (a power of two) shards; with a ``schema`` a typed one."""
-        made = self._admin.create_topic(topic, shards, schema=schema, settings=settings, exist_ok=exist_ok)
+        made = self._admin.create_topic(
+            topic, shards, schema=schema, state=state, settings=settings, exist_ok=exist_ok
+        )
         return self._background.run(made)
 
     def alter_topic(self, topic: str, *, schema: pa.Schema) -> TopicInfo:
@@ -46,6 +50,10 @@ class Admin(SubscriptionAdmin, TenancyAdmin):
     def show_topic(self, topic: str) -> TopicInfo:
         """One topic, with its shards."""
         return self._background.run(self._admin.show_topic(topic))
+
+    def compact_topic(self, topic: str, *, timeout: float = COMPACT_TIMEOUT_S) -> TopicCompaction:
+        """Takes superseded messages out of a state topic's files now; returns when that is done."""
+        return self._background.run(self._admin.compact_topic(topic, timeout=timeout))
 
     def delete_topic(self, topic: str) -> None:
         """Removes a topic, its messages and its subscriptions."""

@@ -81,9 +81,9 @@ class LockedBatcher(Batcher):
     def pause(self, error: PenstockError) -> None:
         self.end(error)
 
-    def reshard(self, sharder: Sharder) -> None:
+    def reshard(self, sharder: Sharder, state: bool | None) -> None:
         with self._lock:
-            super().reshard(sharder)
+            super().reshard(sharder, state)
             self._ended = None
 
     def end(self, error: PenstockError) -> None:

@@ -83,6 +83,8 @@ class Browsed(msgspec.Struct, frozen=True):
     entry_end: int
     """One past the last durable entry."""
     lost: list[Span]
+    compacted: list[Span] = []
+    """Entries of a state topic that were taken out: their rows are nulls, and nobody's message."""
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True):
@@ -129,6 +131,8 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     The reason is ``retention`` (deleted before they were read) or ``damaged``.
     """
     seen_at_us: int = 0
+    compacted: int = 0
+    """Messages of a state topic that were superseded before it came to them: they count as settled."""
     """When a consumer was last connected; 0 where that is not known."""
     bury_fault: str = ""
     """Why messages that were tried too often cannot be put aside now; it is tried again and again."""

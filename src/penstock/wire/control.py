@@ -146,6 +146,12 @@ class DeleteTopic(Control, frozen=True, tag="delete_topic"):
     topic: str
 
 
+class CompactTopic(Control, frozen=True, tag="compact_topic"):
+    """Takes superseded messages out of a state topic's files now; answered when it is done."""
+
+    topic: str
+
+
 class ShowNode(Control, frozen=True, tag="show_node"):
     """Counters, limits and what recovery found."""
 
@@ -157,6 +163,7 @@ Operation = (
     | ShowTopic
     | ListTopics
     | DeleteTopic
+    | CompactTopic
     | CreateSubscription
     | ListSubscriptions
     | ShowSubscription
@@ -204,6 +211,21 @@ class ShardInfo(msgspec.Struct, frozen=True):
     bytes: int
     damaged: list[Span]
     """Entries that failed their checksum or are missing; they are never served."""
+    compacted: int = 0
+    """How many of the entries between the two compaction took out; every subscription has settled them."""
+
+
+class ShardCompaction(msgspec.Struct, frozen=True):
+    shard: int
+    bytes_before: int
+    bytes_after: int
+    compacted: int
+    """How many entries were taken out."""
+
+
+class TopicCompaction(msgspec.Struct, frozen=True):
+    topic: str
+    shards: list[ShardCompaction]
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -223,6 +245,8 @@ class TopicInfo(msgspec.Struct, frozen=True):
     """Bytes that one message's value may take, if the topic says so."""
     settings: list[SettingInfo] = []
     """Every setting with its origin; not in a list of topics, nor for who only opens it."""
+    state: bool | None = None
+    """Whether it is a state topic: every message has a key, and one without a value deletes it."""
 
 
 # --- producing --------------------------------------------------------------------------------------
@@ -313,6 +337,11 @@ def encode_control(message: Control) -> bytes:
     if len(body) > limit:
         raise LimitReached(f"a {type(message).__name__} of {len(body):,} bytes; the limit is {limit:,}")
     return encode(CONTROL_TYPES[type(message)], body)
+
+
+def encode_refusal(error: PenstockError, *, request: int | None = None, consumer: int | None = None) -> bytes:
+    """The whole frame that tells of an error, of a request or a consumer."""
+    return encode_control(Error(error.code, error.message, error.hint, error.retryable, request, consumer))
 
 
 def decode_control(frame_type: int, body: bytes) -> Control:

@@ -6,6 +6,8 @@ The body of a SEGMENT frame in a log file (and behind DELIVER on the wire)::
 
 ``origin_crc`` is the crc32c of the producer's own frame: it tells a repeat from a conflict. A record of
 count 0 and an empty segment is a refusal that moved the mark (its reason stands in its place).
+
+In a compacted file it may be a stub (stub.py), which stands for segments that have no rows left.
 """
 
 from __future__ import annotations

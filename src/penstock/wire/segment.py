@@ -31,7 +31,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.model.errors import BadSegment, SchemaMismatch, SegmentTooLarge
+from penstock.model.errors import BadSegment, KeyMissing, SchemaMismatch, SegmentTooLarge, ValueMissing
 from penstock.wire.columns import (
     NAMES,
     PLAIN_SCHEMA,
@@ -200,6 +200,22 @@ def decode_plain(data: bytes) -> pa.RecordBatch:
     except _ARROW_FAULTS as error:
         raise BadSegment(f"a segment that cannot be read: {error}") from error
     return batch
+
+
+def check_state_rows(data: bytes, *, state: bool) -> int:
+    """How many rows a segment has, after checking all of it and what a topic asks of keys and values.
+
+    Rows of a state topic have a key; those of others have a value.
+    """
+    batch = decode_plain(data)
+    name = "key" if state else "value"
+    place = batch.schema.get_field_index(name)
+    if place < 0 or batch.column(place).null_count:
+        row = 0 if place < 0 else batch.column(place).is_null().index(True).as_py()
+        if state:
+            raise KeyMissing(f"row {row} of {batch.num_rows} has no key, and the topic is a state topic")
+        raise ValueMissing(f"row {row} of {batch.num_rows} has no value, and the topic is no state topic")
+    return int(batch.num_rows)
 
 
 def count_rows(data: bytes) -> int:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from penstock.model.entry_set import EntrySet
 from penstock.model.policy import Policy
 from penstock.node.core.attachment import Attachment
-from penstock.node.core.settlement import (
+from penstock.node.core.settlement import Subscriptions
+from penstock.node.core.settlement_records import (
     CameBack,
     Change,
     Moved,
@@ -16,7 +17,6 @@ from penstock.node.core.settlement import (
     Redriven,
     Removed,
     Settlement,
-    Subscriptions,
     decode_change,
     encode_change,
 )

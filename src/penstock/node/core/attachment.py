@@ -10,6 +10,7 @@ from penstock.model.entry_set import EntrySet, Span
 if TYPE_CHECKING:
     from penstock.node.core.subscription import Subscription
 
+CREDIT_BYTES_MAX = 1024 * 1024 * 1024
 LEASE_MARGIN_S_MIN = 0.1
 LEASE_MARGIN = 0.2
 """The node waits this share of the lease longer than the consumer does, for clocks that do not run alike."""

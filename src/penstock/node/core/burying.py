@@ -28,7 +28,7 @@ from penstock.node.core.admission import Admit, Early
 from penstock.node.core.effects import Effect, Fetch
 from penstock.node.core.key_slots import segment_of
 from penstock.node.core.log import Run, StoredRecord
-from penstock.node.core.settlement import Settlement, encode_change
+from penstock.node.core.settlement_records import Settlement, encode_change
 from penstock.node.core.stores import Stores
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Catalog, Shard, Topic

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from penstock.model.errors import LeaseLost, PenstockError, ProtocolError, TopicMismatch
+from penstock.model.errors import LeaseLost, PenstockError, ProtocolError
 from penstock.model.ranges import RangeSet
-from penstock.node.core.attachment import Attachment
+from penstock.node.core.attachment import CREDIT_BYTES_MAX, Attachment
 from penstock.node.core.burying import Burying
 from penstock.node.core.dispatch import Offer, Wanted
 from penstock.node.core.effects import Effect, Fetch
@@ -20,16 +21,16 @@ from penstock.node.core.log import Run, StoredRecord
 from penstock.node.core.losing import Losing
 from penstock.node.core.schedule import Schedule
 from penstock.node.core.session import Session
-from penstock.node.core.settlement import CameBack, encode_change
+from penstock.node.core.settlement_records import CameBack, encode_change
 from penstock.node.core.settling import check_extend, check_settle, settle
+from penstock.node.core.state_starts import Refuse, ShardStart, StateStarts
 from penstock.node.core.stores import Stores
-from penstock.node.core.subscribing import check_subscribe, find_or_open, seen_by_shard, subscribed
+from penstock.node.core.subscribing import attach, check_subscribe, find_or_open, seen_by_shard, subscribed
 from penstock.node.core.subscription import Change, Subscription
 from penstock.node.core.topics import Topic
 from penstock.wire.control import (
     Credit,
     Deliver,
-    Error,
     Extend,
     GiveBack,
     Lost,
@@ -41,6 +42,7 @@ from penstock.wire.control import (
     Unsubscribe,
     Unsubscribed,
     encode_control,
+    encode_refusal,
 )
 
 READ_BYTES = 512 * 1024
@@ -53,7 +55,6 @@ All of it may have to wait for connections that do not read. Past its part each 
 READ_AGAIN_US = 1_000_000
 SETTLE_COST_BYTES = 512
 """What a settlement costs in memory until it is durable, beside its spans."""
-CREDIT_BYTES_MAX = 1024 * 1024 * 1024
 RETURNED_MAX = 4096
 """Spans in one record of entries that came back."""
 
@@ -83,6 +84,7 @@ class Consuming:
         self.burying = Burying(
             stores, counters, now_us=now_us, clock_us=clock_us, effect=effect, done=self._buried
         )
+        self.state_starts = StateStarts(stores)
         self.losing = Losing(stores, counters, now_us=now_us, tell=self._tell_lost)
         self._attached: dict[bytes, dict[str, Subscription]] = {}
         """By topic: the subscriptions with a consumer."""
@@ -94,23 +96,22 @@ class Consuming:
 
     # --- attaching ----------------------------------------------------------------------------------
 
-    def on_subscribe(self, session: Session, ask: Subscribe, topic: Topic) -> None:
-        """Attaches a consumer; the answer comes once the subscription itself is durable."""
-        check_subscribe(session, ask)
-        if ask.topic_uuid is not None and ask.topic_uuid != topic.uuid:
-            raise TopicMismatch(f"topic {topic.shown} is not the one that this consumer read before")
-        subscription = find_or_open(
-            self._stores, topic, ask.subscription, ask.kind, ask.mode, ask.start, ask.policy, self._now_us()
-        )
+    def on_subscribe(self, session: Session, ask: Subscribe, topic: Topic, refuse: Refuse) -> None:
+        """Attaches a consumer, now or when it is known where its subscription begins."""
+        check_subscribe(session, ask, topic)
+        found = partial(self._attach, session, ask, topic)
+        self.state_starts.find(topic, ask.subscription, ask.start, found, refuse)
+
+    def _attach(self, session: Session, ask: Subscribe, topic: Topic, state: list[ShardStart]) -> None:
+        """The answer comes once the subscription itself is durable."""
+        asked = (ask.subscription, ask.kind, ask.mode, ask.start, ask.policy)
+        subscription = find_or_open(self._stores, topic, *asked, self._now_us(), state)
+        if self._sessions.get(session.connection) is not session:
+            self._lane.mark()  # it left; when it comes back, its subscription is there
+            return
+        check_subscribe(session, ask, topic)
         subscription.schemas = lambda: topic.schemas
-        attachment = Attachment(
-            session.connection,
-            ask.consumer,
-            ask.name,
-            min(ask.credit_bytes, CREDIT_BYTES_MAX),
-            session.writable,
-            instance=ask.instance,
-        )
+        attachment = attach(session, ask)
         try:
             change = subscription.admit(attachment, self._clock_us())
         finally:
@@ -126,9 +127,8 @@ class Consuming:
         attachment.welcome = True
         self._tell_standing(subscription, attachment)
         if not subscription.single:  # the others share what they were sent ahead
-            for other in subscription.attachments:
-                if other is not attachment:
-                    self._tell_standing(subscription, other)
+            for other in [each for each in subscription.attachments if each is not attachment]:
+                self._tell_standing(subscription, other)
         self._wake(subscription)
         self.pump(subscription)
 
@@ -205,10 +205,7 @@ class Consuming:
         session = self._sessions.get(attachment.connection)
         if session is not None and session.consumers.get(attachment.consumer) is attachment:
             del session.consumers[attachment.consumer]
-            refusal = Error(
-                error.code, error.message, error.hint, error.retryable, consumer=attachment.consumer
-            )
-            self._send(attachment.connection, [encode_control(refusal)])
+            self._send(attachment.connection, [encode_refusal(error, consumer=attachment.consumer)])
 
     def _apply(self, subscription: Subscription, change: Change) -> None:
         """Writes down what came back, and tells those whom a step of the machine concerns."""

@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from itertools import islice
 
 from penstock.model.entry_set import EntrySet, Span
-from penstock.node.core.entry_tally import NOTHING, EntryTally
+from penstock.node.core.entry_tally import COMPACTED, NOTHING, EntryTally
 
 DUE_STEP_US = 20_000
 """Redeliveries that fall due within one step come together, so that a million of them cost a few bitmaps."""
@@ -300,6 +300,30 @@ class ShardCursor:
             again = sum(min(last, start) - begin for begin, last in spans if begin < start)
             self.tally.reopened(first, again, self.dead.count(first, start))
         return spans
+
+    # --- state topics -------------------------------------------------------------------------------
+
+    def owed(self, start: int, end: int) -> EntrySet:
+        """What of ``[start, end)`` is still to be delivered, or may be offered again on demand."""
+        found = EntrySet()
+        found.add(max(start, self.cursor), end)
+        found.exclude(self.settled)
+        found.include(self.dead.within(start, end))
+        return found
+
+    def pass_over(self, entries: EntrySet) -> int:
+        """These count as settled, and nobody has them; returns how many of them did not before."""
+        fresh = entries.within(self.cursor, max(self.cursor, entries.end))
+        fresh.exclude(self.settled)
+        self.settled.include(fresh)
+        self.tally.settled(COMPACTED, len(fresh))
+        for others in (self.ready, self.waiting, self.parked, self.dying, *self._delivered.values()):
+            others.exclude(fresh)
+        end = self.settled.run_end(self.cursor)
+        self.settled.discard(self.cursor, end)
+        self.cursor = end
+        self.offered = max(self.offered, end)
+        return len(fresh)
 
     def move(self, entry: int, run: int = 0) -> None:
         """What lies before ``entry`` is settled, everything else is new; nothing is remembered."""

@@ -16,12 +16,14 @@ LostRange = tuple[int, int, int, str, int]
 
 
 class History:
-    __slots__ = ("expired", "lost", "seen_us")
+    __slots__ = ("compacted", "expired", "lost", "seen_us")
 
     def __init__(self) -> None:
         self.lost: list[LostRange] = []
         self.expired = 0
         """Messages whose own time to live was over before they were delivered."""
+        self.compacted = 0
+        """Messages of a state topic that were superseded before it came to them."""
         self.seen_us = 0
         """When a consumer was last attached; 0 where that is not known."""
 

@@ -16,11 +16,10 @@ from penstock.model.identity import BLOCK_BYTES
 from penstock.model.topic_settings import TopicSettings
 from penstock.node.core.book import refusal_code
 from penstock.node.core.log_file import BlockEnded, Dropped, Head, Tallied, encode_head, file_name, index_name
-from penstock.node.core.log_readable import ReadableLog
-from penstock.node.core.log_reader import FileView, Run, StoredFile, StoredRecord, View
-from penstock.node.core.log_replay import Damage, Recovered, RecoveryReport
+from penstock.node.core.log_reader import FileView, Run, StoredRecord, View
+from penstock.node.core.log_replay import Damage, RecoveryReport
 from penstock.node.core.log_stage import LogOptions, LogWrite, Stage, seal_last
-from penstock.node.core.log_tail import Tail
+from penstock.node.core.log_state import LogState
 from penstock.node.core.recovery import recover
 from penstock.wire.frame import FILE_BODY_BYTES_MAX
 from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader
@@ -32,38 +31,8 @@ MARKS_BYTES_MAX = FILE_BODY_BYTES_MAX // 2
 """What the marks of a file's head may take; the damaged spans and the frame itself fit beside them."""
 
 
-class ShardLog(ReadableLog):
+class ShardLog(LogState):
     """Opened with ``ShardLog.open``."""
-
-    def __init__(
-        self,
-        disk: Disk,
-        folder: str,
-        found: Recovered,
-        *,
-        title: Title,
-        shard: int,
-        shard_power: int,
-        options: LogOptions,
-    ) -> None:
-        super().__init__(disk, folder, found, shard, options.index_every_bytes)
-        self.report = found.report
-        self.incarnation = found.incarnation
-        self.entry_next = found.next_entry
-        """The next to assign, staged ones counted."""
-        self.entry_taken = found.next_entry
-        """One past the last entry that ``take`` handed over."""
-        self._title = title
-        self._retitled = found.outdated
-        """Whether the file being written begins with an older title."""
-        self._shard_power = shard_power
-        self._options = self._base_options = options
-        self._stored_at_us = found.stored_at_us
-        self._tail = Tail(found)
-        self._stage = Stage()
-        self._under_way: LogWrite | None = None
-        self.bytes_written = 0
-        """Since it was opened."""
 
     @classmethod
     def open(
@@ -86,23 +55,6 @@ class ShardLog(ReadableLog):
             log.follow(settings)
         log.forget_blocks(now_us)
         return log
-
-    @property
-    def staged_bytes(self) -> int:
-        """What ``take`` would hand over."""
-        return self._stage.bytes
-
-    @property
-    def creates(self) -> str | None:
-        """The file that the next write makes, if it makes one."""
-        first = self._stage.head_first
-        return None if first is None else f"{self._folder}/{file_name(first)}"
-
-    @property
-    def shared_bytes(self) -> int | None:
-        """How much is staged for a write that can share its sync with other logs; None for one that cannot."""
-        shared = self._stage.head_first is None and self._options.sync and self._tail.proven
-        return self._stage.bytes if shared else None
 
     # --- appending ----------------------------------------------------------------------------------
 
@@ -196,13 +148,16 @@ class ShardLog(ReadableLog):
         self._reader.forget_before(kept)
         return kept
 
-    def retitle(self, title: Title) -> None:
-        """What is said of the topic has changed: what is appended from now on stands in a file that says so."""
-        self._title, self._retitled = title, True
-
-    def follow(self, settings: TopicSettings) -> None:
-        """What the topic's settings say holds from the next write on."""
-        self._options = self._base_options.for_topic(settings)
+    def rotate(self) -> bool:
+        """Closes the file being written, by a new one; False where something is on its way to it just now."""
+        tail, stage = self._tail, self._stage
+        if stage.parts or self._under_way is not None:
+            self._retitled = True  # what is appended after that begins a new one anyway
+            return False
+        if tail.end is not None and self.entry_next > tail.first:
+            self._begin(stage, self._stored_at_us, anew=True)
+            stage.add_event(Dropped(self.entry_next, self.entry_first), self._shard)
+        return True
 
     def begin_incarnation(self, entry: int) -> None:
         """Goes on at ``entry``: what lies before it was served once and is not in these files.
@@ -375,24 +330,3 @@ class ShardLog(ReadableLog):
             self.committed(write)
         path = f"{self._folder}/{file_name(self._tail.first)}"
         self._tail.finish(self._disk, path, self._view.end_offset, self.entry_durable, self._shard)
-
-    def release(self) -> bool:
-        """Closes the file between writes, for others to be open; False where a write is under way."""
-        if self._under_way is None:
-            self._tail.release()
-        return self._under_way is None
-
-    def forget_blocks(self, now_us: int) -> int:
-        """Lets go of the marks of blocks that were closed or silent for long; returns how many there were."""
-        return len(self.marks.forget(now_us, after_silence_us=self._options.forget_silent_us))
-
-    @property
-    def may_expire(self) -> bool:
-        """Whether some file goes once the messages in it have expired."""
-        return bool(self._tail.expires_us) or any(file.expires_us is not None for file in self._view.files)
-
-    def stored_files(self) -> list[StoredFile]:
-        """The durable files, oldest first, as retention looks at them."""
-        # What is staged may begin a new file: then nothing is said of the one that it follows.
-        expires_us = self._tail.expires_us if self._stage.head_first is None else None
-        return self._view.stored(self._stored_at_us, expires_us or None)

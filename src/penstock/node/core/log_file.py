@@ -9,13 +9,20 @@ A file ``<first entry, 20 digits>.log`` holds frames, all with the log's shard i
               end u64) damaged entries | the marks of every live block (msgpack, marks.py)
     SEGMENT   a stored segment (wire/record.py)
     RECORD    kind u8 | next entry u64 | payload. Kind 1, the end of a block: block, at i64 µs.
-              Kind 2, entries dropped: first kept entry u64
+              Kind 2, entries dropped: first kept entry u64.
+              Kind 3, behind the MARKS of a compacted file: one past its last entry u64 | a bitmap of the
+              entries that compaction took out
               Kind 8, the tally of a block: block, msgpack (book.py)
     STATUS    synced length u64 | next entry u64 (files/frame_write.py)
 
 A file's entries end where the next file begins: what stands in it from there on was never durable and does not
 count. A damaged TITLE costs nothing, a damaged MARKS a scan of the file before; damaged records are lost by
 exact range; a damaged STATUS says nothing, so what it covered is proven by the next one.
+
+A compacted file of a state topic is ``<first entry>.<generation, 8 digits>.log``. It takes the place of every
+file of a lower generation with entries of its span, in the one step that gives it its name. Records that lost
+all their rows are left as a stub without rows (wire/record.py), so entries have no gaps; others keep their
+rows' places, with nulls where one was taken out.
 """
 
 from __future__ import annotations
@@ -47,15 +54,27 @@ _END = struct.Struct("<16sq")
 _KEPT = struct.Struct("<Q")
 _EVENT_END = 1
 _EVENT_DROP = 2
+_EVENT_COMPACTED = 3
 _EVENT_TALLY = 8
 
 
-def file_name(first: int) -> str:
-    return f"{first:020d}{SUFFIX}"
+class FileId(NamedTuple):
+    """Which file of a log: its first entry, and how often what stands there was compacted."""
+
+    first: int
+    generation: int = 0
 
 
-def index_name(first: int) -> str:
-    return f"{first:020d}{INDEX_SUFFIX}"
+def file_name(first: int, generation: int = 0) -> str:
+    return f"{_stem(first, generation)}{SUFFIX}"
+
+
+def index_name(first: int, generation: int = 0) -> str:
+    return f"{_stem(first, generation)}{INDEX_SUFFIX}"
+
+
+def _stem(first: int, generation: int) -> str:
+    return f"{first:020d}.{generation:08d}" if generation else f"{first:020d}"
 
 
 def expiry_name(first: int, expires_us: int) -> str:
@@ -73,8 +92,19 @@ def parse_expiry_name(name: str) -> tuple[int, int] | None:
 
 def parse_name(name: str) -> int | None:
     """The first entry that a log file's name tells; None for other names."""
-    digits = name.removesuffix(SUFFIX)
-    return int(digits) if len(digits) == 20 and digits.isdecimal() and name.endswith(SUFFIX) else None
+    known = parse_file(name)
+    return None if known is None else known.first
+
+
+def parse_file(name: str, suffix: str = SUFFIX) -> FileId | None:
+    """First entry and generation that a log file's name tells; None for other names."""
+    first, _, generation = name.removesuffix(suffix).partition(".")
+    if not name.endswith(suffix) or len(first) != 20 or not first.isdecimal():
+        return None
+    if not generation:
+        return FileId(int(first)) if name == f"{first}{suffix}" else None
+    known = len(generation) == 8 and generation.isdecimal() and int(generation) > 0
+    return FileId(int(first), int(generation)) if known else None
 
 
 class Head(NamedTuple):
@@ -169,19 +199,29 @@ class Dropped(NamedTuple):
     kept: int
 
 
+class Compacted(NamedTuple):
+    entry: int
+    end: int
+    """One past the last entry of the file."""
+    bitmap: bytes
+    """The entries that were taken out, as an ``EntrySet`` encodes them."""
+
+
 class Tallied(NamedTuple):
     entry: int
     block: bytes
     tally: bytes
 
 
-Event = BlockEnded | Dropped | Tallied
+Event = BlockEnded | Dropped | Compacted | Tallied
 
 
 def encode_event(event: Event, shard: int) -> bytes:
-    """The RECORD frame of a small event."""
+    """The RECORD frame of an event."""
     if isinstance(event, BlockEnded):
         body = _EVENT.pack(_EVENT_END, event.entry) + _END.pack(event.block, event.at_us)
+    elif isinstance(event, Compacted):
+        body = _EVENT.pack(_EVENT_COMPACTED, event.entry) + _KEPT.pack(event.end) + event.bitmap
     elif isinstance(event, Tallied):
         body = _EVENT.pack(_EVENT_TALLY, event.entry) + event.block + event.tally
     else:
@@ -201,4 +241,16 @@ def decode_event(body: bytes) -> Event | None:
         return Dropped(entry, *_KEPT.unpack(payload))
     if kind == _EVENT_TALLY and len(payload) > BLOCK_BYTES:
         return Tallied(entry, payload[:BLOCK_BYTES], payload[BLOCK_BYTES:])
+    if kind == _EVENT_COMPACTED and len(payload) >= _KEPT.size:
+        return Compacted(entry, _KEPT.unpack_from(payload)[0], payload[_KEPT.size :])
+    return None
+
+
+def load_compacted(file: DiskFile, first: int, shard: int) -> Compacted | None:
+    """What a compacted file says was taken out of it; None where that is damaged."""
+    for item in scan(file, shard=shard):
+        if isinstance(item, Bad) or item.frame.type in (FrameType.TITLE, FrameType.MARKS):
+            continue
+        event = decode_event(item.frame.body) if item.frame.type == FrameType.RECORD else None
+        return event if isinstance(event, Compacted) and event.entry == first else None
     return None

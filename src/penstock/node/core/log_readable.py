@@ -5,11 +5,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from penstock.files.disk import Disk
 from penstock.model.ranges import RangeSet
-from penstock.node.core.log_reader import LogReader, Run, View
+from penstock.node.core.log_reader import FileView, LogReader, Replaced, Run, View
 from penstock.node.core.log_replay import Recovered
 from penstock.node.core.log_segments import SegmentFinder
+
+
+class ClosedFile(NamedTuple):
+    """A file that is not written to any more, and one past its last entry."""
+
+    file: FileView
+    end: int
 
 
 class ReadableLog:
@@ -17,6 +26,8 @@ class ReadableLog:
         self.entry_first = found.kept
         """The first entry that is kept."""
         self.marks = found.marks
+        self.compacted = found.compacted
+        """Entries that compaction took out; every subscription has settled them."""
         self.bytes = 0
         """What the log takes on disk, without reserved room."""
         self._disk = disk
@@ -46,7 +57,11 @@ class ReadableLog:
         Checksums are checked every time; what fails is in ``lost``, and in ``damaged`` from then on.
         Entries before ``entry_first`` are in ``lost`` too.
         """
-        return self._reader.read(self._view, entry, bytes_max)
+        while True:
+            try:
+                return self._reader.read(self._view, entry, bytes_max)
+            except Replaced:
+                continue
 
     def find_segment(self, block: bytes, segment: int) -> tuple[int, int, int] | None:
         """(origin_crc, first entry, count) of an admitted segment; None where it is not kept any more."""
@@ -58,7 +73,39 @@ class ReadableLog:
 
     def find_time(self, stored_at_us: int) -> int:
         """The first durable entry stored at or after a time; ``entry_durable`` where there is none."""
-        return self._reader.find_time(self._view, stored_at_us)
+        while True:
+            try:
+                return self._reader.find_time(self._view, stored_at_us)
+            except Replaced:
+                continue
+
+    # --- compaction ---------------------------------------------------------------------------------
+
+    def closed_files(self) -> list[ClosedFile]:
+        """The files that are not written to any more, oldest first."""
+        return [ClosedFile(file, self._view.end_entry(at)) for at, file in enumerate(self._view.files[:-1])]
+
+    def known_blocks(self) -> frozenset[bytes]:
+        """The blocks whose segments may come again."""
+        return self.marks.blocks()
+
+    def has_files(self, files: list[FileView]) -> bool:
+        """Whether these are still the files that are read; none was dropped or replaced."""
+        return set(files) <= set(self._view.files)
+
+    def replace(self, files: list[FileView], compacted: FileView) -> None:
+        """A durable file of the same entries is read in the place of these, from now on.
+
+        Who reads one of them at this moment is not disturbed. They can be removed.
+        """
+        assert self.has_files(files)
+        place = self._view.files.index(files[0])
+        rest = [file for file in self._view.files if file not in files]
+        rest.insert(place, compacted)
+        self._show(self._view._replace(files=tuple(rest)))
+        self._reader.replaced(file.id for file in files)
+        for file in files:
+            self._finder.forget(file.first)
 
     def _show(self, view: View) -> None:
         """What readers see from now on."""

@@ -8,6 +8,7 @@ from the end of the record before to the first entry of the next good one, and i
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -15,14 +16,19 @@ from penstock.files.disk import Disk, DiskFile
 from penstock.files.frame_write import write_whole
 from penstock.files.salvage import SalvagedFile, open_salvaged
 from penstock.model.ranges import RangeSet
-from penstock.node.core.log_file import file_name, index_name
+from penstock.node.core.log_file import FileId, file_name, index_name
 from penstock.node.core.log_index import FileIndex, Point, load_index, place_of, place_of_time
 from penstock.node.core.log_walk import Bounds, build_index, hop, walk
-from penstock.wire.record import RecordHeader
+from penstock.wire.frame import HEADER_BYTES
+from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader
+from penstock.wire.stub import is_stub
 
 INDEXES_MAX = 32
 HINTS_MAX = 512
+REPLACED_MAX = 4096
+"""So many compacted files back, a reader that has just not found one of them knows to look again."""
 READ_BYTES_MIN = 64 * 1024
+_LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 
 Span = tuple[int, int]
 
@@ -51,6 +57,20 @@ class FileView(NamedTuple):
     """Of a sealed file."""
     expires_us: int | None = None
     """When every message in it has expired; None where some never do, or it is not known."""
+    generation: int = 0
+    """How often what stands in it was compacted."""
+
+    @property
+    def id(self) -> FileId:
+        return FileId(self.first, self.generation)
+
+    @property
+    def name(self) -> str:
+        return file_name(self.first, self.generation)
+
+
+class Replaced(Exception):
+    """A file was compacted since the reader looked: it is to look again."""
 
 
 class StoredFile(NamedTuple):
@@ -114,10 +134,12 @@ class LogReader:
         self._shard = shard
         self._index_every_bytes = index_every_bytes
         # Threads share these: they are replaced or set whole, never changed in steps.
-        self._indexes: dict[int, FileIndex] = {}
-        self._hints: dict[int, tuple[int, int]] = {}
-        self._built: frozenset[int] = frozenset()
+        self._indexes: dict[FileId, FileIndex] = {}
+        self._hints: dict[int, tuple[FileId, int]] = {}
+        self._built: frozenset[FileId] = frozenset()
         """Files whose index was made from the file itself."""
+        self._replaced: tuple[FileId, ...] = ()
+        """Files that compaction has put others in the place of."""
 
     def read(self, view: View, entry: int, bytes_max: int) -> Run:
         records: list[StoredRecord] = []
@@ -145,8 +167,9 @@ class LogReader:
     ) -> int:
         """Adds the records of one file from ``at`` on; returns the entry to go on from."""
         try:
-            file = self.open_file(view.files[number].first)
+            file = self.open_file(view.files[number])
         except FileNotFoundError:
+            self._check_replaced(view.files[number])
             limit = view.end_entry(number)
             if limit <= self._kept:  # dropped since the reader looked: gone, but not damaged
                 lost.append((at, limit))
@@ -168,7 +191,7 @@ class LogReader:
         """The records of a file from ``at`` on; with ``first``, one is read whatever its size."""
         records: list[StoredRecord] = []
         lost: list[Span] = []
-        file_first, limit = view.files[number].first, view.end_entry(number)
+        file_id, limit = view.files[number].id, view.end_entry(number)
         bounds = self._bounds(view, number, file, at)
         expected = bounds.expected
         for item in walk(file, bounds, self._shard, max(room, READ_BYTES_MIN)):
@@ -176,15 +199,15 @@ class LogReader:
             if header.first_entry > expected:
                 lost.append((expected, header.first_entry))
             expected = header.end_entry
-            if header.end_entry <= at or header.count == 0:
+            if header.end_entry <= at or header.count == 0 or _is_stub(item.raw):
                 continue
             if len(item.raw) > room and (records or not first):
-                self._hint(header.first_entry, file_first, item.offset)
+                self._hint(header.first_entry, file_id, item.offset)
                 return Run(records, header.first_entry, lost)
             records.append(StoredRecord(header, item.segment, [item.raw]))
             room -= len(item.raw)
             if room <= 0:
-                self._hint(expected, file_first, item.offset + len(item.raw))
+                self._hint(expected, file_id, item.offset + len(item.raw))
                 return Run(records, expected, lost)
         if expected < limit:
             lost.append((expected, limit))
@@ -195,7 +218,7 @@ class LogReader:
         first, limit = view.files[number].first, view.end_entry(number)
         points, end_offset = self.points_of(view, number, file)
         hint = self._hints.get(entry)
-        if hint is not None and hint[0] == first:
+        if hint is not None and hint[0] == view.files[number].id:
             return Bounds(hint[1], end_offset, entry, limit)
         point = place_of(points, entry)
         if point is None:
@@ -211,13 +234,13 @@ class LogReader:
         """The points of a file and where its frames end; a sealed file's index is made anew if need be."""
         if number == len(view.files) - 1:
             return view.points, view.end_offset
-        first, limit = view.files[number].first, view.end_entry(number)
-        index = self._indexes.get(first)
+        its_id, limit = view.files[number].id, view.end_entry(number)
+        index = self._indexes.get(its_id)
         if index is None:
-            index = load_index(self._disk, f"{self._folder}/{index_name(first)}", file, first)
+            index = load_index(self._disk, f"{self._folder}/{index_name(*its_id)}", file, its_id.first)
             if index is None:
-                index = self._build(file, first, limit)
-            self._keep(index)
+                index = self._build(file, its_id, limit)
+            self._keep(its_id, index)
         return index.points, index.end_offset
 
     def _index_was_wrong(self, view: View, number: int, file: DiskFile) -> bool:
@@ -225,33 +248,37 @@ class LogReader:
 
         Before entries are called lost, it must be certain that they were looked for in the right place.
         """
-        first = view.files[number].first
-        if number == len(view.files) - 1 or first in self._built:
+        its_id = view.files[number].id
+        if number == len(view.files) - 1 or its_id in self._built:
             return False
         before = self.points_of(view, number, file)
-        index = self._build(file, first, view.end_entry(number))
-        self._keep(index)
+        index = self._build(file, its_id, view.end_entry(number))
+        self._keep(its_id, index)
         self._hints = {}
         return before != (index.points, index.end_offset)
 
-    def _build(self, file: DiskFile, first: int, limit: int) -> FileIndex:
-        index = build_index(file, first, limit, self._shard, self._index_every_bytes)
-        self._built = self._built | {first}
+    def _build(self, file: DiskFile, its_id: FileId, limit: int) -> FileIndex:
+        index = build_index(file, its_id.first, limit, self._shard, self._index_every_bytes)
+        self._built = self._built | {its_id}
+        if its_id in self._replaced:
+            return index
         with suppress(OSError):
-            write_whole(self._disk, f"{self._folder}/{index_name(first)}", index.encode_for(file, self._shard))
+            path = f"{self._folder}/{index_name(*its_id)}"
+            write_whole(self._disk, path, index.encode_for(file, self._shard))
         return index
 
-    def _keep(self, index: FileIndex) -> None:
-        kept = [(first, one) for first, one in self._indexes.items() if first != index.first]
-        self._indexes = dict([*kept[-INDEXES_MAX + 1 :], (index.first, index)])
+    def _keep(self, its_id: FileId, index: FileIndex) -> None:
+        kept = [(key, one) for key, one in self._indexes.items() if key != its_id]
+        self._indexes = dict([*kept[-INDEXES_MAX + 1 :], (its_id, index)])
 
     def find_time(self, view: View, stored_at_us: int) -> int:
         """The first entry stored at or after a time; the end where there is none."""
         start = max(bisect_left(view.files, stored_at_us, key=lambda file: file.floor_us) - 1, 0)
         for number in range(start, len(view.files)):
             try:
-                file = self.open_file(view.files[number].first)
+                file = self.open_file(view.files[number])
             except FileNotFoundError:
+                self._check_replaced(view.files[number])
                 continue
             try:
                 points, end_offset = self.points_of(view, number, file)
@@ -266,21 +293,32 @@ class LogReader:
 
     def forget(self, first: int) -> None:
         """A file was replaced: what was remembered of it does not hold."""
-        self._indexes = {key: index for key, index in self._indexes.items() if key != first}
-        self._built = self._built - {first}
+        self._indexes = {key: index for key, index in self._indexes.items() if key.first != first}
+        self._built = frozenset(each for each in self._built if each.first != first)
         self._hints = {}
 
-    def _hint(self, entry: int, first: int, offset: int) -> None:
+    def replaced(self, files: Iterable[FileId]) -> None:
+        """Compaction has put another file in the place of these; who misses one of them looks again."""
+        gone = tuple(files)
+        self._replaced = (*self._replaced, *gone)[-REPLACED_MAX:]
+        for first, _ in gone:
+            self.forget(first)
+
+    def _check_replaced(self, file: FileView) -> None:
+        if file.id in self._replaced:
+            raise Replaced
+
+    def _hint(self, entry: int, file: FileId, offset: int) -> None:
         """Remembers where a reader will go on."""
         if len(self._hints) >= HINTS_MAX:
             self._hints = {}
-        self._hints[entry] = (first, offset)
+        self._hints[entry] = (file, offset)
 
     def forget_before(self, entry: int) -> None:
         """Files before ``entry`` were dropped, and their damage with them."""
         self._kept = entry
-        self._indexes = {key: index for key, index in self._indexes.items() if key >= entry}
-        self._built = frozenset(first for first in self._built if first >= entry)
+        self._indexes = {key: index for key, index in self._indexes.items() if key.first >= entry}
+        self._built = frozenset(each for each in self._built if each.first >= entry)
         damaged = self.damaged.copy()
         damaged.discard(0, entry)
         self.damaged = damaged
@@ -298,5 +336,10 @@ class LogReader:
         if end > at:
             lost.append((max(start, at), end))
 
-    def open_file(self, first: int) -> SalvagedFile:
-        return open_salvaged(self._disk, f"{self._folder}/{file_name(first)}")
+    def open_file(self, file: FileView) -> SalvagedFile:
+        return open_salvaged(self._disk, f"{self._folder}/{file.name}")
+
+
+def _is_stub(raw: bytes) -> bool:
+    """Whether the frame of a record is of one that compaction took all rows out of."""
+    return is_stub(raw[_LEAD_BYTES : _LEAD_BYTES + 8])

@@ -10,12 +10,14 @@ from penstock.files.frame_file import Bad, Found
 from penstock.files.frame_write import decode_status
 from penstock.files.recovery import Recovery
 from penstock.files.salvage import open_salvaged
+from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadData, BadFrame
 from penstock.model.ranges import RangeSet
 from penstock.node.core.book import refusal_code
 from penstock.node.core.log_file import (
     BlockEnded,
     Dropped,
+    FileId,
     Tallied,
     decode_event,
     decode_marks_body,
@@ -30,6 +32,7 @@ from penstock.wire.expiry import expiries_us, last_us
 from penstock.wire.frame import Frame, FrameType
 from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
 from penstock.wire.schema_versions import SchemaVersions
+from penstock.wire.stub import segments_of
 from penstock.wire.title import Title
 
 _SEGMENT = int(FrameType.SEGMENT)
@@ -101,6 +104,8 @@ class Recovered:
     """Whether the last file's name is known to be durable: it was written to again after it was made."""
     outdated: bool = False
     """Whether the last file's title has other schemas than the topic has now."""
+    compacted: EntrySet = field(default_factory=EntrySet)
+    """Entries that compaction took out."""
 
 
 class Replay:
@@ -111,16 +116,17 @@ class Replay:
         state: Recovered,
         disk: Disk,
         folder: str,
-        first: int,
+        its_id: FileId,
         limit: int | None,
         title: Title,
         shard: int,
         index_every_bytes: int,
     ) -> None:
         self.state = state
-        self.path = f"{folder}/{file_name(first)}"
-        self.name = file_name(first)
-        self.first = first
+        self.name = file_name(*its_id)
+        self.path = f"{folder}/{self.name}"
+        self.first = its_id.first
+        self.compacted = its_id.generation > 0
         self.limit = limit
         self.title = title
         self.shard = shard
@@ -196,18 +202,19 @@ class Replay:
         self.lost_at_end = self.in_head = False
         if not state.points or item.offset - state.points[-1].offset >= self.index_every_bytes:
             state.points.append(Point(header.first_entry, header.stored_at_us, item.offset))
-        state.marks.admit(
-            header.block,
-            item.frame.segment,
-            origin_crc=header.origin_crc,
-            first_entry=header.first_entry,
-            count=header.count,
-            at_us=header.stored_at_us,
-            code="" if header.count else refusal_code(item.frame.body[RECORD_HEADER_BYTES:]),
-        )
-        state.marks.settle(header.block)
+        segment = item.frame.body[RECORD_HEADER_BYTES:]
+        for number, crc, first, count in segments_of(header, item.frame.segment, segment):
+            state.marks.admit(
+                header.block,
+                number,
+                origin_crc=crc,
+                first_entry=first,
+                count=count,
+                at_us=header.stored_at_us,
+                code="" if count else refusal_code(segment),
+            )
+            state.marks.settle(header.block)
         if header.count and state.expires_us is not None:
-            segment = item.frame.body[RECORD_HEADER_BYTES:]
             expires_us = last_us(expiries_us(segment, self.schemas, header.stored_at_us))
             state.expires_us = None if expires_us is None else max(state.expires_us, expires_us)
         state.next_entry = header.end_entry
@@ -299,7 +306,7 @@ class Replay:
             state.incarnation += 1
             state.report.new_incarnation = True
         state.end_offset = recovery.settle(state.next_entry)
-        if self.lost_at_end or not self.head_seen:
+        if self.lost_at_end or not self.head_seen or self.compacted:
             self.file.close()  # the log goes on in a new file
         else:
             state.file = self.file.inner

@@ -12,9 +12,12 @@ from penstock.files.disk import DiskFile
 from penstock.model.errors import BadFrame
 from penstock.model.ranges import RangeSet
 from penstock.node.core.log_file import load_marks
-from penstock.node.core.log_reader import LogReader, View
+from penstock.node.core.log_reader import FileView, LogReader, View
 from penstock.node.core.log_walk import Bounds, walk
 from penstock.node.core.marks import Marks, Stored
+from penstock.wire.frame import HEADER_BYTES, TRAILER
+from penstock.wire.record import RECORD_HEADER_BYTES
+from penstock.wire.stub import segments_of
 
 SCANNED_MAX = 64
 SCANNED_SEGMENTS_MAX = 256 * 1024
@@ -47,34 +50,34 @@ class SegmentFinder:
         low, high = 0, len(view.files)
         while low < high:  # the first file whose head has the segment; it was stored in the one before
             middle = (low + high) // 2
-            if self._marked_before(view.files[middle].first, block, segment):
+            if self._marked_before(view.files[middle], block, segment):
                 high = middle
             else:
                 low = middle + 1
         for number in range(low - 1, -1, -1):
             found = self._segments_of(view, number, block).get(segment)
-            if found is not None or self._marked_before(view.files[number].first, block, segment) is not None:
+            if found is not None or self._marked_before(view.files[number], block, segment) is not None:
                 return found
         return None  # heads that cannot be read were passed over: it could have been in any file
 
-    def _marked_before(self, first: int, block: bytes, segment: int) -> bool | None:
+    def _marked_before(self, file: FileView, block: bytes, segment: int) -> bool | None:
         """Whether a segment was admitted before a file began; None where its head cannot be read."""
-        key = (first, block)
+        key = (file.first, block)
         if key not in self._marked:
             if len(self._marked) >= MARKED_MAX:
                 self._marked.clear()
-            self._marked[key] = self._load_marked(first, block)
+            self._marked[key] = self._load_marked(file, block)
         ranges = self._marked[key]
         return None if ranges is None else segment in ranges
 
-    def _load_marked(self, first: int, block: bytes) -> RangeSet | None:
+    def _load_marked(self, view: FileView, block: bytes) -> RangeSet | None:
         """What the head of a file says of a block; the head never changes, and may be long."""
         try:
-            file = self._reader.open_file(first)
+            file = self._reader.open_file(view)
         except FileNotFoundError:
             return None
         try:
-            loaded = load_marks(file, first, self._shard)
+            loaded = load_marks(file, view.first, self._shard)
             if loaded is None:
                 return None
             known = Marks.decode(loaded[2]).get(block)
@@ -92,7 +95,7 @@ class SegmentFinder:
         first = view.files[number].first
         scanned = self._segments.pop((first, block), None) or _Scanned(first)
         with suppress(FileNotFoundError):
-            file = self._reader.open_file(first)
+            file = self._reader.open_file(view.files[number])
             try:
                 self._scan(scanned, view, number, file, block)
             finally:
@@ -114,7 +117,9 @@ class SegmentFinder:
             header = item.header
             scanned.entry = header.end_entry
             if header.block == block:
-                scanned.found[item.segment] = (header.origin_crc, header.first_entry, header.count)
+                body = item.raw[HEADER_BYTES + RECORD_HEADER_BYTES : -TRAILER.size]
+                for number, *stored in segments_of(header, item.segment, body):
+                    scanned.found[number] = (stored[0], stored[1], stored[2])
         scanned.offset = end_offset
 
     def forget(self, first: int) -> None:

@@ -161,7 +161,7 @@ class Stage:
         """The paths of what was dropped."""
         if not self.removed:
             return []
-        names = [name(file.first) for file in self.removed for name in (file_name, index_name)]
+        names = [name(*file.id) for file in self.removed for name in (file_name, index_name)]
         noted = [(file.first, file.expires_us) for file in self.removed]
         names += [expiry_name(first, time_us) for first, time_us in noted if time_us is not None]
         return [f"{folder}/{name}" for name in names]

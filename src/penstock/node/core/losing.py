@@ -13,7 +13,7 @@ from penstock.model.entry_set import Span
 from penstock.node.core.entry_tally import DAMAGED, EXPIRED, RETENTION
 from penstock.node.core.history import unread
 from penstock.node.core.log import Run, StoredRecord
-from penstock.node.core.settlement import Missed, encode_change
+from penstock.node.core.settlement_records import Missed, encode_change
 from penstock.node.core.stores import Stores
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic

@@ -225,6 +225,9 @@ class Marks:
         """The admitted ranges of every block, as plain values."""
         return {block: list(known.admitted) for block, known in self._blocks.items()}
 
+    def blocks(self) -> frozenset[bytes]:
+        return frozenset(self._blocks)
+
     def __contains__(self, block: bytes) -> bool:
         return block in self._blocks
 

@@ -19,6 +19,7 @@ from penstock.model.errors import Fenced, NodeStopping, PenstockError, TopicNotF
 from penstock.model.place import Place
 from penstock.node.core.catalog_changes import PlaceRemoved
 from penstock.node.core.commits import Committer, Write
+from penstock.node.core.compacting import Compacting
 from penstock.node.core.consuming import Consuming
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
 from penstock.node.core.log import Run, ShardLog
@@ -35,7 +36,6 @@ from penstock.wire.connection import Event, Fault, NodeSide, State
 from penstock.wire.control import (
     BlockEnd,
     Credit,
-    Error,
     Extend,
     GiveBack,
     Hello,
@@ -49,6 +49,7 @@ from penstock.wire.control import (
     Subscribe,
     Unsubscribe,
     encode_control,
+    encode_refusal,
 )
 from penstock.wire.frame import Frame, FrameType
 
@@ -108,6 +109,7 @@ class NodeCore:
         self.retaining = Retaining(
             self.stores, self._consuming, self.counters, now_us=now_us, clock_us=clock_us
         )
+        self.compacting = Compacting(self.stores, self.counters, now_us=now_us, clock_us=clock_us)
         self._requests = Requests(self, self.counters)
         self._consuming.burying.make_topic = self._requests.ensure_topic
 
@@ -121,6 +123,7 @@ class NodeCore:
     def effects(self) -> list[Effect]:
         """What is to be done now, in order; asking takes it."""
         self._producing.flush()
+        self.stores.long_work.stopped = self.stopping
         self._effects += map(Commit, self.stores.due())
         for topic in self.stores.at_rest():
             self._effects.append(RemoveTree(topic.folder, tuple(shard.log for shard in topic.shards)))
@@ -239,7 +242,7 @@ class NodeCore:
             self._send(session.connection, [encode_control(Response(request.number, plain))])
 
         def refuse(error: PenstockError) -> None:
-            self._send(session.connection, [_error(error, request=request.number)])
+            self._send(session.connection, [encode_refusal(error, request=request.number)])
 
         try:
             self._check_running()
@@ -252,10 +255,10 @@ class NodeCore:
 
         def found(topic: Topic) -> None:
             if self._sessions.get(session.connection) is session:
-                self._refer(session, ask, lambda: self._consuming.on_subscribe(session, ask, topic))
+                self._refer(session, ask, lambda: self._consuming.on_subscribe(session, ask, topic, refuse))
 
         def refuse(error: PenstockError) -> None:
-            self._send(session.connection, [_error(error, consumer=ask.consumer)])
+            self._send(session.connection, [encode_refusal(error, consumer=ask.consumer)])
 
         self._requests.open_topic(ask.topic, ask.create_topic, found, refuse)
 
@@ -265,7 +268,7 @@ class NodeCore:
         except PenstockError as error:  # nothing of it took effect: its consumer must not go on as if it had
             self._consuming.expel(session, ask.consumer)
             self.counters[f"consumers_refused_{error.code}"] += 1
-            self._send(session.connection, [_error(error, consumer=ask.consumer)])
+            self._send(session.connection, [encode_refusal(error, consumer=ask.consumer)])
 
     def _refer(self, session: Session, ask: Subscribe, act: Callable[[], None]) -> None:
         """An error in ``act`` concerns this consumer alone; the connection goes on."""
@@ -273,7 +276,7 @@ class NodeCore:
             act()
         except PenstockError as error:
             self.counters[f"consumers_refused_{error.code}"] += 1
-            self._send(session.connection, [_error(error, consumer=ask.consumer)])
+            self._send(session.connection, [encode_refusal(error, consumer=ask.consumer)])
 
     def _check_running(self) -> None:
         if self.stopping:
@@ -372,13 +375,14 @@ class NodeCore:
     @property
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
-        times = (self.stores.due_us, self._consuming.due_us, self.retaining.due_us)
+        times = (self.stores.due_us, self._consuming.due_us, self.retaining.due_us, self.compacting.due_us)
         return min((time for time in times if time is not None), default=None)
 
     def on_time(self) -> None:
         self._consuming.on_time()
         if not self.stopping:
             self.retaining.on_time()
+            self.compacting.on_time()
 
     def close(self) -> None:
         """Everything staged was committed: closes the files in good order."""
@@ -394,7 +398,3 @@ class NodeCore:
             "counters": dict(sorted(self.counters.items())),
             "recovered": self.stores.recovered[:1000],
         }
-
-
-def _error(error: PenstockError, *, request: int | None = None, consumer: int | None = None) -> bytes:
-    return encode_control(Error(error.code, error.message, error.hint, error.retryable, request, consumer))

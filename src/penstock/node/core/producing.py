@@ -17,6 +17,7 @@ from penstock.model.errors import (
     BadSegment,
     Conflict,
     Gap,
+    KeyMissing,
     PenstockError,
     PredecessorMissing,
     ProtocolError,
@@ -24,6 +25,7 @@ from penstock.model.errors import (
     SegmentTooLarge,
     TopicMismatch,
     TopicNotFound,
+    ValueMissing,
 )
 from penstock.model.identity import SEGMENT_NUMBER_MAX
 from penstock.node.core.admission import Admit, Conflicting, Early, Refused, Repeat, predecessor_done
@@ -37,7 +39,7 @@ from penstock.node.settings import Limits
 from penstock.wire.control import Ack, AckItem, BlockEnd, Hole, encode_control
 from penstock.wire.expiry import expiries_us, last_us
 from penstock.wire.frame import Frame
-from penstock.wire.segment import check_message_bytes, count_rows
+from penstock.wire.segment import check_message_bytes, check_state_rows
 from penstock.wire.title import Predecessor, Title, decode_title
 
 BLOCKS_MAX = 1024
@@ -50,7 +52,7 @@ PRODUCER_LENGTH_MAX = 256
 FRAME_COST_BYTES = 512
 """What a segment costs in memory beside its bytes, until it is answered."""
 
-FINAL = (BadSegment, SchemaMismatch, SegmentTooLarge)
+FINAL = (BadSegment, SchemaMismatch, SegmentTooLarge, KeyMissing, ValueMissing)
 """Faults of the segment itself: the same bytes can never be taken."""
 
 
@@ -243,7 +245,7 @@ class Producing:
             bytes_max = context.topic.settings().message_bytes_max
             if bytes_max is not None and len(frame.body) > bytes_max:
                 check_message_bytes(frame.body, bytes_max)
-            return frame.body, count_rows(frame.body)
+            return frame.body, check_state_rows(frame.body, state=context.topic.is_state)
         return self._typed.take(session, context, frame, context.topic.schemas)
 
     def _learn(self, session: Session, context: BlockContext, frame: Frame) -> None:

@@ -9,6 +9,7 @@ The rule for each file is files/recovery.py. What a log adds:
 3. Damage that no record follows may hide entries that were served: a new incarnation begins, in a new file, at
    the end that the STATUS behind it tells.
 4. Every file names the one before it, so one that is gone is noticed, and its exact span reported.
+5. A compacted file stands for all of lower generations in its span: what is left of those is removed.
 """
 
 from __future__ import annotations
@@ -18,20 +19,25 @@ from contextlib import suppress
 from penstock.files.disk import Disk
 from penstock.files.frame_write import NEW_SUFFIX
 from penstock.files.salvage import open_salvaged
+from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadFrame
 from penstock.node.core.log_file import (
+    INDEX_SUFFIX,
+    FileId,
     Head,
     expiry_name,
     file_name,
     index_name,
+    load_compacted,
     load_marks,
     parse_expiry_name,
-    parse_name,
+    parse_file,
     peek_head,
 )
 from penstock.node.core.log_index import load_index
 from penstock.node.core.log_reader import FileView
 from penstock.node.core.log_replay import Recovered, Replay
+from penstock.node.core.log_rewrite import find_compacted
 from penstock.node.core.log_walk import build_index
 from penstock.node.core.marks import Marks
 from penstock.wire.title import Title
@@ -40,17 +46,17 @@ from penstock.wire.title import Title
 def recover(disk: Disk, folder: str, *, title: Title, shard: int, index_every_bytes: int) -> Recovered:
     """Reads a log's folder; what it has to set right (a torn tail, left-over files) it does."""
     state = Recovered()
-    firsts = _firsts(disk, folder)
-    if not firsts:
+    files = _files(state, disk, folder, shard)
+    if not files:
         return state
-    heads = [_peek(disk, folder, first) for first in firsts]
-    base = _replay_start(disk, folder, firsts, shard)
-    state.next_entry = state.marks.book.counted_from = firsts[base]
-    for number in range(base, len(firsts)):
-        limit = firsts[number + 1] if number + 1 < len(firsts) else None
-        replay = Replay(state, disk, folder, firsts[number], limit, title, shard, index_every_bytes)
+    heads = [_peek(disk, folder, each) for each in files]
+    base = _replay_start(disk, folder, files, shard)
+    state.next_entry = state.marks.book.counted_from = files[base].first
+    for number in range(base, len(files)):
+        limit = files[number + 1].first if number + 1 < len(files) else None
+        replay = Replay(state, disk, folder, files[number], limit, title, shard, index_every_bytes)
         replay.run(trust_marks=number == base)
-    _name_files(state, disk, folder, firsts, heads)
+    _name_files(state, disk, folder, files, heads)
     _note_expiries(state, disk, folder)
     _report_missing(state, disk, folder, heads, shard, index_every_bytes)
     _remove_dropped(state, disk, folder)
@@ -59,31 +65,64 @@ def recover(disk: Disk, folder: str, *, title: Title, shard: int, index_every_by
     return state
 
 
-def _firsts(disk: Disk, folder: str) -> list[int]:
-    found = []
+def _files(state: Recovered, disk: Disk, folder: str, shard: int) -> list[FileId]:
+    """The files that count, in order; what a crash left beside them is removed."""
+    found: list[FileId] = []
+    indexes: list[FileId] = []
     for name in disk.list(folder):
-        first = parse_name(name)
-        if first is not None:
-            found.append(first)
+        if (its_id := parse_file(name)) is not None:
+            found.append(its_id)
+        elif (its_id := parse_file(name, INDEX_SUFFIX)) is not None:
+            indexes.append(its_id)
         elif name.endswith(NEW_SUFFIX):  # a file whose making was cut short
             disk.remove(f"{folder}/{name}")
-    return found
+    kept: list[FileId] = []
+    needless: list[str] = []
+    spans: list[tuple[int, int]] = []
+    for each in sorted(found, key=lambda file: file.generation, reverse=True):
+        if any(start <= each.first < end for start, end in spans):
+            needless.append(file_name(*each))
+            continue
+        kept.append(each)
+        if each.generation:
+            spans.append((each.first, _end_of(state, disk, folder, each, shard)))
+    needless += [index_name(*each) for each in indexes if each not in kept]
+    if needless:
+        disk.sync_folder(folder)  # what takes their place must not be gone after them
+    for name in needless:
+        disk.remove(f"{folder}/{name}")
+    return sorted(kept)
 
 
-def _peek(disk: Disk, folder: str, first: int) -> Head | None:
-    file = open_salvaged(disk, f"{folder}/{file_name(first)}")
+def _end_of(state: Recovered, disk: Disk, folder: str, its_id: FileId, shard: int) -> int:
+    """One past the last entry of a compacted file; what was taken out of it is noted."""
+    file = open_salvaged(disk, f"{folder}/{file_name(*its_id)}")
     try:
-        return peek_head(file, first)
+        noted = load_compacted(file, its_id.first, shard)
+        if noted is not None:
+            state.compacted.include(EntrySet.decode(noted.bitmap))
+            return noted.end
+        end, taken_out = find_compacted(file, its_id.first, shard)
+    finally:
+        file.close()
+    state.compacted.include(taken_out)
+    return end
+
+
+def _peek(disk: Disk, folder: str, its_id: FileId) -> Head | None:
+    file = open_salvaged(disk, f"{folder}/{file_name(*its_id)}")
+    try:
+        return peek_head(file, its_id.first)
     finally:
         file.close()
 
 
-def _replay_start(disk: Disk, folder: str, firsts: list[int], shard: int) -> int:
+def _replay_start(disk: Disk, folder: str, files: list[FileId], shard: int) -> int:
     """The last file whose MARKS can be trusted; the first of all where there is none."""
-    for number in range(len(firsts) - 1, -1, -1):
-        file = open_salvaged(disk, f"{folder}/{file_name(firsts[number])}")
+    for number in range(len(files) - 1, -1, -1):
+        file = open_salvaged(disk, f"{folder}/{file_name(*files[number])}")
         try:
-            loaded = load_marks(file, firsts[number], shard)
+            loaded = load_marks(file, files[number].first, shard)
             if loaded is not None:
                 Marks.decode(loaded[2])
                 return number
@@ -94,13 +133,16 @@ def _replay_start(disk: Disk, folder: str, firsts: list[int], shard: int) -> int
     return 0
 
 
-def _name_files(state: Recovered, disk: Disk, folder: str, firsts: list[int], heads: list[Head | None]) -> None:
+def _name_files(
+    state: Recovered, disk: Disk, folder: str, files: list[FileId], heads: list[Head | None]
+) -> None:
     """The files with the time before which nothing in them was stored; a damaged head takes its neighbour's."""
     floor_us = 0
-    for first, head in zip(firsts, heads, strict=True):
+    for its_id, head in zip(files, heads, strict=True):
         if head is not None:
             floor_us = max(floor_us, head.stored_at_us)
-        state.files.append(FileView(first, floor_us, _size(disk, f"{folder}/{file_name(first)}")))
+        size = _size(disk, f"{folder}/{file_name(*its_id)}")
+        state.files.append(FileView(its_id.first, floor_us, size, generation=its_id.generation))
 
 
 def _note_expiries(state: Recovered, disk: Disk, folder: str) -> None:
@@ -127,12 +169,12 @@ def _report_missing(
         head = heads[number]
         if head is None or head.previous in (None, firsts[number - 1]) or firsts[number] <= state.kept:
             continue
-        before = firsts[number - 1]
-        file = open_salvaged(disk, f"{folder}/{file_name(before)}")
+        before = state.files[number - 1].id
+        file = open_salvaged(disk, f"{folder}/{file_name(*before)}")
         try:
-            index = load_index(disk, f"{folder}/{index_name(before)}", file, before)
+            index = load_index(disk, f"{folder}/{index_name(*before)}", file, before.first)
             if index is None:
-                index = build_index(file, before, firsts[number], shard, index_every_bytes)
+                index = build_index(file, before.first, firsts[number], shard, index_every_bytes)
         finally:
             file.close()
         _lose_file(state, index.end_entry, firsts[number])
@@ -148,13 +190,14 @@ def _remove_dropped(state: Recovered, disk: Disk, folder: str) -> None:
     """Finishes a drop that was recorded and then cut short."""
     while len(state.files) > 1 and state.files[1].first <= state.kept:
         gone = state.files.pop(0)
-        names = [file_name(gone.first), index_name(gone.first)]
+        names = [file_name(*gone.id), index_name(*gone.id)]
         if gone.expires_us is not None:
             names.append(expiry_name(gone.first, gone.expires_us))
         for name in names:
             with suppress(OSError):
                 disk.remove(f"{folder}/{name}")
     state.damaged.discard(0, state.kept)
+    state.compacted.discard(0, state.kept)
 
 
 def _size(disk: Disk, path: str) -> int:

@@ -15,6 +15,7 @@ import msgspec
 from penstock.model.errors import (
     BadRequest,
     LimitReached,
+    NotSupported,
     PenstockError,
     SchemaMismatch,
     TopicExists,
@@ -34,6 +35,7 @@ from penstock.node.core.topics import Topic, TopicAltered, TopicCreated, TopicDe
 from penstock.node.core.topics import encode_change as encode_catalog_change
 from penstock.wire.control import (
     AlterTopic,
+    CompactTopic,
     CreateTopic,
     DeleteTopic,
     ListTopics,
@@ -81,6 +83,8 @@ class Requests:
             answer(self._list_topics())
         elif isinstance(operation, DeleteTopic):
             self._delete_topic(self.topic(operation.topic), answer, refuse)
+        elif isinstance(operation, CompactTopic):
+            self._node.compacting.compact(self.topic(operation.topic), answer, refuse)
         elif isinstance(operation, ShowNode):
             answer(self._node.describe())
         else:
@@ -143,9 +147,14 @@ class Requests:
         if ask.schema is not None:
             decode_schema(ask.schema)
         settings = read_values(ask.settings, "topic")
+        if settings.get("state") and ask.schema is not None:
+            raise NotSupported(
+                "a typed topic cannot be a state topic: its rows have no form for a delete",
+                hint="Create a plain state topic and encode the values, or a typed topic without state.",
+            )
 
         def found(topic: Topic) -> None:
-            difference = _difference(topic, shard_power, ask.schema)
+            difference = _difference(topic, shard_power, ask.schema, state=settings.get("state"))
             if difference is None:
                 answer(topic.info())
             else:
@@ -265,8 +274,10 @@ class Requests:
         self._node.stores.change_catalog(encode_catalog_change(deleted), durable)
 
 
-def _difference(topic: Topic, shard_power: int, encoded: bytes | None) -> TopicExists | None:
+def _difference(topic: Topic, shard_power: int, encoded: bytes | None, *, state: Value) -> TopicExists | None:
     """Why a topic is not the one that somebody wanted to create, if it is not."""
+    if state is not None and state != topic.is_state:
+        return TopicExists(f"topic {topic.shown} exists and is {'no' if state else 'a'} state topic")
     if topic.created.shard_power != shard_power or (encoded is None) != (topic.schemas is None):
         return _exists(topic)
     if encoded is not None and topic.schemas is not None:

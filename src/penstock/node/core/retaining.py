@@ -16,7 +16,7 @@ from penstock.node.core.consuming import Consuming
 from penstock.node.core.entry_tally import EXPIRED, RETENTION
 from penstock.node.core.history import unread
 from penstock.node.core.retention import Drop, Rules, decide
-from penstock.node.core.settlement import Removed, encode_change
+from penstock.node.core.settlement_records import Removed, encode_change
 from penstock.node.core.stores import Stores
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic

@@ -9,197 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
-from penstock.model.entry_set import EntrySet, Span
+from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadFrame
 from penstock.model.policy import Policy
 from penstock.node.core.cursor import ShardCursor
-from penstock.node.core.entry_tally import EXPIRED, EntryTally, Handed
-from penstock.node.core.history import History, LostRange
-from penstock.node.core.subscription import Subscription
-
-
-class Opened(msgspec.Struct, array_like=True, frozen=True, tag=1):
-    """A subscription was created; ``starts`` holds each shard's first entry to read."""
-
-    topic: bytes
-    name: str
-    kind: str
-    mode: str
-    starts: list[int]
-    created_at_us: int
-    policy: Policy | None = None
-    """With every default filled in; None in what was written before there were policies."""
-    run: int = 0
-    """Of the node, in which it was created."""
-
-
-class Settlement(msgspec.Struct, array_like=True, frozen=True, tag=2):
-    """Entries of one shard were acknowledged, skipped, lost, or are to come again."""
-
-    topic: bytes
-    name: str
-    shard: int
-    acked: list[Span]
-    skipped: list[Span]
-    lost: list[Span]
-    returned: list[tuple[int, int, int]]
-    """(start, end, deliveries so far) of entries that were refused and are to be offered again."""
-    dead: list[Span] = []
-    """Entries that were tried too often; the dead-letter topic has them."""
-    upto: int | None = None
-    """Everything before this entry was acknowledged."""
-    handed: Handed | None = None
-    """The shard's totals at this time, for the ledger."""
-
-
-class Removed(msgspec.Struct, array_like=True, frozen=True, tag=3):
-    topic: bytes
-    name: str
-
-
-class ShardState(msgspec.Struct, array_like=True, frozen=True, tag=4):
-    """Of a snapshot: one shard of a subscription as it stood."""
-
-    topic: bytes
-    name: str
-    shard: int
-    cursor: int
-    settled: bytes
-    returned: list[tuple[int, int, int]]
-    dead: bytes = b""
-
-
-class Totals(msgspec.Struct, array_like=True, frozen=True, tag=5):
-    """Of a snapshot: the counts that survive a restart."""
-
-    topic: bytes
-    name: str
-    acked: int
-    skipped: int
-    lost: int
-    nacked: int
-    buried: int = 0
-    redriven: int = 0
-    redrives: int = 0
-
-
-class CameBack(msgspec.Struct, array_like=True, frozen=True, tag=6):
-    """Entries of one shard were not settled by whoever had them: (start, end, deliveries so far)."""
-
-    topic: bytes
-    name: str
-    shard: int
-    returned: list[tuple[int, int, int]]
-
-
-class Paused(msgspec.Struct, array_like=True, frozen=True, tag=7):
-    topic: bytes
-    name: str
-    paused: bool
-
-
-class Moved(msgspec.Struct, array_like=True, frozen=True, tag=8):
-    """The place in one shard was set: what lies before ``entry`` counts as settled, nothing else does."""
-
-    topic: bytes
-    name: str
-    shard: int
-    entry: int
-    run: int = 0
-
-
-class Redriven(msgspec.Struct, array_like=True, frozen=True, tag=9):
-    """Dead entries of one shard are offered again; ``redrives`` counts how often that was asked for."""
-
-    topic: bytes
-    name: str
-    shard: int
-    spans: list[Span]
-    redrives: int
-
-
-class Missed(msgspec.Struct, array_like=True, frozen=True, tag=10):
-    """Entries of one shard that will not be delivered: damaged, dropped by retention, or expired."""
-
-    topic: bytes
-    name: str
-    shard: int
-    spans: list[Span]
-    reason: str
-    at_us: int
-
-
-class MissedBefore(msgspec.Struct, array_like=True, frozen=True, tag=11):
-    """Of a snapshot: what was missed, as it is shown."""
-
-    topic: bytes
-    name: str
-    lost: list[LostRange]
-    expired: int
-    seen_us: int
-
-
-class Seen(msgspec.Struct, array_like=True, frozen=True, tag=12):
-    """The last consumer left."""
-
-    topic: bytes
-    name: str
-    at_us: int
-
-
-class Tallied(msgspec.Struct, array_like=True, frozen=True, tag=40):
-    """Of a snapshot: how the entries of one shard were settled."""
-
-    topic: bytes
-    name: str
-    shard: int
-    tally: EntryTally
-
-
-class HandedOut(msgspec.Struct, array_like=True, frozen=True, tag=41):
-    """Copies went out, and nothing was settled."""
-
-    topic: bytes
-    name: str
-    shard: int
-    handed: Handed
-    unsure: bytes = b""
-    """Entries that may have been looked at by consumers that were lost."""
-
-
-Change = (
-    Opened
-    | Settlement
-    | Removed
-    | ShardState
-    | Totals
-    | CameBack
-    | Paused
-    | Moved
-    | Redriven
-    | Missed
-    | MissedBefore
-    | Seen
-    | Tallied
-    | HandedOut
+from penstock.node.core.entry_tally import EXPIRED
+from penstock.node.core.history import History
+from penstock.node.core.settlement_records import (
+    RETURNED_MAX,
+    CameBack,
+    Change,
+    HandedOut,
+    Missed,
+    MissedBefore,
+    Moved,
+    Opened,
+    Paused,
+    Redriven,
+    Removed,
+    Seen,
+    Settlement,
+    ShardState,
+    Tallied,
+    Totals,
+    encode_change,
 )
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
-
-RETURNED_MAX = 4096
-"""Spans of entries that came back, per record of a snapshot."""
-
-encode_change = _encoder.encode
-
-
-def decode_change(body: bytes) -> Change:
-    try:
-        return _decoder.decode(body)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise BadFrame(f"a settlement that cannot be read: {error}") from error
+from penstock.node.core.subscription import Subscription
 
 
 class Subscriptions:
@@ -292,6 +127,7 @@ class Subscriptions:
             return
         history.lost = list(change.lost)
         history.expired, history.seen_us = change.expired, max(history.seen_us, change.seen_us)
+        history.compacted = change.compacted
 
     def _open(self, change: Opened) -> None:
         cursors = [ShardCursor(start, change.run) for start in change.starts]
@@ -300,6 +136,18 @@ class Subscriptions:
             change.topic, change.name, change.kind, change.mode, cursors, change.created_at_us, policy
         )
         self._by_topic.setdefault(change.topic, {})[change.name] = subscription
+        self.history(subscription).compacted = 0
+        for cursor, (end, current) in zip(cursors, change.state, strict=False):
+            superseded = EntrySet()
+            superseded.add(cursor.cursor, end)
+            superseded.exclude(EntrySet.decode(current))
+            self.history(subscription).compacted += cursor.pass_over(superseded)
+
+    def pass_compacted(self, subscription: Subscription, shard: int, compacted: EntrySet) -> None:
+        """What compaction took out is settled for a subscription that begins before it, and counted."""
+        if compacted:
+            history = self.history(subscription)
+            history.compacted += subscription.cursors[shard].pass_over(compacted)
 
     def unnoted(self, subscriptions: Iterable[Subscription]) -> Iterator[bytes]:
         """Totals that no record tells of yet, as journal records."""
@@ -308,16 +156,16 @@ class Subscriptions:
                 if (handed := cursor.tally.handed) != cursor.noted or cursor.unsure:
                     cursor.noted, unsure = handed, cursor.unsure.encode()
                     told = HandedOut(subscription.topic_uuid, subscription.name, shard, handed, unsure)
-                    yield _encoder.encode(told)
+                    yield encode_change(told)
 
     def snapshot(self) -> Iterator[bytes]:
         """Every subscription as it is now, as journal records."""
         for subscription in self.all():
-            yield from map(_encoder.encode, _snapshot(subscription))
+            yield from map(encode_change, _snapshot(subscription))
             history = self.history(subscription)
-            if history.lost or history.expired or history.seen_us:
-                missed = (history.lost, history.expired, history.seen_us)
-                yield _encoder.encode(MissedBefore(subscription.topic_uuid, subscription.name, *missed))
+            if history.lost or history.expired or history.seen_us or history.compacted:
+                missed = (history.lost, history.expired, history.seen_us, history.compacted)
+                yield encode_change(MissedBefore(subscription.topic_uuid, subscription.name, *missed))
 
 
 def replay(subscription: Subscription, change: Settlement) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.model.errors import BadRequest, ProtocolError, TopicNotFound
 from penstock.node.core.attachment import Attachment
-from penstock.node.core.settlement import Settlement
+from penstock.node.core.settlement_records import Settlement
 from penstock.node.core.subscription import Change, Subscription
 from penstock.node.core.topics import Topic
 from penstock.wire.control import Extend, GiveBack, Settle

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from penstock.files.commit_journal import replay
 from penstock.files.disk import Disk
@@ -23,10 +23,12 @@ from penstock.node.core.commit_rounds import Rounds, RoundWrite
 from penstock.node.core.commits import Committer, Lane, Write
 from penstock.node.core.history import unread
 from penstock.node.core.log import LogOptions, StoredRecord
+from penstock.node.core.long_work import Job, LongWork
 from penstock.node.core.open_logs import OpenLogs
 from penstock.node.core.runs import Runs
-from penstock.node.core.settlement import Missed, Seen, Subscriptions, Tallied, encode_change
-from penstock.node.core.settlement import decode_change as decode_settlement
+from penstock.node.core.settlement import Subscriptions
+from penstock.node.core.settlement_records import Missed, Seen, Tallied, encode_change
+from penstock.node.core.settlement_records import decode_change as decode_settlement
 from penstock.node.core.strays import identify, strays
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import (
@@ -75,6 +77,7 @@ class Stores:
         self.rounds = Rounds(
             generation_bytes=settings.log.commit_journal_bytes, alone_max=settings.threads, clock_us=clock_us
         )
+        self.long_work = LongWork()
         self._open_logs = OpenLogs(settings.limits.open_logs)
         self.recovered += replay(disk).lines()
         self.runs = Runs(disk)
@@ -146,6 +149,7 @@ class Stores:
             subscription.set_policy(Policy().effective(topic.name, subscription.mode))
         for number, (cursor, shard) in enumerate(zip(subscription.cursors, topic.shards, strict=True)):
             cursor.begin()
+            self.subscriptions.pass_compacted(subscription, number, shard.log.compacted)
             if not self.runs.exact(cursor.tally.copies_run):
                 cursor.tally.begin_copies(self.runs.number, cursor.reached)
                 cursor.noted = cursor.tally.handed
@@ -174,7 +178,8 @@ class Stores:
         ready = [lane for lane in self._dirty if lane.due and lane.resume_us <= now_us]
         for lane in ready:
             del self._dirty[lane]
-        return self.rounds.choose(ready)
+        chosen = self.rounds.choose(ready)
+        return [*chosen, self.long_work] if self.long_work.due else chosen
 
     @property
     def due_us(self) -> int | None:
@@ -190,7 +195,9 @@ class Stores:
 
     def wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         """A write ended; those who waited for it are told."""
-        if isinstance(write, RoundWrite):
+        if lane is self.long_work:
+            self.long_work.done(cast(Job, write), error)
+        elif isinstance(write, RoundWrite):
             self.rounds.done(write, error)
             for one, its_write in write.writes:
                 self._lane_wrote(one, its_write, error or write.errors.get(one))
@@ -291,11 +298,16 @@ class Stores:
                 self.rounds.drop(shard.lane)
                 self._open_logs.forget(shard.log)
             self._gone[topic.uuid] = topic
+            self.long_work.drop(topic.uuid)
         return topic
 
     def at_rest(self) -> list[Topic]:
         """Deleted topics that nothing writes to any more, to be removed now."""
-        found = [topic for topic in self._gone.values() if not any(shard.lane.busy for shard in topic.shards)]
+        found = [
+            topic
+            for topic in self._gone.values()
+            if not any(shard.lane.busy for shard in topic.shards) and not self.long_work.concerns(topic.uuid)
+        ]
         for topic in found:
             del self._gone[topic.uuid]
         return found

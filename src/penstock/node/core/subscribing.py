@@ -10,14 +10,16 @@ from penstock.model.errors import (
     PenstockError,
     ProtocolError,
     SubscriptionMismatch,
+    TopicMismatch,
 )
 from penstock.model.policy import Policy
 from penstock.model.ranges import RangeSet
 from penstock.model.topic import TopicName
-from penstock.node.core.attachment import Attachment
+from penstock.node.core.attachment import CREDIT_BYTES_MAX, Attachment
 from penstock.node.core.burying import check_dead_letter
 from penstock.node.core.session import Session
-from penstock.node.core.settlement import Opened, encode_change
+from penstock.node.core.settlement_records import Opened, encode_change
+from penstock.node.core.state_starts import STATE, ShardStart
 from penstock.node.core.stores import Stores
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
@@ -43,8 +45,10 @@ def check_subscription(name: str, kind: str, mode: str, policy: Policy | None) -
         policy.checked()
 
 
-def check_subscribe(session: Session, ask: Subscribe) -> None:
+def check_subscribe(session: Session, ask: Subscribe, topic: Topic) -> None:
     """Refuses what cannot be a consumer."""
+    if ask.topic_uuid is not None and ask.topic_uuid != topic.uuid:
+        raise TopicMismatch(f"topic {topic.shown} is not the one that this consumer read before")
     check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
     if len(ask.instance) > INSTANCE_BYTES_MAX:
         raise BadRequest(f"a consumer's instance is at most {INSTANCE_BYTES_MAX} bytes long")
@@ -80,28 +84,47 @@ def find_or_open(
     start: str | int,
     policy: Policy | None,
     now_us: int,
+    state: list[ShardStart] | None = None,
 ) -> Subscription:
-    """The subscription of that name; a new one is staged in the journal, for the caller to wait for."""
+    """The subscription of that name; a new one is staged in the journal, for the caller to wait for.
+
+    ``state`` is each shard's, of one that begins with it (state_starts.py).
+    """
     subscription = stores.subscriptions.get(topic.uuid, name)
     if subscription is None:
         limit = stores.settings.limits.subscriptions
         if len(stores.subscriptions) >= limit:
             raise LimitReached(f"this node holds at most {limit} subscriptions (limits.subscriptions)")
+        start = "earliest" if state else start
         starts = [start_entry(topic, shard, start) for shard in range(len(topic.shards))]
         effective = topic.settings().policy(policy).effective(topic.name, mode)
         check_dead_letter(stores.catalog, topic, effective.dead_letter)
         run = stores.runs.number
-        opened = Opened(topic.uuid, name, kind, mode, starts, now_us, effective, run)
+        opened = Opened(topic.uuid, name, kind, mode, starts, now_us, effective, run, state or [])
         stores.subscriptions.apply(opened)
         stores.settlements.append(encode_change(opened))
         subscription = stores.subscriptions.get(topic.uuid, name)
         assert subscription is not None
+        for number, shard in enumerate(topic.shards):
+            stores.subscriptions.pass_compacted(subscription, number, shard.log.compacted)
     elif (subscription.kind, subscription.mode) != (kind, mode):
         raise SubscriptionMismatch(
             f"subscription {name!r} of {topic.shown} is {subscription.kind}, "
             f"{subscription.mode}; it was asked for as {kind}, {mode}"
         )
     return subscription
+
+
+def attach(session: Session, ask: Subscribe) -> Attachment:
+    """A consumer as its subscription knows it."""
+    return Attachment(
+        session.connection,
+        ask.consumer,
+        ask.name,
+        min(ask.credit_bytes, CREDIT_BYTES_MAX),
+        session.writable,
+        instance=ask.instance,
+    )
 
 
 def subscribed(subscription: Subscription, attachment: Attachment, topic: Topic) -> Subscribed:
@@ -148,11 +171,16 @@ def start_entry(topic: Topic, shard: int, start: str | int) -> int:
         if start < 0:
             raise BadRequest(f"start {start} is not an entry: entries count from 0")
         return min(max(start, log.entry_first), log.entry_durable)
+    if start == STATE:
+        raise BadRequest(
+            "a subscription begins with a topic's state when it is made, and not later",
+            hint="Delete it and make it anew, or make another one.",
+        )
     try:
         time = datetime.fromisoformat(start)
     except ValueError:
         raise BadRequest(
-            f"start {start!r} is none of earliest, latest, an entry number or a time",
+            f"start {start!r} is none of earliest, latest, state, an entry number or a time",
             hint="Write a time as 2026-01-31T12:00:00+00:00.",
         ) from None
     time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)

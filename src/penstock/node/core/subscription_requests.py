@@ -20,7 +20,8 @@ from penstock.model.errors import (
 from penstock.node.core.effects import Fetch
 from penstock.node.core.history import History
 from penstock.node.core.log import Run
-from penstock.node.core.settlement import Change, Moved, Paused, Redriven, Removed, encode_change
+from penstock.node.core.settlement_records import Change, Moved, Paused, Redriven, Removed, encode_change
+from penstock.node.core.state_starts import ShardStart
 from penstock.node.core.subscribing import ENTRY_MAX, check_subscription, find_or_open, start_entry
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 DEAD_SPANS_MAX = 10_000
 ANSWER_BYTES = 64 * 1024
 """What an answer takes beside its records."""
+COMPACTED_SPANS_MAX = 100_000
 BROWSE_BYTES_MAX = 8 * 1024 * 1024
 """One record, at most as large as a segment with its header, may come on top."""
 
@@ -63,7 +65,7 @@ class SubscriptionRequests:
     def on_request(self, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
         """Carries out an operation if it is one about subscriptions."""
         if isinstance(operation, CreateSubscription):
-            self._create(operation, answer)
+            self._create(operation, answer, refuse)
         elif isinstance(operation, ListSubscriptions):
             answer(self._list(operation.topic))
         elif isinstance(operation, ShowSubscription):
@@ -100,7 +102,7 @@ class SubscriptionRequests:
             for subscription in self._node.subscriptions.of_topic(topic.uuid)
         ]
 
-    def _create(self, ask: CreateSubscription, answer: Answer) -> None:
+    def _create(self, ask: CreateSubscription, answer: Answer, refuse: Refuse) -> None:
         topic = self._topic(ask.topic)
         check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
         if not ask.exist_ok and self._node.subscriptions.get(topic.uuid, ask.subscription) is not None:
@@ -108,12 +110,14 @@ class SubscriptionRequests:
                 f"topic {topic.shown} has a subscription {ask.subscription!r} already",
                 hint="Choose another name, delete the other one first, or ask with exist_ok.",
             )
-        now_us = self._node.now_us()
-        stores = self._node.stores
-        subscription = find_or_open(
-            stores, topic, ask.subscription, ask.kind, ask.mode, ask.start, ask.policy, now_us
-        )
-        stores.settlement_lane.wait(lambda error: answer(self._info(topic, subscription)))
+        stores, name = self._node.stores, ask.subscription
+
+        def make(state: list[ShardStart]) -> None:
+            now_us = self._node.now_us()
+            made = find_or_open(stores, topic, name, ask.kind, ask.mode, ask.start, ask.policy, now_us, state)
+            stores.settlement_lane.wait(lambda error: answer(self._info(topic, made)))
+
+        self._node.consuming.state_starts.find(topic, name, ask.start, make, refuse)
 
     def _delete(self, ask: DeleteSubscription, answer: Answer) -> None:
         topic, subscription = self._find(ask.topic, ask.subscription)
@@ -135,6 +139,7 @@ class SubscriptionRequests:
         run = self._node.stores.runs.number
         for shard, entry in places:
             subscription.seek(shard, entry, run)
+            self._node.subscriptions.pass_compacted(subscription, shard, topic.shards[shard].log.compacted)
         changes = [Moved(topic.uuid, subscription.name, shard, entry, run) for shard, entry in places]
         self._write(list(changes), lambda: answer(self._info(topic, subscription)))
 
@@ -195,7 +200,8 @@ class SubscriptionRequests:
                 if sum(map(len, records)) > RESPONSE_BYTES_MAX - ANSWER_BYTES:
                     refuse(LimitReached(f"the record at entry {entry} is too large to be browsed; consume it"))
                     return
-                answer(Browsed(records, run.next_entry, log.entry_durable, run.lost))
+                compacted = list(islice(log.compacted.spans(entry, run.next_entry), COMPACTED_SPANS_MAX))
+                answer(Browsed(records, run.next_entry, log.entry_durable, run.lost, compacted))
 
         bytes_max = min(ask.bytes_max, BROWSE_BYTES_MAX)
         self._node.add_effect(Fetch(topic.uuid, ask.shard, entry, bytes_max, read))
@@ -238,4 +244,5 @@ def _info(
         lost_ranges=history.lost if whole else [],
         seen_at_us=history.seen_us,
         bury_fault=subscription.bury_fault,
+        compacted=history.compacted,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import BadRequest, LimitReached, NotEmpty, PenstockError, PlaceExists, PlaceNotFound
 from penstock.model.place import LEVELS, Place
-from penstock.model.topic_settings import check_names, read_values
+from penstock.model.topic_settings import check_changeable, check_names, read_values
 from penstock.node.core.catalog_changes import PlaceCreated, PlaceRemoved, SettingsChanged, encode_change
 from penstock.node.core.tenancy import Holding
 from penstock.node.core.topics import Topic, setting_infos
@@ -148,6 +148,7 @@ class TenancyRequests:
     def _change(self, ask: ChangeSettings, answer: Answer, refuse: Refuse) -> None:
         values = read_values(ask.set, ask.level)
         check_names(ask.unset, ask.level)
+        check_changeable([*values, *ask.unset])
         both = sorted(set(values) & set(ask.unset))
         if both:
             raise BadRequest(f"{', '.join(both)} cannot be set and unset at once")

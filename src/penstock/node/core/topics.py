@@ -82,6 +82,11 @@ class Topic:
             self._settings = effective(self._levels())
         return self._settings
 
+    @property
+    def is_state(self) -> bool:
+        """Whether it keeps the latest value a key."""
+        return self.settings().state
+
     def _levels(self) -> list[Level]:
         return [Level("topic", self.name, self.own), *self.tree.levels(self.place)]
 
@@ -139,6 +144,7 @@ class Topic:
                     entry_next=shard.log.entry_durable,
                     bytes=shard.log.bytes,
                     damaged=list(shard.log.damaged)[:1000],
+                    compacted=shard.log.compacted.count(shard.log.entry_first, shard.log.entry_durable),
                 )
                 for number, shard in enumerate(self.shards)
             ]
@@ -154,6 +160,7 @@ class Topic:
             schemas=list(schemas.encoded) if schemas is not None and with_schemas else [],
             message_bytes_max=self.settings().message_bytes_max,
             settings=setting_infos(self._levels()) if with_shards else [],
+            state=self.is_state,
         )
 
 

@@ -1,0 +1,197 @@
+"""The records of the settlement journal: msgpack by position, told apart by a tag, each of them idempotent."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.model.entry_set import Span
+from penstock.model.errors import BadFrame
+from penstock.model.policy import Policy
+from penstock.node.core.entry_tally import EntryTally, Handed
+from penstock.node.core.history import LostRange
+
+
+class Opened(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    """A subscription was created; ``starts`` holds each shard's first entry to read."""
+
+    topic: bytes
+    name: str
+    kind: str
+    mode: str
+    starts: list[int]
+    created_at_us: int
+    policy: Policy | None = None
+    """With every default filled in; None in what was written before there were policies."""
+    run: int = 0
+    """Of the node, in which it was created."""
+    state: list[tuple[int, bytes]] = []
+    """Of one that begins with a state topic's state: each shard's end, and the bitmap of the entries before it
+    that are to be delivered. All others before the end count as settled."""
+
+
+class Settlement(msgspec.Struct, array_like=True, frozen=True, tag=2):
+    """Entries of one shard were acknowledged, skipped, lost, or are to come again."""
+
+    topic: bytes
+    name: str
+    shard: int
+    acked: list[Span]
+    skipped: list[Span]
+    lost: list[Span]
+    returned: list[tuple[int, int, int]]
+    """(start, end, deliveries so far) of entries that were refused and are to be offered again."""
+    dead: list[Span] = []
+    """Entries that were tried too often; the dead-letter topic has them."""
+    upto: int | None = None
+    """Everything before this entry was acknowledged."""
+    handed: Handed | None = None
+    """The shard's totals at this time, for the ledger."""
+
+
+class Removed(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    topic: bytes
+    name: str
+
+
+class ShardState(msgspec.Struct, array_like=True, frozen=True, tag=4):
+    """Of a snapshot: one shard of a subscription as it stood."""
+
+    topic: bytes
+    name: str
+    shard: int
+    cursor: int
+    settled: bytes
+    returned: list[tuple[int, int, int]]
+    dead: bytes = b""
+
+
+class Totals(msgspec.Struct, array_like=True, frozen=True, tag=5):
+    """Of a snapshot: the counts that survive a restart."""
+
+    topic: bytes
+    name: str
+    acked: int
+    skipped: int
+    lost: int
+    nacked: int
+    buried: int = 0
+    redriven: int = 0
+    redrives: int = 0
+
+
+class CameBack(msgspec.Struct, array_like=True, frozen=True, tag=6):
+    """Entries of one shard were not settled by whoever had them: (start, end, deliveries so far)."""
+
+    topic: bytes
+    name: str
+    shard: int
+    returned: list[tuple[int, int, int]]
+
+
+class Paused(msgspec.Struct, array_like=True, frozen=True, tag=7):
+    topic: bytes
+    name: str
+    paused: bool
+
+
+class Moved(msgspec.Struct, array_like=True, frozen=True, tag=8):
+    """The place in one shard was set: what lies before ``entry`` counts as settled, nothing else does."""
+
+    topic: bytes
+    name: str
+    shard: int
+    entry: int
+    run: int = 0
+
+
+class Redriven(msgspec.Struct, array_like=True, frozen=True, tag=9):
+    """Dead entries of one shard are offered again; ``redrives`` counts how often that was asked for."""
+
+    topic: bytes
+    name: str
+    shard: int
+    spans: list[Span]
+    redrives: int
+
+
+class Missed(msgspec.Struct, array_like=True, frozen=True, tag=10):
+    """Entries of one shard that will not be delivered: damaged, dropped by retention, or expired."""
+
+    topic: bytes
+    name: str
+    shard: int
+    spans: list[Span]
+    reason: str
+    at_us: int
+
+
+class MissedBefore(msgspec.Struct, array_like=True, frozen=True, tag=11):
+    """Of a snapshot: what was missed, as it is shown."""
+
+    topic: bytes
+    name: str
+    lost: list[LostRange]
+    expired: int
+    seen_us: int
+    compacted: int = 0
+
+
+class Seen(msgspec.Struct, array_like=True, frozen=True, tag=12):
+    """The last consumer left."""
+
+    topic: bytes
+    name: str
+    at_us: int
+
+
+class Tallied(msgspec.Struct, array_like=True, frozen=True, tag=40):
+    """Of a snapshot: how the entries of one shard were settled."""
+
+    topic: bytes
+    name: str
+    shard: int
+    tally: EntryTally
+
+
+class HandedOut(msgspec.Struct, array_like=True, frozen=True, tag=41):
+    """Copies went out, and nothing was settled."""
+
+    topic: bytes
+    name: str
+    shard: int
+    handed: Handed
+    unsure: bytes = b""
+    """Entries that may have been looked at by consumers that were lost."""
+
+
+Change = (
+    Opened
+    | Settlement
+    | Removed
+    | ShardState
+    | Totals
+    | CameBack
+    | Paused
+    | Moved
+    | Redriven
+    | Missed
+    | MissedBefore
+    | Seen
+    | Tallied
+    | HandedOut
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
+
+RETURNED_MAX = 4096
+"""Spans of entries that came back, per record of a snapshot."""
+
+encode_change = _encoder.encode
+
+
+def decode_change(body: bytes) -> Change:
+    try:
+        return _decoder.decode(body)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise BadFrame(f"a settlement that cannot be read: {error}") from error
