@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -14,6 +14,7 @@ from penstock.model.message import Message
 from penstock.model.policy import Policy
 from penstock.model.topic import TopicName
 from penstock.wire.control import (
+    AdvanceSubscription,
     Browse,
     Browsed,
     CreateSubscription,
@@ -50,11 +51,16 @@ class SubscriptionAdmin:
         start: Start = "earliest",
         policy: Policy | None = None,
         exist_ok: bool = False,
+        positions: Sequence[int] | None = None,
     ) -> SubscriptionInfo:
-        """Makes a subscription that nobody reads yet: it holds what is stored from ``start`` on."""
+        """Makes a subscription that nobody reads yet: it holds what is stored from ``start`` on.
+
+        ``positions`` are entries to start at, one a shard, in the place of ``start``.
+        """
+        places = None if positions is None else list(positions)
         if policy is not None:
             policy.checked()
-        ask = CreateSubscription(_full(topic), subscription, kind, mode, _word(start), policy, exist_ok)
+        ask = CreateSubscription(_full(topic), subscription, kind, mode, _word(start), policy, exist_ok, places)
         return read_result(await self._link.request(ask, retry=exist_ok), SubscriptionInfo)
 
     async def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
@@ -81,6 +87,17 @@ class SubscriptionAdmin:
         """
         ask = SeekSubscription(_full(topic), subscription, _word(to), shard)
         return read_result(await self._link.request(ask, retry=True), SubscriptionInfo)
+
+    async def advance(
+        self, topic: str, subscription: str, positions: Sequence[int], *, topic_uuid: bytes | None = None
+    ) -> list[int]:
+        """Acknowledges everything before these positions, one a shard; returns where it stands then.
+
+        For who reads by position (``client.reader``) and keeps a subscription's place with it. It never goes
+        back. With ``topic_uuid``, another topic of that name is a ``TopicMismatch``.
+        """
+        ask = AdvanceSubscription(_full(topic), subscription, list(positions), topic_uuid)
+        return read_result(await self._link.request(ask, retry=True), dict[str, list[int]])["positions"]
 
     async def pause(self, topic: str, subscription: str) -> SubscriptionInfo:
         """Nothing is handed out until ``resume``, whoever is connected; settlements are taken."""

@@ -23,6 +23,8 @@ class CreateSubscription(Control, frozen=True, tag="create_subscription"):
     start: str | int = "earliest"
     policy: Policy | None = None
     exist_ok: bool = False
+    positions: list[int] | None = None
+    """Where to start in each shard, in the place of ``start``."""
 
 
 class ListSubscriptions(Control, frozen=True, tag="list_subscriptions"):

@@ -3,5 +3,6 @@
 In the order a message meets them: session (one connection), producing, admission (duplicate, gap, conflict),
 typed_blocks and decoders (a typed topic's rows), marks and log (what is stored), commits (nothing is said
 before its sync), consuming, subscription and cursor (who gets what), schedule (when what waits comes again),
-settlement (what became of it). topics and requests are the administration; node holds them together.
+settlement (what became of it), fetching (reading by position). topics and requests are the administration; node
+holds them together.
 """

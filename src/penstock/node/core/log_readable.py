@@ -60,6 +60,10 @@ class ReadableLog:
         """The first durable entry stored at or after a time; ``entry_durable`` where there is none."""
         return self._reader.find_time(self._view, stored_at_us)
 
+    def find_run(self, stored_at_us: int) -> Run:
+        """An empty run at the first entry stored at or after a time."""
+        return Run([], self.find_time(stored_at_us), [])
+
     def _show(self, view: View) -> None:
         """What readers see from now on."""
         if view.files is not self._view.files:

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from penstock.files.disk import Disk
 from penstock.model.errors import Fenced, NodeStopping, PenstockError, TopicNotFound
 from penstock.model.place import Place
@@ -21,6 +19,7 @@ from penstock.node.core.catalog_changes import PlaceRemoved
 from penstock.node.core.commits import Committer, Write
 from penstock.node.core.consuming import Consuming
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
+from penstock.node.core.fetching import answer_parts
 from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.producers import fenced
 from penstock.node.core.producing import Producing
@@ -44,7 +43,6 @@ from penstock.wire.control import (
     Pong,
     Renew,
     Request,
-    Response,
     Settle,
     Subscribe,
     Unsubscribe,
@@ -106,6 +104,7 @@ class NodeCore:
             self.stores, self._consuming, self.counters, now_us=now_us, clock_us=clock_us
         )
         self._requests = Requests(self, self.counters)
+        self._fetching = self._requests.fetching
         self._consuming.burying.make_topic = self._requests.ensure_topic
 
     @property
@@ -154,6 +153,7 @@ class NodeCore:
             self._producing.on_disconnect(session)
             self._requests.producers.on_disconnect(session)
             self._consuming.on_disconnect(session)
+            self._fetching.on_disconnect(session)
 
     def received(self, connection: int, data: bytes) -> None:
         """Bytes came on a connection."""
@@ -232,8 +232,7 @@ class NodeCore:
 
     def _on_request(self, session: Session, request: Request) -> None:
         def answer(result: Any) -> None:
-            plain = msgspec.to_builtins(result, builtin_types=(bytes,))
-            self._send(session.connection, [encode_control(Response(request.number, plain))])
+            self._send(session.connection, answer_parts(request.number, result))
 
         def refuse(error: PenstockError) -> None:
             self._send(session.connection, [_error(error, request=request.number)])
@@ -286,6 +285,7 @@ class NodeCore:
             attachment.writable = writable
             if writable:
                 self._consuming.opened(attachment)
+        self._fetching.opened(session)
 
     # --- the disk -----------------------------------------------------------------------------------
 
@@ -299,6 +299,7 @@ class NodeCore:
             self._producing.flush()  # producers are answered before consumers are served
             for topic, shard, records in self.stores.readable():
                 self._consuming.on_durable(topic, shard, records)
+            self._fetching.wake()
 
     def fetched(self, fetch: Fetch, run: Run | None) -> None:
         """A read of a log ended; None if the disk failed it."""
@@ -315,6 +316,7 @@ class NodeCore:
         topic = self.stores.topic_altered(altered)
         if topic is not None:
             self._consuming.on_altered(topic)
+            self._fetching.wake()
         return topic
 
     def topic_deleted(self, deleted: TopicDeleted) -> None:
@@ -333,6 +335,7 @@ class NodeCore:
             for context in session.blocks.values():
                 if context.topic is topic:
                     context.refusal = gone
+        self._fetching.wake()
 
     def place_removed(self, removed: PlaceRemoved) -> None:
         """The removal is durable: the topics below the place are deleted as if each had been named."""
@@ -360,11 +363,12 @@ class NodeCore:
     @property
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
-        times = (self.stores.due_us, self._consuming.due_us, self.retaining.due_us)
+        times = (self.stores.due_us, self._consuming.due_us, self.retaining.due_us, self._fetching.due_us)
         return min((time for time in times if time is not None), default=None)
 
     def on_time(self) -> None:
         self._consuming.on_time()
+        self._fetching.on_time()
         if not self.stopping:
             self.retaining.on_time()
 

@@ -67,7 +67,7 @@ class SubscriptionRequests:
         elif isinstance(operation, ListSubscriptions):
             answer(self._list(operation.topic))
         elif isinstance(operation, ShowSubscription):
-            answer(self._info(*self._find(operation.topic, operation.subscription), whole=True))
+            answer(self._info(*self.find(operation.topic, operation.subscription), whole=True))
         elif isinstance(operation, DeleteSubscription):
             self._delete(operation, answer)
         elif isinstance(operation, SeekSubscription):
@@ -85,7 +85,8 @@ class SubscriptionRequests:
     def _info(self, topic: Topic, subscription: Subscription, *, whole: bool = False) -> SubscriptionInfo:
         return _info(topic, subscription, self._node.subscriptions.history(subscription), whole=whole)
 
-    def _find(self, topic_name: str, name: str) -> tuple[Topic, Subscription]:
+    def find(self, topic_name: str, name: str) -> tuple[Topic, Subscription]:
+        """A subscription and its topic, or why there is none."""
         topic = self._topic(topic_name)
         subscription = self._node.subscriptions.get(topic.uuid, name)
         if subscription is None:
@@ -110,13 +111,14 @@ class SubscriptionRequests:
             )
         now_us = self._node.now_us()
         stores = self._node.stores
+        start = ask.start if ask.positions is None else ask.positions
         subscription = find_or_open(
-            stores, topic, ask.subscription, ask.kind, ask.mode, ask.start, ask.policy, now_us
+            stores, topic, ask.subscription, ask.kind, ask.mode, start, ask.policy, now_us
         )
         stores.settlement_lane.wait(lambda error: answer(self._info(topic, subscription)))
 
     def _delete(self, ask: DeleteSubscription, answer: Answer) -> None:
-        topic, subscription = self._find(ask.topic, ask.subscription)
+        topic, subscription = self.find(ask.topic, ask.subscription)
         if any(attachment.connected for attachment in subscription.attachments):
             raise SubscriptionBusy(f"subscription {ask.subscription!r} of {topic.shown} has a consumer")
         self._node.consuming.send_away(subscription, SubscriptionNotFound("the subscription was deleted"))
@@ -125,7 +127,7 @@ class SubscriptionRequests:
         self._write([change], lambda: answer({"subscription": ask.subscription, "deleted": True}))
 
     def _seek(self, ask: SeekSubscription, answer: Answer) -> None:
-        topic, subscription = self._find(ask.topic, ask.subscription)
+        topic, subscription = self.find(ask.topic, ask.subscription)
         if ask.shard is not None and not 0 <= ask.shard < len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         shards = range(len(topic.shards)) if ask.shard is None else [ask.shard]
@@ -138,7 +140,7 @@ class SubscriptionRequests:
         self._write(list(changes), lambda: answer(self._info(topic, subscription)))
 
     def _pause(self, ask: PauseSubscription, answer: Answer) -> None:
-        topic, subscription = self._find(ask.topic, ask.subscription)
+        topic, subscription = self.find(ask.topic, ask.subscription)
         changed = subscription.paused != ask.paused
         subscription.paused = ask.paused
         self._write(
@@ -149,7 +151,7 @@ class SubscriptionRequests:
             self._node.consuming.pump(subscription)
 
     def _redrive(self, ask: Redrive, answer: Answer) -> None:
-        topic, subscription = self._find(ask.topic, ask.subscription)
+        topic, subscription = self.find(ask.topic, ask.subscription)
         wanted = ask.entries
         if wanted is None:
             wanted = [(shard, 0, ENTRY_MAX) for shard in range(len(topic.shards))]
