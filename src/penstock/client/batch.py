@@ -54,6 +54,11 @@ class Batch:
         return self.origin.shard
 
     @property
+    def nbytes(self) -> int:
+        """What the rows take in memory."""
+        return int(self._rows.nbytes)
+
+    @property
     def typed(self) -> bool:
         """Whether the topic has a schema: then values are rows of it."""
         return self._schema is not PLAIN_SCHEMA
