@@ -121,8 +121,8 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
     if streaming and options.start == LATEST and options.subscription is None:
         raise BadRequest(
             "start = latest needs a subscription",
-            hint="Name one: the node keeps the place under it. Spark keeps none before its first batch has ended, "
-            "and if that fails, what came meanwhile would be passed over.",
+            hint="Name one: the node keeps the place under it. Spark keeps none before its first batch has "
+            "ended, and if that fails, what came meanwhile would be passed over.",
         )
     for name, places in (("start", options.start), ("end", options.end)):
         if isinstance(places, dict) and options.pattern is not None:

@@ -119,7 +119,7 @@ def _entry(ends: Ends, shard: int, place: str | int, name: str) -> int:
 
 
 def cut(spans: Sequence[Span], ends: Iterable[Ends], partitions_min: int) -> list[Span]:
-    """Ranges cut into tasks: each of about ``SPAN_BYTES``, and ``partitions_min`` at least if there are rows."""
+    """Ranges cut into tasks: each of about ``SPAN_BYTES``, and at least ``partitions_min`` of them."""
     entry_bytes = {each.topic: _entry_bytes(each) for each in ends}
     rows = sum(span.end - span.start for span in spans)
     found: list[Span] = []

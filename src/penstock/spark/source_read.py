@@ -94,9 +94,8 @@ def _in_order(part: Part) -> list[Batch | LostSpan]:
 def _missing(options: SourceOptions, rows: Rows, span: Span, lost: LostSpan) -> Iterator[pa.RecordBatch]:
     """Fails, tells or passes over, as ``onGap`` says."""
     topic = TopicName.parse(span.topic).short
-    text = (
-        f"topic {topic}, shard {lost.shard}: entries {lost.start} to {lost.end - 1} are missing: {lost.reason}"
-    )
+    which = f"{lost.start} to {lost.end - 1}" if lost.end > lost.start else f"from {lost.start} on"
+    text = f"topic {topic}, shard {lost.shard}: entries {which} are missing: {lost.reason}"
     if options.on_gap == "fail":
         raise EntriesMissing(text)
     log.warning("%s", text)

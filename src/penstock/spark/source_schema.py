@@ -1,8 +1,8 @@
 """The columns of a DataFrame over topics: Spark's types of them, and Arrow's that Spark takes without a copy.
 
 ``value`` is binary, or in a typed topic a struct of its columns, so that a column of theirs named ``id`` or
-``key`` is no trouble. Types that Spark lacks become the nearest that holds every value: unsigned numbers the next
-wider one, half floats floats, decimals of over 38 digits text. Times finer than a microsecond are cut to it.
+``key`` is no trouble. Types that Spark lacks become the nearest that holds every value: unsigned numbers the
+next wider one, half floats floats, decimals of over 38 digits text. Times finer than a microsecond are cut.
 """
 
 from __future__ import annotations

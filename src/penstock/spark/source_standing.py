@@ -1,7 +1,7 @@
 """Whether what a stream has read is still what the node has: topics deleted, re-created or restored.
 
-With ``onGap = fail`` any of it is an error. Otherwise the stream goes on with what there is, and what can be said of
-the gap becomes part of the batch.
+With ``onGap = fail`` any of it is an error. Otherwise the stream goes on with what there is, and what can be
+said of the gap becomes part of the batch.
 """
 
 from __future__ import annotations

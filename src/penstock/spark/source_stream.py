@@ -19,12 +19,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from penstock.model.errors import SchemaChanged, TopicMismatch, TopicNotFound
+from penstock.model.errors import SchemaChanged, SubscriptionNotFound, TopicMismatch, TopicNotFound
 from penstock.model.topic import TopicName
 from penstock.spark.source import versions_of
 from penstock.spark.source_limit import limited, limited_by_bytes
 from penstock.spark.source_offset import Offset, TopicOffset, offset_json, read_offset
-from penstock.spark.source_options import SourceOptions, read_options
+from penstock.spark.source_options import EARLIEST, Places, SourceOptions, read_options
 from penstock.spark.source_plan import cut, resolve, there, topic_names
 from penstock.spark.source_read import Span, connect, read_span
 from penstock.spark.source_standing import check_standing, gap_between, span_start
@@ -91,12 +91,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             client = self._client
             names = topic_names(client, self._options)
             ends = there(client.admin.ends(names)) if names else []
-            return offset_json({each.topic: self._first(each) for each in ends})
+            return offset_json({each.topic: self._first(each, self._options.start) for each in ends})
 
-    def _first(self, ends: Ends, start: Any = None) -> TopicOffset:
+    def _first(self, ends: Ends, start: Places) -> TopicOffset:
         """Where the reading of a topic begins."""
         options = self._options
-        entries = resolve(self._client, ends, options.start if start is None else start, "start")
+        entries = resolve(self._client, ends, start, "start")
         if options.subscription is not None:
             made = self._client.admin.create_subscription(
                 ends.topic, options.subscription, positions=entries, exist_ok=True
@@ -123,29 +123,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next batch goes; ``start`` as it is where there is nothing new."""
         with told():
             before = read_offset(start)
+            after = self._next(before, limit, wait_s=0.0)
             self._settle(before)
-            ends = self._look(before)
-            for topic, offset in before.items():
-                check_standing(self._options, topic, offset, ends[topic])
-            self._check_versions(ends)
-            after = self._limit(before, self._reachable(before, ends), ends, limit)
-            self._ends = ends
+            if _same(before, after) and self._until is None:
+                after = self._next(before, limit, wait_s=IDLE_WAIT_S)
             return start if _same(before, after) else offset_json(after)
 
-    def _look(self, before: Offset) -> dict[str, Ends]:
-        """How far the topics reach, those of the offset and those that a pattern finds now.
+    def _next(self, before: Offset, limit: ReadLimit, wait_s: float) -> Offset:
+        """How far the next batch could go; waits so long if there is nothing new."""
+        self._ends = ends = self._look(before, wait_s)
+        for topic, offset in before.items():
+            check_standing(self._options, topic, offset, ends[topic])
+        self._check_versions(ends)
+        return self._limit(before, self._reachable(before, ends), ends, limit)
 
-        Waits a moment if there is nothing new, unless the query is to end when there is none.
-        """
+    def _look(self, before: Offset, wait_s: float) -> dict[str, Ends]:
+        """How far the topics reach, those of the offset and those that a pattern finds now."""
         client, options = self._client, self._options
         names = sorted({*before, *topic_names(client, options)})
         if not names:
             return {}
-        new = any(name not in before for name in names)
-        if new or self._until is not None:
-            return {each.topic: each for each in client.admin.ends(names)}
-        known = [list(before[name].entries) for name in names]
-        return {each.topic: each for each in client.admin.ends(names, known, wait=IDLE_WAIT_S)}
+        if any(name not in self._versions for name in names):
+            self._versions = versions_of(client, options, self._schema)
+        # Of a topic that is gone nothing is known that it could grow beyond.
+        gone = [name for name, each in self._ends.items() if each.uuid is None]
+        known = [[] if name in gone else list(before[name].entries) for name in names if name in before]
+        waits = wait_s > 0 and len(known) == len(names)
+        found = client.admin.ends(names, known, wait=wait_s) if waits else client.admin.ends(names)
+        return {each.topic: each for each in found}
 
     def _reachable(self, before: Offset, ends: Mapping[str, Ends]) -> Offset:
         """What could be read by now; of a query that is to end, what was there when it began."""
@@ -156,16 +161,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if known is not None:
                     after[topic] = known
                 continue
-            bound = now if self._until is None else self._until.get(topic, now if known is None else None)
+            bound = now if self._until is None else self._until.get(topic)
+            if bound is None or bound.uuid != now.uuid:  # it came, or came anew, after a query that is to end
+                if known is not None:
+                    after[topic] = known
+                continue
+            begins = None if known is not None else self._first(now, EARLIEST).entries
             incarnations = tuple(shard.incarnation for shard in now.shards)
-            if bound is None or bound.uuid != now.uuid:
-                entries = known.entries if known is not None else tuple(each.entry_first for each in now.shards)
-            else:
-                entries = tuple(shard.entry_next for shard in bound.shards)
-            begins = None
-            if known is None:
-                begins = self._first(now, "earliest").entries
-                self._versions.setdefault(topic, now.schema_version)
+            entries = tuple(shard.entry_next for shard in bound.shards)
             after[topic] = TopicOffset(now.uuid, incarnations, entries, begins)
         return after
 
@@ -220,9 +223,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with told():
             before, after = read_offset(start), read_offset(end)
-            client = self._client
             names = sorted(after)
-            ends = client.admin.ends(names) if names else []
+            if not self._ends.keys() >= set(names):
+                self._ends = {each.topic: each for each in self._client.admin.ends(names)}
             spans: list[Span] = []
             for topic in names:
                 offset = after[topic]
@@ -231,7 +234,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     gap = gap_between(before.get(topic), offset, shard)
                     version, incarnation = self._versions.get(topic), offset.incarnations[shard]
                     spans.append(Span(topic, offset.uuid, version, shard, incarnation, begin, stop, gap))
-            return cut(spans, ends, self._options.partitions_min)
+            return cut(spans, self._ends.values(), self._options.partitions_min)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Span)
@@ -256,6 +259,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             try:
                 self._client.admin.advance(topic, name, each.entries, topic_uuid=each.uuid)
+            except SubscriptionNotFound:  # the checkpoint is older than it, or somebody deleted it
+                self._client.admin.create_subscription(topic, name, positions=each.entries, exist_ok=True)
             except (TopicNotFound, TopicMismatch):
                 continue  # told, or let pass, when the topics are looked at
         self._settled = offset
