@@ -126,7 +126,9 @@ def test_entries_are_found_by_the_time_they_were_stored(shared_url: str, topic: 
                 (_, batch) = (await reader.fetch(0, 0)).batches
                 (second,) = batch.messages()
                 assert await reader.entries_at(first.stored_at) == [0]
-                assert await reader.entries_at(second.stored_at) == [1 if second.stored_at > first.stored_at else 0]
+                assert await reader.entries_at(second.stored_at) == [
+                    1 if second.stored_at > first.stored_at else 0
+                ]
                 assert await reader.entries_at(datetime(9000, 1, 1, tzinfo=UTC)) == [2]
 
     asyncio.run(scenario())
@@ -203,4 +205,4 @@ def test_the_blocking_twin_reads_the_same(shared_url: str, topic: str) -> None:
             parts = list(reader.read(0, 5, 20, bytes_max=1))
             found = [message.value for part in parts for batch in part.batches for message in batch.messages()]
             assert found == [b"%d" % number for number in range(5, 20)]
-            assert reader.entries_at(datetime(1990, 1, 1)) == [0]
+            assert reader.entries_at(datetime(1990, 1, 1, tzinfo=UTC)) == [0]

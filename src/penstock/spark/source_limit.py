@@ -35,7 +35,7 @@ def limited_by_bytes(
 ) -> dict[Shard, int]:
     """The same for bytes: an entry counts with what one of its shard takes on the average."""
     lags = {shard: max(0, end - starts[shard]) for shard, end in ends.items()}
-    size = sum(lag * entry_bytes[shard] for shard, lag in lags.items())
+    size = sum(lag * entry_bytes.get(shard, 1.0) for shard, lag in lags.items())
     if bytes_max is None or size <= bytes_max:
         return dict(ends)
     return limited(starts, ends, max(1, int(sum(lags.values()) * bytes_max / size)))

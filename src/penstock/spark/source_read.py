@@ -15,7 +15,13 @@ import penstock.sync
 from penstock.client.batch import Batch
 from penstock.client.options import LostSpan
 from penstock.client.reader import Part
-from penstock.model.errors import EntriesMissing, PenstockError
+from penstock.model.errors import (
+    EntriesMissing,
+    IncarnationChanged,
+    PenstockError,
+    TopicMismatch,
+    TopicNotFound,
+)
 from penstock.model.topic import TopicName
 from penstock.spark.source_options import SourceOptions
 from penstock.spark.source_rows import Rows
@@ -69,19 +75,31 @@ def _read(options: SourceOptions, schema: StructType, span: Span) -> Iterator[pa
     rows = Rows(arrow_schema(schema), span.topic, span.shard)
     if span.gap is not None:
         yield from _missing(options, rows, span, LostSpan(span.shard, *span.gap))
-    with (
-        connect(options) as client,
-        client.reader(span.topic, uuid=span.uuid, schema_version=span.schema_version) as reader,
-    ):
-        parts = reader.read(span.shard, span.start, span.end, incarnation=span.incarnation)
-        for part in parts:
+    at = span.start
+    try:
+        for part in _parts(options, span):
+            at = part.entry_next
             for item in _in_order(part):
                 if isinstance(item, Batch):
                     yield from rows.add(item)
                 else:
                     yield from rows.flush()
                     yield from _missing(options, rows, span, item)
-    yield from rows.flush()
+        yield from rows.flush()
+    except (TopicNotFound, TopicMismatch, IncarnationChanged) as error:
+        # A batch that is tried again after its topic went: what is left of it is missing.
+        if options.on_gap == "fail":
+            raise
+        yield from rows.flush()
+        yield from _missing(options, rows, span, LostSpan(span.shard, at, span.end, error.code))
+
+
+def _parts(options: SourceOptions, span: Span) -> Iterator[Part]:
+    with (
+        connect(options) as client,
+        client.reader(span.topic, uuid=span.uuid, schema_version=span.schema_version) as reader,
+    ):
+        yield from reader.read(span.shard, span.start, span.end, incarnation=span.incarnation)
 
 
 def _in_order(part: Part) -> list[Batch | LostSpan]:
