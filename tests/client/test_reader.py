@@ -21,6 +21,8 @@ from penstock.model.errors import (
 )
 from penstock.node.core.fetching import FETCHES_MAX
 from tests.fire.real_node import RealNode
+from tests.fire.stored_topic import TOPIC, flip, log_files, records
+from tests.fire.stored_topic import fill as fill_topic
 
 
 async def fill(client: penstock.Client, topic: str, count: int, first: int = 0) -> None:
@@ -206,3 +208,22 @@ def test_the_blocking_twin_reads_the_same(shared_url: str, topic: str) -> None:
             found = [message.value for part in parts for batch in part.batches for message in batch.messages()]
             assert found == [b"%d" % number for number in range(5, 20)]
             assert reader.entries_at(datetime(1990, 1, 1, tzinfo=UTC)) == [0]
+
+
+def test_what_is_damaged_is_told_by_exact_ranges_and_never_served(node: RealNode) -> None:
+    stored = fill_topic(node.url)
+    node.stop()
+    path = log_files(node)[0]
+    found = list(records(path))
+    place, header = found[len(found) // 2]
+    flip(path, place.end - 20)
+    node.start()
+    with penstock.sync.connect(node.url) as client, client.reader(TOPIC) as reader:
+        parts = list(reader.read(0, 0, len(stored)))
+    lost = [(span.start, span.end, span.reason) for part in parts for span in part.lost]
+    assert lost == [(header.first_entry, header.end_entry, "damaged")]
+    served = {
+        message.entry: message.value for part in parts for batch in part.batches for message in batch.messages()
+    }
+    gone = range(header.first_entry, header.end_entry)
+    assert served == {entry: text for entry, text in stored.items() if entry not in gone}

@@ -88,6 +88,7 @@ class Watch:
     """Somebody waits for topics to grow."""
 
     ask: ReadEnds
+    names: list[str]
     before: list[Ends]
     until_us: int
     answer: Answer
@@ -144,16 +145,16 @@ class Fetching:
         if len(watches) >= WATCHES_MAX:
             raise LimitReached(f"a connection waits for at most {WATCHES_MAX} answers about topics")
         until_us = self._node.clock_us() + round(ask.wait_s * 1e6)
-        watches.append(Watch(ask, ends, until_us, answer))
+        watches.append(Watch(ask, [each.topic for each in ends], ends, until_us, answer))
 
     def _ends(self, ask: ReadEnds) -> list[Ends]:
         names = [str(TopicName.parse(name)) for name in ask.topics]
         return [_ends(name, self._node.catalog.by_name(name)) for name in names]
 
-    def wake(self) -> None:
-        """Something was stored, or a topic changed: whoever waits for that is answered."""
+    def wake(self, changed: set[str]) -> None:
+        """Something was stored in these topics, or they changed: whoever waits for that is answered."""
         for connection, watches in list(self._watches.items()):
-            for watch in list(watches):
+            for watch in [each for each in watches if not changed.isdisjoint(each.names)]:
                 ends = self._ends(watch.ask)
                 assert watch.ask.known is not None
                 if _grown(ends, watch.ask.known) or _changed(watch.before, ends):
@@ -231,7 +232,8 @@ class Fetching:
                 answer(_cut(run, ask.entry, end, log))
             self.opened(session)
 
-        bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX)
+        # A connection that is slow to read is closed for what waits for it: an answer is far from that.
+        bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._node.settings.limits.unsent_bytes // 4)
         self._node.add_effect(Fetch(topic.uuid, ask.shard, ask.entry, bytes_max, read))
 
     def _on_find_time(self, ask: FindTime, answer: Answer, refuse: Refuse) -> None:

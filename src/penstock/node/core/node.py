@@ -297,9 +297,10 @@ class NodeCore:
             self.stores.wrote(lane, write, error)
         finally:
             self._producing.flush()  # producers are answered before consumers are served
-            for topic, shard, records in self.stores.readable():
+            readable = self.stores.readable()
+            for topic, shard, records in readable:
                 self._consuming.on_durable(topic, shard, records)
-            self._fetching.wake()
+            self._fetching.wake({topic.name for topic, _, _ in readable})
 
     def fetched(self, fetch: Fetch, run: Run | None) -> None:
         """A read of a log ended; None if the disk failed it."""
@@ -316,7 +317,7 @@ class NodeCore:
         topic = self.stores.topic_altered(altered)
         if topic is not None:
             self._consuming.on_altered(topic)
-            self._fetching.wake()
+            self._fetching.wake({topic.name})
         return topic
 
     def topic_deleted(self, deleted: TopicDeleted) -> None:
@@ -335,7 +336,7 @@ class NodeCore:
             for context in session.blocks.values():
                 if context.topic is topic:
                     context.refusal = gone
-        self._fetching.wake()
+        self._fetching.wake({topic.name})
 
     def place_removed(self, removed: PlaceRemoved) -> None:
         """The removal is durable: the topics below the place are deleted as if each had been named."""
