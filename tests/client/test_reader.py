@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import penstock
 import penstock.sync
 from penstock.client.reader import Reader
 from penstock.model.errors import (
+    BadFilter,
     BadRequest,
     Closed,
     IncarnationChanged,
@@ -32,7 +35,7 @@ async def fill(client: penstock.Client, topic: str, count: int, first: int = 0) 
         await producer.flush()
 
 
-async def values(reader: Reader, start: int, end: int, **options: int) -> list[bytes]:
+async def values(reader: Reader, start: int, end: int, **options: Any) -> list[bytes]:
     found: list[bytes] = []
     async for part in reader.read(0, start, end, **options):
         assert part.lost == []
@@ -208,6 +211,32 @@ def test_the_blocking_twin_reads_the_same(shared_url: str, topic: str) -> None:
             found = [message.value for part in parts for batch in part.batches for message in batch.messages()]
             assert found == [b"%d" % number for number in range(5, 20)]
             assert reader.entries_at(datetime(1990, 1, 1, tzinfo=UTC)) == [0]
+
+
+def test_a_filter_is_held_against_the_rows_at_the_node(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            async with client.producer(topic, batch_rows=10) as producer:
+                for number in range(100):
+                    producer.post(b"%d" % number, key=b"k%d" % (number // 50), headers={"odd": str(number % 2)})
+            async with client.reader(topic) as reader:
+                odd = await values(reader, 5, 95, filter="headers['odd'] = '1' and entry < 93")
+                assert odd == [b"%d" % number for number in range(5, 93, 2)]
+                none = [part async for part in reader.read(0, 0, 100, filter="id is not null", bytes_max=1)]
+                assert [part.batches for part in none] == [[]] * len(none) and none[-1].entry_next == 100
+                with pytest.raises(BadFilter, match="character 1 of the filter"):
+                    await reader.fetch(0, 0, filter="nothing = 1")
+            await client.admin.create_topic(f"{topic}-typed", schema=pa.schema([("n", pa.int32())]))
+            async with client.producer(f"{topic}-typed") as producer:
+                await producer.send_batch(pa.table({"n": pa.array(range(50), pa.int32())}))
+                wider = pa.schema([("n", pa.int64()), ("new", pa.string())])
+                await client.admin.alter_topic(f"{topic}-typed", schema=wider)
+            async with client.reader(f"{topic}-typed") as reader:
+                part = await reader.fetch(0, 0, filter="value.n in (3, 4, 40) and value.new is null")
+                assert part.batches[0].entries.to_pylist() == [3, 4, 40]
+                assert part.batches[0].arrow["value"].to_pylist()[2] == {"n": 40, "new": None}
+
+    asyncio.run(scenario())
 
 
 def test_what_is_damaged_is_told_by_exact_ranges_and_never_served(node: RealNode) -> None:

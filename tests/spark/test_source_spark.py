@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,7 +71,8 @@ def test_a_plain_topic_becomes_rows_with_nothing_lost_on_the_way(
         assert row.identity == str(message.identity) and row.identity.startswith(row.producer)
         assert row.sent_at.astimezone(UTC) == message.sent_at
         assert row.stored_at.astimezone(UTC) == message.stored_at
-    assert read(spark, shared_url, topic=topic, columns="entry,key").columns == ["key", "entry"]
+    few = read(spark, shared_url, topic=topic, columns="entry,value", filter="value in ('7', '9') or id = 'i'")
+    assert few.columns == ["value", "entry"] and {row.value for row in few.collect()} == {b"v", b"7", b"9"}
 
 
 def test_a_part_of_topics_is_read_by_entry_time_and_pattern(
@@ -205,3 +207,13 @@ def test_a_stream_goes_on_from_its_checkpoint_and_over_a_killed_node(
                 going.awaitTermination(60)
         finally:
             going.stop()
+
+
+def test_the_example_reads_a_table_and_a_stream(
+    spark: SparkSession, shared_url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    example = Path(__file__).parents[2] / "examples" / "spark_source.py"
+    runpy.run_path(str(example))["main"](shared_url)
+    said = capfd.readouterr().out
+    assert "|page 0|  143|" in said and "batch 1 has 500 rows" in said
+    assert said.splitlines()[-1].endswith("and 0 behind")

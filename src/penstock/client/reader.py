@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Self
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from penstock.client.batch import Batch, read_record
 from penstock.client.link import Link
 from penstock.client.options import LostSpan
@@ -27,10 +30,12 @@ from penstock.wire.control import (
     OpenTopic,
     ReadEnds,
     ShardEnds,
+    Span,
     TopicInfo,
     read_result,
 )
 from penstock.wire.frame import Frame
+from penstock.wire.record import decode_record_header
 from penstock.wire.schema_versions import SchemaVersions
 
 FETCH_BYTES = 2 * 1024 * 1024
@@ -141,9 +146,13 @@ class Reader(Scope):
         *,
         incarnation: int | None = None,
         bytes_max: int = FETCH_BYTES,
+        filter: str = "",
     ) -> Part:
-        """The messages from ``entry`` up to ``end``, as far as ``bytes_max`` goes, at least one record."""
-        ask = FetchEntries(self.uuid, shard, entry, end, incarnation, bytes_max)
+        """The messages from ``entry`` up to ``end``, as far as ``bytes_max`` goes, at least one record.
+
+        With a ``filter`` (docs/spark_source.md) the node leaves out what it is not true of.
+        """
+        ask = FetchEntries(self.uuid, shard, entry, end, incarnation, bytes_max, filter)
         answer = await self._link.request(ask, retry=True)
         if not isinstance(answer, tuple):
             raise BadFrame("a fetch was answered by something else")
@@ -157,6 +166,7 @@ class Reader(Scope):
         *,
         incarnation: int | None = None,
         bytes_max: int = FETCH_BYTES,
+        filter: str = "",
     ) -> AsyncIterator[Part]:
         """All messages of a range, part by part; the next is on its way while one is looked at.
 
@@ -164,9 +174,12 @@ class Reader(Scope):
         """
         if start >= end:
             return
-        coming = asyncio.ensure_future(
-            self.fetch(shard, start, end, incarnation=incarnation, bytes_max=bytes_max)
-        )
+
+        def ask(entry: int) -> asyncio.Future[Part]:
+            part = self.fetch(shard, entry, end, incarnation=incarnation, bytes_max=bytes_max, filter=filter)
+            return asyncio.ensure_future(part)
+
+        coming = ask(start)
         try:
             at = start
             while True:
@@ -175,9 +188,7 @@ class Reader(Scope):
                     raise _beyond(self.topic, shard, end, part.entry_end)
                 at = part.entry_next
                 if at < end:
-                    coming = asyncio.ensure_future(
-                        self.fetch(shard, at, end, incarnation=incarnation, bytes_max=bytes_max)
-                    )
+                    coming = ask(at)
                 yield part
                 if at >= end:
                     return
@@ -187,13 +198,37 @@ class Reader(Scope):
     def _part(self, ask: FetchEntries, fetched: Fetched, frames: list[Frame]) -> Part:
         """Decodes what came; rows outside of the range asked for are cut off."""
         node = self._link.welcome.node if self._link.welcome is not None else ""
+        where = (self.topic, node, self._schemas)
         end = 2**63 if ask.end is None else ask.end
-        meant = Deliver(0, ask.shard, 1, 1, [(ask.entry, end)])
-        batches = [read_record(frame, meant, self.topic, node, self._schemas) for frame in frames]
+        masks: Sequence[bytes | None] = [None] * len(frames) if fetched.masks is None else fetched.masks
+        if len(masks) != len(frames):
+            raise BadFrame(f"{len(frames)} records, and which rows are meant of {len(masks)}")
+        batches = [
+            read_record(frame, Deliver(0, ask.shard, 1, 1, _meant(frame, mask, ask.entry, end)), *where)
+            for frame, mask in zip(frames, masks, strict=True)
+        ]
         lost = [LostSpan(ask.shard, *span) for span in fetched.lost]
         return Part(
             [batch for batch in batches if batch is not None], lost, fetched.entry_next, fetched.entry_end
         )
+
+
+def _meant(frame: Frame, mask: bytes | None, start: int, end: int) -> list[Span]:
+    """Which entries of a record are meant: those of the range, or of the rows that are set in a mask."""
+    if mask is None:
+        return [(start, end)]
+    header = decode_record_header(frame.body)
+    if len(mask) != (header.count + 7) // 8:
+        raise BadFrame(f"a mask of {len(mask)} bytes for {header.count} rows")
+    rows = pa.BooleanArray.from_buffers(pa.bool_(), header.count, [None, pa.py_buffer(mask)])
+    spans: list[Span] = []
+    for row in pc.indices_nonzero(rows).to_pylist():
+        entry = header.first_entry + row
+        if spans and spans[-1][1] == entry:
+            spans[-1] = (spans[-1][0], entry + 1)
+        else:
+            spans.append((entry, entry + 1))
+    return [(max(a, start), min(b, end)) for a, b in spans if a < end and b > start]
 
 
 def _beyond(topic: str, shard: int, end: int, there: int) -> BadRequest:

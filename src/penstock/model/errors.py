@@ -10,6 +10,7 @@ tenants, settings and registered producers in tenancy_errors.py; all of it can b
 from __future__ import annotations
 
 from penstock.model.error import PenstockError as PenstockError
+from penstock.model.reading_errors import BadFilter as BadFilter
 from penstock.model.reading_errors import EntriesMissing as EntriesMissing
 from penstock.model.reading_errors import IncarnationChanged as IncarnationChanged
 from penstock.model.reading_errors import SchemaChanged as SchemaChanged

@@ -24,6 +24,13 @@ class EntriesMissing(PenstockError):
     )
 
 
+class BadFilter(PenstockError):
+    """A filter that cannot be read, or that the topic's columns cannot be held against."""
+
+    code = "bad-filter"
+    default_hint = "For example: key = 'k-1' and headers['till'] = '4' and value.price > 3.5 and not id is null"
+
+
 class SchemaChanged(PenstockError):
     """A typed topic got a new schema while a query was reading it with the columns it had before."""
 

@@ -16,6 +16,7 @@ from typing import Any
 from penstock.model.address import parse_addresses
 from penstock.model.errors import BadRequest, PenstockError
 from penstock.model.topic import TopicName
+from penstock.wire.filter import Filter
 
 DEFAULT_URL = "penstock://127.0.0.1:7411"
 EARLIEST, LATEST = "earliest", "latest"
@@ -48,6 +49,7 @@ NAMES = (
     "minPartitions",
     "onGap",
     "columns",
+    "filter",
 )
 STREAM_ONLY = ("subscription", "maxEntriesPerTrigger", "maxBytesPerTrigger")
 BATCH_ONLY = ("end",)
@@ -73,6 +75,7 @@ class SourceOptions:
     partitions_min: int
     on_gap: str
     columns: tuple[str, ...]
+    filter: str
 
 
 def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
@@ -106,6 +109,7 @@ def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> S
         partitions_min=_read_count(values, "minPartitions") or 1,
         on_gap=_read_word(values, "onGap", ON_GAP),
         columns=_read_columns(values.get("columns")),
+        filter=values.get("filter", ""),
     )
     _check_together(options, streaming)
     return options
@@ -113,6 +117,8 @@ def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> S
 
 def _check_together(options: SourceOptions, streaming: bool | None) -> None:
     parse_addresses(options.url)
+    if options.filter:
+        Filter(options.filter)
     if options.on_gap == "report" and not {"headers", "entry"} <= set(options.columns):
         raise BadRequest(
             "onGap = report tells of gaps in the columns headers and entry, and `columns` leaves them out",

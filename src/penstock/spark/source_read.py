@@ -99,7 +99,9 @@ def _parts(options: SourceOptions, span: Span) -> Iterator[Part]:
         connect(options) as client,
         client.reader(span.topic, uuid=span.uuid, schema_version=span.schema_version) as reader,
     ):
-        yield from reader.read(span.shard, span.start, span.end, incarnation=span.incarnation)
+        yield from reader.read(
+            span.shard, span.start, span.end, incarnation=span.incarnation, filter=options.filter
+        )
 
 
 def _in_order(part: Part) -> list[Batch | LostSpan]:

@@ -63,6 +63,8 @@ class FetchEntries(Control, frozen=True, tag="fetch"):
     incarnation: int | None = None
     """The shard's incarnation that the entries are of; None takes the present one."""
     bytes_max: int = 1024 * 1024
+    filter: str = ""
+    """Which rows are wanted (wire/filter.py); bytes are counted before it."""
 
 
 class Fetched(Control, frozen=True):
@@ -77,6 +79,8 @@ class Fetched(Control, frozen=True):
     """One past the last durable entry."""
     lost: list[tuple[int, int, str]] = msgspec.field(default_factory=list)
     """(start, end, reason) of entries that cannot be had: ``retention`` or ``damaged``."""
+    masks: list[bytes] | None = None
+    """With a filter: of each record a bit a row, as Arrow packs them; records without any set are left out."""
 
 
 class AdvanceSubscription(Control, frozen=True, tag="advance_subscription"):

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import BadRequest, LimitReached, PenstockError, SubscriptionNotFound, TopicNotFound
+from penstock.model.errors import (
+    BadFilter,
+    BadRequest,
+    LimitReached,
+    PenstockError,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from penstock.node.core.fetching import FETCHES_MAX, WATCHES_MAX
 from penstock.wire.control import (
     AdvanceSubscription,
@@ -122,6 +129,22 @@ def test_a_topic_that_goes_while_a_fetch_waits_is_told(sender: Sender) -> None:
     assert refused.code == TopicNotFound.code
 
 
+def test_the_masks_of_an_answer_fit_into_it_however_many_rows_there_are(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.node.core.fetch_filter.MASK_BYTES_MAX", 2)
+    reader = sender.shell.connect()
+    reader.send(Request(1, FetchEntries(sender.info.uuid, 0, 1, 9, filter="entry != 4")))
+    sender.shell.work_all()
+    (answer,) = reader.take(Fetched)
+    assert (answer.records, answer.entry_next, answer.masks) == (2, 4, [b"\x03", b"\x03"])
+    assert len(reader.take(Frame)) == 2
+    reader.send(Request(2, FetchEntries(sender.info.uuid, 0, 4, 9, filter="entry = 5")))
+    sender.shell.work_all()
+    (answer,) = reader.take(Fetched)
+    assert (answer.records, answer.entry_next, answer.masks) == (1, 9, [b"\x02"])
+
+
 def test_what_cannot_be_asked_is_refused_and_the_connection_goes_on(sender: Sender) -> None:
     uuid = sender.info.uuid
     sender.client.request(CreateSubscription("orders", "s"))
@@ -133,6 +156,8 @@ def test_what_cannot_be_asked_is_refused_and_the_connection_goes_on(sender: Send
         (FetchEntries(uuid, 0, 5, 4), BadRequest),
         (FetchEntries(uuid, 0, 2**63 + 1), BadRequest),
         (FetchEntries(uuid, 0, 0, bytes_max=0), BadRequest),
+        (FetchEntries(uuid, 0, 0, filter="entry = 'x'"), BadFilter),
+        (FetchEntries(uuid, 0, 0, filter="entry"), BadFilter),
         (ReadEnds([]), BadRequest),
         (ReadEnds(["orders"] * 2000), BadRequest),
         (ReadEnds(["orders"], [], 1.0), BadRequest),

@@ -26,6 +26,7 @@ from penstock.model.errors import (
 )
 from penstock.model.topic import TopicName
 from penstock.node.core.effects import Fetch, FindEntry
+from penstock.node.core.fetch_filter import FilteredFetch, check_filter
 from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.losing import DAMAGED, RETENTION
 from penstock.node.core.session import Session
@@ -46,6 +47,7 @@ from penstock.wire.control import (
     encode_control,
 )
 from penstock.wire.fetching import TOPICS_MAX, WAIT_S_MAX
+from penstock.wire.filter import Filter
 
 if TYPE_CHECKING:
     from penstock.node.core.node import NodeCore
@@ -71,13 +73,15 @@ class Records:
     entry_end: int
     lost: list[tuple[int, int, str]]
     frames: list[list[bytes]]
+    masks: list[bytes] | None = None
 
 
 def answer_parts(number: int, result: Any) -> list[bytes]:
     """The bytes of an answer to request ``number``."""
     message: Control
     if isinstance(result, Records):
-        message = Fetched(number, len(result.frames), result.entry_next, result.entry_end, result.lost)
+        places = (result.entry_next, result.entry_end)
+        message = Fetched(number, len(result.frames), *places, result.lost, result.masks)
         return [encode_control(message), *(part for parts in result.frames for part in parts)]
     message = Response(number, msgspec.to_builtins(result, builtin_types=(bytes,)))
     return [encode_control(message)]
@@ -184,11 +188,14 @@ class Fetching:
         end_max = ENTRY_MAX if ask.end is None else ask.end
         if not 0 <= ask.entry <= end_max <= ENTRY_MAX or ask.bytes_max <= 0:
             raise BadRequest(f"entries {ask.entry} to {ask.end} or {ask.bytes_max} bytes cannot be")
-        self._log(ask)
+        topic, _ = self._log(ask)
+        wanted = Filter(ask.filter) if ask.filter else None
+        if wanted is not None:
+            check_filter(wanted, topic.schemas)
         queue = self._queues.setdefault(session.connection, deque())
         if len(queue) >= FETCHES_MAX:
             raise LimitReached(f"a connection has at most {FETCHES_MAX} fetches under way")
-        queue.append(partial(self._begin, session, ask, answer, refuse))
+        queue.append(partial(self._begin, session, ask, wanted, answer, refuse))
         self.opened(session)
 
     def _log(self, ask: FetchEntries) -> tuple[Topic, ShardLog]:
@@ -211,7 +218,9 @@ class Fetching:
         while queue and session.writable and session.connection not in self._busy:
             queue.popleft()()
 
-    def _begin(self, session: Session, ask: FetchEntries, answer: Answer, refuse: Refuse) -> None:
+    def _begin(
+        self, session: Session, ask: FetchEntries, wanted: Filter | None, answer: Answer, refuse: Refuse
+    ) -> None:
         try:
             topic, log = self._log(ask)
         except PenstockError as error:
@@ -234,7 +243,9 @@ class Fetching:
 
         # A connection that is slow to read is closed for what waits for it: an answer is far from that.
         bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._node.settings.limits.unsent_bytes // 4)
-        self._node.add_effect(Fetch(topic.uuid, ask.shard, ask.entry, bytes_max, read))
+        place = (topic.uuid, ask.shard, ask.entry, bytes_max, read)
+        effect = Fetch(*place) if wanted is None else FilteredFetch(*place, wanted, topic.schemas)
+        self._node.add_effect(effect)
 
     def _on_find_time(self, ask: FindTime, answer: Answer, refuse: Refuse) -> None:
         topic = self._node.catalog.by_uuid(ask.topic)
@@ -309,7 +320,8 @@ def _changed(before: list[Ends], now: list[Ends]) -> bool:
 
 def _cut(run: Run, entry: int, end: int, log: ShardLog) -> Records:
     """What a read brought, up to ``end``: which entries are gone, and why, is told by exact spans."""
-    frames = [record.parts for record in run.records if record.header.first_entry < end]
+    count = sum(record.header.first_entry < end for record in run.records)
+    frames = [record.parts for record in run.records[:count]]
     kept = log.entry_first
     lost: list[tuple[int, int, str]] = []
     for start, stop in run.lost:
@@ -319,4 +331,5 @@ def _cut(run: Run, entry: int, end: int, log: ShardLog) -> Records:
             for low, high, reason in ((start, min(stop, kept), RETENTION), (max(start, kept), stop, DAMAGED))
             if low < high
         ]
-    return Records(min(run.next_entry, end), log.entry_durable, lost, frames)
+    masks = None if run.masks is None else run.masks[:count]
+    return Records(min(run.next_entry, end), log.entry_durable, lost, frames, masks)
