@@ -28,7 +28,7 @@ class BadFilter(PenstockError):
     """A filter that cannot be read, or that the topic's columns cannot be held against."""
 
     code = "bad-filter"
-    default_hint = "For example: key = 'k-1' and headers['till'] = '4' and value.price > 3.5 and not id is null"
+    default_hint = "For example: key = 'k-1' and headers['till'] = '4' and value.price > 3.5."
 
 
 class SchemaChanged(PenstockError):
