@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 import penstock.sync
 from penstock.model.errors import (
+    BadRequest,
     EntriesMissing,
     PenstockError,
     SchemaChanged,
@@ -246,6 +247,24 @@ def test_a_query_lives_through_a_restart_of_its_node(node: RealNode, topic: str)
         with penstock.sync.connect(node.url) as client:
             post(client, topic, 2)
         assert numbers(read.next()) == [2]
+
+
+def test_a_checkpoint_is_not_read_on_without_one_of_its_topics_and_takes_another_in(
+    client: penstock.sync.Client, shared_url: str, topic: str
+) -> None:
+    one, two = f"{topic}-1", f"{topic}-2"
+    post(client, one, 1)
+    post(client, two, 2, 3)
+    with stream(shared_url, topic=one) as read:
+        assert numbers(read.next()) == [1]
+        offset = read.offset
+    with (
+        stream(shared_url, offset, topic=two) as read,
+        pytest.raises(BadRequest, match=f"reads topic {one}, and"),
+    ):
+        read.next()
+    with stream(shared_url, offset, topics=f"{one},{two}") as read:
+        assert numbers(read.next()) == [2, 3]
 
 
 def test_options_that_contradict_are_refused_when_the_reader_is_used(shared_url: str, topic: str) -> None:

@@ -38,6 +38,17 @@ def _matching(client: penstock.sync.Client, pattern: str) -> list[TopicInfo]:
     return [info for info in infos if wanted.fullmatch(TopicName.parse(info.topic).short)]
 
 
+def check_covered(options: SourceOptions, topic: str) -> None:
+    """Refuses to go on with a checkpoint that reads a topic which the options do not name any more."""
+    shown = TopicName.parse(topic).short
+    if topic in options.topics or (options.pattern is not None and re.fullmatch(options.pattern, shown)):
+        return
+    raise BadRequest(
+        f"the checkpoint reads topic {shown}, and the options do not name it",
+        hint="Name it too, or begin with a new checkpoint.",
+    )
+
+
 def plan_schema(
     client: penstock.sync.Client, options: SourceOptions
 ) -> tuple[StructType, dict[str, int | None]]:

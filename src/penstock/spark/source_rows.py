@@ -30,13 +30,13 @@ class Rows:
         self._shard = shard
         self._batches: list[Batch] = []
         self._rows = self._bytes = 0
-        self._makers: dict[str, Callable[[list[Batch], pa.RecordBatch], pa.Array]] = {
-            "topic": lambda batches, rows: pa.repeat(pa.scalar(self._topic), rows.num_rows),
-            "shard": lambda batches, rows: pa.repeat(pa.scalar(self._shard, pa.int32()), rows.num_rows),
-            "entry": lambda batches, rows: pa.array(_entries(batches)),
-            "stored_at": lambda batches, rows: _stored_at(batches),
-            "identity": lambda batches, rows: _identities(batches),
-            "producer": lambda batches, rows: _each([batch.origin.block.hex() for batch in batches], batches),
+        self._makers: dict[str, Callable[[list[Batch]], pa.Array]] = {
+            "topic": lambda batches: pa.repeat(pa.scalar(topic), sum(_counts(batches))),
+            "shard": lambda batches: pa.repeat(pa.scalar(shard, pa.int32()), sum(_counts(batches))),
+            "entry": lambda batches: pa.array(_entries(batches)),
+            "stored_at": _stored_at,
+            "identity": _identities,
+            "producer": lambda batches: _each([batch.origin.block.hex() for batch in batches], batches),
         }
 
     def add(self, batch: Batch) -> Iterator[pa.RecordBatch]:
@@ -56,11 +56,15 @@ class Rows:
 
     def _made(self, batches: list[Batch]) -> pa.RecordBatch:
         rows = [batch.arrow for batch in batches]
-        whole = rows[0] if len(rows) == 1 else pa.concat_batches(rows)
         columns = []
         for field in self._schema:
             maker = self._makers.get(field.name)
-            column = whole.column(field.name) if maker is None else maker(batches, whole)
+            if maker is not None:
+                column = maker(batches)
+            elif len(rows) == 1:
+                column = rows[0].column(field.name)
+            else:
+                column = pa.concat_arrays([each.column(field.name) for each in rows])
             columns.append(fit(column, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 

@@ -25,7 +25,7 @@ from penstock.spark.source import versions_of
 from penstock.spark.source_limit import limited, limited_by_bytes
 from penstock.spark.source_offset import Offset, TopicOffset, offset_json, read_offset
 from penstock.spark.source_options import EARLIEST, Places, SourceOptions, read_options
-from penstock.spark.source_plan import cut, resolve, there, topic_names
+from penstock.spark.source_plan import check_covered, cut, resolve, there, topic_names
 from penstock.spark.source_read import Span, connect, read_span
 from penstock.spark.source_standing import check_standing, gap_between, span_start
 from penstock.spark.told import told
@@ -134,7 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends = ends = self._look(before, wait_s)
         for topic, offset in before.items():
             check_standing(self._options, topic, offset, ends[topic])
-        self._check_versions(ends)
+        self._check_versions(before, ends)
         return self._limit(before, self._reachable(before, ends), ends, limit)
 
     def _look(self, before: Offset, wait_s: float) -> dict[str, Ends]:
@@ -143,8 +143,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         names = sorted({*before, *topic_names(client, options)})
         if not names:
             return {}
+        for name in before:
+            check_covered(options, name)
         if any(name not in self._versions for name in names):
-            self._versions = versions_of(client, options, self._schema)
+            self._versions |= versions_of(client, options, self._schema)
         # Of a topic that is gone nothing is known that it could grow beyond.
         gone = [name for name, each in self._ends.items() if each.uuid is None]
         known = [[] if name in gone else list(before[name].entries) for name in names if name in before]
@@ -196,8 +198,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for topic, each in after.items()
         }
 
-    def _check_versions(self, ends: Mapping[str, Ends]) -> None:
+    def _check_versions(self, before: Offset, ends: Mapping[str, Ends]) -> None:
         for topic, each in ends.items():
+            if topic in before and each.uuid not in (None, before[topic].uuid):  # its columns may be others now
+                self._versions |= versions_of(self._client, self._options, self._schema)
             read = self._versions.get(topic, each.schema_version)
             if each.uuid is not None and each.schema_version != read:
                 raise SchemaChanged(
@@ -255,7 +259,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if name is None or offset == self._settled:
             return
         for topic, each in offset.items():
-            if self._settled.get(topic) == each:
+            now = self._ends.get(topic)
+            if self._settled.get(topic) == each or (now is not None and now.uuid != each.uuid):
                 continue
             try:
                 self._client.admin.advance(topic, name, each.entries, topic_uuid=each.uuid)
