@@ -7,7 +7,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from site import getsitepackages, getusersitepackages
 from typing import TYPE_CHECKING
 
 from penstock.model.errors import BadRequest, SparkFailed
@@ -126,12 +128,26 @@ def _launching(*, java: bool, local: bool) -> Iterator[None]:
 def _registered(active: SparkSession) -> SparkSession:
     """Makes ``format("penstock")`` known also where Spark's own search for it does not find the package.
 
-    Spark looks through the path of the workers' Python, which may lack what this process has on its own.
+    The search takes seconds and registering begins with one, so where it will succeed it is left to first use.
     """
-    from penstock.spark.format import PenstockSource
+    if not _is_found():
+        from penstock.spark.format import PenstockSource
 
-    active.dataSource.register(PenstockSource)
+        active.dataSource.register(PenstockSource)
     return active
+
+
+def _is_found() -> bool:
+    """Whether the package stands where every process of this Python looks.
+
+    Spark looks through the path of the workers' Python, which lacks what this process has on its own.
+    """
+    package = find_spec("pyspark_penstock")
+    if package is None or package.origin is None:
+        return False
+    told = [Path(place).resolve() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    installed = [Path(place).resolve() for place in (*getsitepackages(), getusersitepackages())]
+    return Path(package.origin).resolve().parents[1] in (*told, *installed)
 
 
 def _reused(active: SparkSession, master: str | None, conf: Mapping[str, object]) -> SparkSession:
