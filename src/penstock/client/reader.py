@@ -20,6 +20,7 @@ from penstock.client.link import Link
 from penstock.client.options import LostSpan
 from penstock.client.scope import Scope
 from penstock.model.errors import BadFrame, BadRequest, Closed, TopicMismatch, TopicNotFound
+from penstock.model.ranges import RangeSet
 from penstock.model.topic import TopicName
 from penstock.wire.control import (
     Deliver,
@@ -203,10 +204,11 @@ class Reader(Scope):
         masks: Sequence[bytes | None] = [None] * len(frames) if fetched.masks is None else fetched.masks
         if len(masks) != len(frames):
             raise BadFrame(f"{len(frames)} records, and which rows are meant of {len(masks)}")
-        batches = [
-            read_record(frame, Deliver(0, ask.shard, 1, 1, _meant(frame, mask, ask.entry, end)), *where)
-            for frame, mask in zip(frames, masks, strict=True)
-        ]
+        gone = RangeSet((start, stop) for start, stop, _ in fetched.lost)
+        batches = []
+        for frame, mask in zip(frames, masks, strict=True):
+            meant = [span for each in _meant(frame, mask, ask.entry, end) for span in gone.missing(*each)]
+            batches.append(read_record(frame, Deliver(0, ask.shard, 1, 1, meant), *where))
         lost = [LostSpan(ask.shard, *span) for span in fetched.lost]
         return Part(
             [batch for batch in batches if batch is not None], lost, fetched.entry_next, fetched.entry_end
