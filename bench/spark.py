@@ -1,33 +1,33 @@
-"""Spark's source beside its limits: ``python -m bench.spark [--rows N] [--folder DIR] [--json FILE]``.
+"""Spark's source beside its limits, in one run of one Spark; each figure is the best of three turns.
 
 Rows a second of a batch read, beside a data source that yields the same Arrow batches from memory and Spark's
 own Parquet reader on the same rows; and what a micro-batch takes, beside that of a Python source that does
-nothing. All in one run of one Spark; each figure is the best of a few turns, taken in rotation.
+nothing.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
-from rich.console import Console
 
 import penstock.spark
 import penstock.sync
 from bench.figure import Figure
+from bench.limits import Limits
+from bench.node import running_node
 from bench.publish import table_of
-from bench.run import running_node
-from bench.run import table_of as report_of
 from penstock.spark.source import batch_reader
 from penstock.spark.source_schema import arrow_schema
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SIZE = 100
+ROWS = 1_000_000
 TURNS = 3
 SHARDS = 4
 BATCHES = 20
@@ -96,10 +97,21 @@ class EmptySource(DataSource):
         return EmptyStream()
 
 
-def measure(spark: SparkSession, url: str, folder: Path, rows: int) -> list[Figure]:
+def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
+    with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place)) as node:
+        spark = penstock.spark.session("penstock bench", master="local[2]")
+        try:
+            return _measure(spark, node.url, Path(place))
+        finally:
+            spark.stop()
+
+
+def _measure(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
+    by_value: Callable[[Any], None] = cloudpickle.register_pickle_by_value
+    by_value(sys.modules[__name__])  # the workers do not have this file
     spark.dataSource.register(MemorySource)
     spark.dataSource.register(EmptySource)
-    count = _fill(url, rows)
+    count = _fill(url)
     options = {"url": url, "topic": "bench.spark"}
     source = spark.read.format("penstock").options(**options).load()
     memory = _memory_of(spark, source, options, folder)
@@ -118,13 +130,13 @@ def measure(spark: SparkSession, url: str, folder: Path, rows: int) -> list[Figu
     return figures + _micro_batches(spark, url, folder)
 
 
-def _fill(url: str, rows: int) -> int:
+def _fill(url: str) -> int:
     table = table_of(SIZE)
     stored = 0
     with penstock.sync.connect(url) as client:
         client.admin.create_topic("bench.spark", shards=SHARDS)
         with client.producer("bench.spark") as producer:
-            while stored < rows:
+            while stored < ROWS:
                 stored += producer.send_batch(table).stored
     return stored
 
@@ -187,25 +199,3 @@ def _micro_batches(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
             times[name] = statistics.median(list(seen.values())[3:])
     text = "a micro-batch of a message or two, median"
     return [Figure(text, times["penstock"], "ms", "an empty Python source", times["bench_empty"])]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=2_000_000, metavar="N", help="rows to read")
-    parser.add_argument("--folder", type=Path, default=Path(), metavar="DIR", help="on the disk to measure")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    asked = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(dir=asked.folder, prefix=".bench-") as place,
-        running_node(Path(place)) as url,
-    ):
-        spark = penstock.spark.session("penstock bench", master="local[2]")
-        figures = measure(spark, url, Path(place), asked.rows)
-        spark.stop()
-    Console(width=120).print(report_of({}, figures))
-    if asked.json is not None:
-        asked.json.write_text(json.dumps([figure.as_json() for figure in figures], indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ Records stay as they are stored. It runs in a worker thread, a bounded number of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -37,12 +37,14 @@ class FilteredFetch(Fetch):
     wanted: Filter | None = None
     schemas: SchemaVersions | None = None
     """Of a typed topic; rows are looked at in the newest."""
+    masks: list[bytes] = field(default_factory=list)
+    """Filled by the read: a bit for each row of each record that it brings, set for those that are wanted."""
 
     def run(self, log: ShardLog) -> Run:
         assert self.wanted is not None
         found = log.read(self.entry, self.bytes_max)
         kept: list[StoredRecord] = []
-        masks: list[bytes] = []
+        self.masks.clear()
         room = MASK_BYTES_MAX
         for record in found.records:
             mask = _mask(record, self.shard, self.wanted, self.schemas)
@@ -51,10 +53,10 @@ class FilteredFetch(Fetch):
             room -= len(mask)
             if room < 0 and kept:  # compressed rows can be far more than their bytes
                 at = record.header.first_entry
-                return Run(kept, at, [(start, min(end, at)) for start, end in found.lost if start < at], masks)
+                return Run(kept, at, [(start, min(end, at)) for start, end in found.lost if start < at])
             kept.append(record)
-            masks.append(mask)
-        return Run(kept, found.next_entry, found.lost, masks)
+            self.masks.append(mask)
+        return Run(kept, found.next_entry, found.lost)
 
 
 def check_filter(wanted: Filter, schemas: SchemaVersions | None) -> None:

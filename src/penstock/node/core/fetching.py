@@ -231,6 +231,7 @@ class Fetching:
             answer(Records(ask.entry, log.entry_durable, [], []))
             return
         self._busy.add(session.connection)
+        masks: list[bytes] | None = None if wanted is None else []
 
         def read(run: Run | None) -> None:
             self._busy.discard(session.connection)
@@ -238,14 +239,16 @@ class Fetching:
                 refuse(StorageFailed(f"the node could not read entry {ask.entry} of topic {topic.shown}"))
             else:
                 self._node.counters["fetches"] += 1
-                answer(_cut(run, ask.entry, end, log))
+                answer(_cut(run, masks, ask.entry, end, log))
             self.opened(session)
 
         # A connection that is slow to read is closed for what waits for it: an answer is far from that.
         bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._node.settings.limits.unsent_bytes // 4)
         place = (topic.uuid, ask.shard, ask.entry, bytes_max, read)
-        effect = Fetch(*place) if wanted is None else FilteredFetch(*place, wanted, topic.schemas)
-        self._node.add_effect(effect)
+        if masks is None:
+            self._node.add_effect(Fetch(*place))
+        else:
+            self._node.add_effect(FilteredFetch(*place, wanted, topic.schemas, masks))
 
     def _on_find_time(self, ask: FindTime, answer: Answer, refuse: Refuse) -> None:
         topic = self._node.catalog.by_uuid(ask.topic)
@@ -318,7 +321,7 @@ def _changed(before: list[Ends], now: list[Ends]) -> bool:
     )
 
 
-def _cut(run: Run, entry: int, end: int, log: ShardLog) -> Records:
+def _cut(run: Run, masks: list[bytes] | None, entry: int, end: int, log: ShardLog) -> Records:
     """What a read brought, up to ``end``: which entries are gone, and why, is told by exact spans."""
     count = sum(record.header.first_entry < end for record in run.records)
     frames = [record.parts for record in run.records[:count]]
@@ -331,5 +334,5 @@ def _cut(run: Run, entry: int, end: int, log: ShardLog) -> Records:
             for low, high, reason in ((start, min(stop, kept), RETENTION), (max(start, kept), stop, DAMAGED))
             if low < high
         ]
-    masks = None if run.masks is None else run.masks[:count]
-    return Records(min(run.next_entry, end), log.entry_durable, lost, frames, masks)
+    kept_masks = None if masks is None else masks[:count]
+    return Records(min(run.next_entry, end), log.entry_durable, lost, frames, kept_masks)

@@ -41,8 +41,6 @@ class Run(NamedTuple):
     records: list[StoredRecord]
     next_entry: int
     lost: list[Span]
-    masks: list[bytes] | None = None
-    """Of a filtered read: a bit for each row of a record, set for those that are wanted."""
 
 
 class FileView(NamedTuple):
