@@ -71,6 +71,11 @@ class Batch:
         """
         return fill_messages(self._rows, self._schema)
 
+    def column(self, name: str) -> pa.Array | None:
+        """One of those columns; None where no row has it."""
+        place = self._rows.schema.get_field_index(name)
+        return self._rows.column(place) if place >= 0 else None
+
     @property
     def entries(self) -> pa.Int64Array:
         """The entry of each row."""

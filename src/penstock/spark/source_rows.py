@@ -55,17 +55,13 @@ class Rows:
             yield self._made(batches)
 
     def _made(self, batches: list[Batch]) -> pa.RecordBatch:
-        rows = [batch.arrow for batch in batches]
         columns = []
         for field in self._schema:
             maker = self._makers.get(field.name)
-            if maker is not None:
-                column = maker(batches)
-            elif len(rows) == 1:
-                column = rows[0].column(field.name)
-            else:
-                column = pa.concat_arrays([each.column(field.name) for each in rows])
-            columns.append(fit(column, field.type))
+            column = maker(batches) if maker is not None else _whole(batches, field.name)
+            columns.append(
+                pa.nulls(sum(_counts(batches)), field.type) if column is None else fit(column, field.type)
+            )
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def gap(self, lost: LostSpan) -> pa.RecordBatch:
@@ -78,6 +74,20 @@ class Rows:
         }
         columns = [pa.array([told.get(field.name)], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _whole(batches: list[Batch], name: str) -> pa.Array | None:
+    """A column of all batches; None where none has it."""
+    parts = [batch.column(name) for batch in batches]
+    kind = next((part.type for part in parts if part is not None), None)
+    if kind is None or len(parts) == 1:
+        return parts[0]
+    return pa.concat_arrays(
+        [
+            pa.nulls(len(batch), kind) if part is None else part
+            for batch, part in zip(batches, parts, strict=True)
+        ]
+    )
 
 
 def _entries(batches: list[Batch]) -> np.ndarray:
