@@ -39,6 +39,15 @@ from bench import (
 from bench.figure import Figure
 
 Part = Callable[[Path, limits.Limits, float], list[Figure]]
+
+
+def spark(folder: Path, found: limits.Limits, seconds: float) -> list[Figure]:
+    """Loaded when it is its turn: Spark takes seconds."""
+    from bench import spark as part
+
+    return part.measure(folder, found, seconds)
+
+
 PARTS: dict[str, Part] = {
     "publish": publish.measure,
     "consume": consume.measure,
@@ -52,6 +61,7 @@ PARTS: dict[str, Part] = {
     "wire": wire.measure,
     "pipes": pipes.measure,
     "lab": lab.measure,
+    "spark": spark,
 }
 
 

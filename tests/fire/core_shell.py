@@ -92,7 +92,7 @@ class CoreShell:
         run: Run | None = None
         if log is not None:
             try:
-                run = log.read(fetch.entry, fetch.bytes_max)
+                run = fetch.run(log)
             except OSError:
                 run = None
         self.core.fetched(fetch, run)

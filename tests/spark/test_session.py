@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import pytest
 import penstock.spark
 from penstock.model.errors import BadRequest, SparkFailed, SparkMissing, SparkPackages, SparkWorker
 from penstock.spark.packages import job_errors, need_plots, need_spark, need_worker
-from penstock.spark.session import local_cores
+from penstock.spark.session import _is_found, local_cores
 from tests.spark.conftest import MASTER
 
 if TYPE_CHECKING:
@@ -88,6 +89,15 @@ def test_a_local_master_tells_its_cores(master: str, cores: int) -> None:
 @pytest.mark.parametrize("master", ["yarn", "spark://127.0.0.1:7077", "local-cluster[1,1,1024]"])
 def test_a_clusters_master_does_not(master: str) -> None:
     assert local_cores(master) is None
+
+
+def test_the_format_is_registered_only_where_spark_would_not_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = find_spec("pyspark_penstock")
+    assert package is not None and package.origin is not None
+    monkeypatch.setenv("PYTHONPATH", str(Path(package.origin).parents[1]))
+    assert _is_found()
+    monkeypatch.delenv("PYTHONPATH")  # these tests have the sources on a path of their own
+    assert not _is_found()
 
 
 def test_nothing_of_spark_is_loaded_before_it_is_used() -> None:

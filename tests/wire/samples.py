@@ -6,6 +6,7 @@ from penstock.model.policy import Policy
 from penstock.wire.control import (
     Ack,
     AckItem,
+    AdvanceSubscription,
     BlockEnd,
     Browse,
     Control,
@@ -17,6 +18,9 @@ from penstock.wire.control import (
     Deliver,
     Error,
     Extend,
+    Fetched,
+    FetchEntries,
+    FindTime,
     GiveBack,
     Hello,
     Hole,
@@ -28,6 +32,7 @@ from penstock.wire.control import (
     PauseSubscription,
     Ping,
     Pong,
+    ReadEnds,
     Redrive,
     Renew,
     Request,
@@ -62,6 +67,10 @@ OPERATIONS: list[Operation] = [
     PauseSubscription("orders", "billing", True),
     Redrive("orders", "billing", [(0, 1, 9)]),
     Browse("orders", 1, 5, 100),
+    ReadEnds(["orders", "other"], [[5, 9], []], 1.5),
+    FindTime(BLOCK, 1_700_000_000_000_000),
+    FetchEntries(BLOCK, 1, 5, 9, 2, 4096, "key = 'a'"),
+    AdvanceSubscription("orders", "billing", [5, 9], BLOCK),
     ShowNode(),
 ]
 
@@ -94,4 +103,5 @@ MESSAGES: list[Control] = [
     Renew(1, 4),
     GiveBack(1, 3, [(5, 9)]),
     Lost(1, 0, [(3, 9)], "damaged"),
+    Fetched(3, 2, 17, 40, [(3, 9, "retention")], [b"\x03", b"\x01"]),
 ]

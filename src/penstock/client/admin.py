@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.client.link import Link
+from penstock.client.reader import read_ends
 from penstock.client.subscription_admin import SubscriptionAdmin
 from penstock.client.tenancy_admin import Settings, TenancyAdmin
 from penstock.model.topic import TopicName
@@ -16,6 +17,7 @@ from penstock.wire.control import (
     CompactTopic,
     CreateTopic,
     DeleteTopic,
+    Ends,
     LedgerInfo,
     ListTopics,
     ShowLedger,
@@ -84,6 +86,16 @@ class Admin(SubscriptionAdmin, TenancyAdmin):
         """
         ask = CompactTopic(str(TopicName.parse(topic)))
         return read_result(await self._link.request(ask, timeout_s=timeout), TopicCompaction)
+
+    async def ends(
+        self, topics: Sequence[str], known: Sequence[Sequence[int]] | None = None, *, wait: float = 0.0
+    ) -> list[Ends]:
+        """How far each topic reaches: its uuid (None: there is none of that name) and the ends of its shards.
+
+        With ``known`` (the next entries as they were, by topic and shard) it waits up to ``wait`` seconds until
+        there is more, or a topic is deleted or altered.
+        """
+        return await read_ends(self._link, topics, known, wait)
 
     async def delete_topic(self, topic: str) -> None:
         """Removes a topic, its messages and its subscriptions."""

@@ -54,6 +54,11 @@ class Batch:
         return self.origin.shard
 
     @property
+    def nbytes(self) -> int:
+        """What the rows take in memory."""
+        return int(self._rows.nbytes)
+
+    @property
     def typed(self) -> bool:
         """Whether the topic has a schema: then values are rows of it."""
         return self._schema is not PLAIN_SCHEMA
@@ -65,6 +70,11 @@ class Batch:
         ``value`` is binary, or in a typed topic a struct of its columns, as they are now.
         """
         return fill_messages(self._rows, self._schema)
+
+    def column(self, name: str) -> pa.Array | None:
+        """One of those columns; None where no row has it."""
+        place = self._rows.schema.get_field_index(name)
+        return self._rows.column(place) if place >= 0 else None
 
     @property
     def entries(self) -> pa.Int64Array:

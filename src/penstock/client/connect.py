@@ -16,6 +16,7 @@ from penstock.client.consumer import Consumer
 from penstock.client.link import Link, LinkOptions
 from penstock.client.options import ConsumerOptions, LostSpan, ProducerKeywords, ProducerOptions
 from penstock.client.producer import Producer
+from penstock.client.reader import Reader
 from penstock.client.scope import Scope
 from penstock.model.address import Address, parse_addresses
 from penstock.model.errors import BadRequest, Closed
@@ -134,6 +135,14 @@ class Client(Scope):
             policy=policy,
         )
         return self.add(Consumer(self.link, topic, subscription, name, options))
+
+    def reader(self, topic: str, *, uuid: bytes | None = None, schema_version: int | None = None) -> Reader:
+        """A reader of ``topic`` by position, without a subscription; to be opened with ``async with``.
+
+        With ``uuid``, another topic of that name is a ``TopicMismatch``. Rows of a typed topic come in
+        ``schema_version``, or in the newest.
+        """
+        return Reader(self.link, topic, uuid, schema_version)
 
     def add(self, member: Member) -> Member:
         """Closes ``member`` with the client, if it is still open then."""

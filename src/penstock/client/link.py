@@ -32,6 +32,7 @@ from penstock.wire.control import (
     Control,
     Deliver,
     Error,
+    Fetched,
     Lost,
     Operation,
     Request,
@@ -87,7 +88,7 @@ class Link:
         self._consumers: dict[int, ConsumerHandler] = {}
         self._numbers = 0
         self._requests: dict[int, asyncio.Future[Any]] = {}
-        self._delivery: tuple[Deliver, list[Frame]] | None = None
+        self._delivery: tuple[Deliver | Fetched, list[Frame]] | None = None
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -321,7 +322,7 @@ class Link:
         elif isinstance(event, Ack):
             if (block := self._blocks.get(event.block)) is not None:
                 block.on_ack(event)
-        elif isinstance(event, Deliver):
+        elif isinstance(event, Deliver | Fetched):
             self._delivery = (event, [])
             self._deliver_if_whole()
         elif isinstance(event, Subscribed | Unsubscribed | Settled | Lost):
@@ -348,7 +349,9 @@ class Link:
         if len(frames) < deliver.records:
             return
         self._delivery = None
-        if (consumer := self._consumers.get(deliver.consumer)) is not None:
+        if isinstance(deliver, Fetched):
+            self._answer(deliver.number, (deliver, frames))
+        elif (consumer := self._consumers.get(deliver.consumer)) is not None:
             consumer.on_deliver(deliver, frames)
 
     def _on_error(self, event: Error) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -10,12 +10,13 @@ import msgspec
 from penstock.client.batch import Batch, read_record
 from penstock.client.intake import STATE_TIMEOUT_S
 from penstock.client.link import REQUEST_TIMEOUT_S, Link
+from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadFrame, TopicNotFound
 from penstock.model.message import Message
 from penstock.model.policy import Policy
-from penstock.model.ranges import RangeSet
 from penstock.model.topic import TopicName
 from penstock.wire.control import (
+    AdvanceSubscription,
     Browse,
     Browsed,
     CreateSubscription,
@@ -27,7 +28,6 @@ from penstock.wire.control import (
     SeekSubscription,
     ShowSubscription,
     ShowTopic,
-    Span,
     SubscriptionInfo,
     TopicInfo,
     read_result,
@@ -53,11 +53,16 @@ class SubscriptionAdmin:
         start: Start = "earliest",
         policy: Policy | None = None,
         exist_ok: bool = False,
+        positions: Sequence[int] | None = None,
     ) -> SubscriptionInfo:
-        """Makes a subscription that nobody reads yet: it holds what is stored from ``start`` on."""
+        """Makes a subscription that nobody reads yet: it holds what is stored from ``start`` on.
+
+        ``positions`` are entries to start at, one a shard, in the place of ``start``.
+        """
+        places = None if positions is None else list(positions)
         if policy is not None:
             policy.checked()
-        ask = CreateSubscription(_full(topic), subscription, kind, mode, _word(start), policy, exist_ok)
+        ask = CreateSubscription(_full(topic), subscription, kind, mode, _word(start), policy, exist_ok, places)
         timeout_s = STATE_TIMEOUT_S if start == "state" else REQUEST_TIMEOUT_S
         made = await self._link.request(ask, retry=exist_ok, timeout_s=timeout_s)
         return read_result(made, SubscriptionInfo)
@@ -86,6 +91,17 @@ class SubscriptionAdmin:
         """
         ask = SeekSubscription(_full(topic), subscription, _word(to), shard)
         return read_result(await self._link.request(ask, retry=True), SubscriptionInfo)
+
+    async def advance(
+        self, topic: str, subscription: str, positions: Sequence[int], *, topic_uuid: bytes | None = None
+    ) -> list[int]:
+        """Acknowledges everything before these positions, one a shard; returns where it stands then.
+
+        For who reads by position (``client.reader``) and keeps a subscription's place with it. It never goes
+        back. With ``topic_uuid``, another topic of that name is a ``TopicMismatch``.
+        """
+        ask = AdvanceSubscription(_full(topic), subscription, list(positions), topic_uuid)
+        return read_result(await self._link.request(ask, retry=True), dict[str, list[int]])["positions"]
 
     async def pause(self, topic: str, subscription: str) -> SubscriptionInfo:
         """Nothing is handed out until ``resume``, whoever is connected; settlements are taken."""
@@ -172,22 +188,23 @@ class SubscriptionAdmin:
                 question = Browse(info.topic, each, at, bytes_max)
                 found = read_result(await self._link.request(question, retry=True), Browsed)
                 end = found.entry_end if end is None else end
+                compacted = EntrySet.decode(found.compacted) if found.compacted else EntrySet()
                 for record in found.records:
-                    if (batch := self._read(record, info, each, at, found.compacted)) is not None:
+                    if (batch := self._read(record, info, each, at, compacted)) is not None:
                         yield batch
                 if found.entry_next <= at:
                     break
                 at = found.entry_next
 
     def _read(
-        self, record: bytes, info: TopicInfo, shard: int, entry: int, compacted: list[Span]
+        self, record: bytes, info: TopicInfo, shard: int, entry: int, compacted: EntrySet
     ) -> Batch | None:
         frame = decode_at(record, 0, FILE_BODY_BYTES_MAX)
         if frame is None:
             raise BadFrame("a record that ends too early")
         node = self._link.welcome.node if self._link.welcome is not None else ""
         schemas = SchemaVersions(info.schemas) if info.schemas else None
-        there = list(RangeSet(compacted).missing(entry, 2**63))
+        there = list(compacted.missing(entry, 2**63))
         return read_record(frame, Deliver(0, shard, 1, 0, there), info.topic, node, schemas)
 
 

@@ -4,12 +4,17 @@ Every error has a ``code`` (stable, also on the wire and in ``--json``), a ``hin
 ``retryable`` (whether the same call can succeed later without a change). A class is an entry of the
 catalogue; ``penstock errors CODE`` prints its docstring. The base is in error.py, what is about Spark alone in
 spark_errors.py, about a producer's refill in refill_errors.py, about state topics in state_errors.py, about
-tenants, settings and registered producers in tenancy_errors.py; all of it can be imported from here.
+positions in reading_errors.py, about tenants, settings and registered producers in tenancy_errors.py; all of it
+can be imported from here.
 """
 
 from __future__ import annotations
 
 from penstock.model.error import PenstockError as PenstockError
+from penstock.model.reading_errors import BadFilter as BadFilter
+from penstock.model.reading_errors import EntriesMissing as EntriesMissing
+from penstock.model.reading_errors import IncarnationChanged as IncarnationChanged
+from penstock.model.reading_errors import SchemaChanged as SchemaChanged
 from penstock.model.refill_errors import RefillFull as RefillFull
 from penstock.model.refill_errors import RefillInUse as RefillInUse
 from penstock.model.refill_errors import UnknownSegment as UnknownSegment

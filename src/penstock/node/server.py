@@ -320,7 +320,7 @@ class Server:
     def _run_fetch(self, fetch: Fetch, log: ShardLog) -> None:
         run: Run | None = None
         try:
-            run = log.read(fetch.entry, fetch.bytes_max)
+            run = fetch.run(log)
         except OSError as error:
             logger.error("cannot read entry %d: %s", fetch.entry, error)
         except Exception:

@@ -7,7 +7,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from site import getsitepackages, getusersitepackages
 from typing import TYPE_CHECKING
 
 from penstock.model.errors import BadRequest, SparkFailed
@@ -36,7 +38,7 @@ def session(
     from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is not None:
-        return _reused(SparkSession.builder.getOrCreate(), master, conf or {})
+        return _registered(_reused(SparkSession.builder.getOrCreate(), master, conf or {}))
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started Java already
     if master is None and not submitted:
         master = "local[*]"
@@ -49,7 +51,7 @@ def session(
     for name, value in _settings(cores, conf or {}).items():
         builder = builder.config(name, value)
     with _launching(java=not submitted and SparkContext._gateway is None, local=cores is not None):
-        return builder.getOrCreate()
+        return _registered(builder.getOrCreate())
 
 
 def local_cores(master: str) -> int | None:
@@ -121,6 +123,31 @@ def _launching(*, java: bool, local: bool) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _registered(active: SparkSession) -> SparkSession:
+    """Makes ``format("penstock")`` known also where Spark's own search for it does not find the package.
+
+    The search takes seconds and registering begins with one, so where it will succeed it is left to first use.
+    """
+    if not _is_found():
+        from penstock.spark.format import PenstockSource
+
+        active.dataSource.register(PenstockSource)
+    return active
+
+
+def _is_found() -> bool:
+    """Whether the package stands where every process of this Python looks.
+
+    Spark looks through the path of the workers' Python, which lacks what this process has on its own.
+    """
+    package = find_spec("pyspark_penstock")
+    if package is None or package.origin is None:
+        return False
+    told = [Path(place).resolve() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    installed = [Path(place).resolve() for place in (*getsitepackages(), getusersitepackages())]
+    return Path(package.origin).resolve().parents[1] in (*told, *installed)
 
 
 def _reused(active: SparkSession, master: str | None, conf: Mapping[str, object]) -> SparkSession:

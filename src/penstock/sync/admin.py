@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from penstock.client.tenancy_admin import Settings
 from penstock.sync.background import Background
 from penstock.sync.subscription_admin import SubscriptionAdmin
 from penstock.sync.tenancy_admin import TenancyAdmin
-from penstock.wire.control import LedgerInfo, TopicCompaction, TopicInfo, TopInfo
+from penstock.wire.control import Ends, LedgerInfo, TopicCompaction, TopicInfo, TopInfo
 
 
 class Admin(SubscriptionAdmin, TenancyAdmin):
@@ -54,6 +54,12 @@ class Admin(SubscriptionAdmin, TenancyAdmin):
     def compact_topic(self, topic: str, *, timeout: float = COMPACT_TIMEOUT_S) -> TopicCompaction:
         """Takes superseded messages out of a state topic's files now; returns when that is done."""
         return self._background.run(self._admin.compact_topic(topic, timeout=timeout))
+
+    def ends(
+        self, topics: Sequence[str], known: Sequence[Sequence[int]] | None = None, *, wait: float = 0.0
+    ) -> list[Ends]:
+        """How far each topic reaches; waits up to ``wait`` seconds until there is more than ``known``."""
+        return self._background.run(self._admin.ends(topics, known, wait=wait))
 
     def delete_topic(self, topic: str) -> None:
         """Removes a topic, its messages and its subscriptions."""

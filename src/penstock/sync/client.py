@@ -18,6 +18,7 @@ from penstock.sync.admin import Admin
 from penstock.sync.background import Background
 from penstock.sync.consumer import Consumer, LockedSettler
 from penstock.sync.producer import LockedBatcher, Producer
+from penstock.sync.reader import Reader
 
 log = logging.getLogger("penstock.client")
 
@@ -112,3 +113,8 @@ class Client:
         consumer = AsyncConsumer(self._client.link, topic, subscription, name, settings, LockedSettler)
         self._background.run(self._client.add(consumer).open())
         return Consumer(consumer, self._background)
+
+    def reader(self, topic: str, *, uuid: bytes | None = None, schema_version: int | None = None) -> Reader:
+        """An open reader of ``topic`` by position, without a subscription."""
+        reader = self._client.reader(topic, uuid=uuid, schema_version=schema_version)
+        return Reader(self._background.run(reader.open()), self._background)

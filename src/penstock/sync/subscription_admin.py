@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.client.admin import Admin as AsyncAdmin
@@ -18,7 +18,7 @@ class SubscriptionAdmin:
     _background: Background
 
     def create_subscription(self, topic: str, subscription: str, **options: Any) -> SubscriptionInfo:
-        """Makes a subscription that nobody reads yet; options: kind, mode, start, policy, exist_ok."""
+        """Makes a subscription that nobody reads yet; kind, mode, start, policy, exist_ok, positions."""
         return self._background.run(self._admin.create_subscription(topic, subscription, **options))
 
     def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
@@ -36,6 +36,12 @@ class SubscriptionAdmin:
     def seek(self, topic: str, subscription: str, to: Start, *, shard: int | None = None) -> SubscriptionInfo:
         """Sets the place: ``earliest``, ``latest``, an entry or a time; of one shard or of all."""
         return self._background.run(self._admin.seek(topic, subscription, to, shard=shard))
+
+    def advance(
+        self, topic: str, subscription: str, positions: Sequence[int], *, topic_uuid: bytes | None = None
+    ) -> list[int]:
+        """Acknowledges everything before these positions, one a shard; returns where it stands then."""
+        return self._background.run(self._admin.advance(topic, subscription, positions, topic_uuid=topic_uuid))
 
     def pause(self, topic: str, subscription: str) -> SubscriptionInfo:
         """Nothing is handed out until ``resume``, whoever is connected."""

@@ -74,6 +74,7 @@ FROM_NODE: Final[Mapping[int, int]] = {
     FrameType.DELIVER: CONTROL_BYTES_MAX,
     FrameType.SETTLED: CONTROL_BYTES_MAX,
     FrameType.LOST: CONTROL_BYTES_MAX,
+    FrameType.FETCHED: CONTROL_BYTES_MAX,
 }
 """What a node may send once it has welcomed a client."""
 

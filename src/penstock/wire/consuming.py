@@ -23,6 +23,8 @@ class CreateSubscription(Control, frozen=True, tag="create_subscription"):
     start: str | int = "earliest"
     policy: Policy | None = None
     exist_ok: bool = False
+    positions: list[int] | None = None
+    """Where to start in each shard, in the place of ``start``."""
 
 
 class ListSubscriptions(Control, frozen=True, tag="list_subscriptions"):
@@ -83,8 +85,8 @@ class Browsed(msgspec.Struct, frozen=True):
     entry_end: int
     """One past the last durable entry."""
     lost: list[Span]
-    compacted: list[Span] = []
-    """Entries of a state topic that were taken out: their rows are nulls, and nobody's message."""
+    compacted: bytes = b""
+    """Which entries of the records were taken out of a state topic, as a bitmap: their rows are nobody's."""
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """The conversation between a client and a node: one struct a frame type, msgpack by position.
 
 Fields may be added at the end with a default, so an older peer still reads a newer one. ``block`` names a
-producer's run. What is about subscriptions stands in consuming.py, about tenants and producers in tenancy.py.
+producer's run. What is about subscriptions stands in consuming.py, about reading by position in fetching.py,
+about tenants and producers in tenancy.py.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ from penstock.wire.consuming import Unsubscribe as Unsubscribe
 from penstock.wire.consuming import Unsubscribed as Unsubscribed
 from penstock.wire.conversation import Control as Control
 from penstock.wire.conversation import Span as Span
+from penstock.wire.fetching import AdvanceSubscription as AdvanceSubscription
+from penstock.wire.fetching import Ends as Ends
+from penstock.wire.fetching import Fetched as Fetched
+from penstock.wire.fetching import FetchEntries as FetchEntries
+from penstock.wire.fetching import FindTime as FindTime
+from penstock.wire.fetching import ReadEnds as ReadEnds
+from penstock.wire.fetching import ShardEnds as ShardEnds
 from penstock.wire.frame import CONTROL_BYTES_MAX, RESPONSE_BYTES_MAX, FrameType, encode
 from penstock.wire.ledger import LedgerInfo as LedgerInfo
 from penstock.wire.ledger import ShowLedger as ShowLedger
@@ -172,6 +180,10 @@ Operation = (
     | PauseSubscription
     | Redrive
     | Browse
+    | ReadEnds
+    | FindTime
+    | FetchEntries
+    | AdvanceSubscription
     | CreatePlace
     | ListPlaces
     | ShowPlace
@@ -310,6 +322,7 @@ CONTROL_TYPES: dict[type[Control], FrameType] = {
     Extend: FrameType.EXTEND,
     Renew: FrameType.RENEW,
     GiveBack: FrameType.GIVE_BACK,
+    Fetched: FrameType.FETCHED,
 }
 
 _encoder = msgspec.msgpack.Encoder()

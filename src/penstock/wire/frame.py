@@ -71,6 +71,7 @@ class FrameType(IntEnum):
     EXTEND = 35
     RENEW = 36
     GIVE_BACK = 37
+    FETCHED = 38
 
 
 class Frame(NamedTuple):

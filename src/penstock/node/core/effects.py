@@ -44,6 +44,20 @@ class Fetch:
     then: Callable[[Run | None], None]
     """What the core does with it; None if the disk failed it, or the topic is gone."""
 
+    def run(self, log: ShardLog) -> Run:
+        """The read itself, for the worker thread."""
+        return log.read(self.entry, self.bytes_max)
+
+
+@dataclass(frozen=True, slots=True)
+class FindEntry(Fetch):
+    """Look for a time in a log; ``next_entry`` of what comes back is the first entry stored then or later."""
+
+    at_us: int = 0
+
+    def run(self, log: ShardLog) -> Run:
+        return log.find_run(self.at_us)
+
 
 @dataclass(frozen=True, slots=True)
 class RemoveTree:

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.files.disk import Disk
+from penstock.model.entry_set import EntrySet
 from penstock.model.ranges import RangeSet
-from penstock.node.core.log_reader import FileView, LogReader, Replaced, Run, View
+from penstock.node.core.log_reader import FileView, LogReader, Replaced, Run, StoredRecord, View
 from penstock.node.core.log_replay import Recovered
 from penstock.node.core.log_segments import SegmentFinder
 
@@ -50,6 +52,14 @@ class ReadableLog:
     def damaged(self) -> RangeSet:
         """Entries that failed their checksum or are missing; never served."""
         return self._reader.damaged
+
+    def compacted_in(self, records: Iterable[StoredRecord]) -> bytes:
+        """A bitmap of the entries of these records that compaction took out; empty where there is none."""
+        found = EntrySet()
+        if self.compacted:
+            for record in records:
+                found.include(self.compacted.within(record.header.first_entry, record.header.end_entry))
+        return found.encode() if found else b""
 
     def read(self, entry: int, bytes_max: int) -> Run:
         """Durable records from the one that holds ``entry``, at least one if there is any.
@@ -106,6 +116,10 @@ class ReadableLog:
         self._reader.replaced(file.id for file in files)
         for file in files:
             self._finder.forget(file.first)
+
+    def find_run(self, stored_at_us: int) -> Run:
+        """An empty run at the first entry stored at or after a time."""
+        return Run([], self.find_time(stored_at_us), [])
 
     def _show(self, view: View) -> None:
         """What readers see from now on."""

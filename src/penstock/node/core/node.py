@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-import msgspec
-
 from penstock.files.disk import Disk
 from penstock.model.errors import Fenced, NodeStopping, PenstockError, TopicNotFound
 from penstock.model.place import Place
@@ -22,6 +20,7 @@ from penstock.node.core.commits import Committer, Write
 from penstock.node.core.compacting import Compacting
 from penstock.node.core.consuming import Consuming
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
+from penstock.node.core.fetching import answer_parts
 from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.producers import fenced
 from penstock.node.core.producing import Producing
@@ -44,7 +43,6 @@ from penstock.wire.control import (
     Pong,
     Renew,
     Request,
-    Response,
     Settle,
     Subscribe,
     Unsubscribe,
@@ -111,6 +109,7 @@ class NodeCore:
         )
         self.compacting = Compacting(self.stores, self.counters, now_us=now_us, clock_us=clock_us)
         self._requests = Requests(self, self.counters)
+        self._fetching = self._requests.fetching
         self._consuming.burying.make_topic = self._requests.ensure_topic
 
     @property
@@ -160,6 +159,7 @@ class NodeCore:
             self._producing.on_disconnect(session)
             self._requests.producers.on_disconnect(session)
             self._consuming.on_disconnect(session)
+            self._fetching.on_disconnect(session)
 
     def received(self, connection: int, data: bytes) -> None:
         """Bytes came on a connection."""
@@ -238,8 +238,7 @@ class NodeCore:
 
     def _on_request(self, session: Session, request: Request) -> None:
         def answer(result: Any) -> None:
-            plain = msgspec.to_builtins(result, builtin_types=(bytes,))
-            self._send(session.connection, [encode_control(Response(request.number, plain))])
+            self._send(session.connection, answer_parts(request.number, result))
 
         def refuse(error: PenstockError) -> None:
             self._send(session.connection, [encode_refusal(error, request=request.number)])
@@ -292,6 +291,7 @@ class NodeCore:
             attachment.writable = writable
             if writable:
                 self._consuming.opened(attachment)
+        self._fetching.opened(session)
 
     # --- the disk -----------------------------------------------------------------------------------
 
@@ -303,8 +303,10 @@ class NodeCore:
             self.stores.wrote(lane, write, error)
         finally:
             self._producing.flush()  # producers are answered before consumers are served
-            for topic, shard, records in self.stores.readable():
+            readable = self.stores.readable()
+            for topic, shard, records in readable:
                 self._consuming.on_durable(topic, shard, records)
+            self._fetching.wake({topic.name for topic, _, _ in readable})
 
     def fetched(self, fetch: Fetch, run: Run | None) -> None:
         """A read of a log ended; None if the disk failed it."""
@@ -321,6 +323,7 @@ class NodeCore:
         topic = self.stores.topic_altered(altered)
         if topic is not None:
             self._consuming.on_altered(topic)
+            self._fetching.wake({topic.name})
         return topic
 
     def topic_deleted(self, deleted: TopicDeleted) -> None:
@@ -337,6 +340,7 @@ class NodeCore:
             self.stores.forget_settlements()
         for context in self._contexts(topic):
             context.refusal = gone
+        self._fetching.wake({topic.name})
 
     def place_removed(self, removed: PlaceRemoved) -> None:
         """The removal is durable: the topics below the place are deleted as if each had been named."""
@@ -375,11 +379,13 @@ class NodeCore:
     @property
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
-        times = (self.stores.due_us, self._consuming.due_us, self.retaining.due_us, self.compacting.due_us)
+        parts = (self.stores, self._consuming, self.retaining, self.compacting, self._fetching)
+        times = (part.due_us for part in parts)
         return min((time for time in times if time is not None), default=None)
 
     def on_time(self) -> None:
         self._consuming.on_time()
+        self._fetching.on_time()
         if not self.stopping:
             self.retaining.on_time()
             self.compacting.on_time()

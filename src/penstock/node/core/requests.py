@@ -26,6 +26,7 @@ from penstock.model.place import Place
 from penstock.model.setting import Value
 from penstock.model.topic import TopicName
 from penstock.model.topic_settings import read_values
+from penstock.node.core.fetching import Fetching
 from penstock.node.core.ledger_requests import LedgerRequests
 from penstock.node.core.producer_requests import ProducerRequests
 from penstock.node.core.session import Session
@@ -64,6 +65,7 @@ class Requests:
         self._tenancy = TenancyRequests(node, self.topic, lambda: list(self._creating))
         self.producers = ProducerRequests(node, self.topic, lambda topic: self._tenancy.may_create(topic.place))
         self._ledger = LedgerRequests(node, self.topic)
+        self.fetching = Fetching(node, self._subscriptions.find)
         self._creating: dict[str, list[Callable[[PenstockError | None], None]]] = {}
         self._altering: dict[bytes, list[Callable[[], None]]] = {}
         """By topic: what is to be tried once the change of its schema that is under way has ended."""
@@ -89,7 +91,8 @@ class Requests:
             answer(self._node.describe())
         else:
             known = (
-                self._subscriptions.on_request(operation, answer, refuse)
+                self.fetching.on_request(session, operation, answer, refuse)
+                or self._subscriptions.on_request(operation, answer, refuse)
                 or self._tenancy.on_request(operation, answer, refuse)
                 or self.producers.on_request(session, operation, answer, refuse)
                 or self._ledger.on_request(operation, answer)

@@ -81,7 +81,7 @@ def find_or_open(
     name: str,
     kind: str,
     mode: str,
-    start: str | int,
+    start: str | int | list[int],
     policy: Policy | None,
     now_us: int,
     state: list[ShardStart] | None = None,
@@ -96,7 +96,10 @@ def find_or_open(
         if len(stores.subscriptions) >= limit:
             raise LimitReached(f"this node holds at most {limit} subscriptions (limits.subscriptions)")
         start = "earliest" if state else start
-        starts = [start_entry(topic, shard, start) for shard in range(len(topic.shards))]
+        by_shard = start if isinstance(start, list) else [start] * len(topic.shards)
+        if len(by_shard) != len(topic.shards):
+            raise BadRequest(f"{len(by_shard)} positions for the {len(topic.shards)} shards of {topic.shown}")
+        starts = [start_entry(topic, shard, place) for shard, place in enumerate(by_shard)]
         effective = topic.settings().policy(policy).effective(topic.name, mode)
         check_dead_letter(stores.catalog, topic, effective.dead_letter)
         run = stores.runs.number

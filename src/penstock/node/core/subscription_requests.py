@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 DEAD_SPANS_MAX = 10_000
 ANSWER_BYTES = 64 * 1024
 """What an answer takes beside its records."""
-COMPACTED_SPANS_MAX = 100_000
 BROWSE_BYTES_MAX = 8 * 1024 * 1024
 """One record, at most as large as a segment with its header, may come on top."""
 
@@ -69,7 +68,7 @@ class SubscriptionRequests:
         elif isinstance(operation, ListSubscriptions):
             answer(self._list(operation.topic))
         elif isinstance(operation, ShowSubscription):
-            answer(self._info(*self._find(operation.topic, operation.subscription), whole=True))
+            answer(self._info(*self.find(operation.topic, operation.subscription), whole=True))
         elif isinstance(operation, DeleteSubscription):
             self._delete(operation, answer)
         elif isinstance(operation, SeekSubscription):
@@ -87,7 +86,8 @@ class SubscriptionRequests:
     def _info(self, topic: Topic, subscription: Subscription, *, whole: bool = False) -> SubscriptionInfo:
         return _info(topic, subscription, self._node.subscriptions.history(subscription), whole=whole)
 
-    def _find(self, topic_name: str, name: str) -> tuple[Topic, Subscription]:
+    def find(self, topic_name: str, name: str) -> tuple[Topic, Subscription]:
+        """A subscription and its topic, or why there is none."""
         topic = self._topic(topic_name)
         subscription = self._node.subscriptions.get(topic.uuid, name)
         if subscription is None:
@@ -114,13 +114,14 @@ class SubscriptionRequests:
 
         def make(state: list[ShardStart]) -> None:
             now_us = self._node.now_us()
-            made = find_or_open(stores, topic, name, ask.kind, ask.mode, ask.start, ask.policy, now_us, state)
+            start = ask.start if ask.positions is None else ask.positions
+            made = find_or_open(stores, topic, name, ask.kind, ask.mode, start, ask.policy, now_us, state)
             stores.settlement_lane.wait(lambda error: answer(self._info(topic, made)))
 
         self._node.consuming.state_starts.find(topic, name, ask.start, make, refuse)
 
     def _delete(self, ask: DeleteSubscription, answer: Answer) -> None:
-        topic, subscription = self._find(ask.topic, ask.subscription)
+        topic, subscription = self.find(ask.topic, ask.subscription)
         if any(attachment.connected for attachment in subscription.attachments):
             raise SubscriptionBusy(f"subscription {ask.subscription!r} of {topic.shown} has a consumer")
         self._node.consuming.send_away(subscription, SubscriptionNotFound("the subscription was deleted"))
@@ -129,7 +130,7 @@ class SubscriptionRequests:
         self._write([change], lambda: answer({"subscription": ask.subscription, "deleted": True}))
 
     def _seek(self, ask: SeekSubscription, answer: Answer) -> None:
-        topic, subscription = self._find(ask.topic, ask.subscription)
+        topic, subscription = self.find(ask.topic, ask.subscription)
         if ask.shard is not None and not 0 <= ask.shard < len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         shards = range(len(topic.shards)) if ask.shard is None else [ask.shard]
@@ -144,7 +145,7 @@ class SubscriptionRequests:
         self._write(list(changes), lambda: answer(self._info(topic, subscription)))
 
     def _pause(self, ask: PauseSubscription, answer: Answer) -> None:
-        topic, subscription = self._find(ask.topic, ask.subscription)
+        topic, subscription = self.find(ask.topic, ask.subscription)
         changed = subscription.paused != ask.paused
         subscription.paused = ask.paused
         self._write(
@@ -155,7 +156,7 @@ class SubscriptionRequests:
             self._node.consuming.pump(subscription)
 
     def _redrive(self, ask: Redrive, answer: Answer) -> None:
-        topic, subscription = self._find(ask.topic, ask.subscription)
+        topic, subscription = self.find(ask.topic, ask.subscription)
         wanted = ask.entries
         if wanted is None:
             wanted = [(shard, 0, ENTRY_MAX) for shard in range(len(topic.shards))]
@@ -200,7 +201,7 @@ class SubscriptionRequests:
                 if sum(map(len, records)) > RESPONSE_BYTES_MAX - ANSWER_BYTES:
                     refuse(LimitReached(f"the record at entry {entry} is too large to be browsed; consume it"))
                     return
-                compacted = list(islice(log.compacted.spans(entry, run.next_entry), COMPACTED_SPANS_MAX))
+                compacted = log.compacted_in(run.records)
                 answer(Browsed(records, run.next_entry, log.entry_durable, run.lost, compacted))
 
         bytes_max = min(ask.bytes_max, BROWSE_BYTES_MAX)

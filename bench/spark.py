@@ -1,0 +1,201 @@
+"""Spark's source beside its limits, in one run of one Spark; each figure is the best of three turns.
+
+Rows a second of a batch read, beside a data source that yields the same Arrow batches from memory and Spark's
+own Parquet reader on the same rows; and what a micro-batch takes, beside that of a Python source that does
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+import penstock.spark
+import penstock.sync
+from bench.figure import Figure
+from bench.limits import Limits
+from bench.node import running_node
+from bench.publish import table_of
+from penstock.spark.source import batch_reader
+from penstock.spark.source_schema import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SIZE = 100
+ROWS = 1_000_000
+TURNS = 3
+SHARDS = 4
+BATCHES = 20
+
+
+class MemoryReader(DataSourceReader):
+    """Yields the batches of a file that is mapped, a file a partition: as near to memory as a task can get."""
+
+    def __init__(self, files: list[str]) -> None:
+        self._files = files
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(file) for file in self._files]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with pa.memory_map(partition.value) as file:
+            reader = pa.ipc.open_file(file)
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number)
+
+
+class MemorySource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "bench_memory"
+
+    def schema(self) -> StructType:
+        return StructType.fromJson(json.loads(self.options["json"]))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return MemoryReader(self.options["files"].split(","))
+
+
+class EmptyStream(DataSourceStreamReader):
+    """A batch of one row whenever it is asked: what Spark itself takes for one."""
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"n": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        return {"n": start["n"] + 1}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[bytes]]:
+        yield (b"x",)
+
+
+class EmptySource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "bench_empty"
+
+    def schema(self) -> str:
+        return "value binary"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return EmptyStream()
+
+
+def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
+    with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place)) as node:
+        spark = penstock.spark.session("penstock bench", master="local[2]")
+        try:
+            return _measure(spark, node.url, Path(place))
+        finally:
+            spark.stop()
+
+
+def _measure(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
+    by_value: Callable[[Any], None] = cloudpickle.register_pickle_by_value
+    by_value(sys.modules[__name__])  # the workers do not have this file
+    spark.dataSource.register(MemorySource)
+    spark.dataSource.register(EmptySource)
+    count = _fill(url)
+    options = {"url": url, "topic": "bench.spark"}
+    source = spark.read.format("penstock").options(**options).load()
+    memory = _memory_of(spark, source, options, folder)
+    parquet = _parquet_of(spark, source, folder)
+    ways = {"penstock": source, "memory": memory, "parquet": parquet}
+    rates = dict.fromkeys(ways, 0.0)
+    for _ in range(TURNS):
+        for name, frame in ways.items():
+            rates[name] = max(rates[name], count / _seconds(frame))
+    figures = [
+        Figure(
+            f"Spark read, {SIZE} B", rates["penstock"], "rows/s", "same batches from memory", rates["memory"]
+        ),
+        Figure(f"Spark read, {SIZE} B", rates["penstock"], "rows/s", "Parquet", rates["parquet"]),
+    ]
+    return figures + _micro_batches(spark, url, folder)
+
+
+def _fill(url: str) -> int:
+    table = table_of(SIZE)
+    stored = 0
+    with penstock.sync.connect(url) as client:
+        client.admin.create_topic("bench.spark", shards=SHARDS)
+        with client.producer("bench.spark") as producer:
+            while stored < ROWS:
+                stored += producer.send_batch(table).stored
+    return stored
+
+
+def _memory_of(spark: SparkSession, source: DataFrame, options: dict[str, str], folder: Path) -> DataFrame:
+    """The batches that the source's tasks yield, written down task by task."""
+    reader = batch_reader(source.schema, options)
+    files = []
+    for number, part in enumerate(reader.partitions()):
+        files.append(str(folder / f"{number}.arrow"))
+        with pa.OSFile(files[-1], "wb") as file, pa.ipc.new_file(file, arrow_schema(source.schema)) as writer:
+            for batch in reader.read(part):
+                writer.write_batch(batch)
+    told = {"files": ",".join(files), "json": source.schema.json()}
+    return spark.read.format("bench_memory").options(**told).load()
+
+
+def _parquet_of(spark: SparkSession, source: DataFrame, folder: Path) -> DataFrame:
+    place = folder / "parquet"
+    place.mkdir()
+    for number, file in enumerate(sorted(folder.glob("*.arrow"))):
+        with pa.memory_map(str(file)) as mapped:
+            table = pa.ipc.open_file(mapped).read_all()
+            pq.write_table(table, place / f"{number}.parquet")
+    return spark.read.schema(source.schema).parquet(str(place))
+
+
+def _seconds(frame: DataFrame) -> float:
+    """How long it takes to make every column of every row, and throw it away."""
+    began = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - began
+
+
+def _micro_batches(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
+    times: dict[str, float] = {}
+    with penstock.sync.connect(url) as client, client.producer("bench.small") as producer:
+        producer.send(b"x")
+        for name in ("bench_empty", "penstock"):
+            reader = spark.readStream.format(name)
+            if name == "penstock":
+                reader = (
+                    reader.option("url", url).option("topic", "bench.small").option("subscription", "bench")
+                )
+            query = (
+                reader.load()
+                .writeStream.format("noop")
+                .option("checkpointLocation", str(folder / name))
+                .start()
+            )
+            seen: dict[int, float] = {}
+            while len(seen) < BATCHES and query.isActive:
+                if name == "penstock":
+                    producer.send(b"x")
+                for progress in query.recentProgress:
+                    if progress["numInputRows"]:
+                        seen[progress["batchId"]] = progress["durationMs"]["triggerExecution"]
+                time.sleep(0.05)
+            query.stop()
+            times[name] = statistics.median(list(seen.values())[3:])
+    text = "a micro-batch of a message or two, median"
+    return [Figure(text, times["penstock"], "ms", "an empty Python source", times["bench_empty"])]

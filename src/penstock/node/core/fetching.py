@@ -1,0 +1,340 @@
+"""Reading by position: any range of a shard, in stored form, without a subscription and its state.
+
+A connection has one read of a log under way and a bounded number waiting; none begins while the connection has
+no room for its answer. So a reader that does not keep up waits for itself, and many readers share the worker
+threads that consumers' reads run in. Who waits for a topic to grow costs nothing until it does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.model.errors import (
+    BadRequest,
+    IncarnationChanged,
+    LimitReached,
+    PenstockError,
+    StorageFailed,
+    TopicMismatch,
+    TopicNotFound,
+)
+from penstock.model.topic import TopicName
+from penstock.node.core.effects import Fetch, FindEntry
+from penstock.node.core.entry_tally import DAMAGED, RETENTION
+from penstock.node.core.fetch_filter import FilteredFetch, check_filter
+from penstock.node.core.log import Run, ShardLog
+from penstock.node.core.session import Session
+from penstock.node.core.settlement_records import Settlement, encode_change
+from penstock.node.core.subscribing import ENTRY_MAX
+from penstock.node.core.topics import Topic
+from penstock.wire.control import (
+    AdvanceSubscription,
+    Control,
+    Ends,
+    Fetched,
+    FetchEntries,
+    FindTime,
+    Operation,
+    ReadEnds,
+    Response,
+    ShardEnds,
+    encode_control,
+)
+from penstock.wire.fetching import TOPICS_MAX, WAIT_S_MAX
+from penstock.wire.filter import Filter
+
+if TYPE_CHECKING:
+    from penstock.node.core.node import NodeCore
+    from penstock.node.core.subscription import Subscription
+
+FETCH_BYTES_MAX = 8 * 1024 * 1024
+"""What one fetch brings at the most, unless a single record is larger."""
+FETCHES_MAX = 64
+"""Fetches of one connection that are not answered yet."""
+WATCHES_MAX = 64
+"""Of one connection."""
+TIME_US_MAX = 2**62
+
+Answer = Callable[[Any], None]
+Refuse = Callable[[PenstockError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The answer to a fetch: a frame, and the records that stand behind it."""
+
+    entry_next: int
+    entry_end: int
+    lost: list[tuple[int, int, str]]
+    frames: list[list[bytes]]
+    masks: list[bytes] | None = None
+    compacted: bytes = b""
+
+
+def answer_parts(number: int, result: Any) -> list[bytes]:
+    """The bytes of an answer to request ``number``."""
+    message: Control
+    if isinstance(result, Records):
+        places = (result.entry_next, result.entry_end)
+        message = Fetched(number, len(result.frames), *places, result.lost, result.masks, result.compacted)
+        return [encode_control(message), *(part for parts in result.frames for part in parts)]
+    message = Response(number, msgspec.to_builtins(result, builtin_types=(bytes,)))
+    return [encode_control(message)]
+
+
+@dataclass(eq=False, slots=True)
+class Watch:
+    """Somebody waits for topics to grow."""
+
+    ask: ReadEnds
+    names: list[str]
+    before: list[Ends]
+    until_us: int
+    answer: Answer
+
+
+class Fetching:
+    """``topic_of`` and ``subscription_of`` find what a name means, or raise."""
+
+    def __init__(
+        self,
+        node: NodeCore,
+        subscription_of: Callable[[str, str], tuple[Topic, Subscription]],
+    ) -> None:
+        self._node = node
+        self._subscription = subscription_of
+        self._queues: dict[int, deque[Callable[[], None]]] = {}
+        """By connection: fetches that are not begun; one that has a read under way has an entry here."""
+        self._busy: set[int] = set()
+        self._watches: dict[int, list[Watch]] = {}
+
+    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
+        """Carries out an operation if it is one about reading by position."""
+        if isinstance(operation, FetchEntries):
+            self._on_fetch(session, operation, answer, refuse)
+        elif isinstance(operation, ReadEnds):
+            self._on_read_ends(session, operation, answer)
+        elif isinstance(operation, FindTime):
+            self._on_find_time(operation, answer, refuse)
+        elif isinstance(operation, AdvanceSubscription):
+            self._on_advance(operation, answer)
+        else:
+            return False
+        return True
+
+    def on_disconnect(self, session: Session) -> None:
+        self._queues.pop(session.connection, None)
+        self._busy.discard(session.connection)
+        self._watches.pop(session.connection, None)
+
+    # --- how far topics reach -----------------------------------------------------------------------
+
+    def _on_read_ends(self, session: Session, ask: ReadEnds, answer: Answer) -> None:
+        if not 0 < len(ask.topics) <= TOPICS_MAX:
+            raise BadRequest(f"a question about {len(ask.topics)} topics; 1 to {TOPICS_MAX} can be asked about")
+        if not 0.0 <= ask.wait_s <= WAIT_S_MAX:
+            raise BadRequest(f"a wait of {ask.wait_s} s is not between 0 and {WAIT_S_MAX:g}")
+        if ask.known is not None and len(ask.known) != len(ask.topics):
+            raise BadRequest(f"{len(ask.topics)} topics, and what is known of {len(ask.known)}")
+        ends = self._ends(ask)
+        if ask.known is None or not ask.wait_s or _grown(ends, ask.known):
+            answer(ends)
+            return
+        watches = self._watches.setdefault(session.connection, [])
+        if len(watches) >= WATCHES_MAX:
+            raise LimitReached(f"a connection waits for at most {WATCHES_MAX} answers about topics")
+        until_us = self._node.clock_us() + round(ask.wait_s * 1e6)
+        watches.append(Watch(ask, [each.topic for each in ends], ends, until_us, answer))
+
+    def _ends(self, ask: ReadEnds) -> list[Ends]:
+        names = [str(TopicName.parse(name)) for name in ask.topics]
+        return [_ends(name, self._node.catalog.by_name(name)) for name in names]
+
+    def wake(self, changed: set[str]) -> None:
+        """Something was stored in these topics, or they changed: whoever waits for that is answered."""
+        for connection, watches in list(self._watches.items()):
+            for watch in [each for each in watches if not changed.isdisjoint(each.names)]:
+                ends = self._ends(watch.ask)
+                assert watch.ask.known is not None
+                if _grown(ends, watch.ask.known) or _changed(watch.before, ends):
+                    self._end(connection, watch, ends)
+
+    def on_time(self) -> None:
+        now_us = self._node.clock_us()
+        for connection, watches in list(self._watches.items()):
+            for watch in [each for each in watches if each.until_us <= now_us]:
+                self._end(connection, watch, self._ends(watch.ask))
+
+    @property
+    def due_us(self) -> int | None:
+        """When the first of those who wait has waited long enough."""
+        return min((watch.until_us for watches in self._watches.values() for watch in watches), default=None)
+
+    def _end(self, connection: int, watch: Watch, ends: list[Ends]) -> None:
+        watches = self._watches[connection]
+        watches.remove(watch)
+        if not watches:
+            del self._watches[connection]
+        watch.answer(ends)
+
+    # --- fetching -----------------------------------------------------------------------------------
+
+    def _on_fetch(self, session: Session, ask: FetchEntries, answer: Answer, refuse: Refuse) -> None:
+        end_max = ENTRY_MAX if ask.end is None else ask.end
+        if not 0 <= ask.entry <= end_max <= ENTRY_MAX or ask.bytes_max <= 0:
+            raise BadRequest(f"entries {ask.entry} to {ask.end} or {ask.bytes_max} bytes cannot be")
+        topic, _ = self._log(ask)
+        wanted = Filter(ask.filter) if ask.filter else None
+        if wanted is not None:
+            check_filter(wanted, topic.schemas)
+        queue = self._queues.setdefault(session.connection, deque())
+        if len(queue) >= FETCHES_MAX:
+            raise LimitReached(f"a connection has at most {FETCHES_MAX} fetches under way")
+        queue.append(partial(self._begin, session, ask, wanted, answer, refuse))
+        self.opened(session)
+
+    def _log(self, ask: FetchEntries) -> tuple[Topic, ShardLog]:
+        topic = self._node.catalog.by_uuid(ask.topic)
+        if topic is None:
+            raise TopicNotFound("the topic that was read is not there any more")
+        if not 0 <= ask.shard < len(topic.shards):
+            raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
+        log = topic.shards[ask.shard].log
+        if ask.incarnation not in (None, log.incarnation):
+            raise IncarnationChanged(
+                f"shard {ask.shard} of topic {topic.shown} is in incarnation {log.incarnation}; "
+                f"the position is of incarnation {ask.incarnation}"
+            )
+        return topic, log
+
+    def opened(self, session: Session) -> None:
+        """A connection has room, or nothing under way: its next fetch begins."""
+        queue = self._queues.get(session.connection)
+        while queue and session.writable and session.connection not in self._busy:
+            queue.popleft()()
+
+    def _begin(
+        self, session: Session, ask: FetchEntries, wanted: Filter | None, answer: Answer, refuse: Refuse
+    ) -> None:
+        try:
+            topic, log = self._log(ask)
+        except PenstockError as error:
+            refuse(error)
+            return
+        end = log.entry_durable if ask.end is None else min(ask.end, log.entry_durable)
+        if ask.entry >= end:
+            answer(Records(ask.entry, log.entry_durable, [], []))
+            return
+        self._busy.add(session.connection)
+        masks: list[bytes] | None = None if wanted is None else []
+
+        def read(run: Run | None) -> None:
+            self._busy.discard(session.connection)
+            if run is None:
+                refuse(StorageFailed(f"the node could not read entry {ask.entry} of topic {topic.shown}"))
+            else:
+                self._node.counters["fetches"] += 1
+                answer(_cut(run, masks, ask.entry, end, log))
+            self.opened(session)
+
+        # A connection that is slow to read is closed for what waits for it: an answer is far from that.
+        bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._node.settings.limits.unsent_bytes // 4)
+        place = (topic.uuid, ask.shard, ask.entry, bytes_max, read)
+        if masks is None:
+            self._node.add_effect(Fetch(*place))
+        else:
+            self._node.add_effect(FilteredFetch(*place, wanted, topic.schemas, masks))
+
+    def _on_find_time(self, ask: FindTime, answer: Answer, refuse: Refuse) -> None:
+        topic = self._node.catalog.by_uuid(ask.topic)
+        if topic is None:
+            raise TopicNotFound("the topic that was asked about is not there any more")
+        if not -TIME_US_MAX < ask.at_us < TIME_US_MAX:
+            raise BadRequest(f"{ask.at_us} µs is no time")
+        found: dict[int, int] = {}
+        missing = len(topic.shards)
+
+        def read(shard: int, run: Run | None) -> None:
+            nonlocal missing
+            missing -= 1
+            if run is not None:
+                found[shard] = run.next_entry
+            if missing:
+                return
+            if len(found) == len(topic.shards):
+                answer([found[each] for each in range(len(topic.shards))])
+            else:
+                refuse(StorageFailed(f"the node could not search topic {topic.shown} for a time"))
+
+        for shard in range(len(topic.shards)):
+            self._node.add_effect(FindEntry(topic.uuid, shard, 0, 0, partial(read, shard), ask.at_us))
+
+    # --- settling -----------------------------------------------------------------------------------
+
+    def _on_advance(self, ask: AdvanceSubscription, answer: Answer) -> None:
+        topic, subscription = self._subscription(ask.topic, ask.subscription)
+        if ask.topic_uuid not in (None, topic.uuid):
+            raise TopicMismatch(f"topic {topic.shown} is not the one that was read before")
+        ends = [shard.log.entry_durable for shard in topic.shards]
+        if len(ask.positions) != len(ends):
+            raise BadRequest(f"{len(ask.positions)} positions for the {len(ends)} shards of {topic.shown}")
+        for shard, (position, end) in enumerate(zip(ask.positions, ends, strict=True)):
+            if not 0 <= position <= end:
+                raise BadRequest(f"position {position} of shard {shard}: its entries end at {end}")
+        stores = self._node.stores
+        for shard, position in enumerate(ask.positions):
+            if position > subscription.cursors[shard].cursor:
+                subscription.ack_upto(shard, position)
+                change = Settlement(topic.uuid, subscription.name, shard, [], [], [], [], upto=position)
+                stores.settlements.append(encode_change(change))
+        done = {"positions": [cursor.cursor for cursor in subscription.cursors]}
+        stores.settlement_lane.wait(lambda error: answer(done))
+
+
+def _ends(name: str, topic: Topic | None) -> Ends:
+    if topic is None:
+        return Ends(name, None, None, [])
+    shards = [
+        ShardEnds(shard.log.incarnation, shard.log.entry_first, shard.log.entry_durable, shard.log.bytes)
+        for shard in topic.shards
+    ]
+    return Ends(name, topic.uuid, topic.schemas.version if topic.schemas is not None else None, shards)
+
+
+def _grown(ends: list[Ends], known: list[list[int]]) -> bool:
+    """Whether there is more than is known, or another number of shards."""
+    return any(
+        len(end.shards) != len(told)
+        or any(shard.entry_next > n for shard, n in zip(end.shards, told, strict=True))
+        for end, told in zip(ends, known, strict=True)
+    )
+
+
+def _changed(before: list[Ends], now: list[Ends]) -> bool:
+    return any(
+        (a.uuid, a.schema_version) != (b.uuid, b.schema_version) for a, b in zip(before, now, strict=True)
+    )
+
+
+def _cut(run: Run, masks: list[bytes] | None, entry: int, end: int, log: ShardLog) -> Records:
+    """What a read brought, up to ``end``: which entries are gone, and why, is told by exact spans."""
+    count = sum(record.header.first_entry < end for record in run.records)
+    frames = [record.parts for record in run.records[:count]]
+    kept = log.entry_first
+    lost: list[tuple[int, int, str]] = []
+    for start, stop in run.lost:
+        start, stop = max(start, entry), min(stop, end)
+        lost += [
+            (low, high, reason)
+            for low, high, reason in ((start, min(stop, kept), RETENTION), (max(start, kept), stop, DAMAGED))
+            if low < high
+        ]
+    kept_masks = None if masks is None else masks[:count]
+    compacted = log.compacted_in(run.records[:count])
+    return Records(min(run.next_entry, end), log.entry_durable, lost, frames, kept_masks, compacted)

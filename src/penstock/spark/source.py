@@ -1,0 +1,91 @@
+"""Reading topics with Spark: the schema and the two readers that ``format("penstock")`` asks for.
+
+Reading order: source_options (what was asked for), source_schema and source_rows (columns), source_read (what a
+task does), source_plan (which topics, from where to where), then batches here and streams in source_stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from penstock.model.errors import BadRequest, SchemaChanged
+from penstock.spark.source_options import SourceOptions, read_options
+from penstock.spark.source_plan import cut, plan_schema, resolve, there, topic_names
+from penstock.spark.source_read import Span, connect, read_span
+from penstock.spark.told import told
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+    import penstock.sync
+
+
+def schema(options: Mapping[str, str]) -> StructType:
+    """The columns of a DataFrame over the topics that the options name."""
+    with told():
+        settings = read_options(options)
+        with connect(settings, patient=False) as client:
+            return plan_schema(client, settings)[0]
+
+
+def batch_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceReader:
+    with told():
+        return BatchReader(schema, read_options(options, streaming=False))
+
+
+def stream_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceStreamReader:
+    from penstock.spark.source_stream import StreamReader
+
+    return StreamReader(schema, dict(options))
+
+
+def versions_of(
+    client: penstock.sync.Client, options: SourceOptions, schema: StructType
+) -> dict[str, int | None]:
+    """The schema version of each topic, if they still make the DataFrame's schema."""
+    present, versions = plan_schema(client, options)
+    if present != schema:
+        if any(version is not None for version in versions.values()):
+            raise SchemaChanged(f"the topics' columns are now {present.simpleString()}")
+        raise BadRequest(
+            f"the schema given is {schema.simpleString()}; the topics' is {present.simpleString()}",
+            hint="Leave .schema(...) out: the source knows its columns.",
+        )
+    return versions
+
+
+class BatchReader(DataSourceReader):
+    """What is stored when the plan is made, or a part of it."""
+
+    def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        self._schema = schema
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        with told(), connect(options, patient=False) as client:
+            versions = versions_of(client, options, self._schema)
+            names = topic_names(client, options)
+            ends = there(client.admin.ends(names)) if names else []
+            spans: list[Span] = []
+            for each in ends:
+                assert each.uuid is not None
+                starts = resolve(client, each, options.start, "start")
+                stops = resolve(client, each, options.end, "end")
+                spans += [
+                    Span(
+                        each.topic, each.uuid, versions.get(each.topic), number, shard.incarnation, start, stop
+                    )
+                    for number, (shard, start, stop) in enumerate(zip(each.shards, starts, stops, strict=True))
+                ]
+            return cut(spans, ends, options.partitions_min)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Span):  # Spark makes one of its own where there are none
+            return iter(())
+        return read_span(self._options, self._schema, partition)

@@ -1,0 +1,238 @@
+"""What a user says of a source, read and checked before anything is asked of a node.
+
+The names are those of the command line and of the client, in Spark's spelling. An option that is unknown or
+empty, or that contradicts another, is an error that names it; nothing is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.model.address import parse_addresses
+from penstock.model.errors import BadRequest, PenstockError
+from penstock.model.topic import TopicName
+from penstock.wire.filter import Filter
+
+DEFAULT_URL = "penstock://127.0.0.1:7411"
+EARLIEST, LATEST = "earliest", "latest"
+ON_GAP = ("fail", "report", "skip")
+COLUMNS = (
+    "key",
+    "value",
+    "id",
+    "headers",
+    "topic",
+    "shard",
+    "entry",
+    "sent_at",
+    "stored_at",
+    "identity",
+    "producer",
+)
+"""Of a DataFrame, in its order."""
+NAMES = (
+    "url",
+    "token",
+    "topic",
+    "topics",
+    "topicPattern",
+    "start",
+    "end",
+    "subscription",
+    "maxEntriesPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "onGap",
+    "columns",
+    "filter",
+)
+STREAM_ONLY = ("subscription", "maxEntriesPerTrigger", "maxBytesPerTrigger")
+BATCH_ONLY = ("end",)
+
+Place = str | int | datetime
+"""earliest, latest, an entry, or a time."""
+Places = Place | dict[str, dict[int, Place]]
+"""The same for every shard; or by topic (an empty name: the only one) and shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    url: str
+    token: str | None
+    topics: tuple[str, ...]
+    """Full names; empty with a pattern."""
+    pattern: str | None
+    start: Places
+    end: Places
+    subscription: str | None
+    entries_max: int | None
+    bytes_max: int | None
+    partitions_min: int
+    on_gap: str
+    columns: tuple[str, ...]
+    filter: str
+
+
+def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
+    """The options as they are meant; ``streaming`` None checks what holds for both ways of reading."""
+    known = {name.lower(): name for name in NAMES}
+    values: dict[str, str] = {}
+    for key, value in told.items():
+        name = known.get(key.lower())
+        if name is None:
+            raise BadRequest(f"option {key!r} is unknown", hint=f"There are {', '.join(NAMES)}.")
+        if not str(value).strip():
+            raise BadRequest(f"option {name} is empty", hint="Leave it out, or give it a value.")
+        values[name] = str(value).strip()
+    for name in BATCH_ONLY if streaming else STREAM_ONLY if streaming is False else ():
+        if name in values:
+            raise BadRequest(
+                f"option {name} is for {'batches' if streaming else 'streams'}",
+                hint=f"Leave it out, or use spark.{'read' if streaming else 'readStream'}.",
+            )
+    topics, pattern = _read_topics(values)
+    options = SourceOptions(
+        url=values.get("url", DEFAULT_URL),
+        token=values.get("token"),
+        topics=topics,
+        pattern=pattern,
+        start=_read_places("start", values.get("start", EARLIEST)),
+        end=_read_places("end", values.get("end", LATEST)),
+        subscription=values.get("subscription"),
+        entries_max=_read_count(values, "maxEntriesPerTrigger"),
+        bytes_max=_read_count(values, "maxBytesPerTrigger"),
+        partitions_min=_read_count(values, "minPartitions") or 1,
+        on_gap=_read_word(values, "onGap", ON_GAP),
+        columns=_read_columns(values.get("columns")),
+        filter=values.get("filter", ""),
+    )
+    _check_together(options, streaming)
+    return options
+
+
+def _check_together(options: SourceOptions, streaming: bool | None) -> None:
+    parse_addresses(options.url)
+    if options.filter:
+        Filter(options.filter)
+    if options.on_gap == "report" and not {"headers", "entry"} <= set(options.columns):
+        raise BadRequest(
+            "onGap = report tells of gaps in the columns headers and entry, and `columns` leaves them out",
+            hint="Add them to `columns`, or use onGap = fail or skip.",
+        )
+    if streaming and options.start == LATEST and options.subscription is None:
+        raise BadRequest(
+            "start = latest needs a subscription",
+            hint="Name one: the node keeps the place under it. Spark keeps none before its first batch has "
+            "ended, and if that fails, what came meanwhile would be passed over.",
+        )
+    for name, places in (("start", options.start), ("end", options.end)):
+        if isinstance(places, dict) and options.pattern is not None:
+            raise BadRequest(
+                f"{name} by shard needs topics by name, and topicPattern names none", hint="Use `topics`."
+            )
+        if isinstance(places, dict) and "" in places and len(options.topics) != 1:
+            raise BadRequest(
+                f"{name} by shard does not say which topic", hint='Write {"TOPIC": {"0": 5}} for several.'
+            )
+
+
+def _read_topics(values: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    given = [name for name in ("topic", "topics", "topicPattern") if name in values]
+    if len(given) != 1:
+        raise BadRequest(
+            f"options {' and '.join(given)} are both given" if given else "no topic is given",
+            hint="Give one of topic, topics (with commas between) and topicPattern (a regular expression).",
+        )
+    text = values[given[0]]
+    if given == ["topicPattern"]:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise BadRequest(f"topicPattern {text!r} is no regular expression: {error}") from None
+        return (), text
+    names = [text] if given == ["topic"] else [name.strip() for name in text.split(",")]
+    full = [str(TopicName.parse(name)) for name in names]
+    for name in full:
+        if full.count(name) > 1:
+            raise BadRequest(f"topic {TopicName.parse(name).short} is named twice")
+    return tuple(sorted(full)), None
+
+
+def _read_count(values: Mapping[str, str], name: str) -> int | None:
+    text = values.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 2**63:
+        raise BadRequest(f"{name} = {text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _read_word(values: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
+    word = values.get(name, words[0]).lower()
+    if word not in words:
+        raise BadRequest(f"{name} = {values[name]!r} is none of {', '.join(words)}")
+    return word
+
+
+def _read_columns(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return COLUMNS
+    chosen = [name.strip() for name in text.split(",")]
+    for name in chosen:
+        if name not in COLUMNS:
+            raise BadRequest(f"columns: {name!r} is none of {', '.join(COLUMNS)}")
+    return tuple(name for name in COLUMNS if name in chosen)
+
+
+# --- places -----------------------------------------------------------------------------------------
+
+
+def _read_places(name: str, text: str) -> Places:
+    if not text.startswith("{"):
+        return _read_place(name, text)
+    try:
+        tree = json.loads(text)
+    except ValueError as error:
+        raise BadRequest(f"{name} begins like JSON and is none: {error}") from None
+    nested = [isinstance(value, dict) for value in tree.values()]
+    if not tree or any(nested) != all(nested):
+        raise BadRequest(
+            f"{name} = {text[:80]!r} names neither shards nor topics with shards",
+            hint='For example {"0": 100, "1": "latest"} or {"orders": {"0": 100}}.',
+        )
+    if not all(nested):
+        return {"": _read_shards(name, tree)}
+    try:
+        return {str(TopicName.parse(topic)): _read_shards(name, shards) for topic, shards in tree.items()}
+    except PenstockError as error:
+        raise BadRequest(f"{name}: {error.message}") from None
+
+
+def _read_shards(name: str, tree: Mapping[str, Any]) -> dict[int, Place]:
+    if not all(shard.isdecimal() for shard in tree):
+        raise BadRequest(f'{name}: shards are numbers, as in {{"0": 100}}')
+    return {int(shard): _read_place(name, value) for shard, value in tree.items()}
+
+
+def _read_place(name: str, told: Any) -> Place:
+    if isinstance(told, int) and not isinstance(told, bool) and told >= 0:
+        return told
+    if not isinstance(told, str):
+        raise BadRequest(f"{name}: {told!r} is none of earliest, latest, an entry number or a time")
+    if told.lower() in (EARLIEST, LATEST):
+        return told.lower()
+    if told.isdecimal():
+        return int(told)
+    try:
+        when = datetime.fromisoformat(told)
+    except ValueError:
+        raise BadRequest(
+            f"{name} = {told[:80]!r} is none of earliest, latest, an entry number, a time or JSON",
+            hint="Write a time as 2026-01-31T12:00:00+00:00.",
+        ) from None
+    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)

@@ -1,0 +1,158 @@
+"""Which topics are read, from where to where, and how that is cut into tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import penstock.sync
+from penstock.model.errors import BadRequest, SchemaMismatch, TopicNotFound
+from penstock.model.topic import TopicName
+from penstock.spark.source_options import EARLIEST, LATEST, Place, Places, SourceOptions
+from penstock.spark.source_read import Span
+from penstock.spark.source_schema import source_schema
+from penstock.wire.control import Ends, TopicInfo
+from penstock.wire.schema import decode_schema, shown_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+SPAN_BYTES = 64 * 1024 * 1024
+"""A task reads about so much, unless ``minPartitions`` asks for smaller ones."""
+
+
+def topic_names(client: penstock.sync.Client, options: SourceOptions) -> list[str]:
+    """The topics that are meant, as full names in order; those of a pattern are looked up."""
+    if options.pattern is None:
+        return list(options.topics)
+    return [info.topic for info in _matching(client, options.pattern)]
+
+
+def _matching(client: penstock.sync.Client, pattern: str) -> list[TopicInfo]:
+    """A pattern is held against the whole name, as short as a person writes it."""
+    wanted = re.compile(pattern)
+    infos = client.admin.list_topics()
+    return [info for info in infos if wanted.fullmatch(TopicName.parse(info.topic).short)]
+
+
+def check_covered(options: SourceOptions, topic: str) -> None:
+    """Refuses to go on with a checkpoint that reads a topic which the options do not name any more."""
+    shown = TopicName.parse(topic).short
+    if topic in options.topics or (options.pattern is not None and re.fullmatch(options.pattern, shown)):
+        return
+    raise BadRequest(
+        f"the checkpoint reads topic {shown}, and the options do not name it",
+        hint="Name it too, or begin with a new checkpoint.",
+    )
+
+
+def plan_schema(
+    client: penstock.sync.Client, options: SourceOptions
+) -> tuple[StructType, dict[str, int | None]]:
+    """The DataFrame's schema, and the schema version that each topic is read in."""
+    names = topic_names(client, options)
+    if not names:
+        raise TopicNotFound(
+            f"no topic matches {options.pattern!r}", hint="The pattern must match the whole name of a topic."
+        )
+    infos = [client.admin.show_topic(name) for name in names]
+    found: list[tuple[TopicInfo, pa.Schema | None]] = [
+        (info, None if info.schema is None else decode_schema(info.schema)) for info in infos
+    ]
+    first, schema = found[0]
+    for info, other in found[1:]:
+        same = schema is None if other is None else schema is not None and other.equals(schema)
+        if not same:
+            raise SchemaMismatch(
+                f"topics {TopicName.parse(first.topic).short} and {TopicName.parse(info.topic).short} differ: "
+                f"{_shown(schema)} against {_shown(other)}",
+                hint="Read them as two DataFrames.",
+            )
+    return source_schema(options.columns, schema), {info.topic: info.schema_version for info in infos}
+
+
+def _shown(schema: pa.Schema | None) -> str:
+    return "no schema" if schema is None else f"({shown_schema(schema)})"
+
+
+def there(ends: Iterable[Ends]) -> list[Ends]:
+    """The ends of topics, all of which must be there."""
+    found = list(ends)
+    for each in found:
+        if each.uuid is None:
+            raise TopicNotFound(f"there is no topic {TopicName.parse(each.topic).short!r}")
+    return found
+
+
+def resolve(client: penstock.sync.Client, ends: Ends, places: Places, name: str) -> list[int]:
+    """Where ``start`` or ``end`` is in each shard of a topic."""
+    shown = TopicName.parse(ends.topic).short
+    if isinstance(places, dict):
+        by_shard = places.get(ends.topic, places.get("", {}))
+        if sorted(by_shard) != list(range(len(ends.shards))):
+            raise BadRequest(
+                f"{name} names shards {sorted(by_shard)} of topic {shown}; it has 0 to {len(ends.shards) - 1}",
+                hint="Name each of them: with an entry, a time, earliest or latest.",
+            )
+        wanted: Sequence[Place] = [by_shard[shard] for shard in range(len(ends.shards))]
+    else:
+        wanted = [places] * len(ends.shards)
+    times = {place: _entries_at(client, ends, place) for place in wanted if isinstance(place, datetime)}
+    return [
+        times[place][shard] if isinstance(place, datetime) else _entry(ends, shard, place, name)
+        for shard, place in enumerate(wanted)
+    ]
+
+
+def _entries_at(client: penstock.sync.Client, ends: Ends, when: datetime) -> list[int]:
+    with client.reader(ends.topic, uuid=ends.uuid) as reader:
+        found = reader.entries_at(when)
+    # What was stored since the ends were read is not there yet for this plan.
+    return [min(entry, shard.entry_next) for entry, shard in zip(found, ends.shards, strict=True)]
+
+
+def _entry(ends: Ends, shard: int, place: str | int, name: str) -> int:
+    known = ends.shards[shard]
+    if place == EARLIEST:
+        return known.entry_first
+    if place == LATEST:
+        return known.entry_next
+    assert isinstance(place, int)
+    if place > known.entry_next:
+        raise BadRequest(
+            f"{name}: entry {place} of shard {shard} of topic {TopicName.parse(ends.topic).short} "
+            f"is not there yet; its entries end at {known.entry_next}"
+        )
+    return place
+
+
+def cut(spans: Sequence[Span], ends: Iterable[Ends], partitions_min: int) -> list[Span]:
+    """Ranges cut into tasks: each of about ``SPAN_BYTES``, and at least ``partitions_min`` of them."""
+    entry_bytes = {each.topic: _entry_bytes(each) for each in ends}
+    rows = sum(span.end - span.start for span in spans)
+    found: list[Span] = []
+    for span in spans:
+        count = span.end - span.start
+        if count <= 0:
+            found += [span] if span.gap is not None else []
+            continue
+        by_size = -(-count * entry_bytes.get(span.topic, 1) // SPAN_BYTES)
+        pieces = min(count, max(by_size, -(-partitions_min * count // rows), 1))
+        edges = [span.start + count * number // pieces for number in range(pieces + 1)]
+        for number in range(pieces):
+            gap = span.gap if number == 0 else None
+            found.append(_part(span, edges[number], edges[number + 1], gap))
+    return found
+
+
+def _part(span: Span, start: int, end: int, gap: tuple[int, int, str] | None) -> Span:
+    return Span(span.topic, span.uuid, span.schema_version, span.shard, span.incarnation, start, end, gap)
+
+
+def _entry_bytes(ends: Ends) -> int:
+    """What an entry of a topic takes, about."""
+    entries = sum(shard.entry_next - shard.entry_first for shard in ends.shards)
+    return max(1, sum(shard.bytes for shard in ends.shards) // max(1, entries))

@@ -1,0 +1,123 @@
+"""What a task of Spark does: fetches one range of one shard straight from the node."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+import penstock.sync
+from penstock.client.batch import Batch
+from penstock.client.options import LostSpan
+from penstock.client.reader import Part
+from penstock.model.errors import (
+    EntriesMissing,
+    IncarnationChanged,
+    PenstockError,
+    TopicMismatch,
+    TopicNotFound,
+)
+from penstock.model.topic import TopicName
+from penstock.spark.source_options import SourceOptions
+from penstock.spark.source_rows import Rows
+from penstock.spark.source_schema import arrow_schema
+from penstock.spark.told import told
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("penstock.spark")
+
+AWAY_S_MAX = 30.0
+"""How long a node may be away before a task or a query fails of it."""
+TRY_AGAIN_S = 0.25
+
+
+@dataclass
+class Span(InputPartition):
+    """A range of one shard, and all that is needed to know it again."""
+
+    topic: str
+    uuid: bytes
+    schema_version: int | None
+    shard: int
+    incarnation: int | None
+    start: int
+    end: int
+    gap: tuple[int, int, str] | None = None
+    """Entries before it that are known to be gone for good: (start, end, reason)."""
+
+
+def connect(options: SourceOptions, *, patient: bool = True) -> penstock.sync.Client:
+    """A client of the node; one that is away now, as when it restarts, is waited for if ``patient``."""
+    until = time.monotonic() + AWAY_S_MAX
+    while True:
+        try:
+            return penstock.sync.connect(options.url, options.token)
+        except PenstockError as error:
+            if not patient or not error.retryable or time.monotonic() > until:
+                raise
+        time.sleep(TRY_AGAIN_S)
+
+
+def read_span(options: SourceOptions, schema: StructType, span: Span) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, as Arrow batches."""
+    with told():
+        yield from _read(options, schema, span)
+
+
+def _read(options: SourceOptions, schema: StructType, span: Span) -> Iterator[pa.RecordBatch]:
+    rows = Rows(arrow_schema(schema), span.topic, span.shard)
+    if span.gap is not None:
+        yield from _missing(options, rows, span, LostSpan(span.shard, *span.gap))
+    at = span.start
+    try:
+        for part in _parts(options, span):
+            at = part.entry_next
+            for item in _in_order(part):
+                if isinstance(item, Batch):
+                    yield from rows.add(item)
+                else:
+                    yield from rows.flush()
+                    yield from _missing(options, rows, span, item)
+        yield from rows.flush()
+    except (TopicNotFound, TopicMismatch, IncarnationChanged) as error:
+        # A batch that is tried again after its topic went: what is left of it is missing.
+        if options.on_gap == "fail":
+            raise
+        yield from rows.flush()
+        yield from _missing(options, rows, span, LostSpan(span.shard, at, span.end, error.code))
+
+
+def _parts(options: SourceOptions, span: Span) -> Iterator[Part]:
+    with (
+        connect(options) as client,
+        client.reader(span.topic, uuid=span.uuid, schema_version=span.schema_version) as reader,
+    ):
+        yield from reader.read(
+            span.shard, span.start, span.end, incarnation=span.incarnation, filter=options.filter
+        )
+
+
+def _in_order(part: Part) -> list[Batch | LostSpan]:
+    if not part.lost:
+        return list(part.batches)
+    items: list[Batch | LostSpan] = [*part.batches, *part.lost]
+    return sorted(items, key=lambda item: item.start if isinstance(item, LostSpan) else item.spans[0][0])
+
+
+def _missing(options: SourceOptions, rows: Rows, span: Span, lost: LostSpan) -> Iterator[pa.RecordBatch]:
+    """Fails, tells or passes over, as ``onGap`` says."""
+    topic = TopicName.parse(span.topic).short
+    which = f"{lost.start} to {lost.end - 1}" if lost.end > lost.start else f"from {lost.start} on"
+    text = f"topic {topic}, shard {lost.shard}: entries {which} are missing: {lost.reason}"
+    if options.on_gap == "fail":
+        raise EntriesMissing(text)
+    log.warning("%s", text)
+    if options.on_gap == "report":
+        yield rows.gap(lost)

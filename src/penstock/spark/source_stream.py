@@ -1,0 +1,282 @@
+"""Reading topics as a stream.
+
+Spark asks for offsets in one process that lives as long as the query, and reads ranges in others. What it keeps
+are two offsets a batch (source_offset); between them the same rows come however often a batch is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.model.errors import SchemaChanged, SubscriptionNotFound, TopicMismatch, TopicNotFound
+from penstock.model.topic import TopicName
+from penstock.spark.source import versions_of
+from penstock.spark.source_limit import limited, limited_by_bytes
+from penstock.spark.source_offset import Offset, TopicOffset, offset_json, read_offset
+from penstock.spark.source_options import EARLIEST, Places, SourceOptions, read_options
+from penstock.spark.source_plan import check_covered, cut, resolve, there, topic_names
+from penstock.spark.source_read import Span, connect, read_span
+from penstock.spark.source_standing import check_standing, gap_between, span_start
+from penstock.spark.told import told
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    import penstock.sync
+    from penstock.wire.control import Ends
+
+IDLE_WAIT_S = 0.5
+"""How long a question for more waits at the node when there is none.
+
+Spark asks again at once, 40 times a second if it were not for this. Stopping a query, and another source of the
+same query, wait for the answer.
+"""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Made by Spark in each of its processes; nothing is opened, and nothing refused, before it is used.
+
+    Spark hides what goes wrong in making a reader.
+    """
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self._schema = schema
+        self._told = dict(options)
+        self._checked: SourceOptions | None = None
+        self._open: penstock.sync.Client | None = None
+        self._versions: dict[str, int | None] = {}
+        self._ends: dict[str, Ends] = {}
+        """As they were last seen."""
+        self._until: dict[str, Ends] | None = None
+        """Of a query that is to read what there is and end: how far."""
+        self._settled: Offset = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """To tasks go the options and the schema; what is open stays here."""
+        return {**self.__dict__, "_open": None, "_ends": {}, "_until": None, "_settled": {}}
+
+    @property
+    def _options(self) -> SourceOptions:
+        if self._checked is None:
+            self._checked = read_options(self._told, streaming=True)
+        return self._checked
+
+    @property
+    def _client(self) -> penstock.sync.Client:
+        if self._open is None:
+            self._open = connect(self._options)
+            self._versions = versions_of(self._open, self._options, self._schema)
+        return self._open
+
+    # --- offsets ------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins. A subscription keeps it, so that it is the same again.
+
+        Spark does not keep it before the first batch has ended.
+        """
+        with told():
+            client = self._client
+            names = topic_names(client, self._options)
+            ends = there(client.admin.ends(names)) if names else []
+            return offset_json({each.topic: self._first(each, self._options.start) for each in ends})
+
+    def _first(self, ends: Ends, start: Places) -> TopicOffset:
+        """Where the reading of a topic begins."""
+        options = self._options
+        entries = resolve(self._client, ends, start, "start")
+        if options.subscription is not None:
+            made = self._client.admin.create_subscription(
+                ends.topic, options.subscription, positions=entries, exist_ok=True
+            )
+            entries = made.positions
+        assert ends.uuid is not None
+        return TopicOffset(ends.uuid, tuple(shard.incarnation for shard in ends.shards), tuple(entries))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        with told():
+            if self._options.entries_max is not None:
+                return ReadMaxRows(self._options.entries_max)
+            if self._options.bytes_max is not None:
+                return ReadMaxBytes(self._options.bytes_max)
+            return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with told():
+            names = topic_names(self._client, self._options)
+            found = self._client.admin.ends(names) if names else []
+            self._until = {each.topic: each for each in found}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """How far the next batch goes; ``start`` as it is where there is nothing new."""
+        with told():
+            before = read_offset(start)
+            after = self._next(before, limit, wait_s=0.0)
+            self._settle(before)
+            if _same(before, after) and self._until is None:
+                after = self._next(before, limit, wait_s=IDLE_WAIT_S)
+            return start if _same(before, after) else offset_json(after)
+
+    def _next(self, before: Offset, limit: ReadLimit, wait_s: float) -> Offset:
+        """How far the next batch could go; waits so long if there is nothing new."""
+        self._ends = ends = self._look(before, wait_s)
+        for topic, offset in before.items():
+            check_standing(self._options, topic, offset, ends[topic])
+        self._check_versions(before, ends)
+        return self._limit(before, self._reachable(before, ends), ends, limit)
+
+    def _look(self, before: Offset, wait_s: float) -> dict[str, Ends]:
+        """How far the topics reach, those of the offset and those that a pattern finds now."""
+        client, options = self._client, self._options
+        names = sorted({*before, *topic_names(client, options)})
+        if not names:
+            return {}
+        for name in before:
+            check_covered(options, name)
+        if any(name not in self._versions for name in names):
+            self._versions |= versions_of(client, options, self._schema)
+        # Of a topic that is gone nothing is known that it could grow beyond.
+        gone = [name for name, each in self._ends.items() if each.uuid is None]
+        known = [[] if name in gone else list(before[name].entries) for name in names if name in before]
+        waits = wait_s > 0 and len(known) == len(names)
+        found = client.admin.ends(names, known, wait=wait_s) if waits else client.admin.ends(names)
+        return {each.topic: each for each in found}
+
+    def _reachable(self, before: Offset, ends: Mapping[str, Ends]) -> Offset:
+        """What could be read by now; of a query that is to end, what was there when it began."""
+        after: Offset = {}
+        for topic, now in ends.items():
+            known = before.get(topic)
+            if now.uuid is None:  # looked at by check_standing: the user let it pass
+                if known is not None:
+                    after[topic] = known
+                continue
+            bound = now if self._until is None else self._until.get(topic)
+            if bound is None or bound.uuid != now.uuid:  # it came, or came anew, after a query that is to end
+                if known is not None:
+                    after[topic] = known
+                continue
+            begins = None if known is not None else self._first(now, EARLIEST).entries
+            incarnations = tuple(shard.incarnation for shard in now.shards)
+            entries = tuple(shard.entry_next for shard in bound.shards)
+            after[topic] = TopicOffset(now.uuid, incarnations, entries, begins)
+        return after
+
+    def _limit(self, before: Offset, after: Offset, ends: Mapping[str, Ends], limit: ReadLimit) -> Offset:
+        starts = {
+            (topic, shard): min(span_start(before.get(topic), offset, shard), entry)
+            for topic, offset in after.items()
+            for shard, entry in enumerate(offset.entries)
+        }
+        stops = {
+            (topic, shard): entry for topic, each in after.items() for shard, entry in enumerate(each.entries)
+        }
+        entries_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if entries_max is not None:  # Spark passes one limit on, and both may be set
+            bytes_max = self._options.bytes_max
+        sizes = {
+            (topic, number): shard.bytes / max(1, shard.entry_next - shard.entry_first)
+            for topic, each in ends.items()
+            for number, shard in enumerate(each.shards)
+        }
+        stops = limited_by_bytes(starts, limited(starts, stops, entries_max), sizes, bytes_max)
+        return {
+            topic: replace(each, entries=tuple(stops[topic, shard] for shard in range(len(each.entries))))
+            for topic, each in after.items()
+        }
+
+    def _check_versions(self, before: Offset, ends: Mapping[str, Ends]) -> None:
+        for topic, each in ends.items():
+            if topic in before and each.uuid not in (None, before[topic].uuid):  # its columns may be others now
+                self._versions |= versions_of(self._client, self._options, self._schema)
+            read = self._versions.get(topic, each.schema_version)
+            if each.uuid is not None and each.schema_version != read:
+                raise SchemaChanged(
+                    f"topic {TopicName.parse(topic).short} has schema version {each.schema_version} now; "
+                    f"this query reads version {read}"
+                )
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """How far the topics reached when they were last looked at, for Spark's progress reports."""
+        found = {
+            topic: TopicOffset(
+                each.uuid,
+                tuple(shard.incarnation for shard in each.shards),
+                tuple(shard.entry_next for shard in each.shards),
+            )
+            for topic, each in self._ends.items()
+            if each.uuid is not None
+        }
+        return offset_json(found) if found else None
+
+    # --- batches ------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with told():
+            before, after = read_offset(start), read_offset(end)
+            names = sorted(after)
+            if not self._ends.keys() >= set(names):
+                self._ends = {each.topic: each for each in self._client.admin.ends(names)}
+            spans: list[Span] = []
+            for topic in names:
+                offset = after[topic]
+                for shard, stop in enumerate(offset.entries):
+                    begin = min(span_start(before.get(topic), offset, shard), stop)
+                    gap = gap_between(before.get(topic), offset, shard)
+                    version, incarnation = self._versions.get(topic), offset.incarnations[shard]
+                    spans.append(Span(topic, offset.uuid, version, shard, incarnation, begin, stop, gap))
+            return cut(spans, self._ends.values(), self._options.partitions_min)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Span)
+        return read_span(self._options, self._schema, partition)
+
+    # --- what was read ------------------------------------------------------------------------------
+
+    def commit(self, end: dict[str, Any]) -> None:
+        with told():
+            self._settle(read_offset(end))
+
+    def _settle(self, offset: Offset) -> None:
+        """The subscription's place follows. Spark asks for more only when the batch before has ended well.
+
+        So this is done when it asks, too: ``commit`` comes with the next batch, and the last would never count.
+        """
+        name = self._options.subscription
+        if name is None or offset == self._settled:
+            return
+        for topic, each in offset.items():
+            now = self._ends.get(topic)
+            if self._settled.get(topic) == each or (now is not None and now.uuid != each.uuid):
+                continue
+            try:
+                self._client.admin.advance(topic, name, each.entries, topic_uuid=each.uuid)
+            except SubscriptionNotFound:  # the checkpoint is older than it, or somebody deleted it
+                self._client.admin.create_subscription(topic, name, positions=each.entries, exist_ok=True)
+            except (TopicNotFound, TopicMismatch):
+                continue  # told, or let pass, when the topics are looked at
+        self._settled = offset
+
+    def stop(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def _same(before: Offset, after: Offset) -> bool:
+    """Whether nothing is new; where a topic's reading began does not count."""
+    bare = {topic: replace(each, begins=None) for topic, each in before.items()}
+    return bare == after

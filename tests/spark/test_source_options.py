@@ -1,0 +1,111 @@
+"""What a user may say of a source, and what is refused in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from penstock.model.errors import BadRequest, BadTopicName, PenstockError
+from penstock.spark.source_limit import limited, limited_by_bytes
+from penstock.spark.source_offset import TopicOffset, offset_json, read_offset
+from penstock.spark.source_options import COLUMNS, read_options
+
+FULL = "default/default/default/"
+
+
+def test_what_is_not_said_has_defaults() -> None:
+    options = read_options({"topic": "orders"})
+    assert options.topics == (f"{FULL}orders",) and options.url == "penstock://127.0.0.1:7411"
+    assert (options.start, options.end, options.on_gap) == ("earliest", "latest", "fail")
+    assert options.columns == COLUMNS and options.partitions_min == 1
+
+
+def test_names_are_spelled_as_spark_users_do_and_in_any_case() -> None:
+    told = {"TOPICS": "b, a", "MAXENTRIESPERTRIGGER": "5", "ongap": "Report", "minpartitions": "3"}
+    options = read_options(told, streaming=True)
+    assert options.topics == (f"{FULL}a", f"{FULL}b") and options.entries_max == 5
+    assert (options.on_gap, options.partitions_min) == ("report", 3)
+    assert read_options({"topic": "a", "columns": "value,key"}).columns == ("key", "value")
+
+
+def test_places_are_words_entries_times_or_json() -> None:
+    def start(text: str) -> object:
+        return read_options({"topic": "orders", "start": text}).start
+
+    assert start("LATEST") == "latest" and start("17") == 17
+    assert start("2026-01-31T12:00:00") == datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert start('{"0": 5, "1": "latest"}') == {"": {0: 5, 1: "latest"}}
+    assert start('{"orders": {"0": "2026-01-31T12:00:00+00:00"}}') == {
+        f"{FULL}orders": {0: datetime(2026, 1, 31, 12, tzinfo=UTC)}
+    }
+
+
+@pytest.mark.parametrize(
+    ("told", "streaming", "words"),
+    [
+        ({}, None, "no topic"),
+        ({"topic": "a", "topics": "b"}, None, "topic and topics are both given"),
+        ({"topic": "a", "kafka.bootstrap.servers": "x"}, None, "'kafka.bootstrap.servers' is unknown"),
+        ({"topic": ""}, None, "topic is empty"),
+        ({"topics": "a,a"}, None, "named twice"),
+        ({"topicPattern": "("}, None, "no regular expression"),
+        ({"topic": "a", "url": "http://x"}, None, "penstock://"),
+        ({"topic": "a", "onGap": "ignore"}, None, "none of fail, report, skip"),
+        ({"topic": "a", "minPartitions": "0"}, None, "above 0"),
+        ({"topic": "a", "maxEntriesPerTrigger": "many"}, None, "above 0"),
+        ({"topic": "a", "columns": "value,offset"}, None, "'offset' is none of"),
+        ({"topic": "a", "columns": "value", "onGap": "report"}, None, "headers and entry"),
+        ({"topic": "a", "start": "yesterday"}, None, "none of earliest"),
+        ({"topic": "a", "start": '{"0": -1}'}, None, "-1 is none of"),
+        ({"topic": "a", "start": '{"0": 1'}, None, "begins like JSON"),
+        ({"topic": "a", "start": '{"0": 1, "b": {"0": 1}}'}, None, "neither shards nor topics"),
+        ({"topics": "a,b", "start": '{"0": 1}'}, None, "which topic"),
+        ({"topicPattern": "a.*", "start": '{"a": {"0": 1}}'}, None, "topics by name"),
+        ({"topic": "a", "filter": "key = 'a' and"}, None, "at character 14 of the filter"),
+        ({"topic": "a", "end": "latest"}, True, "end is for batches"),
+        ({"topic": "a", "subscription": "s"}, False, "subscription is for streams"),
+        ({"topic": "a", "start": "latest"}, True, "needs a subscription"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(told: dict[str, str], streaming: bool | None, words: str) -> None:
+    with pytest.raises(PenstockError) as refused:
+        read_options(told, streaming=streaming)
+    assert words in refused.value.message and refused.value.hint
+
+
+def test_a_topic_name_that_cannot_be_is_refused() -> None:
+    with pytest.raises(BadTopicName):
+        read_options({"topics": "a,,b"})
+
+
+def test_an_offset_reads_as_it_was_written_and_is_the_same_text_in_any_order() -> None:
+    one = TopicOffset(bytes(16), (1, 2), (5, 6))
+    two = TopicOffset(bytes(range(16)), (1,), (7,), (3,))
+    written = offset_json({"b": two, "a": one})
+    assert read_offset(written) == {"a": one, "b": two}
+    assert str(written) == str(offset_json({"a": one, "b": two}))
+    for bad in (
+        {},
+        {"version": 2, "topics": {}},
+        {"version": 1, "topics": {"a": {"uuid": "x"}}},
+        {"offset": 3},
+    ):
+        with pytest.raises(BadRequest, match="checkpoint"):
+            read_offset(bad)
+
+
+def test_a_limit_is_shared_by_what_there_is_and_always_lets_something_through() -> None:
+    starts = {("a", 0): 10, ("a", 1): 0, ("b", 0): 5}
+    ends = {("a", 0): 110, ("a", 1): 300, ("b", 0): 5}
+    assert limited(starts, ends, None) == limited(starts, ends, 400) == ends
+    cut = limited(starts, ends, 40)
+    assert cut == {("a", 0): 20, ("a", 1): 30, ("b", 0): 5}
+    assert sum(limited(starts, ends, 1).values()) == sum(starts.values()) + 1
+    sizes = {("a", 0): 100.0, ("a", 1): 10.0, ("b", 0): 1.0}
+    assert limited_by_bytes(starts, ends, sizes, 13_000) == ends
+    by_bytes = limited_by_bytes(starts, ends, sizes, 1300)
+    assert sum((by_bytes[shard] - starts[shard]) * sizes[shard] for shard in ends) == pytest.approx(
+        1300, abs=100
+    )
+    assert sum(limited_by_bytes(starts, ends, sizes, 1).values()) == sum(starts.values()) + 1

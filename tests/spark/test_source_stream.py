@@ -1,0 +1,273 @@
+"""A stream's offsets and ranges, asked for as Spark asks, against a real node; Spark itself is not started."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+
+import penstock.sync
+from penstock.model.errors import (
+    BadRequest,
+    EntriesMissing,
+    PenstockError,
+    SchemaChanged,
+    SchemaMismatch,
+    TopicMismatch,
+    TopicNotFound,
+)
+from penstock.spark.source import schema
+from penstock.spark.source_stream import StreamReader
+from tests.fire.real_node import RealNode, wait_until
+
+Json = dict[str, Any]
+
+
+class Stream:
+    """Goes from batch to batch as Spark does."""
+
+    def __init__(self, url: str, offset: Json | None = None, **options: str) -> None:
+        told = {"url": url, **options}
+        self.reader = StreamReader(schema(told), told)
+        self.offset = self.reader.initialOffset() if offset is None else offset
+
+    def next(self, limit: ReadLimit | None = None) -> list[Json]:
+        """The rows of the next batch."""
+        end = self.reader.latestOffset(self.offset, limit or self.reader.getDefaultReadLimit())
+        rows = self.between(self.offset, end)
+        self.offset = end
+        return rows
+
+    def between(self, start: Json, end: Json) -> list[Json]:
+        partitions = [] if start == end else self.reader.partitions(start, end)
+        task: StreamReader = pickle.loads(pickle.dumps(self.reader))
+        return [row for part in partitions for batch in task.read(part) for row in batch.to_pylist()]
+
+
+@contextmanager
+def stream(url: str, offset: Json | None = None, **options: str) -> Iterator[Stream]:
+    made = Stream(url, offset, **options)
+    try:
+        yield made
+    finally:
+        made.reader.stop()
+
+
+@pytest.fixture
+def client(shared_url: str) -> Iterator[penstock.sync.Client]:
+    with penstock.sync.connect(shared_url) as made:
+        yield made
+
+
+def post(client: penstock.sync.Client, topic: str, *numbers: int) -> None:
+    with client.producer(topic, batch_rows=5) as producer:
+        for number in numbers:
+            producer.post(b"%d" % number)
+
+
+def numbers(rows: list[Json]) -> list[int]:
+    return sorted(int(row["value"]) for row in rows)
+
+
+def test_each_entry_comes_once_whatever_the_limit(
+    client: penstock.sync.Client, shared_url: str, topic: str
+) -> None:
+    client.admin.create_topic(topic, shards=2)
+    post(client, topic, *range(50))
+    with stream(shared_url, topic=topic, maxEntriesPerTrigger="20", minPartitions="4") as read:
+        assert read.reader.getDefaultReadLimit() == ReadMaxRows(20)
+        begin = read.offset
+        batches = [read.next() for _ in range(3)]
+        assert [len(batch) for batch in batches] == [20, 20, 10]
+        assert numbers([row for batch in batches for row in batch]) == list(range(50))
+        assert read.next() == []
+        assert len(read.reader.partitions(begin, read.offset)) == 4
+        again = read.between(begin, read.offset)  # the same offsets bring the same rows, however cut
+        assert [(row["shard"], row["entry"]) for row in again] == sorted(
+            (row["shard"], row["entry"]) for row in again
+        )
+        assert numbers(again) == list(range(50))
+        post(client, topic, *range(50, 90))
+        assert numbers(read.next(ReadAllAvailable())) == list(range(50, 90))
+        post(client, topic, *range(90, 100))
+        assert 0 < len(read.next(ReadMaxBytes(1))) < 10
+        latest = read.reader.reportLatestOffset()
+        assert latest is not None and sum(next(iter(latest["topics"].values()))["entries"]) == 100
+
+
+def test_a_query_that_is_to_end_reads_what_was_there_when_it_began(
+    client: penstock.sync.Client, shared_url: str, topic: str
+) -> None:
+    post(client, topic, *range(10))
+    with stream(shared_url, topicPattern=f"{topic}(-new)?", maxEntriesPerTrigger="6") as read:
+        read.reader.prepareForTriggerAvailableNow()
+        post(client, topic, *range(10, 20))
+        post(client, f"{topic}-new", 99)
+        assert numbers(read.next() + read.next()) == list(range(10))
+        before = read.offset
+        assert read.next() == [] and read.offset == before
+
+
+def test_topics_that_a_pattern_finds_later_are_read_from_their_first_entry(
+    client: penstock.sync.Client, shared_url: str, topic: str
+) -> None:
+    post(client, f"{topic}-a", 1)
+    with stream(shared_url, topicPattern=f"{topic}-.*", start="latest", subscription="s") as read:
+        assert read.next() == []
+        post(client, f"{topic}-b", 2, 3)
+        post(client, f"{topic}-a", 4)
+        found = read.next()
+        assert numbers(found) == [2, 3, 4]
+        assert {row["topic"].rpartition("/")[2] for row in found} == {f"{topic}-a", f"{topic}-b"}
+        assert client.admin.show_subscription(f"{topic}-b", "s").unsettled == 2
+        assert read.next() == [] and client.admin.show_subscription(f"{topic}-b", "s").unsettled == 0
+        client.admin.create_topic(f"{topic}-c", schema=pa.schema([("n", pa.int64())]))
+        with pytest.raises(SchemaMismatch, match="no schema against"):
+            read.next()
+
+
+def test_the_place_of_a_start_that_moves_is_kept_at_the_node(
+    client: penstock.sync.Client, shared_url: str, topic: str
+) -> None:
+    post(client, topic, 1, 2)
+    with stream(shared_url, topic=topic, start="latest", subscription="kept") as read:
+        first = read.offset
+    post(client, topic, 3)  # while the query is away, before it had a batch
+    with stream(shared_url, topic=topic, start="latest", subscription="kept") as read:
+        assert read.offset == first
+        assert numbers(read.next()) == [3]
+        assert client.admin.show_subscription(topic, "kept").unsettled == 1
+        read.next()  # asking for more tells that the batch before is done with
+        assert client.admin.show_subscription(topic, "kept").unsettled == 0
+        checkpoint = read.offset
+    client.admin.delete_subscription(topic, "kept")
+    post(client, topic, 4)
+    with stream(shared_url, checkpoint, topic=topic, start="latest", subscription="kept") as read:
+        assert numbers(read.next()) == [4]
+        assert client.admin.show_subscription(topic, "kept").unsettled == 1
+
+
+@pytest.fixture(scope="module")
+def short_lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Json, int, int]]:
+    """A topic whose first entries retention deleted: url, an offset of before, what is kept, and the end."""
+    with RealNode(tmp_path_factory.mktemp("short") / "node") as node, penstock.sync.connect(node.url) as client:
+        client.admin.create_topic("short", settings={"hard_ttl": 1.0})
+        with stream(node.url, topic="short") as read:
+            offset = read.offset
+        post(client, "short", *range(10))
+
+        def shard() -> Any:
+            return client.admin.show_topic("short").shard_list[0]
+
+        def deleted() -> bool:
+            post(client, "short", 7)
+            return int(shard().entry_first) > 0
+
+        wait_until(deleted)
+        client.admin.unset_topic("short", "hard_ttl")
+        yield node.url, offset, shard().entry_first, shard().entry_next
+
+
+def test_what_retention_deleted_fails_a_stream_unless_it_is_told_otherwise(
+    short_lived: tuple[str, Json, int, int],
+) -> None:
+    url, offset, kept, end = short_lived
+    told = rf"entries 0 to {kept - 1} are missing: retention \[entries-missing\]"
+    with stream(url, offset, topic="short") as read, pytest.raises(EntriesMissing, match=told):
+        read.next()
+    with stream(url, offset, topic="short", onGap="skip") as read:
+        assert [row["entry"] for row in read.next()] == list(range(kept, end))
+    with stream(url, offset, topic="short", onGap="report") as read:
+        gap, *rows = read.next()
+        assert [row["entry"] for row in rows] == list(range(kept, end))
+    assert (gap["entry"], gap["value"], gap["identity"], gap["shard"]) == (0, None, None, 0)
+    assert dict(gap["headers"]) == {"gap.reason": "retention", "gap.end": str(kept)}
+
+
+def test_a_topic_that_went_or_came_anew_is_never_read_as_if_it_were_the_same(
+    client: penstock.sync.Client, shared_url: str, topic: str
+) -> None:
+    post(client, topic, 1, 2, 3)
+    with (
+        stream(shared_url, topic=topic) as strict,
+        stream(shared_url, topic=topic, onGap="skip") as loose,
+        stream(shared_url, topic=topic, onGap="report") as told,
+    ):
+        begin = told.offset
+        assert numbers(strict.next()) == numbers(loose.next()) == numbers(told.next()) == [1, 2, 3]
+        middle = told.offset
+        client.admin.delete_topic(topic)
+        with pytest.raises(TopicNotFound, match=r"deleted while it was read; it was read up to \[3\]"):
+            strict.next()
+        assert loose.next() == loose.next() == told.next() == []
+        post(client, topic, *range(10, 16))
+        with pytest.raises(TopicMismatch, match="created again"):
+            strict.next()
+        assert numbers(loose.next()) == list(range(10, 16))
+        gap, *rows = told.next()
+        assert numbers(rows) == list(range(10, 16)) and gap["entry"] == 3
+        assert dict(gap["headers"])["gap.reason"] == "recreated"
+        (lost,) = told.between(begin, middle)  # a batch of the old topic that is tried again
+        assert dict(lost["headers"]) == {"gap.reason": "topic-mismatch", "gap.end": "3"}
+        with pytest.raises(TopicMismatch):
+            strict.between(begin, middle)
+
+
+def test_a_new_schema_stops_a_stream_and_is_read_by_the_next(
+    client: penstock.sync.Client, shared_url: str, topic: str
+) -> None:
+    client.admin.create_topic(topic, schema=pa.schema([("id", pa.int32())]))
+    with client.producer(topic) as producer:
+        producer.send({"id": 1})
+        with stream(shared_url, topic=topic) as read:
+            assert [row["value"] for row in read.next()] == [{"id": 1}]
+            offset = read.offset
+            producer.send({"id": 2})
+            client.admin.alter_topic(topic, schema=pa.schema([("id", pa.int64()), ("key", pa.string())]))
+            with pytest.raises(SchemaChanged, match="version 2 now; this query reads version 1"):
+                read.next()
+    with client.producer(topic) as producer:
+        producer.send({"id": 3, "key": "k"})
+    with stream(shared_url, offset, topic=topic) as read:
+        assert [row["value"] for row in read.next()] == [{"id": 2, "key": None}, {"id": 3, "key": "k"}]
+
+
+def test_a_query_lives_through_a_restart_of_its_node(node: RealNode, topic: str) -> None:
+    with penstock.sync.connect(node.url) as client:
+        post(client, topic, 1)
+    with stream(node.url, topic=topic, subscription="s") as read:
+        assert numbers(read.next()) == [1]
+        node.kill()
+        node.start()
+        with penstock.sync.connect(node.url) as client:
+            post(client, topic, 2)
+        assert numbers(read.next()) == [2]
+
+
+def test_a_checkpoint_is_not_read_on_without_one_of_its_topics_and_takes_another_in(
+    client: penstock.sync.Client, shared_url: str, topic: str
+) -> None:
+    one, two = f"{topic}-1", f"{topic}-2"
+    post(client, one, 1)
+    post(client, two, 2, 3)
+    with stream(shared_url, topic=one) as read:
+        assert numbers(read.next()) == [1]
+        offset = read.offset
+    with (
+        stream(shared_url, offset, topic=two) as read,
+        pytest.raises(BadRequest, match=f"reads topic {one}, and"),
+    ):
+        read.next()
+    with stream(shared_url, offset, topics=f"{one},{two}") as read:
+        assert numbers(read.next()) == [2, 3]
+
+
+def test_options_that_contradict_are_refused_when_the_reader_is_used(shared_url: str, topic: str) -> None:
+    reader = StreamReader(None, {"topic": topic, "end": "latest"})  # type: ignore[arg-type]
+    with pytest.raises(PenstockError, match="end is for batches"):
+        reader.initialOffset()
