@@ -4,7 +4,7 @@ Every error has a ``code`` (stable, also on the wire and in ``--json``), a ``hin
 ``retryable`` (whether the same call can succeed later without a change). A class is an entry of the
 catalogue; ``penstock errors CODE`` prints its docstring. The base is in error.py, what is about Spark alone in
 spark_errors.py, about a producer's refill in refill_errors.py, about tenants, settings and registered
-producers in tenancy_errors.py; all of it can be imported from here.
+producers in tenancy_errors.py, about staged writes in staging_errors.py; all of it can be imported from here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from penstock.model.spark_errors import SparkFailed as SparkFailed
 from penstock.model.spark_errors import SparkMissing as SparkMissing
 from penstock.model.spark_errors import SparkPackages as SparkPackages
 from penstock.model.spark_errors import SparkWorker as SparkWorker
+from penstock.model.staging_errors import StageMismatch as StageMismatch
+from penstock.model.staging_errors import StageNotFound as StageNotFound
+from penstock.model.staging_errors import StagingFull as StagingFull
+from penstock.model.staging_errors import WriterNotFound as WriterNotFound
 from penstock.model.tenancy_errors import BadSetting as BadSetting
 from penstock.model.tenancy_errors import Fenced as Fenced
 from penstock.model.tenancy_errors import NotEmpty as NotEmpty

@@ -1,7 +1,8 @@
 """The conversation between a client and a node: one struct a frame type, msgpack by position.
 
 Fields may be added at the end with a default, so an older peer still reads a newer one. ``block`` names a
-producer's run. What is about subscriptions stands in consuming.py, about tenants and producers in tenancy.py.
+producer's run. What is about subscriptions stands in consuming.py, about tenants and
+producers in tenancy.py, about staged writes in staging.py.
 """
 
 from __future__ import annotations
@@ -37,6 +38,17 @@ from penstock.wire.consuming import Unsubscribed as Unsubscribed
 from penstock.wire.conversation import Control as Control
 from penstock.wire.conversation import Span as Span
 from penstock.wire.frame import CONTROL_BYTES_MAX, RESPONSE_BYTES_MAX, FrameType, encode
+from penstock.wire.staging import AbortStages as AbortStages
+from penstock.wire.staging import BatchInfo as BatchInfo
+from penstock.wire.staging import CommitBatch as CommitBatch
+from penstock.wire.staging import DeleteWriter as DeleteWriter
+from penstock.wire.staging import FinishStage as FinishStage
+from penstock.wire.staging import ListWriters as ListWriters
+from penstock.wire.staging import OpenStage as OpenStage
+from penstock.wire.staging import ShowWriter as ShowWriter
+from penstock.wire.staging import StageInfo as StageInfo
+from penstock.wire.staging import StageOpened as StageOpened
+from penstock.wire.staging import WriterInfo as WriterInfo
 from penstock.wire.tenancy import ChangeSettings as ChangeSettings
 from penstock.wire.tenancy import CloseProducer as CloseProducer
 from penstock.wire.tenancy import CreatePlace as CreatePlace
@@ -172,6 +184,13 @@ Operation = (
     | DeleteProducer
     | OpenProducer
     | CloseProducer
+    | OpenStage
+    | FinishStage
+    | CommitBatch
+    | AbortStages
+    | ListWriters
+    | ShowWriter
+    | DeleteWriter
     | ShowNode
 )
 

@@ -71,6 +71,7 @@ class FrameType(IntEnum):
     EXTEND = 35
     RENEW = 36
     GIVE_BACK = 37
+    STAGE = 40
 
 
 class Frame(NamedTuple):

@@ -85,13 +85,14 @@ class NodeCore:
         self._software = software
         self._sessions: dict[int, Session] = {}
         self._effects: list[Effect] = [RemoveTree(folder) for folder in self.stores.leftovers]
+        self.watermark = Watermark(disk.free_bytes, settings.limits.free_bytes_min, clock_us)
         self._producing = Producing(
             self.catalog,
             self.counters,
             now_us=now_us,
             send=lambda session, parts: self._send(session.connection, parts),
             limits=settings.limits,
-            watermark=Watermark(disk.free_bytes, settings.limits.free_bytes_min, clock_us),
+            watermark=self.watermark,
         )
         self.consuming = self._consuming = Consuming(
             self.stores,
@@ -134,7 +135,7 @@ class NodeCore:
     @property
     def unacked_bytes(self) -> int:
         """Bytes of segments taken in and not answered yet, in all."""
-        return self._producing.unacked_bytes
+        return self._producing.unacked_bytes + self._requests.staging.unacked_bytes
 
     # --- connections --------------------------------------------------------------------------------
 
@@ -196,6 +197,8 @@ class NodeCore:
                 self._producing.on_segment(session, event)
             elif event.type == FrameType.TITLE:
                 self._producing.on_title(session, event)
+            elif event.type == FrameType.STAGE:
+                self._requests.staging.on_chunk(session, event)
             else:
                 self._producing.on_snapshot(session, event)
         elif isinstance(event, Settle):
@@ -360,13 +363,15 @@ class NodeCore:
     @property
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
-        times = (self.stores.due_us, self._consuming.due_us, self.retaining.due_us)
+        staging_us = self._requests.staging.due_us
+        times = (self.stores.due_us, self._consuming.due_us, self.retaining.due_us, staging_us)
         return min((time for time in times if time is not None), default=None)
 
     def on_time(self) -> None:
         self._consuming.on_time()
         if not self.stopping:
             self.retaining.on_time()
+            self._requests.staging.on_time()
 
     def close(self) -> None:
         """Everything staged was committed: closes the files in good order."""

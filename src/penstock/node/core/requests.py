@@ -27,6 +27,7 @@ from penstock.model.topic import TopicName
 from penstock.model.topic_settings import read_values
 from penstock.node.core.producer_requests import ProducerRequests
 from penstock.node.core.session import Session
+from penstock.node.core.staging import Staging
 from penstock.node.core.subscription_requests import SubscriptionRequests
 from penstock.node.core.tenancy_requests import TenancyRequests
 from penstock.node.core.topics import Topic, TopicAltered, TopicCreated, TopicDeleted
@@ -60,6 +61,7 @@ class Requests:
         self._subscriptions = SubscriptionRequests(node, self.topic)
         self._tenancy = TenancyRequests(node, self.topic, lambda: list(self._creating))
         self.producers = ProducerRequests(node, self.topic, lambda topic: self._tenancy.may_create(topic.place))
+        self.staging = Staging(node, counters, self.open_topic)
         self._creating: dict[str, list[Callable[[PenstockError | None], None]]] = {}
         self._altering: dict[bytes, list[Callable[[], None]]] = {}
         """By topic: what is to be tried once the change of its schema that is under way has ended."""
@@ -86,6 +88,7 @@ class Requests:
                 self._subscriptions.on_request(operation, answer, refuse)
                 or self._tenancy.on_request(operation, answer, refuse)
                 or self.producers.on_request(session, operation, answer, refuse)
+                or self.staging.on_request(operation, answer, refuse)
             )
             assert known, "every operation is somebody's"
 

@@ -25,6 +25,7 @@ from penstock.node.core.log import LogOptions, StoredRecord
 from penstock.node.core.open_logs import OpenLogs
 from penstock.node.core.settlement import Missed, Seen, Subscriptions, encode_change
 from penstock.node.core.settlement import decode_change as decode_settlement
+from penstock.node.core.staging_stores import Errand, StagingStores
 from penstock.node.core.strays import identify, strays
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import (
@@ -75,6 +76,8 @@ class Stores:
         )
         self._open_logs = OpenLogs(settings.limits.open_logs)
         self.recovered += replay(disk).lines()
+        self.staging = StagingStores(disk, settings, self._dirty, self.recovered)
+        self._held = self.staging.writers.held_blocks()
         self._open_catalog()
         self._open_settlements()
 
@@ -114,7 +117,7 @@ class Stores:
 
     def _open_shards(self, topic: Topic) -> None:
         for number in range(2**topic.created.shard_power):
-            log = topic.open_log(number, self._disk, self._now_us(), self._log_options)
+            log = topic.open_log(number, self._disk, self._now_us(), self._log_options, self._held)
             place = f"topic {topic.shown}, shard {number}"
             self.recovered += [f"{place}: {line}" for line in log.report.lines()]
             lane = Lane(place, log, partial(self._log_wrote, topic, number), self._dirty, log)
@@ -180,7 +183,9 @@ class Stores:
 
     def wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         """A write ended; those who waited for it are told."""
-        if isinstance(write, RoundWrite):
+        if isinstance(write, Errand):
+            write.ended(error)
+        elif isinstance(write, RoundWrite):
             self.rounds.done(write, error)
             for one, its_write in write.writes:
                 self._lane_wrote(one, its_write, error or write.errors.get(one))
@@ -202,6 +207,8 @@ class Stores:
             self._compact_if_long(self._catalog_journal, self.catalog, lane)
         elif lane is self.settlement_lane:
             self._compact_if_long(self.settlements, self.subscriptions, lane)
+        else:
+            self.staging.lane_wrote(lane)
 
     def _compact_if_long(self, journal: FileJournal, state: Catalog | Subscriptions, lane: Lane) -> None:
         if journal.size_bytes > max(self.settings.journal_compact_bytes, 4 * journal.snapshot_bytes):
@@ -280,6 +287,7 @@ class Stores:
                 self.rounds.drop(shard.lane)
                 self._open_logs.forget(shard.log)
             self._gone[topic.uuid] = topic
+            self.staging.writers.forget_topic(topic.uuid)
         return topic
 
     def at_rest(self) -> list[Topic]:
@@ -298,7 +306,7 @@ class Stores:
         """Everything staged was committed: closes the files in good order; returns what went wrong."""
         faults: list[OSError] = []
         closes = [shard.log.close for topic in self.catalog for shard in topic.shards]
-        for close in (*closes, self._catalog_journal.close, self.settlements.close):
+        for close in (*closes, self._catalog_journal.close, self.settlements.close, self.staging.close):
             try:
                 close()
             except OSError as error:
