@@ -209,7 +209,7 @@ class StagingWorld:
         self.check()
 
     def commit_again(self) -> None:
-        """Every writer commits its last batch again, as a driver that had no answer does; then all must be there."""
+        """Every writer commits again what it had no answer to, as a driver does; then all must be there."""
         for writer, batches in self.batches.items():
             for batch in batches:
                 if batch.asked and not batch.committed and not batch.aborted:

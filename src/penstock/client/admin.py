@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.client.link import Link
 from penstock.client.subscription_admin import SubscriptionAdmin
 from penstock.client.tenancy_admin import Settings, TenancyAdmin
+from penstock.client.writer_admin import WriterAdmin
 from penstock.model.topic import TopicName
 from penstock.wire.control import (
     AlterTopic,
@@ -24,8 +25,8 @@ from penstock.wire.control import (
 from penstock.wire.schema import encode_schema
 
 
-class Admin(SubscriptionAdmin, TenancyAdmin):
-    """``client.admin``: tenants, topics, producers, subscriptions and the node itself."""
+class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin):
+    """``client.admin``: tenants, topics, producers, writers, subscriptions and the node itself."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -20,5 +20,6 @@ from penstock.sync.admin import Admin
 from penstock.sync.client import Client, connect
 from penstock.sync.consumer import Consumer
 from penstock.sync.producer import Producer, Promise
+from penstock.sync.writer import Writer
 
-__all__ = ["Admin", "Client", "Consumer", "Producer", "Promise", "connect"]
+__all__ = ["Admin", "Client", "Consumer", "Producer", "Promise", "Writer", "connect"]

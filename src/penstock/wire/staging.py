@@ -14,10 +14,11 @@ It is not answered for itself: what was wrong with a chunk is the answer to ``Fi
 from __future__ import annotations
 
 import msgspec
+from google_crc32c import extend, value
 
 from penstock.model.errors import BadFrame
 from penstock.wire.conversation import Control
-from penstock.wire.frame import SEGMENT_BYTES_MAX, FrameType, encode
+from penstock.wire.frame import HEADER, SEGMENT_BYTES_MAX, TRAILER, FrameType
 
 STAGE_BYTES = 16
 """A stage's uuid."""
@@ -38,10 +39,12 @@ class OpenStage(Control, frozen=True, tag="open_stage"):
 
 
 class FinishStage(Control, frozen=True, tag="finish_stage"):
-    """Nothing follows; answered with ``StageInfo`` once all of it is durable, or with what was wrong."""
+    """So many chunks were sent: answered with ``StageInfo`` once all are durable, or with what was wrong."""
 
     stage: bytes
     chunks: int
+    last: bool = True
+    """Whether nothing follows; without it the stage goes on."""
 
 
 class CommitBatch(Control, frozen=True, tag="commit_batch"):
@@ -122,9 +125,15 @@ class WriterInfo(msgspec.Struct, frozen=True):
     """Not in a list of writers; at most 1,000."""
 
 
+def chunk_parts(stage: bytes, shard: int, number: int, segment: bytes) -> list[bytes]:
+    """The STAGE frame of a segment, in pieces, so that the segment is not copied."""
+    lead = HEADER.pack(FrameType.STAGE, shard, number, STAGE_BYTES + len(segment)) + stage
+    return [lead, segment, TRAILER.pack(extend(value(lead), segment))]
+
+
 def encode_chunk(stage: bytes, shard: int, number: int, segment: bytes) -> bytes:
-    """The STAGE frame of a segment."""
-    return encode(FrameType.STAGE, stage + segment, shard=shard, segment=number)
+    """The same as one piece."""
+    return b"".join(chunk_parts(stage, shard, number, segment))
 
 
 def decode_chunk(body: bytes) -> tuple[bytes, bytes]:

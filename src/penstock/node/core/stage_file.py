@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
+from google_crc32c import extend, value
 
 from penstock.files.disk import Disk
 from penstock.files.frame_file import Bad, read_frame
@@ -27,7 +28,7 @@ from penstock.files.frame_write import NEW_SUFFIX
 from penstock.files.recovery import Recovery
 from penstock.files.salvage import open_salvaged
 from penstock.model.errors import BadFrame
-from penstock.wire.frame import FrameType, encode
+from penstock.wire.frame import HEADER, TRAILER, FrameType, encode
 
 FOLDER = "stages"
 SUFFIX = ".stages"
@@ -84,11 +85,13 @@ def encode_note(note: Note) -> bytes:
     return encode(FrameType.RECORD, _encoder.encode(note), shard=SHARD_RECORD)
 
 
-def encode_stored_chunk(
+def stored_chunk(
     stage: bytes, number: int, shard: int, rows: int, origin_crc: int, segment: bytes
-) -> bytes:
-    body = CHUNK_HEADER.pack(stage, rows, origin_crc) + segment
-    return encode(FrameType.SEGMENT, body, shard=shard, segment=number)
+) -> list[bytes]:
+    """A chunk's frame in pieces, so that the segment is not copied."""
+    header = HEADER.pack(FrameType.SEGMENT, shard, number, CHUNK_HEADER.size + len(segment))
+    lead = header + CHUNK_HEADER.pack(stage, rows, origin_crc)
+    return [lead, segment, TRAILER.pack(extend(value(lead), segment))]
 
 
 def read_segment(disk: Disk, place: Place, stage: bytes, number: int) -> bytes:

@@ -22,10 +22,10 @@ from penstock.node.core.stage_file import (
     StageFinished,
     StagesDropped,
     encode_note,
-    encode_stored_chunk,
     file_path,
     list_files,
     read_file,
+    stored_chunk,
 )
 
 
@@ -194,7 +194,7 @@ class Stages:
         self._note_begin(stage)
         batch = self._begun()
         number = len(stage.chunks)
-        frame = encode_stored_chunk(stage.uuid, number, shard, rows, origin_crc, segment)
+        parts = stored_chunk(stage.uuid, number, shard, rows, origin_crc, segment)
         place = Place(batch.number, batch.offset + batch.bytes)
         stage.chunks.append(Chunk(shard, rows, origin_crc, len(segment), place))
         stage.rows += rows
@@ -202,8 +202,8 @@ class Stages:
         stage.touched_us = now_us
         self.bytes += len(segment)
         self._touch_file(stage, batch.number)
-        batch.parts.append(frame)
-        batch.bytes += len(frame)
+        batch.parts += parts
+        batch.bytes += sum(map(len, parts))
         batch.chunks.append(stage)
 
     def finish(self, stage: Stage, now_us: int) -> None:

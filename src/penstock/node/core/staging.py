@@ -202,18 +202,18 @@ class Staging:
                 StageMismatch if stage.finished or ask.chunks < len(stage.chunks) else Gap
             )
             raise kind(f"stage {ask.stage.hex()} has {len(stage.chunks)} chunks, not {ask.chunks}")
-        if not stage.finished:
+        if ask.last and not stage.finished:
             self._stages.finish(stage, self._node.now_us())
 
         def durable(error: PenstockError | None) -> None:
             if error is not None:
                 refuse(error)
-            elif not stage.finish_durable:  # it was dropped, or a write of it failed, while this one waited
+            elif self._stages.get(ask.stage) is not stage:
                 refuse(StageNotFound(f"stage {ask.stage.hex()} was dropped"))
             else:
                 answer(self._writers.stage_info(stage))
 
-        if stage.finish_durable:
+        if stage.finish_durable or (not ask.last and stage.durable == ask.chunks):
             durable(None)
         else:
             self._stores.stage_lane.wait(durable)
