@@ -36,7 +36,7 @@ def session(
     from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is not None:
-        return _reused(SparkSession.builder.getOrCreate(), master, conf or {})
+        return _registered(_reused(SparkSession.builder.getOrCreate(), master, conf or {}))
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started Java already
     if master is None and not submitted:
         master = "local[*]"
@@ -49,7 +49,7 @@ def session(
     for name, value in _settings(cores, conf or {}).items():
         builder = builder.config(name, value)
     with _launching(java=not submitted and SparkContext._gateway is None, local=cores is not None):
-        return builder.getOrCreate()
+        return _registered(builder.getOrCreate())
 
 
 def local_cores(master: str) -> int | None:
@@ -121,6 +121,17 @@ def _launching(*, java: bool, local: bool) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _registered(active: SparkSession) -> SparkSession:
+    """Makes ``format("penstock")`` known also where Spark's own search for it does not find the package.
+
+    Spark looks through the path of the workers' Python, which may lack what this process has on its own.
+    """
+    from penstock.spark.format import PenstockSource
+
+    active.dataSource.register(PenstockSource)
+    return active
 
 
 def _reused(active: SparkSession, master: str | None, conf: Mapping[str, object]) -> SparkSession:
