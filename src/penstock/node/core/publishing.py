@@ -1,7 +1,8 @@
 """Publishing: what a recorded batch names goes from its stages into the topics' logs.
 
 It begins when the record is durable, and again when a node starts and finds a batch that was not published to
-its end. A portion at a time is read, appended and synced, so that a large batch takes little memory. A segment
+its end. A portion at a time is read, and the next while that one is synced, so that a large batch takes little
+memory. A segment
 that the marks know is passed over, which makes all of this safe to repeat; a write that fails is made again.
 
 What cannot be published is counted and named: rows of a topic that was deleted after the commit, and rows whose
@@ -30,6 +31,8 @@ from penstock.wire.expiry import expiries_us, last_us
 logger = logging.getLogger("penstock.node")
 
 PORTION_BYTES = 8 * 1024 * 1024
+PORTIONS_MAX = 2
+"""So many may be on their way to the disk."""
 AGAIN_US = 1_000_000
 READS_MAX = 5
 """How often a segment that the disk fails to read is tried, before it counts as lost."""
@@ -87,6 +90,11 @@ class Publication:
         self.left: deque[Item] = deque()
         """What was not looked at since the start, or since the last failure."""
         self.failed_reads = 0
+        self.reading = False
+        self.writing = 0
+        """Portions that are appended and not durable. Reads come one after the other, which keeps the order."""
+        self.fault = ""
+        """Why this round is given up, if it is."""
         self.dropped: dict[bytes, int] = {}
         """By topic that is gone: rows."""
         self.again_us: int | None = None
@@ -126,6 +134,7 @@ class Publishing:
         """From the first segment on: what the topics have by now is passed over."""
         publication.left = deque(self._items(publication.record))
         publication.dropped.clear()
+        publication.fault = ""
         self._go_on(publication)
 
     @property
@@ -143,7 +152,13 @@ class Publishing:
     # --- a portion ----------------------------------------------------------------------------------
 
     def _go_on(self, publication: Publication) -> None:
-        """Reads the next portion of what the topics do not have; if there is none, the batch is through."""
+        """Reads the next portion of what the topics do not have; when there is none, the batch is through."""
+        if publication.reading or publication.writing >= PORTIONS_MAX:
+            return
+        if publication.fault:
+            if not publication.writing:
+                self._fail(publication, publication.fault)
+            return
         portion: list[Item] = []
         size = 0
         while publication.left and size < PORTION_BYTES:
@@ -155,8 +170,9 @@ class Publishing:
                 portion.append(item)
                 size += item.bytes
         if portion:
+            publication.reading = True
             self._effect(Commit(ReadPortion(portion, lambda read: self._read(publication, read))))
-        else:
+        elif not publication.writing:
             self._end(publication)
 
     def _items(self, record: BatchRecorded) -> Iterator[Item]:
@@ -175,10 +191,13 @@ class Publishing:
                         yield Item(part.topic, shard, block, first + index, part.stage, index, 0, 0, 0, None)
 
     def _read(self, publication: Publication, read: ReadPortion) -> None:
+        publication.reading = False
         missing = any(segment is None for segment in read.segments)
         if missing and publication.failed_reads < READS_MAX:
             publication.failed_reads += 1
-            self._fail(publication, read.fault)
+            publication.fault = read.fault
+        if publication.fault:  # this read's, or that of a write which ended meanwhile
+            self._go_on(publication)
             return
         lanes: dict[Lane, None] = {}
         for item, segment in zip(read.items, read.segments, strict=True):
@@ -215,23 +234,22 @@ class Publishing:
 
     def _when_durable(self, publication: Publication, lanes: list[Lane]) -> None:
         left = len(lanes)
-        failed: list[PenstockError] = []
 
         def durable(error: PenstockError | None) -> None:
             nonlocal left
             left -= 1
             if error is not None:
-                failed.append(error)
-            if left == 0 and failed:
-                self._fail(publication, failed[0].message)
-            elif left == 0:
-                publication.failed_reads = 0
+                publication.fault = error.message
+            if left == 0:
+                publication.writing -= 1
+                if not publication.fault:
+                    publication.failed_reads = 0
                 self._go_on(publication)
 
+        publication.writing += bool(lanes)
         for lane in lanes:
             lane.wait(durable)
-        if not lanes:
-            self._go_on(publication)
+        self._go_on(publication)
 
     # --- ends ---------------------------------------------------------------------------------------
 
