@@ -1,7 +1,7 @@
 """Spark's sink: ``python -m bench.spark_sink [--rows N] [--bytes N] [--repeat N] [--shards N] [--folder DIR]``.
 
-The same DataFrame is written to a node in another process, and by a writer that takes the same Arrow batches and
-discards them, in turn. What a job costs besides its rows (planning, starting tasks) is in both.
+The same DataFrame is written to a node in another process, and by a writer that takes the same Arrow batches
+and discards them, in turn. What a job costs besides its rows (planning, starting tasks) is in both.
 """
 
 from __future__ import annotations
@@ -79,9 +79,8 @@ def main() -> None:
     rates = {name: asked.rows / quantile(taken, 0.5) for name, taken in times.items()}
     figure = Figure("sink", rates["penstock"], "rows/s", "the same batches discarded", rates["discard"])
     print(f"{figure.name}: {figure.value:,.0f} {figure.unit}; {figure.limit_name}: {figure.limit:,.0f}")
-    print(
-        f"ratio of the medians: {figure.ratio:.2f}; of the best: {min(times['discard']) / min(times['penstock']):.2f}"
-    )
+    best = min(times["discard"]) / min(times["penstock"])
+    print(f"ratio of the medians: {figure.ratio:.2f}; of the best: {best:.2f}")
     print("seconds:", {name: [round(one, 2) for one in taken] for name, taken in times.items()})
 
 

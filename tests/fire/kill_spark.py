@@ -1,7 +1,8 @@
 """Spark's sink under fire: ``python -m tests.fire.kill_spark [--lives N] [--seed N]``, ``make torture-spark``.
 
 A driver writes rows through a shuffle to a topic while it, its tasks and the node are killed (SIGKILL) between
-stage, commit and checkpoint, a few of them in every life of the driver. In the end every row is in the topic once.
+stage, commit and checkpoint, a few of them in every life of the driver. In the end every row is in the topic
+once.
 """
 
 from __future__ import annotations

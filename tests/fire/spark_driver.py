@@ -1,8 +1,8 @@
 """A Spark driver that is made to be killed: ``python -m tests.fire.spark_driver FOLDER URL TOPIC``.
 
 It writes the rows of ``FOLDER/input``, a file a batch and through a shuffle, to a topic, until all are written.
-At four points of every batch it looks for a fuse, a file ``FOLDER/fuses/POINT.VICTIM``; whoever removes one kills that
-victim on the spot: the task's own process, the driver with its Java, or the node.
+At four points of every batch it looks for a fuse, a file ``FOLDER/fuses/POINT.VICTIM``; whoever removes one
+kills that victim on the spot: the task's own process, the node, or the driver with its Java.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 POINTS = ("in-write", "staged", "before-commit", "after-commit")
-VICTIMS = ("task", "driver", "node")
+VICTIMS = ("task", "node", "driver")
+"""In this order, where several are to die at one point."""
 
 
 def burn(folder: Path, point: str) -> None:
