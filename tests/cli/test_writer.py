@@ -29,3 +29,13 @@ def test_writers_are_listed_shown_and_deleted(cli: Cli, service: Node, topic: st
     assert gone == {"deleted": topic, "stages": 1}
     missing = cli("writer", "show", topic, "--json", url=service.url)
     assert (missing.code, json.loads(missing.err)["code"]) == (1, "writer-not-found")
+
+
+def test_a_stage_file_can_be_looked_into(cli: Cli, node: Node) -> None:
+    with penstock.sync.connect(node.url) as client, client.writer("w") as writer:
+        stage = writer.stage("t", pa.table({"value": [b"a" * 100, b"b"]}))
+    (path,) = (node.data / "stages").iterdir()
+    found = json.loads(cli("inspect", str(path), "--json").out)
+    (chunk,) = [record for record in found["records"] if record["kind"] == "SEGMENT"]
+    assert chunk["detail"] == f"stage {stage.id.hex()}, chunk 0, shard 0, 2 rows"
+    assert not found["damage"] and not found["torn"]

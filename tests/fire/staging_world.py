@@ -150,7 +150,8 @@ class StagingWorld:
 
     def repeat(self, writer: str) -> None:
         """An old batch comes again with other rows, and somebody aborts what a batch has."""
-        done = [batch for batch in self.batches[writer] if batch.asked]
+        under_way = list(self._asked.values())  # of one that a power cut took, an abort drops the stages
+        done = [batch for batch in self.batches[writer] if batch.committed or batch in under_way]
         if not done:
             return
         self.client.send(Request(0, AbortStages(writer, done[-1].stages)))

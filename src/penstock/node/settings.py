@@ -67,6 +67,8 @@ class StagingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one stage may hold."""
     writer_stages_max: int = 50_000
     """Stages that one writer may have in no batch."""
+    stages_max: int = 200_000
+    """The same, of all writers together."""
     writers_max: int = 100_000
     expire_s: float = 86_400.0
     """A stage that nothing was added to for so long, and that no batch has, is dropped."""

@@ -106,7 +106,7 @@ def test_many_small_stages_share_syncs_and_files() -> None:
 
 
 def test_a_chunk_that_cannot_be_taken_is_the_answer_to_the_finish() -> None:
-    node = Node(stage_bytes_max=1000, bytes_max=1500, writer_stages_max=5)
+    node = Node(stage_bytes_max=1000, bytes_max=1500, writer_stages_max=5, stages_max=6)
     good = segment_body([b"v"])
     for name, chunks, error in (
         ("bad", [(0, 0, b"no segment")], BadSegment),
@@ -124,8 +124,11 @@ def test_a_chunk_that_cannot_be_taken_is_the_answer_to_the_finish() -> None:
             node.commit(0, stage)
     with pytest.raises(PenstockError, match="stage_bytes_max"):
         node.stage("large", bytes(2000))
-    with pytest.raises(StagingFull, match="stages in no batch"):
+    with pytest.raises(StagingFull, match="writer_stages_max"):
         node.stage("sixth", b"v")
+    node.stage("sixth", b"v", writer="other")
+    with pytest.raises(StagingFull, match="there are 6 stages"):
+        node.stage("seventh", b"v", writer="other")
     node.client.request(AbortStages("w", [b"bad".ljust(16, b"."), b"large".ljust(16, b".")]))
     first = node.stage("first", bytes(800))
     with pytest.raises(StagingFull, match="bytes_max"):
@@ -240,10 +243,15 @@ def test_files_are_removed_when_nothing_in_them_counts() -> None:
         node.commit(batch, node.stage(f"s{batch}", bytes(500)))
     node.shell.work_all()
     paths = [path for path in node.disk.paths() if path.startswith("stages/")]
-    assert paths[0] == "stages/00000001.stages" and len(paths) <= 3, paths
+    assert paths[0] == "stages/00000001.stages" and len(paths) <= 4, paths
+    with pytest.raises(StageNotFound):  # its end is known as long as its file is there
+        Node(node.disk.copy()).commit(20, b"s1".ljust(16, b"."))
     node.client.request(AbortStages("w", [orphan]))
     node.shell.work_all()
     assert "stages/00000001.stages" not in node.disk.paths()
+    node = node.restarted()
+    node.shell.work_all()
+    assert not [path for path in node.disk.paths() if path.startswith("stages/")]
     assert node.entries() == [20, 0]
 
 

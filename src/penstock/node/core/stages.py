@@ -82,7 +82,7 @@ class StageWrite(FrameWrite):
 class _Batch:
     """What goes into the next write."""
 
-    __slots__ = ("bytes", "chunks", "creates", "finishes", "number", "offset", "parts")
+    __slots__ = ("bytes", "chunks", "creates", "ended", "finishes", "number", "offset", "parts")
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -92,6 +92,8 @@ class _Batch:
         self.creates = False
         self.chunks: list[Stage] = []
         self.finishes: list[Stage] = []
+        self.ended: dict[bytes, set[int]] = {}
+        """Stages whose end it notes, with their files."""
 
 
 class Stages:
@@ -106,6 +108,11 @@ class Stages:
         self._preallocate_bytes = preallocate_bytes
         self._files: dict[int, set[bytes]] = {}
         """By number: the stages that have something in the file."""
+        self._notes: dict[int, dict[bytes, set[int]]] = {}
+        """By number: the stages whose end is noted in the file, each with the files that it stands in."""
+        self._carried: dict[int, _Batch] = {}
+        """By number of a file that is to go: the batch in which its notes stand anew."""
+        self._removing: set[int] = set()
         self._number = 0
         """Of the file being written, or of the last one that was."""
         self._file: DiskFile | None = None
@@ -133,9 +140,7 @@ class Stages:
                         self._add(stage)
                     self._touch_file(self._all[item.stage], number)
                 elif isinstance(item, StagesDropped):
-                    for uuid in item.stages:
-                        if (gone := self._all.get(uuid)) is not None:
-                            self._remove(gone)
+                    self._found_end(number, item.stages)
                 else:
                     self._found_finish(item)
         if self._number:
@@ -158,6 +163,14 @@ class Stages:
         self.bytes += stage.bytes
         self._touch_file(stage, found.place.file)
 
+    def _found_end(self, number: int, uuids: list[bytes]) -> None:
+        noted = self._notes.setdefault(number, {})
+        for uuid in uuids:
+            ended = self._all.get(uuid)
+            if ended is not None:
+                noted[uuid] = set(ended.files)
+                self._remove(ended)
+
     def _found_finish(self, note: StageFinished) -> None:
         stage = self._all.get(note.stage)
         if stage is not None and len(stage.chunks) == note.chunks:
@@ -174,6 +187,9 @@ class Stages:
 
     def of_writer(self, writer: str) -> list[Stage]:
         return list(self._of_writer.get(writer, {}).values())
+
+    def __len__(self) -> int:
+        return len(self._all)
 
     def count_of(self, writer: str) -> int:
         return len(self._of_writer.get(writer, ()))
@@ -219,19 +235,39 @@ class Stages:
         gone = [stage for stage in stages if stage.uuid in self._all]
         for stage in gone:
             self._remove(stage)
-        noted = [stage.uuid for stage in gone if stage.begun]
-        if noted:
-            self._put(self._begun(), encode_note(StagesDropped(noted)))
+        if noted := {stage.uuid: set(stage.files) for stage in gone if stage.begun}:
+            self._note_ends(noted)
 
-    def removable(self) -> list[str]:
-        """The paths of files that nothing needs; asking takes them."""
-        needed = {self._number, self._batch.number if self._batch.parts else self._number}
-        if self._under_way is not None:
-            needed.add(self._under_way.batch.number)
-        gone = [number for number, stages in self._files.items() if not stages and number not in needed]
-        for number in gone:
-            del self._files[number]
-        return [file_path(number) for number in gone]
+    def removable(self) -> list[int]:
+        """Files that nothing needs; asking takes them, and ``removed`` follows when they are gone for good.
+
+        What one of them notes of stages in files that stay is noted anew first; it goes when that is durable.
+        """
+        under_way = self._under_way.batch if self._under_way is not None else None
+        needed = {batch.number for batch in (self._batch, under_way) if batch is not None and batch.parts}
+        if self._end is not None:
+            needed.add(self._number)
+        gone = []
+        for number in [each for each, stages in self._files.items() if not stages and each not in needed]:
+            carrier = self._carried.get(number)
+            if carrier is not None and carrier in (self._batch, under_way):
+                continue
+            there = (self._files.keys() | self._removing) - {number}
+            ended = {
+                uuid: files & there for uuid, files in self._notes.pop(number, {}).items() if files & there
+            }
+            if ended:
+                self._carried[number] = self._note_ends(ended)
+            else:
+                gone.append(number)
+                self._carried.pop(number, None)
+                del self._files[number]
+                self._removing.add(number)
+        return gone
+
+    def removed(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._removing.discard(number)
 
     def _add(self, stage: Stage) -> None:
         self._all[stage.uuid] = stage
@@ -250,6 +286,13 @@ class Stages:
     def _touch_file(self, stage: Stage, number: int) -> None:
         stage.files.add(number)
         self._files.setdefault(number, set()).add(stage.uuid)
+
+    def _note_ends(self, ended: dict[bytes, set[int]]) -> _Batch:
+        batch = self._begun()
+        self._put(batch, encode_note(StagesDropped(list(ended))))
+        batch.ended |= ended
+        self._notes.setdefault(batch.number, {}).update(ended)
+        return batch
 
     def _note_begin(self, stage: Stage) -> None:
         if stage.begun:
@@ -338,9 +381,12 @@ class Stages:
                 if stage.uuid in self._all:
                     self.bytes += stage.bytes - before
             self._number = max(self._number, batch.number)
+        ended = write.batch.ended | self._batch.ended
         self._batch = _Batch()
         self._close_file()
         self._end = None
+        if ended:  # that these do not count must become durable all the same
+            self._note_ends(ended)
 
     def _close_file(self) -> None:
         if self._file is not None:

@@ -83,6 +83,7 @@ class Staging:
             clock_us=node.clock_us,
             effect=node.add_effect,
         )
+        self._remove_files()
 
     def on_request(self, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
         """Carries out an operation; False if it is none of these."""
@@ -124,6 +125,8 @@ class Staging:
             limit = self._limits.writer_stages_max
             if self._stages.count_of(ask.writer) >= limit:
                 raise StagingFull(f"writer {ask.writer!r} has {limit:,} stages in no batch (writer_stages_max)")
+            if len(self._stages) >= self._limits.stages_max:
+                raise StagingFull(f"there are {self._limits.stages_max:,} stages in no batch (stages_max)")
             stage = self._stages.begin(ask.stage, ask.writer, topic.uuid, self._node.now_us())
             self._counters["stages_opened"] += 1
         elif stage.writer != ask.writer or stage.topic != topic.uuid:
@@ -228,8 +231,14 @@ class Staging:
         return len(gone)
 
     def _remove_files(self) -> None:
-        if paths := self._stages.removable():
-            self._node.add_effect(Commit(RemoveFiles(paths)))
+        if numbers := self._stages.removable():
+            self._node.add_effect(Commit(RemoveFiles(numbers, self._removed)))
+        self._stores.stage_lane.mark()  # it may have noted something anew
+
+    def _removed(self, numbers: list[int]) -> None:
+        """They are gone for good: what noted the end of their stages may go too."""
+        self._stages.removed(numbers)
+        self._remove_files()
 
     # --- a batch ------------------------------------------------------------------------------------
 

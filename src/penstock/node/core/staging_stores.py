@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from penstock.files.disk import Disk
 from penstock.files.journal import FileJournal
 from penstock.model.errors import PenstockError
 from penstock.node.core.commits import Lane
+from penstock.node.core.stage_file import FOLDER, file_path
 from penstock.node.core.stages import Stage, Stages
 from penstock.node.core.writers import Change, Writers, decode_change, encode_change
 from penstock.node.settings import Settings
@@ -30,17 +32,26 @@ class Errand:
 
 
 class RemoveFiles(Errand):
-    """Removes files that nothing needs; what fails is removed when the node starts again."""
+    """Removes stage files that nothing needs; what fails is removed when the node starts again."""
 
     name = "stage files that are done with"
 
-    def __init__(self, paths: list[str]) -> None:
-        self.paths = paths
+    def __init__(self, numbers: list[int], done: Callable[[list[int]], None]) -> None:
+        self._numbers = numbers
+        self._done = done
+        self._gone = False
 
     def run(self, disk: Disk) -> None:
-        for path in self.paths:
-            if disk.exists(path):
-                disk.remove(path)
+        with suppress(OSError):
+            for number in self._numbers:
+                if disk.exists(file_path(number)):
+                    disk.remove(file_path(number))
+            disk.sync_folder(FOLDER)
+            self._gone = True
+
+    def ended(self, error: OSError | None) -> None:
+        if self._gone:
+            self._done(self._numbers)
 
 
 class StagingStores:
