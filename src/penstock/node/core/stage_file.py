@@ -10,8 +10,8 @@
 A stage may go on in later files. A file is removed when no stage that still counts has anything in it; what it
 notes of the end of stages in other files is noted anew before. It is never written to after the node that made
 it ended. Damage costs the stages whose frames it hit and no others: a stage is finished only if every chunk
-that its finish names is there. A chunk that comes twice (its first write failed and was not acknowledged) counts
-as it came last.
+that its finish names is there. A chunk that comes twice (its first write failed and was not acknowledged)
+counts as it came last.
 """
 
 from __future__ import annotations
