@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 import penstock.spark
 import penstock.sync
 from bench.figure import Figure, quantile
-from bench.run import running_node
+from bench.node import running_node
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,8 @@ def main() -> None:
     frame = spark.sql(f"{text} from range(0, {asked.rows}, 1, 4)").cache()
     frame.count()
     times: dict[str, list[float]] = {"discard": [], "penstock": []}
-    with tempfile.TemporaryDirectory(dir=asked.folder) as place, running_node(Path(place)) as url:
+    with tempfile.TemporaryDirectory(dir=asked.folder) as place, running_node(Path(place)) as node:
+        url = node.url
         with penstock.sync.connect(url) as client:
             client.admin.create_topic("bench", asked.shards)
         for number in range(asked.repeat + 1):

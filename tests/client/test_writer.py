@@ -76,13 +76,14 @@ def test_a_batch_takes_finished_stages_of_its_own_writer_and_nothing_else(shared
                 gone = await writer.stage(topic, rows(15, 5))
                 assert await writer.abort([gone, foreign]) == 1
                 assert await writer.abort([gone]) == 0
-                for wrong, error in (
+                wrongs: list[tuple[list[penstock.Stage | bytes], type[penstock.PenstockError]]] = [
                     ([good, foreign], StageMismatch),
                     ([good, unfinished.id], StageMismatch),
                     ([good, gone], StageNotFound),
                     ([good, good], StageMismatch),
                     ([good, b"short"], StageNotFound),
-                ):
+                ]
+                for wrong, error in wrongs:
                     with pytest.raises(error):
                         await writer.commit(0, wrong)
                 with pytest.raises(BadRequest):

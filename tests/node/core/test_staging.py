@@ -21,6 +21,7 @@ from penstock.model.errors import (
 from penstock.node.core.stages import Stages
 from penstock.node.core.writers import (
     BatchRecorded,
+    Change,
     Numbering,
     WriterDeleted,
     Writers,
@@ -295,7 +296,7 @@ def test_marks_that_a_batch_needs_outlast_any_silence() -> None:
 def test_what_follows_a_snapshot_once_more_changes_nothing() -> None:
     old = BatchRecorded("w", b"o" * 16, 5, 1, [], 0, 0)
     new = BatchRecorded("w", b"n" * 16, 0, 2, [], 0, 0)
-    staged = [old, WriterDeleted("w", old.uuid), new]
+    staged: list[Change] = [old, WriterDeleted("w", old.uuid), new]
     writers = Writers()
     for change in staged:
         writers.apply(change)

@@ -31,7 +31,7 @@ from penstock.model.errors import (
 from penstock.node.core.effects import Commit
 from penstock.node.core.publishing import Publishing
 from penstock.node.core.session import Session
-from penstock.node.core.stages import Stage
+from penstock.node.core.stage import Stage
 from penstock.node.core.staging_stores import RemoveFiles
 from penstock.node.core.topics import Topic
 from penstock.node.core.writer_requests import WriterRequests

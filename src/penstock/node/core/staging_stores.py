@@ -10,8 +10,9 @@ from penstock.files.disk import Disk
 from penstock.files.journal import FileJournal
 from penstock.model.errors import PenstockError
 from penstock.node.core.commits import Lane
+from penstock.node.core.stage import Stage
 from penstock.node.core.stage_file import FOLDER, file_path
-from penstock.node.core.stages import Stage, Stages
+from penstock.node.core.stages import Stages
 from penstock.node.core.writers import Change, Writers, decode_change, encode_change
 from penstock.node.settings import Settings
 

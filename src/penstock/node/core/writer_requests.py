@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import PenstockError, WriterNotFound
-from penstock.node.core.stages import Stage
+from penstock.node.core.stage import Stage
 from penstock.node.core.writers import Writer, WriterDeleted
 from penstock.wire.control import DeleteWriter, ListWriters, Operation, ShowWriter, StageInfo, WriterInfo
 
