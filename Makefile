@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers pytest bench pipes kill torture-producer ledger lives fmt install clean retention
+.PHONY: help demo test lint types layers pytest bench pipes kill torture-producer torture-spark ledger lives fmt install clean retention
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ retention: $(READY) ## what soft and hard time to live, max_bytes and a message'
 
 ledger: $(READY) ## the ledger before and after a kill under load: both tables, and whether they balance
 	@$(BIN)/python -m tests.fire.ledger_crash
+
+torture-spark: $(READY) ## Spark's driver, its tasks and the node killed between stage, commit and checkpoint
+	@$(BIN)/python -m tests.fire.kill_spark
 
 lives: $(READY) ## ten thousand lives of a producer under every fault there is, from seeds
 	@$(BIN)/python -m tests.transport.lives --seeds 10000

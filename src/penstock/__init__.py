@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from penstock.client.producer import Producer
     from penstock.client.producer_stats import ProducerStats
     from penstock.client.promise import BatchReceipt, Promise
+    from penstock.client.writer import Writer
     from penstock.model.errors import PenstockError
     from penstock.model.identity import Identity
     from penstock.model.message import Message
     from penstock.model.policy import Policy
     from penstock.model.receipt import Durability, Outcome, Receipt
+    from penstock.model.stage import Stage
 
 __all__ = [
     "Batch",
@@ -39,6 +41,8 @@ __all__ = [
     "ProducerStats",
     "Promise",
     "Receipt",
+    "Stage",
+    "Writer",
     "connect",
     "errors",
     "sync",
@@ -62,6 +66,8 @@ _PLACES = {
     "ProducerStats": "client.producer_stats",
     "Promise": "client.promise",
     "Receipt": "model.receipt",
+    "Stage": "model.stage",
+    "Writer": "client.writer",
     "connect": "client.connect",
 }
 _MODULES = {"errors": "errors", "sync": "sync"}

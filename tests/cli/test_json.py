@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 import penstock
@@ -89,6 +90,16 @@ def test_places(run: Run, level: str, topic: str) -> None:
     run(f"{level} unset", place, "soft_ttl")
     run(f"{level} list")
     assert run(f"{level} delete", place, "--recursive", "--yes")["topics"] == [f"{topic}/p/c/t"]
+
+
+def test_writers(run: Run, service: Node, topic: str) -> None:
+    with penstock.sync.connect(service.url) as client, client.writer(topic) as writer:
+        rows = pa.table({"value": [b"a"]})
+        writer.commit(0, [writer.stage(topic, rows)])
+        writer.stage(topic, rows)
+    assert topic in [each["writer"] for each in run("writer list")]
+    assert len(run("writer show", topic)["stage_list"]) == 1
+    run("writer delete", topic, "--yes")
 
 
 def test_producers(run: Run, topic: str) -> None:

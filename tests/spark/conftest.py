@@ -14,7 +14,8 @@ import penstock.spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MASTER = "local[2]"
+MASTER = "local[2, 4]"
+"""Two cores, and four attempts at a task."""
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 

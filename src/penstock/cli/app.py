@@ -26,6 +26,7 @@ from penstock.cli.sub import sub_app
 from penstock.cli.tenant import tenant_app
 from penstock.cli.top import top
 from penstock.cli.topic import topic_app
+from penstock.cli.writer import writer_app
 
 app = typer.Typer(
     name="penstock",
@@ -41,6 +42,7 @@ app.add_typer(product_app, name="product")
 app.add_typer(component_app, name="component")
 app.add_typer(topic_app, name="topic")
 app.add_typer(producer_app, name="producer")
+app.add_typer(writer_app, name="writer")
 app.command()(produce)
 app.command()(consume)
 app.add_typer(sub_app, name="sub")

@@ -13,6 +13,8 @@ from penstock.model.errors import BadFrame, BadSegment, SchemaMismatch
 from penstock.node.core.log_file import BlockEnded, Compacted, Tallied, decode_event, decode_marks_body
 from penstock.node.core.log_index import decode_index
 from penstock.node.core.marks import Marks
+from penstock.node.core.stage_file import CHUNK_HEADER
+from penstock.node.core.stage_file import SUFFIX as STAGES_SUFFIX
 from penstock.wire.frame import Frame, FrameType
 from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
 from penstock.wire.schema import decode_schema, shown_schema
@@ -161,7 +163,15 @@ class Findings:
         }
         self._saw(head.first, head.first)
 
+    def _take_chunk(self, offset: int, size: int, frame: Frame) -> None:
+        stage, rows, _ = CHUNK_HEADER.unpack_from(frame.body)
+        detail = f"stage {stage.hex()}, chunk {frame.segment}, shard {frame.shard}, {rows} rows"
+        self._list(offset, size, "SEGMENT", detail=detail)
+
     def _take_segment(self, offset: int, size: int, frame: Frame) -> None:
+        if self.path.endswith(STAGES_SUFFIX) and len(frame.body) > CHUNK_HEADER.size:
+            self._take_chunk(offset, size, frame)
+            return
         header = decode_record_header(frame.body)
         self._saw(header.first_entry, header.end_entry)
         version = None

@@ -11,6 +11,7 @@ from penstock.client.link import Link
 from penstock.client.reader import read_ends
 from penstock.client.subscription_admin import SubscriptionAdmin
 from penstock.client.tenancy_admin import Settings, TenancyAdmin
+from penstock.client.writer_admin import WriterAdmin
 from penstock.model.topic import TopicName
 from penstock.wire.control import (
     AlterTopic,
@@ -34,8 +35,8 @@ from penstock.wire.schema import encode_schema
 COMPACT_TIMEOUT_S = 600.0
 
 
-class Admin(SubscriptionAdmin, TenancyAdmin):
-    """``client.admin``: tenants, topics, producers, subscriptions and the node itself."""
+class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin):
+    """``client.admin``: tenants, topics, producers, writers, subscriptions and the node itself."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -18,11 +18,12 @@ from penstock.client.options import ConsumerOptions, LostSpan, ProducerKeywords,
 from penstock.client.producer import Producer
 from penstock.client.reader import Reader
 from penstock.client.scope import Scope
+from penstock.client.writer import TIMEOUT_S, Writer
 from penstock.model.address import Address, parse_addresses
 from penstock.model.errors import BadRequest, Closed
 from penstock.model.policy import Policy
 
-Member = TypeVar("Member", Producer, Consumer)
+Member = TypeVar("Member", Producer, Consumer, Writer)
 
 
 class Client(Scope):
@@ -45,7 +46,7 @@ class Client(Scope):
         self._link: Link | None = None
         self._copies: dict[str, Link] = {}
         """Links to further destinations, by service."""
-        self._members: WeakSet[Producer | Consumer] = WeakSet()
+        self._members: WeakSet[Producer | Consumer | Writer] = WeakSet()
 
     async def open(self) -> Self:
         """Connects, or raises ``Unavailable`` with what each address answered; ``async with`` does this."""
@@ -70,7 +71,7 @@ class Client(Scope):
         return found
 
     async def close(self) -> None:
-        """Closes producers and consumers that are still open, then the connection."""
+        """Closes producers, consumers and writers that are still open, then the connection."""
         link = self._link
         if link is None:
             return
@@ -143,6 +144,13 @@ class Client(Scope):
         ``schema_version``, or in the newest.
         """
         return Reader(self.link, topic, uuid, schema_version)
+
+    def writer(self, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> Writer:
+        """A writer of staged batches, to be opened with ``async with``; the name is what batches count under.
+
+        ``timeout`` is for how many seconds a lost or refusing node is waited for.
+        """
+        return self.add(Writer(self.link, name, timeout=timeout, create=create))
 
     def add(self, member: Member) -> Member:
         """Closes ``member`` with the client, if it is still open then."""

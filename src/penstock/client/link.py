@@ -250,6 +250,13 @@ class Link:
             self._connection.title = title
         self._connection.write(frames)
 
+    def send_frames(self, frames: list[bytes]) -> bool:
+        """Writes frames that need no TITLE before them; False while the link is down."""
+        if self._connection is None:
+            return False
+        self._connection.write(frames)
+        return True
+
     async def request(
         self, operation: Operation, *, retry: bool = False, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Any:

@@ -2,14 +2,22 @@
 
 Every error has a ``code`` (stable, also on the wire and in ``--json``), a ``hint`` (what to do next) and
 ``retryable`` (whether the same call can succeed later without a change). A class is an entry of the
-catalogue; ``penstock errors CODE`` prints its docstring. The base is in error.py, what is about Spark alone in
-spark_errors.py, about a producer's refill in refill_errors.py, about state topics in state_errors.py, about
-positions in reading_errors.py, about tenants, settings and registered producers in tenancy_errors.py; all of it
-can be imported from here.
+catalogue; ``penstock errors CODE`` prints its docstring. The base is in error.py, what is about bytes in
+byte_errors.py, about Spark alone in spark_errors.py, about a producer's refill in refill_errors.py, about state
+topics in state_errors.py, about positions in reading_errors.py, about tenants, settings and registered
+producers in tenancy_errors.py, about staged writes in staging_errors.py; all of it can be imported from here.
 """
 
 from __future__ import annotations
 
+from penstock.model.byte_errors import BadChecksum as BadChecksum
+from penstock.model.byte_errors import BadFrame as BadFrame
+from penstock.model.byte_errors import BadSegment as BadSegment
+from penstock.model.byte_errors import Damaged as Damaged
+from penstock.model.byte_errors import FrameTooLarge as FrameTooLarge
+from penstock.model.byte_errors import SchemaMismatch as SchemaMismatch
+from penstock.model.byte_errors import SegmentTooLarge as SegmentTooLarge
+from penstock.model.byte_errors import UnknownFrame as UnknownFrame
 from penstock.model.error import PenstockError as PenstockError
 from penstock.model.reading_errors import BadFilter as BadFilter
 from penstock.model.reading_errors import EntriesMissing as EntriesMissing
@@ -25,6 +33,10 @@ from penstock.model.spark_errors import SparkFailed as SparkFailed
 from penstock.model.spark_errors import SparkMissing as SparkMissing
 from penstock.model.spark_errors import SparkPackages as SparkPackages
 from penstock.model.spark_errors import SparkWorker as SparkWorker
+from penstock.model.staging_errors import StageMismatch as StageMismatch
+from penstock.model.staging_errors import StageNotFound as StageNotFound
+from penstock.model.staging_errors import StagingFull as StagingFull
+from penstock.model.staging_errors import WriterNotFound as WriterNotFound
 from penstock.model.state_errors import KeyMissing as KeyMissing
 from penstock.model.state_errors import ValueMissing as ValueMissing
 from penstock.model.tenancy_errors import BadSetting as BadSetting
@@ -36,71 +48,6 @@ from penstock.model.tenancy_errors import ProducerBusy as ProducerBusy
 from penstock.model.tenancy_errors import ProducerExists as ProducerExists
 from penstock.model.tenancy_errors import ProducerMismatch as ProducerMismatch
 from penstock.model.tenancy_errors import ProducerNotFound as ProducerNotFound
-
-# --- bytes ------------------------------------------------------------------------------------------
-
-
-class BadFrame(PenstockError):
-    """The bytes on a connection or in a file are not a Penstock frame.
-
-    Usually another protocol speaks to this port (a browser, a TLS client), or a file is not one of ours.
-    """
-
-    code = "bad-frame"
-    default_hint = "Check that the URL is a Penstock node's and that both sides agree on TLS."
-
-
-class BadChecksum(BadFrame):
-    """A frame arrived whole, but its crc32c does not match its bytes: it was altered on the way."""
-
-    code = "bad-checksum"
-    default_hint = "The frame was altered in memory, on the network or on disk; the sender may try again."
-    retryable = True
-
-
-class FrameTooLarge(BadFrame):
-    """A frame's header claims more bytes than the limit; nothing was allocated for it."""
-
-    code = "frame-too-large"
-    default_hint = "Send smaller segments; the node's limit is in its welcome and in `limits` of its settings."
-
-
-class UnknownFrame(BadFrame):
-    """A frame's type is none that this version knows in this place."""
-
-    code = "unknown-frame"
-    default_hint = "Update the older of the two sides, or check that the peer speaks Penstock."
-
-
-class BadSegment(PenstockError):
-    """A segment is not a valid Arrow record batch of its topic's columns."""
-
-    code = "bad-segment"
-    default_hint = "Build segments with the client library, or see docs/protocol.md for the two segment forms."
-
-
-class SegmentTooLarge(PenstockError):
-    """A segment, or one message alone, is larger than a segment may be."""
-
-    code = "segment-too-large"
-    default_hint = "A segment holds at most 8 MiB; keep large objects elsewhere and send a reference."
-
-
-class SchemaMismatch(PenstockError):
-    """Rows do not have the columns that their topic asks for."""
-
-    code = "schema-mismatch"
-    default_hint = "Compare the columns named in the message with `penstock topic show TOPIC`."
-
-
-class Damaged(PenstockError):
-    """Stored entries failed their checksum or are missing. They are reported by range and never served."""
-
-    code = "damaged"
-    default_hint = (
-        "Run `penstock inspect` on the file named; restore it from a copy or a peer, or read on behind it."
-    )
-
 
 # --- talking to a node ------------------------------------------------------------------------------
 

@@ -60,6 +60,24 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A generation of the commit journal, which many busy logs share a sync in; at most three take room."""
 
 
+class StagingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds on staged writes (docs/staged_writes.md)."""
+
+    bytes_max: int = 16 * 1024 * MIB
+    """What all stages together may hold; past it staging is refused, to be tried again."""
+    stage_bytes_max: int = 4 * 1024 * MIB
+    """What one stage may hold."""
+    writer_stages_max: int = 50_000
+    """Stages that one writer may have in no batch."""
+    stages_max: int = 200_000
+    """The same, of all writers together."""
+    writers_max: int = 100_000
+    expire_s: float = 86_400.0
+    """A stage that nothing was added to for so long, and that no batch has, is dropped."""
+    file_bytes: int = 32 * MIB
+    """A stage file that has grown to this size is followed by another."""
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: str = ""
     listen: str = "127.0.0.1:7411"
@@ -73,6 +91,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The catalog and the settlement journal are compacted once they are longer than this."""
     limits: Limits = Limits()
     log: LogSettings = LogSettings()
+    staging: StagingSettings = StagingSettings()
 
     @classmethod
     def load(cls, path: str | None, overrides: dict[str, Any] | None = None) -> Settings:
@@ -117,6 +136,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "journal_compact_bytes": self.journal_compact_bytes,
             **{f"limits.{name}": getattr(self.limits, name) for name in self.limits.__struct_fields__},
             **{f"log.{name}": getattr(self.log, name) for name in self.log.__struct_fields__},
+            **{f"staging.{name}": getattr(self.staging, name) for name in self.staging.__struct_fields__},
         }
         for name, value in positive.items():
             if not 0 < value < math.inf:

@@ -1,20 +1,183 @@
-"""Writing topics with Spark: the two writers that ``format("penstock")`` asks for."""
+"""Writing topics with Spark: the two writers that ``format("penstock")`` asks for. Exactly once.
+
+Every task stages its rows under an id of its own and hands that to the driver; the driver commits all of them
+as one batch. A batch that comes again (a restarted query, a driver that died before its checkpoint was written)
+is known by its number and dropped. What tasks left behind that the driver never heard of expires at the node.
+
+The batch is numbered by the query: the writer is the query's id, which its checkpoint keeps, or ``sinkId``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import contextlib
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from penstock.model.errors import BadRequest
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+
+import penstock.sync
+from penstock.model.errors import BadRequest, PenstockError, TopicNotFound
+from penstock.model.stage import Stage
+from penstock.spark.sink_options import SinkOptions, read_options
+from penstock.spark.sink_rows import TOPIC, by_topic, check_columns
+from penstock.spark.told import told
+from penstock.wire.schema_versions import SchemaVersions
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from penstock.sync.client import Client
+    from penstock.sync.writer import OpenedStage, Writer
 
-def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> DataSourceWriter:
-    raise BadRequest("writing is not built yet")
+QUERY_ID = "sql.streaming.queryId"
 
 
-def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> DataSourceStreamWriter:
-    raise BadRequest("writing is not built yet")
+@dataclass(frozen=True, slots=True)
+class Staged(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    writer: str
+    stages: tuple[Stage, ...]
+
+
+def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> BatchSink:
+    with told():
+        read = read_options(options, streaming=False)
+        return BatchSink(read, own_topic=_check(schema, read, overwrite))
+
+
+def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> StreamSink:
+    with told():
+        read = read_options(options, streaming=True)
+        return StreamSink(read, own_topic=_check(schema, read, overwrite))
+
+
+def _check(schema: StructType, options: SinkOptions, overwrite: bool) -> bool:
+    """Refuses what can be known to be wrong before the first task; tells whether the column topic is data."""
+    if overwrite:
+        raise BadRequest(
+            "a topic is only ever appended to",
+            hint='Use mode("append"), and outputMode("append") for a stream.',
+        )
+    with penstock.sync.connect(options.url, options.token) as client:
+        schemas = _schemas(client, options.topic)
+    columns = to_arrow_schema(schema)
+    check_columns(columns, options.topic, schemas)
+    return schemas is not None and TOPIC in schemas.newest.names
+
+
+class Sink:
+    """What a task does. One is made where the query is planned, and a copy of it goes to every task."""
+
+    def __init__(self, options: SinkOptions, *, own_topic: bool) -> None:
+        """``own_topic``: the column topic is one of a typed topic's, and does not say where a row goes."""
+        self._options = options
+        self._own_topic = own_topic
+
+    def _stage(self, writer_name: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+        """Puts a task's rows on the node's disk; one that fails drops what it staged, if it can."""
+        options = self._options
+        with _connected(options) as client, _writer(client, writer_name, options) as writer:
+            opened: dict[str, OpenedStage] = {}
+            try:
+                for topic, rows in by_topic(batches, options.topic, own_topic=self._own_topic):
+                    if topic not in opened:
+                        opened[topic] = writer.begin(topic)
+                    opened[topic].add(rows)
+                return Staged(writer_name, tuple(stage.finish() for stage in opened.values()))
+            except BaseException:
+                with contextlib.suppress(PenstockError):
+                    writer.abort([stage.id for stage in opened.values()])
+                raise
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
+        staged = [message for message in messages if isinstance(message, Staged)]
+        if not staged:
+            return
+        with _connected(self._options) as client:
+            name = staged[0].writer
+            with _writer(client, name, self._options) as writer:
+                writer.commit(batch, [stage for message in staged for stage in message.stages])
+            self._committed(client, name)
+
+    def _committed(self, client: Client, writer: str) -> None:
+        """The batch is in its topics."""
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Drops what the tasks staged. It never touches a committed batch; what it does not reach expires."""
+        staged = [message for message in messages if isinstance(message, Staged)]
+        with contextlib.suppress(PenstockError):
+            if staged:
+                with (
+                    _connected(self._options) as client,
+                    _writer(client, staged[0].writer, self._options) as writer,
+                ):
+                    writer.abort([stage for message in staged for stage in message.stages])
+
+
+class StreamSink(Sink, DataSourceStreamArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        context = TaskContext.get()
+        query = context.getLocalProperty(QUERY_ID) if context is not None else None
+        with told():
+            if query is None and self._options.sink is None:
+                raise BadRequest("Spark does not say which query this is", hint="Set the option sinkId.")
+            return self._stage(_name(self._options.sink or f"spark-{query}", self._options), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        with told():
+            self._commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._abort(messages)
+
+
+class BatchSink(Sink, DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions, *, own_topic: bool) -> None:
+        super().__init__(options, own_topic=own_topic)
+        self._writer_name = _name(options.sink or f"spark-job-{uuid.uuid4()}", options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        with told():
+            return self._stage(self._writer_name, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with told():
+            self._commit(messages, self._options.batch or 0)
+
+    def _committed(self, client: Client, writer: str) -> None:
+        if self._options.sink is None:  # nothing will ever come again under this name
+            client.admin.delete_writer(writer)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(messages)
+
+
+def _name(sink: str, options: SinkOptions) -> str:
+    """The writer's: two queries that write different topics under one id do not count each other's batches."""
+    return sink if options.topic is None else f"{sink}/{options.topic}"
+
+
+def _connected(options: SinkOptions) -> Client:
+    """A node that restarts right now is waited for, as long as each call may take."""
+    return penstock.sync.connect(options.url, options.token, wait=False)
+
+
+def _writer(client: Client, name: str, options: SinkOptions) -> Writer:
+    return client.writer(name, timeout=options.timeout_s)
+
+
+def _schemas(client: Client, topic: str | None) -> SchemaVersions | None:
+    """Of a typed topic; None for a plain one, and for one that is yet to be created."""
+    if topic is None:
+        return None
+    try:
+        encoded: Any = client.admin.show_topic(topic).schemas
+    except TopicNotFound:
+        return None
+    return SchemaVersions(encoded) if encoded else None

@@ -21,5 +21,6 @@ from penstock.sync.client import Client, connect
 from penstock.sync.consumer import Consumer
 from penstock.sync.producer import Producer, Promise
 from penstock.sync.reader import Reader
+from penstock.sync.writer import Writer
 
-__all__ = ["Admin", "Client", "Consumer", "Producer", "Promise", "Reader", "connect"]
+__all__ = ["Admin", "Client", "Consumer", "Producer", "Promise", "Reader", "Writer", "connect"]

@@ -13,11 +13,12 @@ from penstock.client.tenancy_admin import Settings
 from penstock.sync.background import Background
 from penstock.sync.subscription_admin import SubscriptionAdmin
 from penstock.sync.tenancy_admin import TenancyAdmin
+from penstock.sync.writer_admin import WriterAdmin
 from penstock.wire.control import Ends, LedgerInfo, TopicCompaction, TopicInfo, TopInfo
 
 
-class Admin(SubscriptionAdmin, TenancyAdmin):
-    """``client.admin``: tenants, topics, producers, subscriptions and the node itself."""
+class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin):
+    """``client.admin``: tenants, topics, producers, writers, subscriptions and the node itself."""
 
     def __init__(self, client: Client, background: Background) -> None:
         self._admin = client.admin

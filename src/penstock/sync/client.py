@@ -13,12 +13,14 @@ from penstock.client.backoff import Backoff
 from penstock.client.consumer import Consumer as AsyncConsumer
 from penstock.client.options import ConsumerOptions, ProducerKeywords, ProducerOptions
 from penstock.client.producer import Producer as AsyncProducer
+from penstock.client.writer import TIMEOUT_S
 from penstock.model.errors import PenstockError
 from penstock.sync.admin import Admin
 from penstock.sync.background import Background
 from penstock.sync.consumer import Consumer, LockedSettler
 from penstock.sync.producer import LockedBatcher, Producer
 from penstock.sync.reader import Reader
+from penstock.sync.writer import Writer
 
 log = logging.getLogger("penstock.client")
 
@@ -118,3 +120,9 @@ class Client:
         """An open reader of ``topic`` by position, without a subscription."""
         reader = self._client.reader(topic, uuid=uuid, schema_version=schema_version)
         return Reader(self._background.run(reader.open()), self._background)
+
+    def writer(self, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> Writer:
+        """An open writer of staged batches; the name is what batches count under."""
+        writer = self._client.writer(name, timeout=timeout, create=create)
+        self._background.run(writer.open())
+        return Writer(writer, self._background)

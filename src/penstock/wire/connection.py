@@ -42,6 +42,7 @@ from penstock.wire.frame import (
     FrameReader,
     FrameType,
 )
+from penstock.wire.staging import STAGE_FRAME_BYTES_MAX
 
 FROM_CLIENT: Final[Mapping[int, int]] = {
     FrameType.TITLE: TITLE_BYTES_MAX,
@@ -59,6 +60,7 @@ FROM_CLIENT: Final[Mapping[int, int]] = {
     FrameType.EXTEND: CONTROL_BYTES_MAX,
     FrameType.RENEW: CONTROL_BYTES_MAX,
     FrameType.GIVE_BACK: CONTROL_BYTES_MAX,
+    FrameType.STAGE: STAGE_FRAME_BYTES_MAX,
 }
 """What a client may send once it is welcome, and how large its body may be."""
 
@@ -78,7 +80,7 @@ FROM_NODE: Final[Mapping[int, int]] = {
 }
 """What a node may send once it has welcomed a client."""
 
-_RAW = frozenset((FrameType.TITLE, FrameType.SEGMENT, FrameType.SNAPSHOT))
+_RAW = frozenset((FrameType.TITLE, FrameType.SEGMENT, FrameType.SNAPSHOT, FrameType.STAGE))
 
 
 class State(Enum):
@@ -95,7 +97,7 @@ class Fault:
 
 
 Event = Frame | Control | Fault
-"""TITLE, SEGMENT and SNAPSHOT come as frames; the conversation as its structs; the end as a Fault."""
+"""TITLE, SEGMENT, SNAPSHOT and STAGE come as frames; the conversation as its structs; the end as a Fault."""
 
 
 class _Side:

@@ -2,7 +2,7 @@
 
 Fields may be added at the end with a default, so an older peer still reads a newer one. ``block`` names a
 producer's run. What is about subscriptions stands in consuming.py, about reading by position in fetching.py,
-about tenants and producers in tenancy.py.
+about tenants and producers in tenancy.py, about staged writes in staging.py.
 """
 
 from __future__ import annotations
@@ -47,6 +47,17 @@ from penstock.wire.fetching import ShardEnds as ShardEnds
 from penstock.wire.frame import CONTROL_BYTES_MAX, RESPONSE_BYTES_MAX, FrameType, encode
 from penstock.wire.ledger import LedgerInfo as LedgerInfo
 from penstock.wire.ledger import ShowLedger as ShowLedger
+from penstock.wire.staging import AbortStages as AbortStages
+from penstock.wire.staging import BatchInfo as BatchInfo
+from penstock.wire.staging import CommitBatch as CommitBatch
+from penstock.wire.staging import DeleteWriter as DeleteWriter
+from penstock.wire.staging import FinishStage as FinishStage
+from penstock.wire.staging import ListWriters as ListWriters
+from penstock.wire.staging import OpenStage as OpenStage
+from penstock.wire.staging import ShowWriter as ShowWriter
+from penstock.wire.staging import StageInfo as StageInfo
+from penstock.wire.staging import StageOpened as StageOpened
+from penstock.wire.staging import WriterInfo as WriterInfo
 from penstock.wire.tenancy import ChangeSettings as ChangeSettings
 from penstock.wire.tenancy import CloseProducer as CloseProducer
 from penstock.wire.tenancy import CreatePlace as CreatePlace
@@ -195,6 +206,13 @@ Operation = (
     | DeleteProducer
     | OpenProducer
     | CloseProducer
+    | OpenStage
+    | FinishStage
+    | CommitBatch
+    | AbortStages
+    | ListWriters
+    | ShowWriter
+    | DeleteWriter
     | ShowNode
     | ShowLedger
     | ShowTop

@@ -72,6 +72,7 @@ class FrameType(IntEnum):
     RENEW = 36
     GIVE_BACK = 37
     FETCHED = 38
+    STAGE = 40
 
 
 class Frame(NamedTuple):

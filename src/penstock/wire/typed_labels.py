@@ -7,6 +7,7 @@ are equal bytes and Arrow's kernels for binary serve for sets too.
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,9 +23,15 @@ NULL_TEXT: Final = 2**16 - 1
 _INT32: Final = pa.int32()
 _INT64: Final = pa.int64()
 _PAIR: Final = pa.uint32()
-_HALF: Final = pa.scalar(16, _PAIR)
-"""Of the pairs' own type: a number of Python's would make the result 64 bits wide."""
-_NULL_TEXT: Final = pa.scalar(NULL_TEXT, _PAIR)
+
+
+@cache
+def _pair(number: int) -> pa.Scalar:
+    """A number of the pairs' own type: one of Python's would make the result 64 bits wide.
+
+    Made when it is needed: pyarrow imports pandas for its first scalar, which takes longer than all the rest.
+    """
+    return pa.scalar(number, _PAIR)
 
 
 def is_whole(labels: pa.Array) -> bool:
@@ -52,7 +59,7 @@ def sets_of(labels: pa.Array, names: Gain, texts: Gain) -> pa.Array:
             texts.indices.cast(_PAIR) if isinstance(texts.indices, pa.Array) else pa.array(texts.indices, _PAIR)
         )
         high = high.fill_null(NULL_TEXT) if high.null_count else high
-        pairs = pc.bit_wise_or(low, pc.shift_left(high, _HALF)).buffers()[1]
+        pairs = pc.bit_wise_or(low, pc.shift_left(high, _pair(16))).buffers()[1]
     else:
         flat: list[Any] = [NULL_TEXT] * (2 * len(names.indices))
         flat[0::2] = names.indices
@@ -92,11 +99,11 @@ def _places(pairs: pa.Buffer, count: int) -> tuple[pa.Array, pa.Array]:
         return pa.array(flat[0::2], _INT64), pa.array(text_places, _INT64)
     whole = pairs if pairs.address % 8 == 0 else pa.py_buffer(pairs.to_pybytes())
     array = pa.Array.from_buffers(_PAIR, count, [None, whole], 0)
-    high = pc.shift_right(array, _HALF)
-    is_null = pc.equal(high, _NULL_TEXT)
+    high = pc.shift_right(array, _pair(16))
+    is_null = pc.equal(high, _pair(NULL_TEXT))
     if pc.any(is_null).as_py():
         high = pc.if_else(is_null, pa.scalar(None, _PAIR), high)
-    return pc.bit_wise_and(array, _NULL_TEXT), high
+    return pc.bit_wise_and(array, _pair(NULL_TEXT)), high
 
 
 def unfold_sets(

@@ -17,8 +17,10 @@ import struct
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.model.errors import BadSegment, SegmentTooLarge, StorageFailed
+from penstock.wire.columns import SENT_AT_US_MAX, SENT_AT_US_MIN
 from penstock.wire.ipc_claims import record_batch_claims
 from penstock.wire.ipc_sizes import unfolded_bytes
 from penstock.wire.schema_versions import SchemaVersions, chosen
@@ -128,6 +130,23 @@ def decode_typed_record(segment: bytes, schemas: SchemaVersions) -> pa.RecordBat
     except _FAULTS as error:
         raise BadSegment(f"a record that cannot be read: {error}") from error
     return batch
+
+
+def check_messages(segment: bytes, schemas: SchemaVersions) -> int:
+    """How many rows a record from elsewhere has, after checking all that a topic's rows must keep to."""
+    batch = decode_typed_record(segment, schemas)
+    sent_at, value = batch.column("sent_at"), batch.column("value")
+    if sent_at.null_count or value.null_count:
+        raise BadSegment("a row without sent_at or without value")
+    extent = pc.min_max(sent_at.view(pa.int64())).as_py()
+    if extent["min"] < SENT_AT_US_MIN or extent["max"] > SENT_AT_US_MAX:
+        raise BadSegment("a row whose sent_at is outside the years 1 to 9999")
+    for field in value.type:
+        if not field.nullable and value.field(field.name).null_count:
+            raise BadSegment(f"column {field.name!r} takes no nulls")
+    if "headers" in batch.schema.names and batch.column("headers").items.null_count:
+        raise BadSegment("a header without text")
+    return int(batch.num_rows)
 
 
 def fill_messages(messages: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

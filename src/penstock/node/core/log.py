@@ -46,13 +46,18 @@ class ShardLog(LogState):
         now_us: int,
         options: LogOptions | None = None,
         settings: TopicSettings | None = None,
+        held: frozenset[bytes] = frozenset(),
     ) -> ShardLog:
-        """The log in ``folder``, recovered. A new one has no file before its first record."""
+        """The log in ``folder``, recovered; a new one has no file before its first record.
+
+        Blocks that are ``held`` are not forgotten, however old.
+        """
         options = options or LogOptions()
         found = recover(disk, folder, title=title, shard=shard, index_every_bytes=options.index_every_bytes)
         log = cls(disk, folder, found, title=title, shard=shard, shard_power=shard_power, options=options)
         if settings is not None:
             log.follow(settings)
+        log.marks.held = held
         log.forget_blocks(now_us)
         return log
 

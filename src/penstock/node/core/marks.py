@@ -65,6 +65,8 @@ class Marks:
     def __init__(self) -> None:
         self._blocks: dict[bytes, BlockMarks] = {}
         self.book = Book()
+        self.held: frozenset[bytes] = frozenset()
+        """Blocks that are never forgotten: a batch of a writer is still being published to them."""
 
     def get(self, block: bytes) -> BlockMarks | None:
         return self._blocks.get(block)
@@ -155,6 +157,7 @@ class Marks:
             block
             for block, known in self._blocks.items()
             if block != keep
+            and block not in self.held
             and not known.pending
             and (
                 (known.ended_us is not None and now_us - known.ended_us >= after_end_us)
@@ -193,7 +196,7 @@ class Marks:
         for block, known in sorted(self._blocks.items(), key=lambda item: item[1].touched_us):
             if excess <= 0:
                 break
-            if block != keep and not known.pending:
+            if block != keep and block not in self.held and not known.pending:
                 gone.append(block)
                 excess -= len(_encoder.encode(_image(block, known))) + self.book.bytes_of(block)
         for block in gone:

@@ -9,26 +9,24 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 from penstock.files.disk import Disk
-from penstock.model.errors import Fenced, NodeStopping, PenstockError, TopicNotFound
-from penstock.model.place import Place
-from penstock.node.core.catalog_changes import PlaceRemoved
+from penstock.model.errors import NodeStopping, PenstockError
 from penstock.node.core.commits import Committer, Write
 from penstock.node.core.compacting import Compacting
 from penstock.node.core.consuming import Consuming
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
 from penstock.node.core.fetching import answer_parts
 from penstock.node.core.log import Run, ShardLog
-from penstock.node.core.producers import fenced
 from penstock.node.core.producing import Producing
 from penstock.node.core.requests import Requests
 from penstock.node.core.retaining import Retaining
-from penstock.node.core.session import BlockContext, Session
+from penstock.node.core.session import Session
 from penstock.node.core.stores import Stores
-from penstock.node.core.topics import Topic, TopicAltered, TopicDeleted
+from penstock.node.core.topic_changes import TopicChanges
+from penstock.node.core.topics import Topic
 from penstock.node.core.watermark import Watermark
 from penstock.node.settings import Settings
 from penstock.wire.connection import Event, Fault, NodeSide, State
@@ -87,13 +85,14 @@ class NodeCore:
         self.software = software
         self._sessions: dict[int, Session] = {}
         self._effects: list[Effect] = [RemoveTree(folder) for folder in self.stores.leftovers]
+        self.watermark = Watermark(disk.free_bytes, settings.limits.free_bytes_min, clock_us)
         self._producing = Producing(
             self.catalog,
             self.counters,
             now_us=now_us,
             send=lambda session, parts: self._send(session.connection, parts),
             limits=settings.limits,
-            watermark=Watermark(disk.free_bytes, settings.limits.free_bytes_min, clock_us),
+            watermark=self.watermark,
         )
         self.consuming = self._consuming = Consuming(
             self.stores,
@@ -109,7 +108,8 @@ class NodeCore:
         )
         self.compacting = Compacting(self.stores, self.counters, now_us=now_us, clock_us=clock_us)
         self._requests = Requests(self, self.counters)
-        self._fetching = self._requests.fetching
+        self.fetching = self._requests.fetching
+        self.changes = TopicChanges(self)
         self._consuming.burying.make_topic = self._requests.ensure_topic
 
     @property
@@ -139,7 +139,7 @@ class NodeCore:
     @property
     def unacked_bytes(self) -> int:
         """Bytes of segments taken in and not answered yet, in all."""
-        return self._producing.unacked_bytes
+        return self._producing.unacked_bytes + self._requests.staging.unacked_bytes
 
     # --- connections --------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class NodeCore:
             self._producing.on_disconnect(session)
             self._requests.producers.on_disconnect(session)
             self._consuming.on_disconnect(session)
-            self._fetching.on_disconnect(session)
+            self.fetching.on_disconnect(session)
 
     def received(self, connection: int, data: bytes) -> None:
         """Bytes came on a connection."""
@@ -202,6 +202,8 @@ class NodeCore:
                 self._producing.on_segment(session, event)
             elif event.type == FrameType.TITLE:
                 self._producing.on_title(session, event)
+            elif event.type == FrameType.STAGE:
+                self._requests.staging.on_chunk(session, event)
             else:
                 self._producing.on_snapshot(session, event)
         elif isinstance(event, Settle):
@@ -291,7 +293,7 @@ class NodeCore:
             attachment.writable = writable
             if writable:
                 self._consuming.opened(attachment)
-        self._fetching.opened(session)
+        self.fetching.opened(session)
 
     # --- the disk -----------------------------------------------------------------------------------
 
@@ -306,7 +308,7 @@ class NodeCore:
             readable = self.stores.readable()
             for topic, shard, records in readable:
                 self._consuming.on_durable(topic, shard, records)
-            self._fetching.wake({topic.name for topic, _, _ in readable})
+            self.fetching.wake({topic.name for topic, _, _ in readable})
 
     def fetched(self, fetch: Fetch, run: Run | None) -> None:
         """A read of a log ended; None if the disk failed it."""
@@ -316,60 +318,9 @@ class NodeCore:
         topic = self.catalog.by_uuid(fetch.topic)
         return topic.shards[fetch.shard].log if topic is not None else None
 
-    # --- changes ------------------------------------------------------------------------------------
-
-    def topic_altered(self, altered: TopicAltered) -> Topic | None:
-        """The new schema is durable: consumers hear of it before the first record that has it."""
-        topic = self.stores.topic_altered(altered)
-        if topic is not None:
-            self._consuming.on_altered(topic)
-            self._fetching.wake({topic.name})
-        return topic
-
-    def topic_deleted(self, deleted: TopicDeleted) -> None:
-        """The deletion is durable: consumers and producers of the topic are told."""
-        topic = self.catalog.by_uuid(deleted.uuid)
-        if topic is None:
-            return
-        gone = TopicNotFound(f"topic {topic.shown} was deleted")
-        self.stores.topic_deleted(deleted, gone)
-        dropped = self.subscriptions.drop_topic(topic.uuid)
-        for subscription in dropped:
-            self._consuming.send_away(subscription, gone)
-        if dropped:
-            self.stores.forget_settlements()
-        for context in self._contexts(topic):
-            context.refusal = gone
-        self._fetching.wake({topic.name})
-
-    def place_removed(self, removed: PlaceRemoved) -> None:
-        """The removal is durable: the topics below the place are deleted as if each had been named."""
-        for topic in self.catalog.below(Place.of(removed.name)):
-            self.topic_deleted(TopicDeleted(topic.uuid))
-        self.catalog.apply(removed)
-
-    def fence(self, topic: Topic, producer: str, epoch: int | None) -> None:
-        """Another epoch of a producer is durable: what older ones send is not taken. None: it was removed."""
-        known = topic.producers.get(producer)
-        for context in self._contexts(topic):
-            if context.producer != producer or context.late:
-                continue
-            if known is not None and context.epoch != epoch:
-                context.refusal = fenced(known, topic.shown, context.epoch)
-            elif known is None and context.epoch:
-                context.refusal = Fenced(f"producer {producer!r} of {topic.shown} was removed")
-
     @property
     def sessions(self) -> Collection[Session]:
         return self._sessions.values()
-
-    def open_blocks(self, topic: Topic) -> set[bytes]:
-        """The blocks of a topic that clients speak of now."""
-        return {context.block for context in self._contexts(topic)}
-
-    def _contexts(self, topic: Topic) -> Iterator[BlockContext]:
-        contexts = (context for session in self.sessions for context in session.blocks.values())
-        return (context for context in contexts if context.topic is topic)
 
     def is_connected(self, session: Session) -> bool:
         return self._sessions.get(session.connection) is session
@@ -379,16 +330,17 @@ class NodeCore:
     @property
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
-        parts = (self.stores, self._consuming, self.retaining, self.compacting, self._fetching)
-        times = (part.due_us for part in parts)
+        parts = (self.stores, self._consuming, self.retaining, self.compacting, self.fetching)
+        times = [part.due_us for part in (*parts, self._requests.staging)]
         return min((time for time in times if time is not None), default=None)
 
     def on_time(self) -> None:
         self._consuming.on_time()
-        self._fetching.on_time()
+        self.fetching.on_time()
         if not self.stopping:
             self.retaining.on_time()
             self.compacting.on_time()
+            self._requests.staging.on_time()
 
     def close(self) -> None:
         """Everything staged was committed: closes the files in good order."""

@@ -160,7 +160,7 @@ class ProducerRequests:
         epoch = known.lease.epoch
 
         def removed() -> None:
-            self._node.fence(topic, ask.producer, None)
+            self._node.changes.fence(topic, ask.producer, None)
             answer({"topic": topic.name, "producer": ask.producer, "deleted": True})
 
         self._write(topic, ProducerRemoved(topic.uuid, ask.producer, epoch), removed, refuse)
@@ -231,7 +231,7 @@ class ProducerRequests:
 
         def granted() -> None:
             lease.lost_us = self._node.clock_us()  # if its connection went meanwhile
-            self._node.fence(topic, known.producer, lease.epoch)
+            self._node.changes.fence(topic, known.producer, lease.epoch)
             self._node.counters["leases_granted"] += 1
             held()
 

@@ -30,6 +30,7 @@ from penstock.node.core.fetching import Fetching
 from penstock.node.core.ledger_requests import LedgerRequests
 from penstock.node.core.producer_requests import ProducerRequests
 from penstock.node.core.session import Session
+from penstock.node.core.staging import Staging
 from penstock.node.core.subscription_requests import SubscriptionRequests
 from penstock.node.core.tenancy_requests import TenancyRequests
 from penstock.node.core.topics import Topic, TopicAltered, TopicCreated, TopicDeleted
@@ -66,6 +67,7 @@ class Requests:
         self.producers = ProducerRequests(node, self.topic, lambda topic: self._tenancy.may_create(topic.place))
         self._ledger = LedgerRequests(node, self.topic)
         self.fetching = Fetching(node, self._subscriptions.find)
+        self.staging = Staging(node, counters, self.open_topic)
         self._creating: dict[str, list[Callable[[PenstockError | None], None]]] = {}
         self._altering: dict[bytes, list[Callable[[], None]]] = {}
         """By topic: what is to be tried once the change of its schema that is under way has ended."""
@@ -96,6 +98,7 @@ class Requests:
                 or self._tenancy.on_request(operation, answer, refuse)
                 or self.producers.on_request(session, operation, answer, refuse)
                 or self._ledger.on_request(operation, answer)
+                or self.staging.on_request(operation, answer, refuse)
             )
             assert known, "every operation is somebody's"
 
@@ -249,7 +252,7 @@ class Requests:
         def durable(error: PenstockError | None) -> None:
             if error is not None:
                 refuse(error)
-            elif self._node.topic_altered(altered) is None:
+            elif self._node.changes.topic_altered(altered) is None:
                 refuse(TopicNotFound(f"topic {topic.shown} was deleted"))
             else:
                 answer(topic.info())
@@ -271,7 +274,7 @@ class Requests:
             if error is not None:
                 refuse(error)
                 return
-            self._node.topic_deleted(deleted)
+            self._node.changes.topic_deleted(deleted)
             answer({"topic": topic.name, "deleted": True})
 
         self._node.stores.change_catalog(encode_catalog_change(deleted), durable)

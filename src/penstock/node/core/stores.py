@@ -29,6 +29,7 @@ from penstock.node.core.runs import Runs
 from penstock.node.core.settlement import Subscriptions
 from penstock.node.core.settlement_records import Missed, Seen, Tallied, encode_change
 from penstock.node.core.settlement_records import decode_change as decode_settlement
+from penstock.node.core.staging_stores import Errand, StagingStores
 from penstock.node.core.strays import identify, strays
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import (
@@ -82,6 +83,8 @@ class Stores:
         self.recovered += replay(disk).lines()
         self.runs = Runs(disk)
         self.catalog.run = self.runs.number
+        self.staging = StagingStores(disk, settings, self._dirty, self.recovered)
+        self._held = self.staging.writers.held_blocks()
         self._open_catalog()
         self._open_settlements()
 
@@ -121,7 +124,7 @@ class Stores:
 
     def _open_shards(self, topic: Topic) -> None:
         for number in range(2**topic.created.shard_power):
-            log = topic.open_log(number, self._disk, self._now_us(), self._log_options)
+            log = topic.open_log(number, self._disk, self._now_us(), self._log_options, self._held)
             place = f"topic {topic.shown}, shard {number}"
             self.recovered += [f"{place}: {line}" for line in log.report.lines()]
             lane = Lane(place, log, partial(self._log_wrote, topic, number), self._dirty, log)
@@ -197,6 +200,8 @@ class Stores:
         """A write ended; those who waited for it are told."""
         if lane is self.long_work:
             self.long_work.done(cast(Job, write), error)
+        elif isinstance(write, Errand):
+            write.ended(error)
         elif isinstance(write, RoundWrite):
             self.rounds.done(write, error)
             for one, its_write in write.writes:
@@ -219,6 +224,8 @@ class Stores:
             self._compact_if_long(self._catalog_journal, self.catalog, lane)
         elif lane is self.settlement_lane:
             self._compact_if_long(self.settlements, self.subscriptions, lane)
+        else:
+            self.staging.lane_wrote(lane)
 
     def _compact_if_long(self, journal: FileJournal, state: Catalog | Subscriptions, lane: Lane) -> None:
         if journal.size_bytes > max(self.settings.journal_compact_bytes, 4 * journal.snapshot_bytes):
@@ -299,6 +306,7 @@ class Stores:
                 self._open_logs.forget(shard.log)
             self._gone[topic.uuid] = topic
             self.long_work.drop(topic.uuid)
+            self.staging.writers.forget_topic(topic.uuid)
         return topic
 
     def at_rest(self) -> list[Topic]:
@@ -324,7 +332,7 @@ class Stores:
             for body in self.subscriptions.unnoted(self.subscriptions.all()):
                 self.settlements.append(body)
         closes = [shard.log.close for topic in self.catalog for shard in topic.shards]
-        for close in (*closes, self._catalog_journal.close, self.settlements.close):
+        for close in (*closes, self._catalog_journal.close, self.settlements.close, self.staging.close):
             try:
                 close()
             except OSError as error:

@@ -186,7 +186,7 @@ class TenancyRequests:
             catalog = self._node.catalog
             topics = [topic.name for topic in catalog.below(place)]
             places = [str(each) for each in catalog.tree.below(place)]
-            self._node.place_removed(removed)
+            self._node.changes.place_removed(removed)
             gone = PlaceDeleted(str(place), place.level, places[:LISTED_MAX], topics[:LISTED_MAX])
             answer(gone)
 

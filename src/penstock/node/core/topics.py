@@ -120,7 +120,9 @@ class Topic:
         for shard in self.shards:
             shard.log.retitle(self.title)
 
-    def open_log(self, shard: int, disk: Disk, now_us: int, options: LogOptions) -> ShardLog:
+    def open_log(
+        self, shard: int, disk: Disk, now_us: int, options: LogOptions, held: frozenset[bytes]
+    ) -> ShardLog:
         return ShardLog.open(
             disk,
             f"{self.folder}/{shard:05d}",
@@ -130,6 +132,7 @@ class Topic:
             now_us=now_us,
             options=options,
             settings=self.settings(),
+            held=held,
         )
 
     def info(self, *, with_shards: bool = False, with_schemas: bool = True) -> TopicInfo:

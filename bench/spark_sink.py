@@ -1,0 +1,89 @@
+"""Spark's sink: ``python -m bench.spark_sink [--rows N] [--bytes N] [--repeat N] [--shards N] [--folder DIR]``.
+
+The same DataFrame is written to a node in another process, and by a writer that takes the same Arrow batches
+and discards them, in turn. What a job costs besides its rows (planning, starting tasks) is in both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+import penstock.spark
+import penstock.sync
+from bench.figure import Figure, quantile
+from bench.node import running_node
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+class Discard(DataSource):
+    """The least that a sink can do."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "discard"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        class Writer(DataSourceArrowWriter):
+            def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+                for _ in iterator:
+                    pass
+                return WriterCommitMessage()
+
+        return Writer()
+
+
+def write_s(frame: DataFrame, name: str, **options: str) -> float:
+    started = time.perf_counter()
+    frame.write.format(name).mode("append").options(**options).save()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--bytes", type=int, default=100, help="of a value")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--folder", type=Path)
+    asked = parser.parse_args()
+    spark = penstock.spark.session("penstock bench", conf={"spark.driver.memory": "2g"})
+    spark.dataSource.register(Discard)
+    text = f"select rpad(cast(id as string), {asked.bytes}, 'x') value, cast(id % 1000 as string) key"
+    frame = spark.sql(f"{text} from range(0, {asked.rows}, 1, 4)").cache()
+    frame.count()
+    times: dict[str, list[float]] = {"discard": [], "penstock": []}
+    with tempfile.TemporaryDirectory(dir=asked.folder) as place, running_node(Path(place)) as node:
+        url = node.url
+        with penstock.sync.connect(url) as client:
+            client.admin.create_topic("bench", asked.shards)
+        for number in range(asked.repeat + 1):
+            for name in times:
+                options = {"url": url, "topic": "bench"} if name == "penstock" else {}
+                taken_s = write_s(frame, name, **options)
+                if number:  # the first of each starts the workers
+                    times[name].append(taken_s)
+        with penstock.sync.connect(url) as client:
+            stored = sum(shard.entry_next for shard in client.admin.show_topic("bench").shard_list)
+        assert stored == asked.rows * (asked.repeat + 1), f"{stored:,} rows are stored"
+    spark.stop()
+    rates = {name: asked.rows / quantile(taken, 0.5) for name, taken in times.items()}
+    figure = Figure("sink", rates["penstock"], "rows/s", "the same batches discarded", rates["discard"])
+    print(f"{figure.name}: {figure.value:,.0f} {figure.unit}; {figure.limit_name}: {figure.limit:,.0f}")
+    best = min(times["discard"]) / min(times["penstock"])
+    print(f"ratio of the medians: {figure.ratio:.2f}; of the best: {best:.2f}")
+    print("seconds:", {name: [round(one, 2) for one in taken] for name, taken in times.items()})
+
+
+if __name__ == "__main__":
+    main()

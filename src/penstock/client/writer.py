@@ -1,0 +1,223 @@
+"""The writer: rows staged by anyone, anywhere, and committed as one batch, all or none, exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from typing import Self, TypeAlias
+
+import pyarrow as pa
+
+from penstock.client.link import Link
+from penstock.client.scope import Scope
+from penstock.client.stage_sender import StageSender
+from penstock.client.tables import Piece, cut_messages, cut_table
+from penstock.model.errors import BadRequest, Closed, PenstockError, SegmentTooLarge, TimedOut
+from penstock.model.stage import Stage
+from penstock.model.topic import TopicName
+from penstock.transport.sharder import Sharder
+from penstock.wire.control import (
+    AbortStages,
+    Ack,
+    BatchInfo,
+    CommitBatch,
+    OpenTopic,
+    TopicInfo,
+    read_result,
+)
+from penstock.wire.frame import SEGMENT_BYTES_MAX
+from penstock.wire.schema_versions import SchemaVersions
+from penstock.wire.segment import encode_plain
+from penstock.wire.staging import STAGE_BYTES
+from penstock.wire.typed_record import encode_typed_record
+from penstock.wire.typed_rows import messages_of
+
+CHUNK_BYTES = 512 * 1024
+TIMEOUT_S = 120.0
+
+Rows: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.Table | pa.RecordBatch]"
+"""A table, a batch, or several of them one after the other."""
+
+
+class OpenedStage:
+    """A stage being filled: ``add`` rows, then ``finish``. ``Writer.begin`` makes one."""
+
+    def __init__(self, sender: StageSender, writer: str, topic: TopicInfo) -> None:
+        self._sender = sender
+        self._writer = writer
+        self._topic = topic
+        self._schemas = SchemaVersions(topic.schemas) if topic.schemas else None
+        # Stages begin with different shards, so that many small ones do not all go to the first.
+        self._sharder = Sharder(topic.shards.bit_length() - 1, turn=int.from_bytes(sender.stage[:2], "little"))
+        self._rows = 0
+        self._bytes = 0
+
+    @property
+    def id(self) -> bytes:
+        return self._sender.stage
+
+    async def add(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Sends rows, with the columns that ``Producer.send_batch`` takes; waits while much is unconfirmed."""
+        for piece in self._cut(rows):
+            segment = self._encode(piece.batch)
+            self._rows += piece.batch.num_rows
+            self._bytes += len(segment)
+            await self._sender.send(piece.shard, segment)
+
+    async def finish(self) -> Stage:
+        """Returns when all of it is on the node's disk."""
+        await self._sender.finish()
+        return Stage(self.id, self._writer, self._topic.topic, self._rows, self._bytes)
+
+    def _cut(self, rows: pa.Table | pa.RecordBatch) -> Iterable[Piece]:
+        now_us = time.time_ns() // 1000
+        if self._schemas is None:
+            return cut_table(rows, self._sharder, now_us, CHUNK_BYTES)
+        return cut_messages(messages_of(rows, self._schemas.newest, now_us), self._sharder, CHUNK_BYTES)
+
+    def _encode(self, batch: pa.RecordBatch) -> bytes:
+        if self._schemas is None:
+            return encode_plain(batch)
+        segment = encode_typed_record(batch, self._schemas.version)
+        if len(segment) > SEGMENT_BYTES_MAX:
+            raise SegmentTooLarge(f"a row of {len(segment):,} bytes; a segment holds {SEGMENT_BYTES_MAX:,}")
+        return segment
+
+
+class Writer(Scope):
+    """Stages rows and commits batches of them. ``client.writer(name)`` makes one."""
+
+    def __init__(self, link: Link, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> None:
+        """``create``: topics come into being when rows are staged for them, where the node allows that."""
+        if not isinstance(name, str) or not name:
+            raise BadRequest(f"a writer has a name, not {name!r}")
+        if not timeout > 0:
+            raise BadRequest(f"a timeout of {timeout!r} s")
+        self.name = name
+        self._link = link
+        self._timeout_s = timeout
+        self._create = create
+        self._topics: dict[str, TopicInfo] = {}
+        self._open = False
+        self._flowing = asyncio.Event()
+
+    async def open(self) -> Self:
+        self._link.check_loop()
+        if not self._open:
+            self._open = True
+            self._link.add_producer(self)
+        return self
+
+    async def close(self) -> None:
+        """Stages that were not committed stay at the node until they are aborted, or expire."""
+        if self._open:
+            self._open = False
+            self._link.remove_producer(self)
+
+    @property
+    def shown(self) -> str:
+        return f"the writer {self.name}"
+
+    # --- staging ------------------------------------------------------------------------------------
+
+    async def stage(self, topic: str, rows: Rows) -> Stage:
+        """Puts rows on the node's disk, where nobody sees them before a commit names the stage."""
+        opened = await self.begin(topic)
+        for part in each_table(rows):
+            await opened.add(part)
+        return await opened.finish()
+
+    async def begin(self, topic: str) -> OpenedStage:
+        """A stage to be filled bit by bit."""
+        self._check_open()
+        info = await self._topic(topic)
+        sender = StageSender(
+            self._link,
+            secrets.token_bytes(STAGE_BYTES),
+            self.name,
+            info.topic,
+            create=self._create,
+            timeout_s=self._timeout_s,
+            flowing=self._flowing,
+        )
+        try:
+            opened = await sender.open()
+        except PenstockError:
+            self._topics.pop(topic, None)
+            raise
+        if opened.topic_uuid != info.uuid:  # the topic was deleted and created again since it was looked at
+            self._topics.pop(topic, None)
+            return await self.begin(topic)
+        return OpenedStage(sender, self.name, info)
+
+    async def _topic(self, topic: str) -> TopicInfo:
+        info = self._topics.get(topic)
+        if info is None:
+            ask = OpenTopic(str(TopicName.parse(topic)), self._create)
+            info = read_result(await self._link.request(ask, retry=True, timeout_s=self._timeout_s), TopicInfo)
+            self._topics[topic] = info
+        return info
+
+    # --- batches ------------------------------------------------------------------------------------
+
+    async def commit(self, batch: int, stages: Sequence[Stage | bytes]) -> BatchInfo:
+        """Publishes the stages as this batch, all or none; returns when they are in their topics, durably.
+
+        A batch at or below the newest that was committed is a ``duplicate``: nothing is published and its
+        stages are dropped. After a lost connection that may be this very call's own commit.
+        """
+        self._check_open()
+        ask = CommitBatch(self.name, batch, [_id(stage) for stage in stages])
+        deadline = time.monotonic() + self._timeout_s
+        attempt = 0
+        while True:
+            left_s = max(deadline - time.monotonic(), 0.001)
+            try:
+                return read_result(await self._link.request(ask, retry=True, timeout_s=left_s), BatchInfo)
+            except PenstockError as error:
+                if not error.retryable or isinstance(error, TimedOut) or time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(self._link.backoff.delay_s(attempt))
+            attempt += 1
+
+    async def abort(self, stages: Sequence[Stage | bytes]) -> int:
+        """Drops stages that no batch has; returns how many. What was committed stays."""
+        self._check_open()
+        ask = AbortStages(self.name, [_id(stage) for stage in stages])
+        return read_result(await self._link.request(ask, retry=True, timeout_s=self._timeout_s), int)
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise Closed("the writer is not open", hint="Use it inside `async with client.writer(...)`.")
+
+    # --- what the link tells ------------------------------------------------------------------------
+
+    def on_up(self) -> None:
+        self._flowing.set()
+
+    def on_down(self) -> None:
+        self._flowing.set()
+
+    def on_writable(self) -> None:
+        self._flowing.set()
+
+    def on_error(self, error: PenstockError) -> None:
+        """Refusals come as answers to requests."""
+
+    def on_ack(self, ack: Ack) -> None:
+        """Chunks are not answered one by one."""
+
+
+def each_table(rows: Rows) -> Iterable[pa.Table | pa.RecordBatch]:
+    """The tables of what was given, one after the other."""
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        return [rows]
+    if not isinstance(rows, Iterable):
+        raise BadRequest(f"stage takes Arrow tables or record batches, not {type(rows).__name__}")
+    return rows
+
+
+def _id(stage: Stage | bytes) -> bytes:
+    return stage.id if isinstance(stage, Stage) else stage

@@ -1,0 +1,101 @@
+"""A DataFrame's batches as rows of topics: checked, gathered and sorted by topic.
+
+Columns are those of a message: ``value`` (binary or string; in a typed topic a struct of its columns) and,
+where wanted, ``key``, ``id``, ``headers``, ``sent_at``; ``topic`` says where a row goes unless the option does.
+Rows of a typed topic may also have its columns themselves, and ``@key``, ``@id``, ``@headers``, ``@sent_at``
+beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from penstock.model.errors import SchemaMismatch
+from penstock.wire.columns import table_to_batches
+from penstock.wire.schema_versions import SchemaVersions
+from penstock.wire.typed_rows import messages_of
+
+GATHER_BYTES = 4 * 1024 * 1024
+"""Spark's batches are put together up to this size, so that every shard's share is near a whole segment."""
+TOPIC = "topic"
+
+
+def check_columns(schema: pa.Schema, topic: str | None, schemas: SchemaVersions | None) -> None:
+    """Refuses columns that no row of the topic can have; ``schemas`` are a typed topic's."""
+    if topic is None:
+        place = schema.get_field_index(TOPIC)
+        if place < 0 or not _is_text(schema.field(place).type):
+            raise SchemaMismatch(
+                "it is not said which topic the rows go to",
+                hint="Set the option topic, or add a column topic of type string.",
+            )
+    rows = schema.empty_table()
+    if schemas is None or TOPIC not in schemas.newest.names:
+        rows = _without_topic(rows)
+    if schemas is not None:
+        messages_of(rows, schemas.newest, 0)
+        return
+    place = rows.schema.get_field_index("value")
+    if topic is None and place >= 0 and pt.is_struct(rows.schema.field(place).type):
+        return  # the topics are typed, and each is asked when its rows come
+    table_to_batches(rows, 0, GATHER_BYTES)
+
+
+def by_topic(
+    batches: Iterable[pa.RecordBatch], topic: str | None, *, own_topic: bool = False
+) -> Iterator[tuple[str, pa.Table]]:
+    """The rows with their topic, in their order within each; a row without a value or a topic is an error."""
+    for table in _gathered(batches):
+        _check_values(table)
+        if topic is not None:
+            yield topic, table if own_topic else _without_topic(table)
+            continue
+        topics = table.column(TOPIC)
+        if topics.null_count:
+            raise SchemaMismatch("column 'topic' is null in a row, and the option topic is not set")
+        rows = _without_topic(table)
+        names = pc.unique(topics).to_pylist()
+        for name in names:
+            yield name, rows if len(names) == 1 else rows.filter(pc.equal(topics, name))
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        size += batch.nbytes
+        if size >= GATHER_BYTES:
+            yield _joined(held)
+            held, size = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(held: list[pa.RecordBatch]) -> pa.Table:
+    table = pa.Table.from_batches(held)
+    return table if len(held) == 1 else table.combine_chunks()
+
+
+def _check_values(table: pa.Table) -> None:
+    place = table.schema.get_field_index("value")
+    if place >= 0 and table.column(place).null_count:
+        raise SchemaMismatch(
+            "column 'value' is null in a row",
+            hint="Leave such rows out, or give them a value: df.where('value is not null').",
+        )
+
+
+def _without_topic(table: pa.Table) -> pa.Table:
+    """The rows without the column that says where they go."""
+    return table.drop_columns([TOPIC]) if TOPIC in table.schema.names else table
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind))

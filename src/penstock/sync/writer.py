@@ -1,0 +1,80 @@
+"""The blocking writer: rows are taken from the calling thread and sent by the loop's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from penstock.client.writer import OpenedStage as AsyncOpenedStage
+from penstock.client.writer import Rows, each_table
+from penstock.client.writer import Writer as AsyncWriter
+from penstock.model.stage import Stage
+from penstock.sync.background import Background
+from penstock.wire.control import BatchInfo
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class OpenedStage:
+    """A stage being filled: ``add`` rows, then ``finish``. ``Writer.begin`` makes one."""
+
+    def __init__(self, stage: AsyncOpenedStage, background: Background) -> None:
+        self._stage = stage
+        self._background = background
+
+    @property
+    def id(self) -> bytes:
+        return self._stage.id
+
+    def add(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Sends rows; waits while much is unconfirmed."""
+        self._background.run(self._stage.add(rows))
+
+    def finish(self) -> Stage:
+        """Returns when all of it is on the node's disk."""
+        return self._background.run(self._stage.finish())
+
+
+class Writer:
+    """Stages rows and commits batches of them."""
+
+    def __init__(self, writer: AsyncWriter, background: Background) -> None:
+        self._writer = writer
+        self._background = background
+
+    @property
+    def name(self) -> str:
+        return self._writer.name
+
+    def stage(self, topic: str, rows: Rows) -> Stage:
+        """Puts rows on the node's disk, where nobody sees them before a commit names the stage."""
+        opened = self.begin(topic)
+        for part in each_table(rows):  # whatever makes them does so in the calling thread
+            opened.add(part)
+        return opened.finish()
+
+    def begin(self, topic: str) -> OpenedStage:
+        """A stage to be filled bit by bit."""
+        return OpenedStage(self._background.run(self._writer.begin(topic)), self._background)
+
+    def commit(self, batch: int, stages: Sequence[Stage | bytes]) -> BatchInfo:
+        """Publishes the stages as this batch, all or none; returns when they are in their topics, durably."""
+        return self._background.run(self._writer.commit(batch, stages))
+
+    def abort(self, stages: Sequence[Stage | bytes]) -> int:
+        """Drops stages that no batch has; returns how many. What was committed stays."""
+        return self._background.run(self._writer.abort(stages))
+
+    def close(self) -> None:
+        """Stages that were not committed stay at the node until they are aborted, or expire."""
+        self._background.run(self._writer.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

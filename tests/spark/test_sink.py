@@ -1,0 +1,196 @@
+"""The sink as Spark's tasks and driver use it, without Spark: what is staged, repeated and refused."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import penstock.sync
+from penstock.model.errors import BadRequest, PenstockError, SchemaMismatch
+from penstock.spark.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
+from tests.fire.real_node import RealNode
+
+PLAIN = pa.schema([("value", pa.string())])
+
+
+def batches(first: int, count: int) -> Iterator[pa.RecordBatch]:
+    for start in range(first, first + count, 50):
+        values = [f"row {number}" for number in range(start, min(start + 50, first + count))]
+        yield pa.record_batch({"value": values})
+
+
+def stream_sink(url: str, columns: pa.Schema = PLAIN, **options: str) -> StreamSink:
+    return stream_writer(from_arrow_schema(columns), {"url": url, "sinkId": "s", **options}, False)
+
+
+def task(sink: StreamSink | BatchSink, rows: Iterator[pa.RecordBatch]) -> Staged:
+    """Runs a task with a copy of the sink, and sends its message to the driver, as Spark does."""
+    copy = pickle.loads(pickle.dumps(sink))
+    message: Staged = pickle.loads(pickle.dumps(copy.write(rows)))
+    return message
+
+
+def values(url: str, topic: str) -> Counter[Any]:
+    with penstock.sync.connect(url) as client:
+        count = sum(shard.entry_next for shard in client.admin.show_topic(topic).shard_list)
+        with client.consumer(topic, "audit") as consumer:
+            found: Counter[Any] = Counter()
+            while sum(found.values()) < count:
+                message = consumer.receive(20)
+                assert message is not None
+                found[message.value if isinstance(message.value, bytes) else str(message.value)] += 1
+    return found
+
+
+def rows(count: int) -> Counter[bytes]:
+    return Counter(f"row {number}".encode() for number in range(count))
+
+
+def test_a_batch_that_comes_again_is_dropped_whatever_its_partitions(shared_url: str, topic: str) -> None:
+    sink = stream_sink(shared_url, topic=topic)
+    sink.commit([task(sink, batches(0, 120)), task(sink, batches(120, 80)), None], 0)
+    again = stream_sink(shared_url, topic=topic)
+    sink.commit([task(again, batches(0, 10)), task(again, batches(10, 190))], 0)
+    sink.commit([task(again, batches(200, 0)), task(again, batches(200, 100))], 1)
+    assert values(shared_url, topic) == rows(300)
+
+
+def test_speculative_and_late_tasks_and_aborts_add_and_take_nothing(shared_url: str, topic: str) -> None:
+    sink = stream_sink(shared_url, topic=topic)
+    speculative = task(sink, batches(0, 100))
+    chosen = task(sink, batches(0, 100))
+    sink.commit([chosen], 0)
+    sink.abort([chosen, speculative], 0)
+    zombie = task(sink, batches(0, 100))
+    sink.abort([zombie, None], 1)
+    assert values(shared_url, topic) == rows(100)
+    with penstock.sync.connect(shared_url) as client:
+        assert client.admin.show_writer(f"s/default/default/default/{topic}").stages == 0
+
+
+def test_a_task_that_fails_leaves_nothing_behind(shared_url: str, topic: str) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": ["x" * 100_000] * 100})
+        raise RuntimeError("the task died")
+
+    sink = stream_sink(shared_url, topic=topic)
+    with pytest.raises(RuntimeError):
+        sink.write(failing())
+    with pytest.raises(SchemaMismatch, match="null"):
+        sink.write(iter([pa.record_batch({"value": pa.array(["a", None])})]))
+    sink.commit([task(sink, batches(0, 1))], 0)
+    with penstock.sync.connect(shared_url) as client:
+        assert client.admin.show_writer(f"s/default/default/default/{topic}").stages == 0
+    assert values(shared_url, topic) == rows(1)
+
+
+def test_a_column_says_which_topic_a_row_goes_to(shared_url: str, topic: str) -> None:
+    columns = pa.schema(
+        [("value", pa.binary()), ("topic", pa.string()), ("key", pa.string()), ("id", pa.string())]
+    )
+    left, right = f"{topic}-left", f"{topic}-right"
+    batch = pa.record_batch(
+        {
+            "value": [b"1", b"2", b"3"],
+            "topic": [left, right, left],
+            "key": ["a", None, "b"],
+            "id": ["i", "j", None],
+        }
+    )
+    sink = stream_sink(shared_url, columns)
+    sink.commit([task(sink, iter([batch]))], 0)
+    assert (values(shared_url, left), values(shared_url, right)) == (Counter([b"1", b"3"]), Counter([b"2"]))
+    overriding = stream_sink(shared_url, columns, topic=topic)
+    overriding.commit([task(overriding, iter([batch]))], 0)
+    assert values(shared_url, topic) == Counter([b"1", b"2", b"3"])
+    with pytest.raises(SchemaMismatch, match="topic"):
+        sink.write(iter([batch.set_column(1, "topic", pa.array([left, None, left]))]))
+
+
+def test_a_typed_topic_takes_its_columns_or_a_struct_of_them(shared_url: str, topic: str) -> None:
+    schema = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("topic", pa.int64())])
+    with penstock.sync.connect(shared_url) as client:
+        client.admin.create_topic(topic, schema=schema)
+    flat = pa.record_batch({"name": ["a", "b"], "topic": [1, 2]})
+    sink = stream_sink(shared_url, flat.schema, topic=topic)
+    sink.commit([task(sink, iter([flat]))], 0)
+    struct = pa.record_batch({"value": pa.array([{"name": "c", "topic": 3}]), "key": ["k"]})
+    sink = stream_sink(shared_url, struct.schema, topic=topic)
+    sink.commit([task(sink, iter([struct]))], 1)
+    assert values(shared_url, topic) == Counter(
+        str({"name": name, "topic": number}) for name, number in (("a", 1), ("b", 2), ("c", 3))
+    )
+    with pytest.raises(SchemaMismatch):
+        stream_sink(shared_url, pa.schema([("other", pa.string())]), topic=topic)
+    with pytest.raises(SchemaMismatch):
+        sink.write(iter([pa.record_batch({"name": pa.array([None], pa.string()), "topic": [1]})]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "word"),
+    [
+        ([("value", pa.string())], {}, "which topic"),
+        ([("value", pa.string()), ("topic", pa.int64())], {}, "which topic"),
+        ([("value", pa.int64())], {"topic": "t"}, "value"),
+        ([("key", pa.string())], {"topic": "t"}, "value"),
+        ([("value", pa.string()), ("colour", pa.string())], {"topic": "t"}, "colour"),
+        ([("value", pa.string()), ("id", pa.int64())], {"topic": "t"}, "id"),
+        ([("value", pa.string())], {"topic": "t", "topics": "u"}, "topics"),
+        ([("value", pa.string())], {"topic": "a b"}, "a b"),
+        ([("value", pa.string())], {"topic": "t", "batch": "1"}, "batch"),
+        ([("value", pa.string())], {"topic": "t", "timeout": "soon"}, "timeout"),
+        ([("value", pa.string())], {"topic": "t", "url": "http://x"}, "http"),
+        ([("value", pa.string())], {"topic": "t", "sinkId": " "}, "sinkId"),
+    ],
+)
+def test_what_is_wrong_with_columns_and_options_is_told_before_the_first_task(
+    shared_url: str, columns: Sequence[tuple[str, pa.DataType]], options: dict[str, str], word: str
+) -> None:
+    with pytest.raises(PenstockError, match=word):
+        stream_sink(**{"url": shared_url, **options}, columns=pa.schema(columns))
+
+
+def test_a_topic_is_not_overwritten_and_a_repeatable_job_names_its_batch(shared_url: str) -> None:
+    schema = from_arrow_schema(PLAIN)
+    for options, overwrite in (({}, True), ({"sinkId": "s"}, False), ({"batch": "1"}, False)):
+        with pytest.raises(BadRequest):
+            batch_writer(schema, {"url": shared_url, "topic": "t", **options}, overwrite)
+
+
+def test_a_batch_job_is_committed_once_under_its_own_name(shared_url: str, topic: str) -> None:
+    schema = from_arrow_schema(PLAIN)
+    for _ in range(2):
+        sink = batch_writer(schema, {"url": shared_url, "topic": topic, "sinkId": topic, "batch": "4"}, False)
+        sink.commit([task(sink, batches(0, 60))])
+    plain = batch_writer(schema, {"url": shared_url, "topic": topic}, False)
+    plain.commit([task(plain, batches(60, 40))])
+    gone = batch_writer(schema, {"url": shared_url, "topic": topic}, False)
+    gone.abort([task(gone, batches(0, 40))])
+    assert values(shared_url, topic) == rows(100)
+    with penstock.sync.connect(shared_url) as client:
+        mine = [info for info in client.admin.list_writers() if topic in info.writer]
+        assert [(info.writer, info.batch, info.stages) for info in mine] == [
+            (f"{topic}/default/default/default/{topic}", 4, 0)
+        ]
+
+
+def test_a_node_that_restarts_meanwhile_is_waited_for(node: RealNode) -> None:
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield from batches(0, 50)
+        node.kill()
+        node.start()
+        yield from batches(50, 50)
+
+    sink = stream_sink(node.url, topic="t")
+    message = task(sink, batches(100, 20))
+    staged = sink.write(slow())
+    node.kill()
+    node.start()
+    sink.commit([message, staged], 0)
+    assert values(node.url, "t") == rows(120)

@@ -1,0 +1,123 @@
+"""The sink under Spark: failing tasks, batches that are replayed, a lost checkpoint. Every row once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from tests.spark.test_sink import rows, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 60
+"""In a file, and so in a batch."""
+
+
+def fail_at_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The first attempt at the second partition dies with half of its rows written."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    for batch in batches:
+        if context.partitionId() == 1 and context.attemptNumber() == 0 and batch.num_rows > 1:
+            yield batch.slice(0, batch.num_rows // 2)
+            raise RuntimeError("the task dies")
+        yield batch
+
+
+class Query:
+    """Files of rows, through a shuffle, into a topic."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **options: str) -> None:
+        self.spark = spark
+        self.input = folder / "input"
+        self.checkpoint = folder / "checkpoint"
+        self.options = options
+        self.input.mkdir()
+        self.files = 0
+
+    def add_file(self) -> None:
+        first = self.files * ROWS
+        lines = [json.dumps({"value": f"row {number}"}) for number in range(first, first + ROWS)]
+        (self.input / f"{self.files:03}.json").write_text("\n".join(lines))
+        self.files += 1
+
+    def run(self) -> list[int]:
+        """Goes on until everything is written; the numbers of the batches that were run."""
+        read = self.spark.readStream.schema("value string").option("maxFilesPerTrigger", 1)
+        shuffled: DataFrame = read.json(str(self.input)).repartition(3, "value")
+        query = (
+            shuffled.mapInArrow(fail_at_first, "value string")
+            .writeStream.format("penstock")
+            .options(**self.options)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return [progress["batchId"] for progress in query.recentProgress]
+
+    def forget_last_commit(self) -> None:
+        """As if the driver had died between the sink's commit and the checkpoint's."""
+        newest = max(
+            int(path.name) for path in (self.checkpoint / "commits").iterdir() if path.name.isdecimal()
+        )
+        (self.checkpoint / "commits" / str(newest)).unlink()
+        (self.checkpoint / "commits" / f".{newest}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.timeout(300)
+def test_every_row_is_written_once_over_failing_tasks_and_a_replay(
+    spark: SparkSession, tmp_path: Path, shared_url: str, topic: str
+) -> None:
+    query = Query(spark, tmp_path, url=shared_url, topic=topic)
+    query.add_file()
+    query.add_file()
+    query.run()
+    query.forget_last_commit()
+    query.add_file()
+    assert query.run()[0] == 1, "the batch was replayed"
+    assert values(shared_url, topic) == rows(3 * ROWS)
+
+
+@pytest.mark.timeout(300)
+def test_a_sink_that_has_a_name_outlives_its_checkpoint(
+    spark: SparkSession, tmp_path: Path, shared_url: str, topic: str
+) -> None:
+    query = Query(spark, tmp_path, url=shared_url, topic=topic, sinkId=topic)
+    query.add_file()
+    query.run()
+    shutil.rmtree(query.checkpoint)
+    query.add_file()
+    assert query.run()[0] == 0, "all batches were replayed"
+    assert values(shared_url, topic) == rows(2 * ROWS)
+
+
+@pytest.mark.timeout(300)
+def test_a_frame_is_appended_with_its_columns_and_what_is_wrong_is_told(
+    spark: SparkSession, shared_url: str, topic: str
+) -> None:
+    frame = spark.sql(
+        "select concat('row ', id) value, cast(id as string) key, map('n', 'x') headers from range(500)"
+    )
+    frame.write.format("penstock").mode("append").options(url=shared_url, topic=topic).save()
+    assert values(shared_url, topic) == rows(500)
+    wrong: list[tuple[Any, str]] = [
+        (frame.withColumnRenamed("key", "kee"), "kee"),
+        (frame.selectExpr("key"), "value"),
+        (frame.selectExpr("nullif(value, 'row 7') value"), "null"),
+    ]
+    for each, word in wrong:
+        with pytest.raises(Exception, match=word):
+            each.write.format("penstock").mode("append").options(url=shared_url, topic=topic).save()
+    with pytest.raises(Exception, match="append"):
+        frame.write.format("penstock").mode("overwrite").options(url=shared_url, topic=topic).save()
+    assert values(shared_url, topic) == rows(500)
