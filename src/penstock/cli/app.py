@@ -20,6 +20,7 @@ from penstock.cli.produce import produce
 from penstock.cli.producer import producer_app
 from penstock.cli.product import product_app
 from penstock.cli.refill import refill_app
+from penstock.cli.spark import spark_app
 from penstock.cli.sub import sub_app
 from penstock.cli.tenant import tenant_app
 from penstock.cli.topic import topic_app
@@ -49,6 +50,7 @@ app.command()(errors)
 app.command()(explain)
 lab_app.command()(sweep)
 app.add_typer(lab_app, name="lab")
+app.add_typer(spark_app, name="spark")
 app.command()(demo)
 
 
