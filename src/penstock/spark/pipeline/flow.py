@@ -100,6 +100,8 @@ def _step_faults(name: str, step: Step, known: dict[str, tuple[str, ...]]) -> It
         yield from _known((*path, "from"), step.from_, known)
     if step.python is not None and ":" not in step.python:
         yield Fault((*path, "python"), f"{step.python!r} names no function", "Write module:function.")
+    if step.watermark is not None:
+        yield from _duration((*path, "watermark", "delay"), step.watermark.delay)
     if step.dedup is not None:
         yield from _duration((*path, "dedup", "within"), step.dedup.within)
     if step.reorder is not None:

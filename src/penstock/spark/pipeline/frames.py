@@ -11,7 +11,7 @@ from penstock.spark.pipeline.faults import Fault, nearest
 from penstock.spark.pipeline.flow import seconds
 from penstock.spark.pipeline.functions import find_function
 from penstock.spark.pipeline.outlets import message_columns
-from penstock.spark.pipeline.plan import Plan, Sink, Source, Step, kind_of
+from penstock.spark.pipeline.plan import Plan, Sink, Source, Step, Watermark, kind_of
 from penstock.spark.pipeline.steps.dead_letter import dead_letter
 from penstock.spark.pipeline.steps.dedup import dedup
 from penstock.spark.pipeline.steps.reorder import reorder
@@ -100,10 +100,7 @@ class Frames:
 
     def _add_source(self, name: str, source: Source) -> None:
         rows = self._parquet(source) if source.parquet is not None else self._topics(source)
-        if source.watermark is not None:
-            delay = f"{round(seconds(source.watermark.delay) * 1000)} milliseconds"
-            rows = rows.withWatermark(source.watermark.column, delay)
-        self._view(name, rows)
+        self._view(name, rows if source.watermark is None else _marked(rows, source.watermark))
 
     def _topics(self, source: Source) -> DataFrame:
         options = self.node.options(source.url)
@@ -137,6 +134,8 @@ class Frames:
         rows = self.views[step.from_]
         if step.python is not None:
             self._view(name, self._call(name, step.python, rows))
+        elif step.watermark is not None:
+            self._view(name, _marked(rows, step.watermark))
         elif step.dedup is not None:
             self._view(name, dedup(rows, step.dedup))
         elif step.reorder is not None:
@@ -214,6 +213,10 @@ class Frames:
             return Fault((*path, "sql"), message, hint)
         line = first + self.pipeline.leading_lines(first) + _line_in(step.sql, context)
         return Fault((*path, "sql"), message, hint, line)
+
+
+def _marked(rows: DataFrame, watermark: Watermark) -> DataFrame:
+    return rows.withWatermark(watermark.column, f"{round(seconds(watermark.delay) * 1000)} milliseconds")
 
 
 def _line_in(sql: str, context: Any) -> int:

@@ -102,6 +102,7 @@ class Step(Table, frozen=True):
     from_: Name | None = msgspec.field(name="from", default=None)
     sql: Text | None = None
     python: Text | None = None
+    watermark: Watermark | None = None
     dedup: Dedup | None = None
     reorder: Reorder | None = None
     route: dict[Name, Text] | None = None
@@ -109,7 +110,7 @@ class Step(Table, frozen=True):
     drop_rest: bool = False
     """Of a route: whether rows that match nothing may go nowhere."""
 
-    KINDS = ("sql", "python", "dedup", "reorder", "route", "dead_letter")
+    KINDS = ("sql", "python", "watermark", "dedup", "reorder", "route", "dead_letter")
 
 
 # --- sinks --------------------------------------------------------------------------------------------
