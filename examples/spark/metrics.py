@@ -1,4 +1,4 @@
-"""Metrics rolled up: samples of a typed topic come in, one row a host, metric and minute goes out, typed as well.
+"""Metrics rolled up: samples of a typed topic in, a row a host, metric and minute out, typed as well.
 
 penstock node &
 python examples/spark/metrics.py
