@@ -63,7 +63,7 @@ class BadPipeline(PenstockError):
 
 
 class PipelineFailed(PenstockError):
-    """A query of a running pipeline failed; the others were stopped. Nothing is lost: a restart goes on from there."""
+    """A query of a running pipeline failed, and the others were stopped. A restart goes on where it was."""
 
     code = "pipeline-failed"
     default_hint = "Mend what is named and start the pipeline again; it goes on where it was."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from penstock.spark.pipeline.progress import Following
@@ -41,3 +42,13 @@ def test_a_batch_is_a_line_and_a_row() -> None:
     assert sample is not None
     assert line(sample) == "out: batch 3, 10 rows in 0.50 s, state 7 rows, late 2"
     assert table([("out", sample, "waiting"), ("other", None, "starting")]).row_count == 2
+
+
+def test_the_lag_is_what_topics_have_beyond_the_batch() -> None:
+    def offset(*entries: int) -> str:
+        topic = {"uuid": "00", "incarnations": [1] * len(entries), "entries": list(entries)}
+        return json.dumps({"version": 1, "topics": {"a/b/c/t": topic}})
+
+    sources = [{"endOffset": offset(10, 5), "latestOffset": offset(12, 9)}, {"endOffset": {"logOffset": 3}}]
+    sample = Following("out").take(said(0, 1, sources=sources))
+    assert sample is not None and sample.lag == 6

@@ -19,7 +19,8 @@ def cause_of(error: Any) -> PenstockError:
     text = f"{error}\n{getattr(error, '_stackTrace', '')}"
     for found in _OURS.finditer(text):
         if (kind := _KINDS.get(found["kind"])) is not None:
-            return kind(found["message"].strip())
+            message, _, hint = found["message"].strip().partition(f" [{kind.code}] ")
+            return kind(message, hint=hint or None)
     if "Traceback (most recent call last)" in text and (raised := _PYTHON.findall(text)):
         return SparkFailed(raised[0][:MESSAGE_MAX])
     if causes := _JAVA.findall(text):

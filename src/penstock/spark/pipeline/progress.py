@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+from penstock.model.errors import BadRequest
+from penstock.spark.source_offset import read_offset
+
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One batch of a sink's query, with what it had done in all by then."""
@@ -93,7 +96,15 @@ def _lag(sources: list[Mapping[str, Any]]) -> int | None:
 
 def lag_between(end: Any, latest: Any) -> int | None:
     """Entries between two offsets of a topic's source; None where they are another source's."""
-    return None
+    try:
+        read, there = read_offset(end), read_offset(latest)
+    except BadRequest:
+        return None
+    return sum(
+        max(0, entry - done)
+        for topic, offset in there.items()
+        for entry, done in zip(offset.entries, read[topic].entries if topic in read else (), strict=False)
+    )
 
 
 def _parsed(offset: Any) -> Any:
