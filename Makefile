@@ -33,7 +33,7 @@ layers: $(READY) ## imports point downwards, machines do no IO
 
 pytest: $(READY) ## the tests alone
 	@echo "» tests"
-	@$(BIN)/pytest -n 3 --dist loadfile
+	@$(BIN)/pytest -n 3 --dist loadgroup
 
 bench: $(READY) ## measures; prints numbers beside the machine's limits, judges nothing
 	@$(BIN)/python -m bench.run $(BENCH)

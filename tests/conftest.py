@@ -11,11 +11,22 @@ import pytest
 
 from tests.fire.real_node import RealNode
 
+HERE = Path(__file__).parent
+
 # The machine may be busy: how long an example takes says nothing about what it shows.
 hypothesis.settings.register_profile("penstock", deadline=None)
 hypothesis.settings.load_profile("penstock")
 
 _numbers = itertools.count()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run in several processes, one of them runs all of Spark's, from the start; others go by file."""
+    for item in items:
+        spark = "spark" in getattr(item, "fixturenames", ()) or "spark" in str(item.path.relative_to(HERE))
+        item.add_marker(pytest.mark.xdist_group("spark" if spark else str(item.path)))
+    items.sort(key=lambda item: next(item.iter_markers("xdist_group")).args != ("spark",))
 
 
 @pytest.fixture(autouse=True)

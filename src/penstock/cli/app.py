@@ -22,6 +22,7 @@ from penstock.cli.produce import produce
 from penstock.cli.producer import producer_app
 from penstock.cli.product import product_app
 from penstock.cli.refill import refill_app
+from penstock.cli.spark import spark_app
 from penstock.cli.sub import sub_app
 from penstock.cli.tenant import tenant_app
 from penstock.cli.top import top
@@ -55,6 +56,7 @@ app.command()(errors)
 app.command()(explain)
 lab_app.command()(sweep)
 app.add_typer(lab_app, name="lab")
+app.add_typer(spark_app, name="spark")
 app.command()(demo)
 
 

@@ -27,8 +27,10 @@ from penstock.model.refill_errors import RefillFull as RefillFull
 from penstock.model.refill_errors import RefillInUse as RefillInUse
 from penstock.model.refill_errors import UnknownSegment as UnknownSegment
 from penstock.model.refill_errors import UnknownShard as UnknownShard
+from penstock.model.spark_errors import BadPipeline as BadPipeline
 from penstock.model.spark_errors import JavaMissing as JavaMissing
 from penstock.model.spark_errors import JavaTooOld as JavaTooOld
+from penstock.model.spark_errors import PipelineFailed as PipelineFailed
 from penstock.model.spark_errors import SparkFailed as SparkFailed
 from penstock.model.spark_errors import SparkMissing as SparkMissing
 from penstock.model.spark_errors import SparkPackages as SparkPackages

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.model.error import PenstockError
 
 
@@ -49,3 +51,19 @@ class SparkFailed(PenstockError):
 
     code = "spark-failed"
     default_hint = "What Spark printed tells more; conf={'spark.log.level': 'INFO'} makes it print all."
+
+
+class BadPipeline(PenstockError):
+    """A pipeline's file, or what a program said of a pipeline, has faults; all of them are named."""
+
+    code = "bad-pipeline"
+    default_hint = "Correct what is named; docs/spark_pipelines.md lists the keys."
+    faults: Any = ()
+    """Each with its line and place."""
+
+
+class PipelineFailed(PenstockError):
+    """A query of a running pipeline failed, and the others were stopped. A restart goes on where it was."""
+
+    code = "pipeline-failed"
+    default_hint = "Mend what is named and start the pipeline again; it goes on where it was."

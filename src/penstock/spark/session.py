@@ -73,6 +73,8 @@ def _settings(cores: int | None, conf: Mapping[str, object]) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": _text(sys.stderr.isatty()),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # A worker on a busy machine may take longer to come up than the 15 s that Spark gives it.
+        "spark.python.authenticate.socketTimeout": "120s",
     }
     if cores is not None:
         settings |= {

@@ -1,0 +1,29 @@
+"""Why a query failed, in words: what Penstock raised inside of Spark, else Spark's innermost cause."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from penstock.model.errors import CATALOGUE, PenstockError, SparkFailed
+
+MESSAGE_MAX = 2000
+_OURS = re.compile(r"penstock\.[\w.]*?(?P<kind>[A-Z]\w+): (?P<message>[^\n]*)")
+_PYTHON = re.compile(r"^(?P<what>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Warning)(?:: [^\n]*)?)$", re.MULTILINE)
+_JAVA = re.compile(r"^Caused by: [\w.$]+: (?P<what>.*?)(?=^\s+at |\Z)", re.MULTILINE | re.DOTALL)
+_KINDS = {kind.__name__: kind for kind in CATALOGUE.values()}
+
+
+def cause_of(error: Any) -> PenstockError:
+    """An error of the catalogue, from one of Spark's with all that it quotes."""
+    text = f"{error}\n{getattr(error, '_stackTrace', '')}"
+    for found in _OURS.finditer(text):
+        if (kind := _KINDS.get(found["kind"])) is not None:
+            message, _, hint = found["message"].strip().partition(f" [{kind.code}] ")
+            return kind(message, hint=hint or None)
+    if "Traceback (most recent call last)" in text and (raised := _PYTHON.findall(text)):
+        return SparkFailed(raised[0][:MESSAGE_MAX])
+    if causes := _JAVA.findall(text):
+        return SparkFailed(" ".join(causes[-1].split())[:MESSAGE_MAX])
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return SparkFailed((lines or ["it ended without a word"])[0][:MESSAGE_MAX])

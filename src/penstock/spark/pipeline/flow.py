@@ -1,0 +1,190 @@
+"""What flows into what: every name known, every table of one kind, and no row dropped unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.model.errors import BadSetting
+from penstock.model.setting import Kind, Setting
+from penstock.spark.pipeline.faults import Fault, nearest
+from penstock.spark.pipeline.plan import Plan, Sink, Source, Step, Trigger, kind_of
+
+REST = "rest"
+"""Of a route: the rows that match nothing."""
+MODES = ("append", "update", "complete")
+ON_GAP = ("fail", "report", "skip")
+
+
+def seconds(text: str) -> float:
+    """A duration as a person writes it; ``BadSetting`` if it is none."""
+    value = Setting(name="duration", kind=Kind.SECONDS, meaning="").read(text)
+    assert isinstance(value, float)
+    return value
+
+
+def views_of(name: str, step: Step) -> list[str]:
+    """The names under which a step's rows can be taken."""
+    if step.route is None:
+        return [name]
+    return [f"{name}_{route}" for route in (*step.route, REST)]
+
+
+def check_flow(plan: Plan) -> list[Fault]:
+    """Everything that can be said without Spark."""
+    return list(_faults(plan))
+
+
+def _faults(plan: Plan) -> Iterator[Fault]:
+    if not plan.sources:
+        yield Fault(("sources",), "there is no source", "Add a table like [sources.orders] with topic = …")
+    if not plan.sinks:
+        yield Fault(("sinks",), "there is no sink", "Add a table like [sinks.out] with from = … and topic = …")
+    known: dict[str, tuple[str, ...]] = {}
+    for name, source in plan.sources.items():
+        yield from _source_faults(name, source)
+        known[name] = ("sources", name)
+    taken: set[str] = set()
+    for name, step in plan.steps.items():
+        yield from _step_faults(name, step, known)
+        taken |= {step.from_} if step.from_ is not None else set()
+        for view in views_of(name, step):
+            if view in known:
+                yield Fault(
+                    ("steps", name), f"the name {view} is taken by {'.'.join(known[view])}", "Choose another."
+                )
+            known[view] = ("steps", name)
+    for name, sink in plan.sinks.items():
+        yield from _sink_faults(name, sink, known)
+        taken.add(sink.from_)
+    yield from _dropped(plan, taken)
+    yield from _trigger_faults(("trigger",), plan.trigger)
+    yield from _endless(plan)
+
+
+def _one_kind(path: tuple[str, str], table: Source | Step | Sink) -> Iterator[Fault]:
+    kinds = kind_of(table)
+    if len(kinds) != 1:
+        said = " and ".join(kinds) if kinds else "none"
+        yield Fault(path, f"it must say one of {', '.join(table.KINDS)}; it says {said}")
+
+
+# --- sources ------------------------------------------------------------------------------------------
+
+
+def _source_faults(name: str, source: Source) -> Iterator[Fault]:
+    path = ("sources", name)
+    yield from _one_kind(path, source)
+    if source.parquet is not None:
+        for key in ("subscription", "on_gap", "filter", "max_entries_per_trigger", "max_bytes_per_trigger"):
+            if getattr(source, key) is not None:
+                yield Fault((*path, key), f"{key} is about topics, and this is Parquet")
+    elif source.stream is False:
+        yield Fault((*path, "stream"), "a topic is always read as a stream", "Leave it out.")
+    if source.on_gap is not None and source.on_gap not in ON_GAP:
+        yield Fault((*path, "on_gap"), f"on_gap is one of {', '.join(ON_GAP)}")
+    if source.watermark is not None:
+        yield from _duration((*path, "watermark", "delay"), source.watermark.delay)
+        if not source.streams:
+            yield Fault((*path, "watermark"), "what is read at once has no watermark", "Say stream = true.")
+
+
+# --- steps --------------------------------------------------------------------------------------------
+
+
+def _step_faults(name: str, step: Step, known: dict[str, tuple[str, ...]]) -> Iterator[Fault]:
+    path = ("steps", name)
+    yield from _one_kind(path, step)
+    if step.from_ is None and step.sql is None:
+        yield Fault(path, "the key from is missing", f"It is one of {', '.join(known) or 'none yet'}.")
+    elif step.from_ is not None:
+        yield from _known((*path, "from"), step.from_, known)
+    if step.python is not None and ":" not in step.python:
+        yield Fault((*path, "python"), f"{step.python!r} names no function", "Write module:function.")
+    if step.watermark is not None:
+        yield from _duration((*path, "watermark", "delay"), step.watermark.delay)
+    if step.dedup is not None:
+        yield from _duration((*path, "dedup", "within"), step.dedup.within)
+    if step.reorder is not None:
+        yield from _duration((*path, "reorder", "wait"), step.reorder.wait)
+    if step.route is not None:
+        if not step.route:
+            yield Fault((*path, "route"), "a route needs at least one name and its predicate")
+        if REST in step.route:
+            yield Fault((*path, "route", REST), f"{REST} is the name of what matches nothing", "Rename it.")
+    elif step.drop_rest:
+        yield Fault((*path, "drop_rest"), "drop_rest is about a route")
+
+
+def _dropped(plan: Plan, taken: set[str]) -> Iterator[Fault]:
+    """Nothing is dropped unseen: what a route makes must be taken by somebody, or be said to be dropped."""
+    for name, step in plan.steps.items():
+        if step.route is None:
+            continue
+        for view in views_of(name, step):
+            in_sql = any(other.sql is not None and view in other.sql for other in plan.steps.values())
+            if view in taken or in_sql or (step.drop_rest and view == f"{name}_{REST}"):
+                continue
+            hint = f"Take {view} into a step or a sink"
+            hint += ", or say drop_rest = true." if view == f"{name}_{REST}" else ", or leave that route out."
+            yield Fault(("steps", name, "route"), f"nobody takes the rows of {view}", hint)
+
+
+# --- sinks --------------------------------------------------------------------------------------------
+
+
+def _sink_faults(name: str, sink: Sink, known: dict[str, tuple[str, ...]]) -> Iterator[Fault]:
+    path = ("sinks", name)
+    yield from _one_kind(path, sink)
+    yield from _known((*path, "from"), sink.from_, known)
+    if sink.mode not in MODES:
+        yield Fault((*path, "mode"), f"mode is one of {', '.join(MODES)}")
+    elif sink.mode != "append" and not sink.console:
+        yield Fault((*path, "mode"), f"only the console can take {sink.mode}", "A topic and Parquet only grow.")
+    if sink.parquet is None:
+        for key in ("by_date", "partition_by"):
+            if getattr(sink, key):
+                yield Fault((*path, key), f"{key} is about Parquet")
+    if sink.topic is None and not sink.topics:
+        for key in ("key", "value", "id", "headers", "sink_id"):
+            if getattr(sink, key) is not None:
+                yield Fault((*path, key), f"{key} is about topics")
+    if sink.trigger is not None:
+        yield from _trigger_faults((*path, "trigger"), sink.trigger)
+
+
+def _trigger_faults(path: tuple[str, ...], trigger: Trigger) -> Iterator[Fault]:
+    if trigger.every is not None:
+        yield from _duration((*path, "every"), trigger.every)
+        if trigger.available_now:
+            yield Fault(path, "every and available_now cannot both be")
+
+
+def _endless(plan: Plan) -> Iterator[Fault]:
+    """Spark goes on making batches for the timers of ``reorder``, so that what ends by itself never would."""
+    if not any(step.reorder is not None for step in plan.steps.values()):
+        return
+    triggers: dict[tuple[str, ...], Trigger | None] = {("trigger",): plan.trigger}
+    triggers |= {("sinks", name, "trigger"): sink.trigger for name, sink in plan.sinks.items()}
+    for path, trigger in triggers.items():
+        if trigger is not None and trigger.available_now:
+            hint = "Say every = …; `penstock spark run --idle 30s` ends it once nothing comes any more."
+            yield Fault(path, "available_now cannot be with reorder, which waits for what is missing", hint)
+
+
+# --- values -------------------------------------------------------------------------------------------
+
+
+def _known(path: tuple[str, ...], name: str, known: dict[str, tuple[str, ...]]) -> Iterator[Fault]:
+    if name not in known:
+        hint = nearest(name, known)
+        if path[0] == "steps":
+            hint += " A step takes from sources, and from steps above it."
+        yield Fault(path, f"nothing above is called {name}", hint)
+
+
+def _duration(path: tuple[str, ...], text: str) -> Iterator[Fault]:
+    try:
+        if seconds(text) <= 0:
+            yield Fault(path, "it must be longer than 0")
+    except BadSetting:
+        yield Fault(path, f"{text!r} is no duration", "Write it as 30s, 5m, 1.5h or 7d.")

@@ -1,0 +1,116 @@
+"""What a query of Spark says of itself, in numbers: rates, lag, batch time, state, late rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from penstock.model.errors import BadRequest
+from penstock.spark.source_offset import read_offset
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch of a sink's query, with what it had done in all by then."""
+
+    sink: str
+    batch: int
+    time: str
+    """When the batch began."""
+    rows: int
+    """That this batch read."""
+    rows_all: int
+    """Since the query was started."""
+    rows_per_s: float
+    """As they come in, as Spark sees it."""
+    done_per_s: float
+    """As they are worked off."""
+    batch_s: float
+    lag: int | None
+    """Entries that topics had beyond this batch; None where no source tells."""
+    state_rows: int
+    state_bytes: int
+    late_rows: int
+    late_rows_all: int
+    """Dropped by steps with state, because they were older than the watermark."""
+
+
+@dataclass(slots=True)
+class Following:
+    """One query's progress, batch by batch."""
+
+    sink: str
+    rows: int = 0
+    late: int = 0
+    _seen: tuple[str, int] = field(default=("", -1))
+
+    @property
+    def began(self) -> bool:
+        return bool(self._seen[0])
+
+    def take(self, said: Mapping[str, Any]) -> Sample | None:
+        """A progress of Spark's, as its JSON says it; None where it was seen before."""
+        seen = (str(said["timestamp"]), int(said["batchId"]))
+        if seen <= self._seen:
+            return None
+        self._seen = seen
+        rows = int(said.get("numInputRows") or 0)
+        operators = said.get("stateOperators") or []
+        late = sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators)
+        self.rows += rows
+        self.late += late
+        return Sample(
+            sink=self.sink,
+            batch=seen[1],
+            time=seen[0],
+            rows=rows,
+            rows_all=self.rows,
+            rows_per_s=_rate(said.get("inputRowsPerSecond")),
+            done_per_s=_rate(said.get("processedRowsPerSecond")),
+            batch_s=int((said.get("durationMs") or {}).get("triggerExecution") or 0) / 1000,
+            lag=_lag(said.get("sources") or []),
+            state_rows=sum(int(one.get("numRowsTotal") or 0) for one in operators),
+            state_bytes=sum(int(one.get("memoryUsedBytes") or 0) for one in operators),
+            late_rows=late,
+            late_rows_all=self.late,
+        )
+
+
+def _rate(value: Any) -> float:
+    """Spark says NaN or nothing of a batch without rows or without time."""
+    try:
+        rate = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return rate if 0 <= rate < float("inf") else 0.0
+
+
+def _lag(sources: list[Mapping[str, Any]]) -> int | None:
+    lags = [lag_between(_parsed(one.get("endOffset")), _parsed(one.get("latestOffset"))) for one in sources]
+    told = [lag for lag in lags if lag is not None]
+    return sum(told) if told else None
+
+
+def lag_between(end: Any, latest: Any) -> int | None:
+    """Entries between two offsets of a topic's source; None where they are another source's."""
+    try:
+        read, there = read_offset(end), read_offset(latest)
+    except BadRequest:
+        return None
+    return sum(
+        max(0, entry - done)
+        for topic, offset in there.items()
+        for entry, done in zip(offset.entries, read[topic].entries if topic in read else (), strict=False)
+    )
+
+
+def _parsed(offset: Any) -> Any:
+    if not isinstance(offset, str):
+        return offset
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return None

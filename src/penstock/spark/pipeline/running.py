@@ -1,0 +1,195 @@
+"""A pipeline at work: one query of Spark a sink, started together, stopped together."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.model.errors import PipelineFailed
+from penstock.spark.pipeline.causes import cause_of
+from penstock.spark.pipeline.console import printer
+from penstock.spark.pipeline.faults import Fault
+from penstock.spark.pipeline.frames import Frames, Node, Outlet, located
+from penstock.spark.pipeline.outlets import parquet_writer, trigger_of
+from penstock.spark.pipeline.plan import Plan, Trigger
+from penstock.spark.pipeline.progress import Following, Sample
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.spark.pipeline.reading import Pipeline
+
+URL_DEFAULT = "penstock://127.0.0.1:7411"
+POLL_S = 0.2
+STOP_WITHIN_S = 60.0
+REORDER_EVERY = "1s"
+"""Spark runs a batch a trigger for timers, also without rows: unless told otherwise, not more often."""
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_DEFAULTS = {
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+
+
+def start(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node | None = None) -> Run:
+    """Builds the plan on Spark and starts a query a sink; nothing runs if any part of it is wrong."""
+    frames = prepare(pipeline, spark, node=node)
+    if frames.faults:
+        raise pipeline.refuse(frames.faults) from frames.errors[0]
+    run = Run(pipeline, frames.plan)
+    for outlet in frames.outlets:
+        try:
+            run.queries[outlet.name] = _start(frames, outlet)
+        except BaseException as error:
+            run.stop(within_s=0)
+            if (fault := _start_fault(outlet, error)) is not None:
+                raise pipeline.refuse([fault]) from error
+            raise
+    return run
+
+
+def prepare(pipeline: Pipeline, spark: SparkSession | None, *, node: Node | None = None) -> Frames:
+    """The plan's DataFrames in a session of their own, so that its views and settings are nobody else's."""
+    from penstock.spark.session import session
+
+    plan = pipeline.plan
+    if spark is None:
+        conf = {f"spark.sql.{key}" if "." not in key else key: value for key, value in plan.spark.conf.items()}
+        spark = session(plan.name, master=plan.spark.master, conf=conf)
+    own = spark.newSession()
+    for key, value in {**_DEFAULTS, **plan.spark.conf}.items():
+        if own.conf.isModifiable(key):
+            own.conf.set(key, str(value).lower() if isinstance(value, bool) else str(value))
+    return Frames(pipeline, plan, own, node or node_of(plan)).build()
+
+
+def node_of(plan: Plan) -> Node:
+    """What the plan says, else the environment."""
+    url = plan.url or os.environ.get("PENSTOCK_URL") or URL_DEFAULT
+    return Node(url, plan.token or os.environ.get("PENSTOCK_TOKEN"))
+
+
+def checkpoint_of(pipeline: Pipeline, plan: Plan, sink: str) -> str:
+    folder = located(plan.checkpoint or f"checkpoints/{plan.name}", pipeline.folder)
+    return f"{folder.rstrip('/')}/{sink}"
+
+
+def _start(frames: Frames, outlet: Outlet) -> StreamingQuery:
+    plan, sink = frames.plan, outlet.sink
+    if sink.parquet is not None:
+        writer = parquet_writer(outlet.rows, sink, located(sink.parquet, frames.pipeline.folder))
+    elif sink.console:
+        writer = outlet.rows.writeStream.foreachBatch(printer(outlet.name))
+    else:
+        options = frames.node.options(sink.url)
+        options |= {} if sink.topic is None else {"topic": sink.topic}
+        options |= {} if sink.sink_id is None else {"sinkId": sink.sink_id}
+        writer = outlet.rows.writeStream.format("penstock").options(**options)
+    trigger = trigger_of(_trigger(plan, sink.trigger))
+    writer = writer.trigger(**trigger) if trigger else writer
+    checkpoint = checkpoint_of(frames.pipeline, plan, outlet.name)
+    writer = writer.option("checkpointLocation", checkpoint).outputMode(sink.mode)
+    return writer.queryName(f"{plan.name}.{outlet.name}").start()
+
+
+def _trigger(plan: Plan, told: Trigger | None) -> Trigger:
+    trigger = told or plan.trigger
+    reorders = any(step.reorder is not None for step in plan.steps.values())
+    if reorders and trigger.every is None and not trigger.available_now:
+        return Trigger(every=REORDER_EVERY)
+    return trigger
+
+
+def _start_fault(outlet: Outlet, error: BaseException) -> Fault | None:
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException):
+        return None
+    cause = cause_of(error)
+    return Fault(outlet.path, cause.message, cause.hint)
+
+
+@dataclass(slots=True)
+class Run:
+    """The queries of a pipeline, by sink."""
+
+    pipeline: Pipeline
+    plan: Plan
+    queries: dict[str, StreamingQuery] = field(default_factory=dict)
+    _following: dict[str, Following] = field(default_factory=dict)
+    _rows_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def active(self) -> bool:
+        """Whether all of it runs, or is not done yet."""
+        return any(query.isActive for query in self.queries.values())
+
+    def wait(self, timeout: float | None = None, *, idle: float | None = None) -> bool:
+        """Until every query has ended; False if the time was over first. One that fails stops the others.
+
+        With ``idle`` it is stopped once no row has come for so many seconds.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while self.active:
+            self.check()
+            for _ in self.samples():
+                pass
+            if idle is not None and self.idle_s >= idle:
+                self.stop()
+            elif until is not None and time.monotonic() >= until:
+                return False
+            else:
+                time.sleep(POLL_S)
+        self.check()
+        return True
+
+    @property
+    def idle_s(self) -> float:
+        """For how long no batch with rows has been seen by ``samples`` or been under way."""
+        for name, query in self.queries.items():
+            first = name not in self._following or not self._following[name].began
+            if query.isActive and (first or query.status["isDataAvailable"]):
+                self._rows_at = time.monotonic()
+        return time.monotonic() - self._rows_at
+
+    def check(self) -> None:
+        """Raises what a query failed with, after the others were stopped."""
+        for name, query in self.queries.items():
+            if not query.isActive and (error := query.exception()) is not None:
+                self.stop(within_s=0)
+                cause = cause_of(error)
+                raise PipelineFailed(f"{self.plan.name}.{name}: {cause.message}", hint=cause.hint) from error
+
+    def stop(self, within_s: float = STOP_WITHIN_S) -> None:
+        """Ends each query between two batches, if that comes within the time; a batch cut off is done again."""
+        until = time.monotonic() + within_s
+        for query in self.queries.values():
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+                time.sleep(0.02)
+            query.stop()
+
+    def samples(self) -> Iterator[Sample]:
+        """What the queries did since the last call, batch by batch."""
+        for name, query in self.queries.items():
+            following = self._following.setdefault(name, Following(name))
+            for progress in query.recentProgress:
+                if (sample := following.take(_said(progress))) is not None:
+                    if sample.rows:
+                        self._rows_at = time.monotonic()
+                    yield sample
+
+    def doing(self, sink: str) -> str:
+        """What a sink's query does at this moment, in Spark's words."""
+        query = self.queries[sink]
+        return str(query.status["message"]) if query.isActive else "ended"
+
+
+def _said(progress: Any) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(progress.json)
+    return said

@@ -1,0 +1,1 @@
+"""The delivery steps, one a file: DataFrames in, DataFrames out."""

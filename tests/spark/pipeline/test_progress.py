@@ -1,0 +1,54 @@
+"""What Spark says of a batch, as the numbers of a sample."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock.spark.pipeline.progress import Following
+from penstock.spark.pipeline.screen import line, table
+
+
+def said(batch: int, second: int, **more: Any) -> dict[str, Any]:
+    return {
+        "batchId": batch,
+        "timestamp": f"2026-01-01T00:00:{second:02}.000Z",
+        "numInputRows": 10,
+        "inputRowsPerSecond": 5.0,
+        "processedRowsPerSecond": 20.0,
+        "durationMs": {"triggerExecution": 500},
+        "stateOperators": [{"numRowsTotal": 7, "memoryUsedBytes": 99, "numRowsDroppedByWatermark": 2}],
+        "sources": [],
+    } | more
+
+
+def test_rows_and_late_rows_add_up_batch_by_batch() -> None:
+    following = Following("out")
+    first, again, second = (following.take(one) for one in (said(0, 1), said(0, 1), said(1, 2)))
+    assert again is None, "the same progress is told once"
+    assert first is not None and (first.rows, first.rows_all, first.late_rows_all) == (10, 10, 2)
+    assert second is not None and (second.rows_all, second.late_rows, second.late_rows_all) == (20, 2, 4)
+    assert (second.state_rows, second.state_bytes, second.batch_s, second.lag) == (7, 99, 0.5, None)
+
+
+def test_what_spark_leaves_out_is_nothing() -> None:
+    bare = {"batchId": 0, "timestamp": "t", "inputRowsPerSecond": "NaN", "processedRowsPerSecond": float("inf")}
+    sample = Following("out").take(bare)
+    assert sample is not None and (sample.rows, sample.rows_per_s, sample.done_per_s) == (0, 0.0, 0.0)
+
+
+def test_a_batch_is_a_line_and_a_row() -> None:
+    sample = Following("out").take(said(3, 1))
+    assert sample is not None
+    assert line(sample) == "out: batch 3, 10 rows in 0.50 s, state 7 rows, late 2"
+    assert table([("out", sample, "waiting"), ("other", None, "starting")]).row_count == 2
+
+
+def test_the_lag_is_what_topics_have_beyond_the_batch() -> None:
+    def offset(*entries: int) -> str:
+        topic = {"uuid": "00", "incarnations": [1] * len(entries), "entries": list(entries)}
+        return json.dumps({"version": 1, "topics": {"a/b/c/t": topic}})
+
+    sources = [{"endOffset": offset(10, 5), "latestOffset": offset(12, 9)}, {"endOffset": {"logOffset": 3}}]
+    sample = Following("out").take(said(0, 1, sources=sources))
+    assert sample is not None and sample.lag == 6

@@ -1,0 +1,144 @@
+"""What is wrong with a pipeline is told before anything runs: all of it, with lines and a hint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from penstock.errors import BadPipeline
+from penstock.spark.pipeline import Pipeline
+
+GOOD = """\
+name = "orders"
+
+[sources.orders]
+topic = "orders"
+subscription = "pipeline"
+
+[steps.clean]
+from = "orders"
+dedup = { within = "10m" }
+
+[steps.checked]
+from = "clean"
+dead_letter = { keep = "value is not null", topic = "orders.bad" }
+
+[steps.split]
+from = "checked"
+route = { eu = "key = 'eu'" }
+
+[sinks.eu]
+from = "split_eu"
+topic = "eu"
+
+[sinks.rest]
+from = "split_rest"
+parquet = "rest"
+by_date = "stored_at"
+"""
+
+
+def faults_of(tmp_path: Path, text: str) -> list[str]:
+    file = tmp_path / "pipeline.toml"
+    file.write_text(dedent(text))
+    with pytest.raises(BadPipeline) as caught:
+        _ = Pipeline.load(file).plan
+    return [f"{fault.line}: {fault.place}: {fault.message} | {fault.hint}" for fault in caught.value.faults]
+
+
+def test_a_good_file_is_a_plan(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(GOOD)
+    plan = Pipeline.load(tmp_path / "p.toml").plan
+    assert plan.name == "orders" and list(plan.steps) == ["clean", "checked", "split"]
+    assert plan.steps["clean"].dedup is not None and plan.steps["clean"].dedup.by == "identity"
+
+
+def test_the_same_can_be_said_in_python() -> None:
+    pipeline = Pipeline("orders").source("orders", topic="orders").sink("out", from_="orders", topic="out")
+    assert pipeline.plan.sinks["out"].from_ == "orders"
+    with pytest.raises(BadPipeline, match="twice"):
+        pipeline.sink("out", from_="orders", topic="out")
+
+
+def test_a_file_without_a_name_is_called_by_its_own(tmp_path: Path) -> None:
+    (tmp_path / "2-night run.toml").write_text(GOOD.replace('name = "orders"', ""))
+    assert Pipeline.load(tmp_path / "2-night run.toml").plan.name == "night_run"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            ('topic = "orders"', 'topik = "orders"'),
+            "4: sources.orders.topik: there is no key topik here | Did you",
+        ),
+        (
+            ('within = "10m"', 'wihin = "10m"'),
+            "9: steps.clean.dedup.wihin: there is no key wihin here | Did you",
+        ),
+        (('within = "10m"', ""), "9: steps.clean.dedup: the key within is missing |"),
+        (('within = "10m"', "within = 10"), "9: steps.clean.dedup.within: expected str, got int |"),
+        (
+            ('"10m"', '"10 minutos"'),
+            "9: steps.clean.dedup.within: '10 minutos' is no duration | Write it as 30s",
+        ),
+        (('"10m"', '"0s"'), "9: steps.clean.dedup.within: it must be longer than 0 |"),
+        (
+            ('from = "orders"', 'from = "order"'),
+            "8: steps.clean.from: nothing above is called order | Did you mean",
+        ),
+        (('from = "orders"', 'from = "split_eu"'), "8: steps.clean.from: nothing above is called split_eu |"),
+        (('topic = "eu"', 'parquet = "a"\ntopic = "eu"'), "19: sinks.eu: it must say one of topic, topics,"),
+        (
+            ('topic = "eu"', ""),
+            "19: sinks.eu: it must say one of topic, topics, parquet, console; it says none",
+        ),
+        (('topic = "eu"', 'topic = "eu"\nby_date = "x"'), "22: sinks.eu.by_date: by_date is about Parquet |"),
+        (
+            ('topic = "eu"', 'topic = "eu"\nmode = "update"'),
+            "22: sinks.eu.mode: only the console can take update",
+        ),
+        (('"split_rest"', '"checked"'), "17: steps.split.route: nobody takes the rows of split_rest | Take"),
+        (("[steps.clean]", "[steps.orders]"), "7: steps.orders: the name orders is taken by sources.orders |"),
+        (
+            ("[sources.orders]", "[source.orders]"),
+            "3: source: there is no key source here | Did you mean sources?",
+        ),
+        (('name = "orders"', 'name = "my orders"'), "1: name: a name is a letter, then letters, digits and _"),
+        (
+            ("[sources.orders]", '[trigger]\nevery = "1s"\navailable_now = true\n[sources.orders]'),
+            "3: trigger: every and available_now cannot both be |",
+        ),
+    ],
+)
+def test_a_fault_is_told_with_its_line_and_a_way_out(
+    tmp_path: Path, change: tuple[str, str], told: str
+) -> None:
+    assert change[0] in GOOD
+    faults = faults_of(tmp_path, GOOD.replace(*change, 1))
+    assert any(fault.startswith(told) for fault in faults), faults
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    text = GOOD.replace('topic = "orders"', "topic = 1").replace('parquet = "rest"', 'parket = "rest"')
+    assert [fault.split(":")[0] for fault in faults_of(tmp_path, text)] == ["4", "25"]
+
+
+def test_what_is_no_pipeline_at_all_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(BadPipeline, match="cannot read"):
+        Pipeline.load(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("a = \n")
+    with pytest.raises(BadPipeline, match=r"not TOML.*line 1"):
+        Pipeline.load(tmp_path / "bad.toml")
+    assert faults_of(tmp_path, "")[0].endswith(
+        "the key sources is missing | docs/spark_pipelines.md lists the keys."
+    )
+    assert "there is no source" in " ".join(faults_of(tmp_path, "[sources]\n[sinks]\n"))
+
+
+def test_reorder_is_not_for_what_ends_by_itself(tmp_path: Path) -> None:
+    text = GOOD.replace('dedup = { within = "10m" }', 'reorder = { index = "entry", wait = "5s" }')
+    told = faults_of(tmp_path, "trigger = { available_now = true }\n" + text)
+    assert len(told) == 1 and told[0].startswith("1: trigger: available_now cannot be with reorder")
