@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run in several processes, one of them runs all of Spark's, from the start; others go by file."""
+    """Of several processes one runs all of Spark's tests, from the start; the others go by file."""
     for item in items:
         spark = "spark" in getattr(item, "fixturenames", ()) or "spark" in str(item.path.relative_to(HERE))
         item.add_marker(pytest.mark.xdist_group("spark" if spark else str(item.path)))

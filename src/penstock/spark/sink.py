@@ -66,7 +66,7 @@ def _check(schema: StructType, options: SinkOptions, overwrite: bool) -> bool:
         )
     with penstock.sync.connect(options.url, options.token) as client:
         schemas = _schemas(client, options.topic)
-    columns = to_arrow_schema(schema)
+    columns = to_arrow_schema(schema, timezone="UTC")
     check_columns(columns, options.topic, schemas)
     return schemas is not None and TOPIC in schemas.newest.names
 

@@ -16,7 +16,7 @@ from penstock.wire.staging import BATCH_MAX
 
 DEFAULT_URL = "penstock://127.0.0.1:7411"
 NAMES = ("url", "token", "topic", "sinkId", "batch", "timeout")
-SPARKS_OWN = ("path", "checkpointlocation")
+SPARKS_OWN = ("path", "checkpointlocation", "queryname")
 """What Spark puts among the options by itself."""
 SINK_LENGTH_MAX = 64
 TIMEOUT_S = 120.0

@@ -13,7 +13,7 @@ from penstock.spark.pipeline.functions import find_function
 from penstock.spark.pipeline.outlets import message_columns
 from penstock.spark.pipeline.plan import Plan, Sink, Source, Step, Watermark, kind_of
 from penstock.spark.pipeline.steps.dead_letter import dead_letter
-from penstock.spark.pipeline.steps.dedup import dedup
+from penstock.spark.pipeline.steps.dedup import dedup, has_watermark
 from penstock.spark.pipeline.steps.reorder import reorder
 from penstock.spark.pipeline.steps.route import route
 
@@ -216,6 +216,11 @@ class Frames:
 
 
 def _marked(rows: DataFrame, watermark: Watermark) -> DataFrame:
+    if has_watermark(rows):
+        raise BadRequest(
+            "the rows have a watermark already, and Spark takes one in a flow",
+            hint=f'After dedup: put the watermark before it, and say time = "{watermark.column}" there.',
+        )
     return rows.withWatermark(watermark.column, f"{round(seconds(watermark.delay) * 1000)} milliseconds")
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ARRIVED = "_penstock_arrived"
 WATERMARK_KEY = "spark.watermarkDelayMs"
+_NODE = "EventTimeWatermark"
 
 
 def dedup(rows: DataFrame, told: Dedup) -> DataFrame:
@@ -29,10 +30,10 @@ def dedup(rows: DataFrame, told: Dedup) -> DataFrame:
         return rows.dropDuplicates(by)
     if told.time != ARRIVAL:
         return _watermarked(rows, told).dropDuplicatesWithinWatermark(by)
-    if (column := watermark_of(rows)) is not None:
+    if has_watermark(rows):
         raise BadRequest(
-            f"the rows have a watermark on {column[0]} already",
-            hint=f'Say time = "{column[0]}" in dedup: late rows are then dropped. Or dedup before it.',
+            "the rows have a watermark already, and Spark takes one in a flow",
+            hint="Name its column in dedup as `time`; rows that come later than it are then dropped as late.",
         )
     arrived = rows.withColumn(ARRIVED, F.current_timestamp())
     marked = arrived.withWatermark(ARRIVED, f"{round(seconds(told.within) * 1000)} milliseconds")
@@ -53,6 +54,11 @@ def _watermarked(rows: DataFrame, told: Dedup) -> DataFrame:
             hint="There is one watermark in a flow: make both the same.",
         )
     return rows
+
+
+def has_watermark(rows: DataFrame) -> bool:
+    """Whether some step before has one, also on a column that is gone since."""
+    return _NODE in rows._jdf.queryExecution().analyzed().toString()
 
 
 def watermark_of(rows: DataFrame) -> tuple[str, int] | None:

@@ -1,0 +1,199 @@
+"""Pipelines on real Spark: rows go where the file says, once, also over a restart; faults have lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.app import app
+from penstock.errors import BadPipeline, PipelineFailed
+from penstock.spark.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILE = """\
+name = "test"
+trigger = {{ available_now = true }}
+
+[sources.rows]
+parquet = "in"
+stream = true
+schema = "id bigint, amount double"
+
+[steps.once]
+from = "rows"
+dedup = {{ by = "id", within = "10m" }}
+
+[steps.doubled]
+from = "once"
+python = "steps.py:double"
+
+[steps.checked]
+from = "doubled"
+dead_letter = {{ keep = "amount >= 0", topic = "{topic}.bad", reason = "concat('amount ', amount)" }}
+
+[steps.split]
+from = "checked"
+route = {{ large = "amount > 100" }}
+
+[sinks.large]
+from = "split_large"
+topic = "{topic}.large"
+id = "cast(id as string)"
+value = "to_json(struct(*))"
+
+[sinks.rest]
+from = "split_rest"
+parquet = "rest"
+"""
+STEPS = """\
+from pyspark.sql import functions as F
+
+
+def double(rows):
+    return rows.withColumn("amount", F.col("amount") * 2)
+"""
+
+
+def write(spark: SparkSession, folder: Path, rows: list[tuple[int, float]]) -> None:
+    spark.createDataFrame(rows, "id bigint, amount double").coalesce(1).write.mode("append").parquet(
+        str(folder / "in")
+    )
+
+
+def test_rows_go_where_the_file_says_once_and_a_restart_goes_on(
+    spark: SparkSession, shared_url: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_URL", shared_url)
+    file = tmp_path / "test.toml"
+    file.write_text(FILE.format(topic=topic))
+    (tmp_path / "steps.py").write_text(STEPS)
+    write(spark, tmp_path, [(1, 10.0), (2, 60.0), (3, -1.0), (1, 10.0)])
+    first = CliRunner().invoke(app, ["spark", "run", str(file), "--json"])
+    assert first.exit_code == 0, first.output
+    samples = [json.loads(line) for line in first.stdout.splitlines()]
+    assert {sample["sink"] for sample in samples} == {"large", "rest", "checked_dead"}
+    write(spark, tmp_path, [(4, 70.0), (2, 60.0)])
+    run = Pipeline.load(file).start(spark)
+    assert run.wait(timeout=110)
+    assert {sample.sink: sample.rows_all for sample in run.samples() if sample.rows} == {
+        "large": 2,
+        "rest": 2,
+        "checked_dead": 2,
+    }
+    large = spark.read.format("penstock").option("url", shared_url).option("topic", f"{topic}.large").load()
+    assert sorted(row.id for row in large.select("id").collect()) == ["2", "4"], "each once, in both runs"
+    assert [row.id for row in spark.read.parquet(str(tmp_path / "rest")).select("id").collect()] == [1]
+    dead = spark.read.format("penstock").option("url", shared_url).option("topic", f"{topic}.bad").load()
+    ((value, headers),) = dead.selectExpr("cast(value as string)", "headers").collect()
+    assert json.loads(value) == {"id": 3, "amount": -2.0}
+    assert headers == {"penstock-reason": "amount -2.0", "penstock-step": "checked"}
+
+
+def test_what_spark_refuses_is_told_with_the_line_in_the_file(spark: SparkSession, tmp_path: Path) -> None:
+    write(spark, tmp_path, [(1, 1.0)])
+    (tmp_path / "steps.py").write_text(STEPS)
+    file = tmp_path / "bad.toml"
+    file.write_text(
+        dedent('''\
+        [sources.rows]
+        parquet = "in"
+        stream = true
+
+        [steps.one]
+        sql = """
+          select id,
+                 amont
+          from rows
+        """
+
+        [steps.two]
+        sql = "select * from ones"
+
+        [steps.follows]
+        sql = "select * from one"
+
+        [steps.three]
+        from = "rows"
+        python = "steps.py:triple"
+
+        [steps.four]
+        from = "rows"
+        reorder = { index = "amount", by = "id", wait = "1s" }
+
+        [sinks.out]
+        from = "rows"
+        topic = "x"
+        ''')
+    )
+    with pytest.raises(BadPipeline) as caught:
+        Pipeline.load(file).check(spark)
+    told = [(fault.line, fault.place) for fault in caught.value.faults]
+    assert told == [
+        (8, "steps.one.sql"),
+        (13, "steps.two.sql"),
+        (20, "steps.three.python"),
+        (24, "steps.four.reorder"),
+        (26, "sinks.out.topic"),
+    ], caught.value.message
+    assert "amont" in caught.value.faults[0].message
+    assert caught.value.faults[1].hint.startswith("There are: rows") or "rows" in caught.value.faults[1].hint
+    assert "double" in caught.value.faults[2].hint, "what the file has instead"
+    assert "to_json" in caught.value.faults[4].hint
+
+
+def test_rows_that_come_early_wait_for_their_turn_and_a_gap_is_given_up(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = "producer string, shard int, n bigint"
+
+    def add(numbers: list[int]) -> None:
+        rows = [("p", 0, number) for number in numbers]
+        spark.createDataFrame(rows, schema).coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
+
+    add([2, 1, 0, 4])
+    pipeline = (
+        Pipeline("order", checkpoint=tmp_path / "ck", trigger={"every": "1s"})
+        .source("rows", parquet=str(tmp_path / "in"), stream=True)
+        .step("ordered", from_="rows", reorder={"index": "n", "wait": "3s"})
+        .sink("out", from_="ordered", parquet=str(tmp_path / "out"))
+    )
+    run = pipeline.start(spark)
+    try:
+        run.wait(timeout=100, idle=4.0)
+    finally:
+        run.stop()
+    rows = spark.read.parquet(str(tmp_path / "out")).select("n", "out_of_order").collect()
+    assert sorted((row.n, row.out_of_order) for row in rows) == [(0, False), (1, False), (2, False), (4, False)]
+
+
+def test_a_query_that_fails_stops_the_others_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    write(spark, tmp_path, [(1, 1.0)])
+    pipeline = (
+        Pipeline("fails", checkpoint=tmp_path / "ck")
+        .source("rows", parquet=str(tmp_path / "in"), stream=True)
+        .step("bad", sql="select if(id = 1, raise_error('no such customer'), id) as id from rows")
+        .sink("good", from_="rows", parquet=str(tmp_path / "good"))
+        .sink("bad", from_="bad", parquet=str(tmp_path / "bad"))
+    )
+    run = pipeline.start(spark)
+    with pytest.raises(PipelineFailed, match=r"fails\.bad: .*no such customer"):
+        run.wait(timeout=100)
+    assert not run.active
+
+
+def test_a_file_is_checked_without_spark_if_told(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(FILE.format(topic="t"))
+    done = CliRunner().invoke(app, ["spark", "check", str(file), "--offline"])
+    assert done.exit_code == 0 and "steps: once, doubled, checked, split" in done.stdout
+    file.write_text(FILE.format(topic="t").replace('from = "once"', 'from = "onec"'))
+    done = CliRunner().invoke(app, ["spark", "check", str(file), "--offline", "--json"])
+    assert done.exit_code == 1
+    assert "line 14: steps.doubled.from" in json.loads(done.stderr)["message"]
