@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -132,6 +133,9 @@ def _node(context: typer.Context, pipeline: Pipeline, url: str, token: str | Non
 
 def _session(pipeline: Pipeline, master: str | None) -> SparkSession:
     from penstock.spark.session import session
+
+    # pyspark logs every refused query as JSON beside the exception, which is told in words.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
     plan = pipeline.plan
     return session(plan.name, master=master or plan.spark.master, conf=plan.spark.conf)

@@ -140,10 +140,10 @@ def test_what_spark_refuses_is_told_with_the_line_in_the_file(spark: SparkSessio
         (13, "steps.two.sql"),
         (20, "steps.three.python"),
         (24, "steps.four.reorder"),
-        (26, "sinks.out.topic"),
+        (28, "sinks.out.topic"),
     ], caught.value.message
     assert "amont" in caught.value.faults[0].message
-    assert caught.value.faults[1].hint.startswith("There are: rows") or "rows" in caught.value.faults[1].hint
+    assert caught.value.faults[1].hint == "There are: rows."
     assert "double" in caught.value.faults[2].hint, "what the file has instead"
     assert "to_json" in caught.value.faults[4].hint
 

@@ -199,7 +199,7 @@ class Frames:
     def _spark_fault(self, path: tuple[str, ...], error: Any) -> Fault | None:
         """Spark's own words, with the line inside of the SQL; None where it only follows from another fault."""
         said = str(error.getMessage() or error) if hasattr(error, "getMessage") else str(error)
-        message = said.split("\nJVM stacktrace")[0].split("\n\n")[0].strip()
+        message = said.strip().split("\n")[0].split(" SQLSTATE:")[0]
         missing = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
         if missing in self._lost:
             return None

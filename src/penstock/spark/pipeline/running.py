@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 URL_DEFAULT = "penstock://127.0.0.1:7411"
 POLL_S = 0.2
+SAMPLES_MAX = 1000
 STOP_WITHIN_S = 60.0
 REORDER_EVERY = "1s"
 """Spark runs a batch a trigger for timers, also without rows: unless told otherwise, not more often."""
@@ -123,6 +125,7 @@ class Run:
     plan: Plan
     queries: dict[str, StreamingQuery] = field(default_factory=dict)
     _following: dict[str, Following] = field(default_factory=dict)
+    _seen: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
     _rows_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -138,8 +141,7 @@ class Run:
         until = None if timeout is None else time.monotonic() + timeout
         while self.active:
             self.check()
-            for _ in self.samples():
-                pass
+            self._look()
             if idle is not None and self.idle_s >= idle:
                 self.stop()
             elif until is not None and time.monotonic() >= until:
@@ -151,7 +153,7 @@ class Run:
 
     @property
     def idle_s(self) -> float:
-        """For how long no batch with rows has been seen by ``samples`` or been under way."""
+        """For how long no batch with rows has been seen or been under way."""
         for name, query in self.queries.items():
             first = name not in self._following or not self._following[name].began
             if query.isActive and (first or query.status["isDataAvailable"]):
@@ -175,14 +177,19 @@ class Run:
             query.stop()
 
     def samples(self) -> Iterator[Sample]:
-        """What the queries did since the last call, batch by batch."""
+        """What the queries did since the last call, batch by batch; of very many the last ones."""
+        self._look()
+        while self._seen:
+            yield self._seen.popleft()
+
+    def _look(self) -> None:
         for name, query in self.queries.items():
             following = self._following.setdefault(name, Following(name))
             for progress in query.recentProgress:
                 if (sample := following.take(_said(progress))) is not None:
+                    self._seen.append(sample)
                     if sample.rows:
                         self._rows_at = time.monotonic()
-                    yield sample
 
     def doing(self, sink: str) -> str:
         """What a sink's query does at this moment, in Spark's words."""
