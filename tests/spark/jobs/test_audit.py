@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,3 +116,17 @@ def test_wrong_inputs_are_told_in_words(spark: SparkSession, tmp_path: Path) -> 
     for sent, received, options, message in wrong:
         with pytest.raises(BadRequest, match=message):
             audit(sent, received, **options)
+
+
+def test_ctrl_c_ends_an_audit_that_runs_and_leaves_the_session_usable(spark: SparkSession) -> None:
+    interrupted = threading.Event()
+
+    def interrupt(said: str) -> None:
+        if said.startswith("matching: ") and not interrupted.is_set():
+            interrupted.set()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    for_hours = spark.range(10**11).selectExpr("cast(id as string) as id")
+    with pytest.raises(KeyboardInterrupt):
+        audit(for_hours, for_hours, by="id", progress=interrupt)
+    assert spark.range(3).count() == 3

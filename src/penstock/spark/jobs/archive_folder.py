@@ -15,7 +15,7 @@ A batch is written to the staging folder and synced; then its record is put in p
 what makes it count; then its files are moved to where readers look. Whoever finds a record with files still in
 staging moves them, so a process that is killed at any moment is carried on where it stopped: before the record
 the batch is written anew, after it nothing is written again. Readers need none of this: what they see is plain
-Parquet below ``date=…``, and names that start with ``_`` are passed over by Spark, pyarrow and the rest.
+Parquet below ``date=…``, and names that start with ``_`` are passed over by Spark and pyarrow.
 """
 
 from __future__ import annotations

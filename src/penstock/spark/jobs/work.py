@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed, wait
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeVar
 
@@ -52,7 +52,9 @@ class Work:
         self._phase = "starting"
 
     def say(self, phase: str) -> None:
-        """What is done from here on."""
+        """What is done from here on; a job that is to end gets no further than this."""
+        if self.stopping.is_set():
+            raise CancelledError
         self._phase = phase
         if self._progress is not None:
             self._progress(phase)
@@ -140,7 +142,9 @@ def _run(work: Work, body: Callable[[Work], Result]) -> Result:
             return answer.result()
         except BaseException:
             work.stopping.set()
-            work.spark.sparkContext.cancelJobsWithTag(work.tag)
+            # A query is many jobs in a row, and between two of them there is none to cancel.
+            while not wait([answer], POLL_S).done:
+                work.spark.sparkContext.cancelJobsWithTag(work.tag)
             raise
         finally:
             ended.set()
