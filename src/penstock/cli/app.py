@@ -23,6 +23,11 @@ from penstock.cli.producer import producer_app
 from penstock.cli.product import product_app
 from penstock.cli.refill import refill_app
 from penstock.cli.spark import spark_app
+from penstock.cli.spark_archive import archive
+from penstock.cli.spark_audit import audit
+from penstock.cli.spark_compact import compact
+from penstock.cli.spark_replay import replay
+from penstock.cli.spark_reshard import reshard
 from penstock.cli.sub import sub_app
 from penstock.cli.tenant import tenant_app
 from penstock.cli.top import top
@@ -56,6 +61,11 @@ app.command()(errors)
 app.command()(explain)
 lab_app.command()(sweep)
 app.add_typer(lab_app, name="lab")
+spark_app.command()(audit)
+spark_app.command()(archive)
+spark_app.command()(compact)
+spark_app.command()(replay)
+spark_app.command()(reshard)
 app.add_typer(spark_app, name="spark")
 app.command()(demo)
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from penstock.cli.app import app
 from penstock.errors import BadPipeline, PipelineFailed
 from penstock.spark.pipeline import Pipeline
+from tests.cli.contract import check
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,6 +78,7 @@ def test_rows_go_where_the_file_says_once_and_a_restart_goes_on(
     write(spark, tmp_path, [(1, 10.0), (2, 60.0), (3, -1.0), (1, 10.0)])
     first = CliRunner().invoke(app, ["spark", "run", str(file), "--json"])
     assert first.exit_code == 0, first.output
+    check("spark run", first.stdout.encode())
     samples = [json.loads(line) for line in first.stdout.splitlines()]
     assert {sample["sink"] for sample in samples} == {"large", "rest", "checked_dead"}
     write(spark, tmp_path, [(4, 70.0), (2, 60.0)])
@@ -193,6 +195,8 @@ def test_a_file_is_checked_without_spark_if_told(tmp_path: Path) -> None:
     file.write_text(FILE.format(topic="t"))
     done = CliRunner().invoke(app, ["spark", "check", str(file), "--offline"])
     assert done.exit_code == 0 and "steps: once, doubled, checked, split" in done.stdout
+    done = CliRunner().invoke(app, ["spark", "check", str(file), "--offline", "--json"])
+    check("spark check", done.stdout.encode())
     file.write_text(FILE.format(topic="t").replace('from = "once"', 'from = "onec"'))
     done = CliRunner().invoke(app, ["spark", "check", str(file), "--offline", "--json"])
     assert done.exit_code == 1

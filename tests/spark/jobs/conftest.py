@@ -1,0 +1,16 @@
+"""A real node for jobs that read and write topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fire.real_node import RealNode
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
+    """One for all tests; each uses topics of its own."""
+    with RealNode(tmp_path_factory.mktemp("jobs-node")) as running:
+        yield running

@@ -1,0 +1,179 @@
+"""A replay or a reshard writes each message once, in its order, however often and from wherever it is run."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock.sync
+from penstock.model.errors import BadRequest, TopicMismatch, TopicNotFound
+from penstock.spark.jobs.archive import archive
+from penstock.spark.jobs.follow import follow
+from penstock.spark.jobs.replay import replay
+from penstock.spark.jobs.reshard import reshard
+from tests.cli.contract import check
+from tests.fire.real_node import RealNode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def send(node: RealNode, topic: str, numbers: range, shards: int = 2) -> None:
+    with penstock.sync.connect(node.url) as client:
+        client.admin.create_topic(topic, shards, exist_ok=True)
+        with client.producer(topic, name="till-1") as producer:
+            for n in numbers:
+                producer.post(b"%d" % n, key=b"k%d" % (n % 5), id=f"m-{n}", headers={"penstock-origin": "old"})
+            producer.flush()
+
+
+def create(node: RealNode, topic: str, **options: Any) -> None:
+    with penstock.sync.connect(node.url) as client:
+        client.admin.create_topic(topic, **options)
+
+
+def stored(spark: SparkSession, node: RealNode, topic: str) -> list[Any]:
+    frame = spark.read.format("penstock").options(url=node.url, topic=topic).load()
+    return sorted(frame.collect(), key=lambda row: (row.shard, row.entry))
+
+
+def numbers_by_key(rows: list[Any]) -> dict[bytes, list[int]]:
+    found: dict[bytes, list[int]] = {}
+    for row in rows:
+        found.setdefault(bytes(row.key), []).append(int(bytes(row.value)))
+    return found
+
+
+def test_run_twice_on_a_topic_that_grows_or_its_archive_a_replay_writes_once(
+    spark: SparkSession, node: RealNode, tmp_path: Path
+) -> None:
+    send(node, "source", range(60))
+    create(node, "copy", shards=4)
+    first = replay("source", "copy", url=node.url, batch_entries=20)
+    assert (first.rows, first.there) == (60, 0)
+    check("spark replay", msgspec.json.encode(first) + b"\n")
+    send(node, "source", range(60, 80))
+    again = replay("source", "copy", url=node.url)
+    assert (again.rows, again.there) == (20, 60)
+    archive("source", tmp_path / "archive", url=node.url)
+    assert replay(tmp_path / "archive", "copy", url=node.url).rows == 0
+
+    copied = stored(spark, node, "copy")
+    assert numbers_by_key(copied) == {b"k%d" % k: list(range(k, 80, 5)) for k in range(5)}
+    origins = {row.headers["penstock-origin"] for row in copied}
+    assert origins == {row.identity for row in stored(spark, node, "source")}
+
+    create(node, "restored")
+    kept = replay(tmp_path / "archive", "restored", url=node.url, where="id != 'm-3'")
+    assert kept.rows == 79
+    assert Counter(row.id for row in stored(spark, node, "restored")) == Counter(
+        f"m-{n}" for n in range(80) if n != 3
+    )
+
+
+def test_files_of_others_are_known_by_what_is_in_them(
+    spark: SparkSession, node: RealNode, tmp_path: Path
+) -> None:
+    create(node, "from-files")
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        for part in range(3):
+            table = pa.table({"value": [b"%d" % n for n in range(part * 10, part * 10 + 10)]})
+            pq.write_table(table, tmp_path / folder / f"{folder}-{part}.parquet")
+    assert replay(tmp_path / "one", "from-files", url=node.url).rows == 30
+    assert replay(tmp_path / "two", "from-files", url=node.url).rows == 0
+    values = [int(bytes(row.value)) for row in stored(spark, node, "from-files")]
+    assert values == list(range(30))
+
+
+def test_a_reshard_keeps_every_message_and_the_order_of_its_key(spark: SparkSession, node: RealNode) -> None:
+    schema = pa.schema([("n", pa.int64()), ("name", pa.string())])
+    create(node, "narrow", shards=2, schema=schema, settings={"durability": "os"})
+    with penstock.sync.connect(node.url) as client, client.producer("narrow") as producer:
+        for n in range(50):
+            producer.post({"n": n, "name": f"name-{n}"}, key=b"k%d" % (n % 5))
+        producer.flush()
+    first = reshard("narrow", "wide", 8, url=node.url, batch_entries=10)
+    assert (first.rows, first.sent, first.verified, first.in_order) == (50, 50, True, True)
+    check("spark reshard", msgspec.json.encode(first) + b"\n")
+    assert (reshard("narrow", "wide", 8, url=node.url).rows, first.shards_before) == (0, 2)
+    found: dict[bytes, list[int]] = {}
+    for row in stored(spark, node, "wide"):
+        found.setdefault(bytes(row.key), []).append(row.value.n)
+        assert row.value.name == f"name-{row.value.n}"
+    assert found == {b"k%d" % k: list(range(k, 50, 5)) for k in range(5)}
+    with penstock.sync.connect(node.url) as client:
+        assert client.admin.show_topic("wide").durability == "os"
+    with pytest.raises(TopicMismatch, match="with 8 shards"):
+        reshard("narrow", "wide", 4, url=node.url)
+
+
+def test_following_tells_of_what_is_closed_and_counts_the_rest_as_open(
+    spark: SparkSession, node: RealNode, tmp_path: Path
+) -> None:
+    with RealNode(tmp_path / "other") as other:
+        for url in (node.url, other.url):
+            with penstock.sync.connect(url) as client:
+                client.admin.create_topic("followed")
+        for copies, count in (([other.url], 40), ([], 10), ([other.url], 40)):
+            with (
+                penstock.sync.connect(node.url) as client,
+                client.producer("followed", copies=copies) as producer,
+            ):
+                for n in range(count):
+                    producer.post(b"%d" % n)
+                producer.flush()
+            time.sleep(0.01)  # the next are sent in another window
+        heard: list[int] = []
+        found = follow(
+            "followed",
+            "followed",
+            url=node.url,
+            received_url=other.url,
+            window="1 ms",
+            late="1 ms",
+            caught_up=True,
+            update=lambda so_far: heard.append(so_far.sent),
+        )
+    assert (found.missing, found.repeated, found.strangers, found.late) == (10, 0, 0, 0)
+    assert (found.sent >= 50, found.sent + found.open) == (True, 90)
+    assert found.open > 0
+    assert (found.sent - 10) / found.sent == found.R
+    assert heard[-1] == found.sent == sum(window.sent for window in found.windows)
+
+
+def test_what_cannot_be_replayed_is_told(spark: SparkSession, node: RealNode, tmp_path: Path) -> None:
+    send(node, "here", range(1))
+    create(node, "empty")
+    (tmp_path / "files").mkdir()
+    pq.write_table(pa.table({"other": [1]}), tmp_path / "files" / "a.parquet")
+    wrong: list[tuple[Any, Any, dict[str, Any], str]] = [
+        ("here", "here", {}, "written to itself"),
+        ("here", "./folder", {}, "is no topic"),
+        (tmp_path / "nothing", "empty", {}, "there is no"),
+        (tmp_path / "files", "empty", {}, "no column value"),
+        (tmp_path / "files", "empty", {"start": "5"}, "start and end are a topic's"),
+        ("here", "empty", {"where": "no_such = 1"}, "no condition over"),
+        ("here", "empty", {"start": "9"}, "is not there yet"),
+        ("here", "empty", {"batch_entries": 0}, "batches of 0 entries"),
+    ]
+    for source, target, options, message in wrong:
+        with pytest.raises(BadRequest, match=message):
+            replay(source, target, url=node.url, **options)
+    with pytest.raises(TopicNotFound):
+        replay("here", "no-such", url=node.url)
+    with pytest.raises(TopicNotFound):
+        reshard("no-such", "other", 2, url=node.url)
+    with pytest.raises(BadRequest, match="is empty"):
+        reshard("empty", "other", 2, url=node.url)
+    with pytest.raises(BadRequest, match="cannot become itself"):
+        reshard("here", "here", 2, url=node.url)
