@@ -32,8 +32,12 @@ layers: $(READY) ## imports point downwards, machines do no IO
 	@$(BIN)/lint-imports --no-logo
 
 pytest: $(READY) ## the tests alone
-	@echo "» tests"
-	@$(BIN)/pytest -n 3 --dist loadgroup
+	@echo "» tests (those on Spark beside the others; their output comes last)"
+	@log=$$(mktemp); \
+	$(BIN)/pytest -p no:xdist -m spark > $$log 2>&1 & spark=$$!; \
+	$(BIN)/pytest -n 2 --dist loadfile -m 'not spark'; others=$$?; \
+	wait $$spark; sparks=$$?; cat $$log; rm -f $$log; \
+	test $$others -eq 0 && test $$sparks -eq 0
 
 bench: $(READY) ## measures; prints numbers beside the machine's limits, judges nothing
 	@$(BIN)/python -m bench.run $(BENCH)

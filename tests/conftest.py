@@ -20,13 +20,11 @@ hypothesis.settings.load_profile("penstock")
 _numbers = itertools.count()
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of several processes one runs all of Spark's tests, from the start; the others go by file."""
+    """Marks what runs on Spark: those tests share one session, so one process runs all of them."""
     for item in items:
-        spark = "spark" in getattr(item, "fixturenames", ()) or "spark" in str(item.path.relative_to(HERE))
-        item.add_marker(pytest.mark.xdist_group("spark" if spark else str(item.path)))
-    items.sort(key=lambda item: next(item.iter_markers("xdist_group")).args != ("spark",))
+        if "spark" in getattr(item, "fixturenames", ()) or "spark" in str(item.path.relative_to(HERE)):
+            item.add_marker("spark")
 
 
 @pytest.fixture(autouse=True)

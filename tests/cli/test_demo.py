@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from penstock.cli.demo import MESSAGES, Outcome
 from tests.cli.conftest import Cli
 from tests.cli.contract import check
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_the_demo_holds(cli: Cli) -> None:
-    done = cli("demo", "--json")
+    done = cli("demo", "--json", timeout=590)
     told = check("demo", done.out)
     assert done.code == 0, told["checks"]
     assert (told["sent"], told["lost"], told["R"], told["held"]) == (MESSAGES, 0, 1.0, True)
     assert told["stored"] + told["duplicate"] == MESSAGES
     assert told["received"] == MESSAGES + told["repeated"]
     assert "killed the node" in done.err
+    assert told["link"]["cuts"] > 0 and told["link"]["swallowed"] > 0
+    assert told["spark"]["received"] == told["spark"]["unique"] == MESSAGES
+    assert (told["spark"]["R"], told["spark"]["UR"]) == (1.0, 1.0)
 
 
 def test_what_broke_is_counted() -> None:

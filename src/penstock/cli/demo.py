@@ -1,8 +1,10 @@
-"""``penstock demo``: a real node, a kill in the middle, and the count of what arrived.
+"""``penstock demo``: a bad link, a real node, a kill in the middle, Spark, and the count of what arrived.
 
-The node runs as a process of its own in a temporary folder. Half of the messages are sent and partly consumed,
-the other half is under way when the node is killed (SIGKILL) and started again; then everything is counted,
-and the whole topic is read once more by another subscription.
+The node runs as a process of its own in a temporary folder. The producer sends over a link whose connections
+are cut with all that is on its way. Half of the messages are sent and partly consumed, the other half is on
+its way when the node is killed (SIGKILL) and started again; then everything is counted, and the whole topic
+is read once more by another subscription. At last a pipeline on Spark carries it to another topic, and an
+audit compares.
 """
 
 from __future__ import annotations
@@ -10,15 +12,17 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.demo_spark import Carried, carry
 from penstock.cli.node_process import NodeProcess
 from penstock.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
 from penstock.cli.output import EXIT_ERROR, note, print_json, print_table, reports_errors, run
+from penstock.io.lossy_link import Harm, LossyLink
 
 if TYPE_CHECKING:
     from penstock.client.connect import Client
@@ -27,22 +31,38 @@ if TYPE_CHECKING:
 MESSAGES = 100_000
 SHARDS = 4
 KEYS = 100
+SEGMENT_ROWS = 100
+"""Small ones, so that the link has something to choose from."""
 TOPIC = "demo"
 RECEIVED_BEFORE_KILL = 30_000
-SECONDS_MAX = 120.0
+SECONDS_MAX = 300.0
 IDLE_SECONDS = 30.0
 """Longer than a killed node and the client's backoff take on a slow machine."""
 
 
 @reports_errors
-def demo(url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False) -> None:
-    """Send 100,000 messages, kill the node in the middle, and count what arrived."""
+def demo(
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Carry it on through Spark and audit that, too.")
+    ] = True,
+    url: UnusedUrl = DEFAULT_URL,
+    token: UnusedToken = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send 100,000 messages over a bad link, kill the node in the middle, go on through Spark, and count."""
+    if spark:
+        from penstock.spark.packages import need_spark
+
+        need_spark()  # known before a minute's work, not after it
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         node = NodeProcess(Path(folder) / "node")
         try:
             node.start()
             note(f"a node runs at {node.url}")
             outcome = run(_demo(node))
+            if spark:
+                note("starting Spark")
+                outcome.spark = carry(node.url, TOPIC, Path(folder))
         finally:
             node.stop()
     if as_json:
@@ -104,8 +124,12 @@ class Outcome:
     duplicate: int = 0
     entries: int = 0
     came_again: int = 0
+    came_twice: int = 0
+    """Segments that reached the node a second time, and were refused as duplicates."""
     live: Reading = field(default_factory=Reading)
     again: Reading = field(default_factory=Reading)
+    link: Harm = field(default_factory=Harm)
+    spark: Carried | None = None
     seconds: float = 0.0
 
     def checks(self) -> list[tuple[str, bool]]:
@@ -117,6 +141,7 @@ class Outcome:
             ("first arrivals came in the producer's order", self.live.in_order),
             ("a second reader finds all, once, in order", _exact(self.again)),
             ("what was acknowledged did not come again", self.came_again == 0),
+            *([("Spark carried each message to the other topic once", self.spark.exact)] if self.spark else []),
         ]
 
     @property
@@ -134,6 +159,8 @@ class Outcome:
             "R": self.live.reach,
             "UR": self.live.unrepeated,
             "in_order": self.live.in_order,
+            "link": asdict(self.link) | {"came_twice": self.came_twice},
+            "spark": asdict(self.spark) if self.spark is not None else None,
             "checks": dict(self.checks()),
             "held": self.held,
             "seconds": round(self.seconds, 3),
@@ -149,12 +176,20 @@ async def _demo(node: NodeProcess) -> Outcome:
 
     outcome = Outcome()
     began = time.monotonic()
-    async with asyncio.timeout(SECONDS_MAX), penstock.connect(node.url) as client:
+    async with (
+        asyncio.timeout(SECONDS_MAX),
+        LossyLink(*node.address) as link,
+        penstock.connect(node.url) as client,
+        penstock.connect(link.url) as sender,
+    ):
+        outcome.link = link.harm
         await client.admin.create_topic(TOPIC, shards=SHARDS)
         reader = asyncio.create_task(_read(client, "live", outcome.live))
         try:
             # What is shown is the node's own answer, so it is waited for longer than a producer usually would.
-            async with client.producer(TOPIC, name="demo", spill_after=60.0) as producer:
+            async with sender.producer(
+                TOPIC, name="demo", spill_after=60.0, batch_rows=SEGMENT_ROWS, refill=node.refill
+            ) as producer:
                 await _send_across_a_kill(producer, node, outcome)
             await reader
         finally:
@@ -162,6 +197,8 @@ async def _demo(node: NodeProcess) -> Outcome:
         note("reading everything once more")
         await _read(client, "again", outcome.again)
         outcome.came_again = await _count_left(client, "live")
+        ledger = await client.admin.ledger(TOPIC)
+        outcome.came_twice = sum(account.duplicates for account in ledger.producers)
         info = await client.admin.show_topic(TOPIC)
         outcome.entries = sum(each.entry_next - each.entry_first for each in info.shard_list)
     outcome.seconds = time.monotonic() - began
@@ -220,26 +257,26 @@ async def _count_left(client: Client, subscription: str) -> int:
 
 
 def _print(outcome: Outcome) -> None:
-    live = outcome.live
-    counts = ("SENT", "STORED", "DUPLICATE", "RECEIVED", "LOST", "REPEATED", "R", "UR", "IN ORDER")
-    print()
+    live, link, spark = outcome.live, outcome.link, outcome.spark
+    print("\nThe link, in segments")
     print_table(
-        counts,
-        [
-            (
-                outcome.sent,
-                outcome.stored,
-                outcome.duplicate,
-                live.received,
-                live.lost,
-                live.repeated,
-                f"{live.reach:.6f}",
-                f"{live.unrepeated:.6f}",
-                live.in_order,
-            )
-        ],
+        ("PASSED ON", "SWALLOWED", "ANSWERS SWALLOWED", "CUTS", "CAME AGAIN TO THE NODE"),
+        [(link.passed, link.swallowed, link.answers_swallowed, link.cuts, outcome.came_twice)],
     )
+    hops = [
+        ("producer > link > node", outcome.sent, outcome.entries, len(outcome.again.seen)),
+        ("node > consumer", MESSAGES, live.received, len(live.seen)),
+    ]
+    if spark is not None:
+        hops.append(("topic > Spark > topic", spark.sent, spark.received, spark.unique))
+    print("\nWhat arrived, in messages")
+    print_table(("HOP", "SENT", "RECEIVED", "UNIQUE", "R", "UR"), [(*hop, *_rates(*hop[1:])) for hop in hops])
     print()
     for promise, held in outcome.checks():
         print(f"  {'held  ' if held else 'BROKEN'}  {promise}")
     print(f"\n{'All held' if outcome.held else 'Not all held'}, in {outcome.seconds:.1f} s.")
+
+
+def _rates(sent: int, received: int, unique: int) -> tuple[str, str]:
+    """R and UR."""
+    return f"{unique / sent:.6f}" if sent else "-", f"{unique / received:.6f}" if received else "-"

@@ -37,6 +37,17 @@ class NodeProcess:
         self.url = url
         self._listen = url.removeprefix("penstock://")
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that it serves."""
+        host, _, port = self._listen.rpartition(":")
+        return host, int(port)
+
+    @property
+    def refill(self) -> str:
+        """A folder beside its own, for what its producers spill."""
+        return str(self._data.with_suffix(".refill"))
+
     def kill(self) -> None:
         """Ends it as a power switch would, from the process's point of view."""
         if self._process is not None:
