@@ -14,7 +14,7 @@ from pathlib import Path
 _NODE = """
 import os, sys, threading
 from penstock.io import os_disk
-from penstock.node.server import run
+from penstock.node.process import run
 from penstock.node.settings import Settings
 
 count = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -32,6 +32,7 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     """Producers, here and in processes that a test starts, spill into a folder of the test's own."""
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("PENSTOCK_STATE", str(folder))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))  # whatever contexts the user has
     return folder
 
 

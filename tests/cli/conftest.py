@@ -42,12 +42,18 @@ def clean_environment() -> dict[str, str]:
 def cli() -> Cli:
     """``cli("topic", "list", url=..., stdin=b"...")``"""
 
-    def run(*arguments: object, url: str | None = None, stdin: bytes = b"", **environment: str) -> Done:
+    def run(
+        *arguments: object,
+        url: str | None = None,
+        stdin: bytes = b"",
+        timeout: float = SECONDS_MAX,
+        **environment: str,
+    ) -> Done:
         names = clean_environment() | environment
         if url is not None:
             names["PENSTOCK_URL"] = url
         done = subprocess.run(
-            [*PENSTOCK, *map(str, arguments)], input=stdin, capture_output=True, env=names, timeout=SECONDS_MAX
+            [*PENSTOCK, *map(str, arguments)], input=stdin, capture_output=True, env=names, timeout=timeout
         )
         return Done(done.returncode, done.stdout, done.stderr.decode())
 

@@ -232,6 +232,27 @@ def test_a_sweeps_result() -> None:
     check("lab sweep", msgspec.json.encode(result) + b"\n")
 
 
+def test_tokens_and_the_log_of_administration(run: Run, tmp_path: Path) -> None:
+    first = run("token bootstrap", "--data", tmp_path / "node" / "data")
+    with Node(tmp_path / "node") as node:
+        there = ("--url", node.url, "--token", first["secret"])
+        run("token create", "till", "--produce", "--scope", "acme", "--expires", "1d", *there)
+        assert {each["name"] for each in run("token list", *there)} == {"admin", "till"}
+        assert run("token show", "till", *there)["revoked_at"] is None
+        run("token revoke", "till", "--yes", *there)
+        records = run("log admin", *there)
+        assert [each["result"] for each in records] == ["done"] * 3
+        run("doctor", f"{NOWHERE},{node.url}", *there)
+
+
+def test_contexts(run: Run) -> None:
+    run("context add", "here", "--url", NOWHERE, "--token", "pst_1_SECRET", "--ca", "ca.pem")
+    run("context use", "here")
+    assert run("context show")["in_use"] is True
+    assert [each["token"] for each in run("context list")] == ["1"]
+    run("context remove", "here")
+
+
 def test_a_node_says_when_it_is_ready(spawn: Spawn, tmp_path: Path) -> None:
     process = spawn("node", "--json", "--listen", "127.0.0.1:0", "--data", tmp_path / "data")
     assert process.stdout is not None
@@ -250,6 +271,8 @@ def test_a_node_says_when_it_is_ready(spawn: Spawn, tmp_path: Path) -> None:
         "refill show nothing-there",
         "inspect nothing-there",
         "errors nothing-there",
+        "token show nothing-there",
+        "context show nothing-there",
         "explain nothing-there",
     ],
 )

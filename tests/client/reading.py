@@ -18,9 +18,9 @@ async def read_all(client: penstock.Client, topic: str, count: int) -> list[pens
         return messages
 
 
-async def values_at(url: str, topic: str) -> list[bytes]:
+async def values_at(url: str, topic: str, token: str | None = None) -> list[bytes]:
     """All values of a topic at a node, shard by shard."""
-    async with penstock.connect(url) as client:
+    async with penstock.connect(url, token) as client:
         info = await client.admin.show_topic(topic)
         count = sum(shard.entry_next for shard in info.shard_list)
         messages = await read_all(client, topic, count)

@@ -46,9 +46,9 @@ class CoreShell:
         )
         self.drain()
 
-    def connect(self) -> CoreClient:
+    def connect(self, token: str | None = None, *, name: str = "twin") -> CoreClient:
         number = len(self.clients) + 1
-        client = self.clients[number] = CoreClient(self, number)
+        client = self.clients[number] = CoreClient(self, number, token, name)
         self.core.connected(number)
         client.greet()
         return client
@@ -117,9 +117,9 @@ class CoreShell:
 class CoreClient:
     """The client's half of a conversation with the core."""
 
-    def __init__(self, shell: CoreShell, number: int) -> None:
+    def __init__(self, shell: CoreShell, number: int, token: str | None, name: str) -> None:
         self._shell = shell
-        self._side = ClientSide(client="twin")
+        self._side = ClientSide(client=name, token=token)
         self._number = number
         self._requests = 0
         self.events: list[Event] = []
@@ -146,9 +146,9 @@ class CoreClient:
         self._requests += 1
         self.send(Request(self._requests, operation))
         self._shell.work_all()
+        for response in self.take(Response):
+            return response.result
         for refusal in self.take(Error):
             raise refusal.as_exception()
-        for fault in self.take(Fault):
-            raise fault.error
-        (response,) = self.take(Response)
-        return response.result
+        (fault,) = self.take(Fault)
+        raise fault.error

@@ -47,7 +47,7 @@ class RealNode:
             self.kill()
             raise NodeDidNotStart(self.errors)
         self.url = url
-        self._listen = url.removeprefix("penstock://")
+        self._listen = url.partition("://")[2]
         return self
 
     def launch(self) -> subprocess.Popen[bytes]:

@@ -8,14 +8,17 @@ import typer
 
 from penstock.cli.component import component_app
 from penstock.cli.consume import consume
+from penstock.cli.context import context_app
 from penstock.cli.dead import dead_app
 from penstock.cli.demo import demo
+from penstock.cli.doctor import doctor
 from penstock.cli.errors import errors
 from penstock.cli.explain import explain
 from penstock.cli.inspect import inspect
 from penstock.cli.lab import lab_app
 from penstock.cli.lab_sweep import sweep
 from penstock.cli.ledger import ledger
+from penstock.cli.log import log_app
 from penstock.cli.node import node
 from penstock.cli.output import fill_closed_streams
 from penstock.cli.produce import produce
@@ -30,6 +33,7 @@ from penstock.cli.spark_replay import replay
 from penstock.cli.spark_reshard import reshard
 from penstock.cli.sub import sub_app
 from penstock.cli.tenant import tenant_app
+from penstock.cli.token import token_app
 from penstock.cli.top import top
 from penstock.cli.topic import topic_app
 from penstock.cli.writer import writer_app
@@ -56,7 +60,11 @@ app.add_typer(dead_app, name="dead")
 app.add_typer(refill_app, name="refill")
 app.command()(ledger)
 app.command()(top)
+app.add_typer(token_app, name="token")
+app.add_typer(log_app, name="log")
+app.add_typer(context_app, name="context")
 app.command()(inspect)
+app.command()(doctor)
 app.command()(errors)
 app.command()(explain)
 lab_app.command()(sweep)

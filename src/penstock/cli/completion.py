@@ -147,11 +147,16 @@ def _ask(ctx: typer.Context, operation: Operation) -> Any:
 def _ask_one(address: Address, token: str | None, operation: Operation, left: Callable[[], float]) -> Any:
     import socket
 
+    from penstock.client.tls import TlsOptions
     from penstock.wire.connection import ClientSide, Fault
     from penstock.wire.control import Request, Response, Welcome, encode_control
 
     side = ClientSide(client="completion", token=token)
-    with socket.create_connection((address.host, address.port), left()) as connection:
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection((address.host, address.port), left()))
+        if address.tls:
+            wrapped = TlsOptions().context().wrap_socket(connection, server_hostname=address.host)
+            connection = stack.enter_context(wrapped)
         connection.sendall(b"".join(side.data_to_send()))
         while True:
             connection.settimeout(left())

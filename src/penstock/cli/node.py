@@ -25,6 +25,20 @@ def node(
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings; options win over them.")
     ] = None,
+    tls_cert: Annotated[
+        str | None, typer.Option("--tls-cert", metavar="FILE", help="A PEM certificate: speak TLS.")
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option("--tls-key", metavar="FILE", help="Its key, unless it is in the same file.")
+    ] = None,
+    tls_client_ca: Annotated[
+        str | None,
+        typer.Option("--tls-client-ca", metavar="FILE", help="Clients must show a certificate of these."),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Serve other machines without tokens or TLS.", show_default=False),
+    ] = False,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,
     as_json: AsJson = False,
@@ -34,10 +48,17 @@ def node(
 
     import msgspec
 
-    from penstock.node.server import run
+    from penstock.node.process import run
     from penstock.node.settings import Settings
 
-    overrides = {"data": None if data is None else str(data), "listen": listen}
+    overrides = {
+        "data": None if data is None else str(data),
+        "listen": listen,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "tls_client_ca": tls_client_ca,
+        "insecure": insecure or None,
+    }
     settings = Settings.load(None if config is None else str(config), overrides)
     if not settings.data:
         settings = msgspec.structs.replace(settings, data=str(default_data_folder()))

@@ -35,7 +35,7 @@ class NodeProcess:
         if word != "ready":
             raise Unavailable(f"the node did not start: {self._last_words()}")
         self.url = url
-        self._listen = url.removeprefix("penstock://")
+        self._listen = url.partition("://")[2]
 
     @property
     def address(self) -> tuple[str, int]:

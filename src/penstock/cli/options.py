@@ -1,24 +1,76 @@
-"""The options that every command takes; one that talks to no node takes ``--url`` and ``--token`` unused."""
+"""The options that every command takes; one that talks to no node takes ``--url`` and ``--token`` unused.
+
+Where ``--url`` and PENSTOCK_URL say nothing, the context in use does (contexts.py), with its token and
+certificates.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.completion import starts, topics
 
+if TYPE_CHECKING:
+    from penstock.cli.contexts import Context
+
 DEFAULT_URL = "penstock://127.0.0.1:7411"
+_CONTEXT = "penstock.context"
+
+
+def said(context: typer.Context, name: str) -> bool:
+    """Whether a flag or the environment says it."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+
+
+def _url(context: typer.Context, value: str) -> str:
+    if said(context, "url"):
+        return value
+    from penstock.cli.contexts import TLS_NAMES, Contexts
+    from penstock.cli.output import EXIT_ERROR, print_error
+    from penstock.model.error import PenstockError
+
+    try:
+        active = Contexts().active()
+    except PenstockError as error:
+        if context.resilient_parsing:  # the shell asks what may follow: nothing may be said
+            return value
+        print_error(error, as_json="--json" in sys.argv)
+        raise typer.Exit(EXIT_ERROR) from None
+    if active is None:
+        return value
+    context.meta[_CONTEXT] = active
+    for name, variable in TLS_NAMES.items():
+        if (path := getattr(active, name)) is not None:
+            os.environ.setdefault(variable, path)
+    return active.url
+
+
+def _token(context: typer.Context, value: str | None) -> str | None:
+    active: Context | None = context.meta.get(_CONTEXT)
+    if said(context, "token") or active is None:
+        return value
+    return active.token
+
 
 Url = Annotated[
     str,
     typer.Option(
-        "--url", envvar="PENSTOCK_URL", metavar="URL", help="The node: penstock://HOST:PORT[,HOST:PORT…]."
+        "--url",
+        envvar="PENSTOCK_URL",
+        metavar="URL",
+        help="The node: penstock://HOST:PORT[,HOST:PORT…], penstocks:// with TLS.",
+        callback=_url,
+        is_eager=True,  # whether the token of a context is used depends on it
     ),
 ]
 Token = Annotated[
     str | None,
-    typer.Option("--token", envvar="PENSTOCK_TOKEN", metavar="TEXT", help="The access token (not checked)."),
+    typer.Option("--token", envvar="PENSTOCK_TOKEN", metavar="TEXT", help="The access token.", callback=_token),
 ]
 UnusedUrl = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", hidden=True)]
 UnusedToken = Annotated[str | None, typer.Option("--token", envvar="PENSTOCK_TOKEN", hidden=True)]

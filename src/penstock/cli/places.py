@@ -145,6 +145,12 @@ def _object(info: PlaceInfo, *, whole: bool = False) -> dict[str, Any]:
             "place_list": info.place_list,
             "topic_list": info.topic_list,
         }
+    if whole and info.level == "tenant":
+        found |= {
+            "connections": info.connections,
+            "quota_slowed": info.quota_slowed,
+            "quota_refused": info.quota_refused,
+        }
     return found
 
 
@@ -166,6 +172,7 @@ def _print(info: PlaceInfo) -> None:
             ("bytes", info.bytes),
             ("subscriptions", info.subscriptions),
             ("producers", info.producers),
+            *([] if info.level != "tenant" else _usage(info)),
         ]
     )
     for title, names in (("places below it", info.place_list), ("topics", info.topic_list)):
@@ -174,6 +181,14 @@ def _print(info: PlaceInfo) -> None:
             print(_listed(names))
     print()
     print_settings(info.settings)
+
+
+def _usage(info: PlaceInfo) -> list[tuple[str, object]]:
+    return [
+        ("connections", info.connections),
+        ("slowed by quota", info.quota_slowed),
+        ("refused by quota", info.quota_refused),
+    ]
 
 
 def _listed(names: list[str]) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from penstock.cli.contexts import Contexts
 from penstock.cli.output import note, run
 from penstock.cli.refill_place import root_of
+from penstock.client.connect import Tokens
 from penstock.client.refill_send import Sent, send_slot
 from penstock.io.folder_lock import holder
 from penstock.io.os_disk import OsDisk
@@ -17,15 +19,19 @@ from penstock.transport.refill_folder import files, slots
 def send_all(
     target: str | None,
     state: Path | None,
-    token: str | None,
+    token: Tokens,
     timeout_s: float,
     may_duplicate: bool,
     late: bool,
     *,
     progress: bool,
 ) -> list[Sent]:
-    """Sends every slot that has files, or the one named; each that is used by a live process is told."""
+    """Sends every slot that has files, or the one named; each that is used by a live process is told.
+
+    Where no token is given, each destination gets that of the context with its URL.
+    """
     root = root_of(state)
+    token = token or Contexts().tokens()
     disk = OsDisk(root) if root is not None else None
     found = [slot for slot in slots(disk) if files(disk, slot)] if disk is not None else []
     if target is not None:
@@ -43,7 +49,7 @@ def send_all(
 def _send(
     root: Path,
     slot: str,
-    token: str | None,
+    token: Tokens,
     timeout_s: float,
     may_duplicate: bool,
     late: bool,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakSet
@@ -18,12 +18,15 @@ from penstock.client.options import ConsumerOptions, LostSpan, ProducerKeywords,
 from penstock.client.producer import Producer
 from penstock.client.reader import Reader
 from penstock.client.scope import Scope
+from penstock.client.tls import TlsOptions
 from penstock.client.writer import TIMEOUT_S, Writer
 from penstock.model.address import Address, parse_addresses
 from penstock.model.errors import BadRequest, Closed
 from penstock.model.policy import Policy
 
 Member = TypeVar("Member", Producer, Consumer, Writer)
+Tokens = str | Mapping[str, str] | None
+"""One token for all services, or by URL one for each: tokens are a node's own, so copies have others."""
 
 
 class Client(Scope):
@@ -32,7 +35,7 @@ class Client(Scope):
     def __init__(
         self,
         url: str | Sequence[str],
-        token: str | None,
+        token: Tokens,
         name: str,
         options: LinkOptions,
         *,
@@ -56,7 +59,13 @@ class Client(Scope):
         return self
 
     def _new_link(self, addresses: Sequence[Address]) -> Link:
-        return Link(addresses, client=self._name, token=self._token, options=self._options)
+        return Link(addresses, client=self._name, token=self._token_for(addresses), options=self._options)
+
+    def _token_for(self, addresses: Sequence[Address]) -> str | None:
+        if self._token is None or isinstance(self._token, str):
+            return self._token
+        by_service = {tuple(parse_addresses(url)): token for url, token in self._token.items()}
+        return by_service.get(tuple(addresses))
 
     def links(self, copies: Sequence[str]) -> list[Link]:
         """The links to this service and to further destinations, which are connected as they come up."""
@@ -167,8 +176,11 @@ class Client(Scope):
 
 def connect(
     url: str | Sequence[str],
-    token: str | None = None,
+    token: Tokens = None,
     *,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
     name: str | None = None,
     connect_timeout: float = 5.0,
     ping_after: float = 10.0,
@@ -181,11 +193,17 @@ def connect(
     Use it as ``async with penstock.connect(url) as client``. Several addresses are tried in order. A
     connection that is lost later is made anew for as long as the client is open. With ``wait=False`` a node
     that is away now is treated like one that was lost: producers spill until it is there.
+
+    ``penstocks://`` is the same with TLS: ``ca`` names a file of authorities to trust in place of the system's,
+    ``cert`` and ``key`` what to show to a node that asks for it; PENSTOCK_CA, PENSTOCK_CERT and PENSTOCK_KEY
+    stand in for them. A ``token`` goes to every service that is connected to, ``copies`` too; a mapping from
+    URLs gives each its own.
     """
     options = LinkOptions(
         connect_timeout_s=connect_timeout,
         ping_after_s=ping_after,
         dead_after_s=dead_after,
         backoff=backoff or Backoff(),
+        tls=TlsOptions(ca=ca, cert=cert, key=key),
     )
     return Client(url, token, name or f"{socket.gethostname()}/{os.getpid()}", options, wait=wait)

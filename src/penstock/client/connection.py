@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from penstock.client.tls import TlsOptions, tls_failure
 from penstock.model.address import Address
 from penstock.model.errors import ConnectionLost, PenstockError, TimedOut, Unavailable
 from penstock.wire.connection import ClientSide, Event, Fault
 from penstock.wire.control import Ping, Pong, Welcome, encode_control
 
 WRITE_BUFFER_BYTES = 1024 * 1024
+GOODBYE_S = 0.5
+NO_WELCOME_HINTS = {
+    False: "The node may speak TLS alone: then use penstocks:// instead of penstock://.",
+    True: "The node may ask for a client certificate: PENSTOCK_CERT, PENSTOCK_KEY or `penstock context add`.",
+}
+"""What an end before the welcome may mean, without and with TLS: neither side says more."""
 
 
 class Connection(asyncio.Protocol):
@@ -27,8 +35,10 @@ class Connection(asyncio.Protocol):
         on_event: Callable[[Event], None],
         on_end: Callable[[PenstockError], None],
         on_writable: Callable[[], None],
+        tls: TlsOptions | None = None,
     ) -> None:
         self.address = address
+        self._tls = tls or TlsOptions()
         self.writable = False
         self.title: bytes | None = None
         """The last TITLE written: what SEGMENT frames now belong to."""
@@ -40,6 +50,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
+        self._gone: asyncio.Future[None] = self._loop.create_future()
         self._received_at = self._loop.time()
         self._pinged_at = 0.0
         self._pings = 0
@@ -51,11 +62,16 @@ class Connection(asyncio.Protocol):
         """Connects and greets; any failure is a ``PenstockError`` that says why."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._loop.create_connection(lambda: self, self.address.host, self.address.port)
+                host, port = self.address.host, self.address.port
+                context = self._tls.context() if self.address.tls else None
+                await self._loop.create_connection(lambda: self, host, port, ssl=context)
                 return await self._welcome
         except TimeoutError:
             self.abort(TimedOut(f"no answer within {timeout_s:.3g} s"))
             raise TimedOut(f"no answer within {timeout_s:.3g} s") from None
+        except ssl.SSLError as error:
+            await asyncio.sleep(0)  # the loop closes the socket with its next step
+            raise tls_failure(error) from error
         except (OSError, UnicodeError) as error:  # the latter where a host name cannot be one
             raise Unavailable(_why(error)) from error
         except asyncio.CancelledError:
@@ -84,6 +100,9 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
             await asyncio.sleep(0)
+            if self.address.tls:  # both sides say goodbye, for a moment at most
+                await asyncio.wait([self._gone], timeout=GOODBYE_S)
+                self._transport.abort()
         self._end(ConnectionLost(f"the connection to {self.address} was closed"))
 
     def abort(self, error: PenstockError) -> None:
@@ -119,8 +138,14 @@ class Connection(asyncio.Protocol):
                 self._on_event(event)
 
     def connection_lost(self, error: Exception | None) -> None:
+        if not self._gone.done():
+            self._gone.set_result(None)
+        if isinstance(error, ssl.SSLError):
+            self._end(tls_failure(error))
+            return
         why = f": {error}" if error else ""
-        self._end(ConnectionLost(f"the connection to {self.address} ended{why}"))
+        hint = None if self._welcome.done() else NO_WELCOME_HINTS[self.address.tls]
+        self._end(ConnectionLost(f"the connection to {self.address} ended{why}", hint=hint))
 
     def pause_writing(self) -> None:
         self.writable = False

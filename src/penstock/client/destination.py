@@ -34,6 +34,7 @@ from penstock.model.errors import (
     TopicNotFound,
 )
 from penstock.model.identity import SHARD_POWER_MAX
+from penstock.model.setting import Value
 from penstock.transport.keeper import Burst
 from penstock.wire.control import Ack, BlockEnd, CreateTopic, OpenTopic, TopicInfo, read_result
 from penstock.wire.frame import FrameType, encode
@@ -117,22 +118,26 @@ class Destination:
         """The topic's settings at this node now."""
         same = self._node is not None and self._node == self._node_now
         create = self._create and not same
-        if create and self.like is not None:
-            made = CreateTopic(
-                self._topic,
-                self.like.shards,
-                exist_ok=True,
-                schema=self.like.schema,
-                settings={"state": True} if self.like.state else {},
-            )
-            with suppress(TopicExists):  # whether it fits as it is there is for others to judge
-                await self.link.request(made, retry=True)
-        opened = OpenTopic(self._topic, create and not self.index and self.like is None)
-        info = _checked(await self.link.request(opened, retry=True), self.name)
+        try:
+            opened = OpenTopic(self._topic, create and not self.index and self.like is None)
+            result = await self.link.request(opened, retry=True)
+        except TopicNotFound:
+            if not create or self.like is None:
+                raise
+            result = await self._make(self.like)
+        info = _checked(result, self.name)
         if same and self.info is not None and info.uuid != self.info.uuid:
             raise TopicMismatch(f"topic {info.topic} was deleted and created again at {self.name}")
         await self._registration.enter(self.link, info.topic, self.index)
         return info
+
+    async def _make(self, like: TopicInfo) -> Any:
+        """Creates the topic as it is known to be; somebody else may be faster."""
+        settings: dict[str, Value] = {"state": True} if like.state else {}
+        made = CreateTopic(self._topic, like.shards, exist_ok=True, schema=like.schema, settings=settings)
+        with suppress(TopicExists):  # whether it fits as it is there is for others to judge
+            await self.link.request(made, retry=True)
+        return await self.link.request(OpenTopic(self._topic), retry=True)
 
     @property
     def _node_now(self) -> str | None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.client.backoff import Backoff
 from penstock.client.connection import Connection
 from penstock.client.handlers import BlockHandler, ConsumerHandler, Handler
-from penstock.model.address import Address
+from penstock.client.link_options import LinkOptions as LinkOptions
+from penstock.model.address import Address, service_url
 from penstock.model.errors import (
+    AccessRefused,
     BadRequest,
     Closed,
     ConnectionLost,
@@ -51,17 +51,6 @@ log = logging.getLogger("penstock.client")
 REQUEST_TIMEOUT_S = 30.0
 TELL_AFTER_S = 10.0
 """How often a link that finds no node says so."""
-STEADY_AFTER_S = 5.0
-"""A connection that lasted this long was a good one: the next loss is the first again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkOptions:
-    connect_timeout_s: float = 5.0
-    ping_after_s: float = 10.0
-    dead_after_s: float = 30.0
-    backoff: Backoff = field(default_factory=Backoff)
-    steady_after_s: float = STEADY_AFTER_S
 
 
 class Link:
@@ -72,6 +61,7 @@ class Link:
         self.reconnects = 0
         self.backoff = options.backoff
         self.welcome: Welcome | None = None
+        self.refusal: AccessRefused | None = None  # why the node does not let this client in: nobody waits then
         self._client = client
         self._token = token
         self._options = options
@@ -103,8 +93,7 @@ class Link:
     @property
     def service(self) -> str:
         """All addresses, as one URL: the name that a producer's destination goes by."""
-        first, *others = self.addresses
-        return ",".join([first.url, *(str(other) for other in others)])
+        return service_url(self.addresses)
 
     @property
     def destination(self) -> str:
@@ -141,11 +130,15 @@ class Link:
         self._fail_requests(Closed("the client was closed"))
 
     async def wait_up(self) -> None:
-        if self._closed:
-            raise Closed("the client was closed")
+        self._check_waiting()
         await self._up.wait()
+        self._check_waiting()
+
+    def _check_waiting(self) -> None:
         if self._closed:
             raise Closed("the client was closed")
+        if self.refusal is not None and not self.up:
+            raise self.refusal.again()
 
     async def _connect(self) -> None:
         """One round over the addresses within the connect timeout."""
@@ -163,13 +156,15 @@ class Link:
             if connection.ended is not None:  # welcomed and sent away before this line was reached
                 failures.append((address, connection.ended))
                 continue
-            self.welcome = welcome
+            self.welcome, self.refusal = welcome, None
             self._on_up(connection)
             return
-        if len(failures) == 1 and not failures[0][1].retryable:
-            raise failures[0][1]  # the node is there and said no
+        said_no = [error for _, error in failures if not error.retryable]
+        if len(said_no) == len(failures) or (said_no and isinstance(said_no[0], AccessRefused)):
+            raise said_no[0]  # a node is there and said no
         tried = "; ".join(f"{address}: {error.message}" for address, error in failures)
-        raise Unavailable(f"no node answered at {tried}")
+        hints = [error.hint for _, error in failures if isinstance(error, ConnectionLost)]
+        raise Unavailable(f"no node answered at {tried}", hint=hints[0] if hints else None)
 
     def _new_connection(self, address: Address) -> Connection:
         connection = Connection(
@@ -178,6 +173,7 @@ class Link:
             on_event=self._on_event,
             on_end=lambda error: self._on_down(connection, error),
             on_writable=self._on_writable,
+            tls=self._options.tls,
         )
         return connection
 
@@ -200,12 +196,24 @@ class Link:
         self._up.clear()
         if asyncio.get_running_loop().time() - self._up_since >= self._options.steady_after_s:
             self._attempts = 0
-        self._fail_requests(ConnectionLost(error.message))
+        self._fail_requests(error if isinstance(error, AccessRefused) else ConnectionLost(error.message))
         for handler in self._handlers():
             handler.on_down()
+        if isinstance(error, AccessRefused):
+            self._on_refused(error)
         if not self._closed:
             log.warning("connection lost: %s; reconnecting", error.message)
             self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
+
+    def _on_refused(self, error: AccessRefused) -> None:
+        """The token is not good any more: readers end with that; what producers have is spilled and kept."""
+        if self.refusal is not None:
+            return
+        self.refusal = error
+        self._up.set()  # whoever waits for it learns that it is in vain
+        self._up.clear()
+        for consumer in list(self._consumers.values()):
+            consumer.on_error(error)
 
     async def _reconnect(self) -> None:
         told_at = asyncio.get_running_loop().time()
@@ -217,6 +225,8 @@ class Link:
                 await self._connect()
             except PenstockError as error:
                 self.reconnects -= 1
+                if isinstance(error, AccessRefused):
+                    self._on_refused(error)
                 now = asyncio.get_running_loop().time()
                 if now - told_at >= TELL_AFTER_S:
                     told_at = now

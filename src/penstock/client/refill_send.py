@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.client.connect import connect
+from penstock.client.connect import Tokens, connect
 from penstock.client.options import ProducerOptions
 from penstock.client.producer import Producer
 from penstock.io.os_disk import OsDisk
@@ -60,7 +60,7 @@ async def send_slot(
     root: Path,
     slot: str,
     *,
-    token: str | None,
+    token: Tokens,
     timeout_s: float,
     create: bool = True,
     may_duplicate: bool = False,
@@ -110,7 +110,7 @@ def _read_titles(disk: OsDisk, slot: str, sent: Sent) -> None:
 
 
 async def _send(
-    sent: Sent, token: str | None, options: ProducerOptions, on_progress: Callable[[int, int], None]
+    sent: Sent, token: Tokens, options: ProducerOptions, on_progress: Callable[[int, int], None]
 ) -> None:
     async with connect(sent.destinations[0], token, wait=False) as client:
         links = client.links(options.copies)

@@ -1,5 +1,7 @@
 """Where a node listens: ``penstock://HOST:PORT``, several with commas between, or a list of such URLs.
 
+``penstocks://`` is the same with TLS.
+
 Several addresses are one service, tried in the order given.
 """
 
@@ -7,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.model.errors import BadURL
 
 SCHEME = "penstock://"
+TLS_SCHEME = "penstocks://"
 PORT_DEFAULT = 7411
 
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,253})")
@@ -22,14 +25,20 @@ _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?)\](?::(.*))?")
 class Address:
     host: str
     port: int = PORT_DEFAULT
+    tls: bool = False
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
     @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+    @property
     def url(self) -> str:
-        return SCHEME + str(self)
+        return (TLS_SCHEME if self.tls else SCHEME) + str(self)
 
 
 def parse_addresses(url: str | Sequence[str]) -> list[Address]:
@@ -43,13 +52,26 @@ def parse_addresses(url: str | Sequence[str]) -> list[Address]:
     return list(dict.fromkeys(found))
 
 
+def service_url(addresses: Sequence[Address]) -> str:
+    """All addresses as one URL, which ``parse_addresses`` reads."""
+    pairs = zip([None, *addresses], addresses, strict=False)
+    return ",".join(str(each) if last and last.tls == each.tls else each.url for last, each in pairs)
+
+
 def _parse_url(url: str) -> list[Address]:
     if not isinstance(url, str):
         raise BadURL(f"an address is text, not {type(url).__name__}")
-    if not url.startswith(SCHEME):
-        raise BadURL(f"address {url!r} does not begin with {SCHEME}")
-    places = url.removeprefix(SCHEME).removesuffix("/").split(",")
-    return [parse_place(place.strip().removeprefix(SCHEME), url) for place in places]
+    if not url.startswith((SCHEME, TLS_SCHEME)):
+        raise BadURL(f"address {url!r} does not begin with {SCHEME} or {TLS_SCHEME}")
+    found: list[Address] = []
+    tls = False
+    for place in url.removesuffix("/").split(","):
+        scheme, _, rest = place.strip().rpartition("://")
+        if scheme not in ("", "penstock", "penstocks"):
+            raise BadURL(f"address {url!r} does not begin with {SCHEME} or {TLS_SCHEME}")
+        tls = scheme == "penstocks" if scheme else tls  # what is said of one holds for those behind it
+        found.append(replace(parse_place(rest, url), tls=tls))
+    return found
 
 
 def parse_place(text: str, url: str | None = None) -> Address:

@@ -5,11 +5,24 @@ Every error has a ``code`` (stable, also on the wire and in ``--json``), a ``hin
 catalogue; ``penstock errors CODE`` prints its docstring. The base is in error.py, what is about bytes in
 byte_errors.py, about Spark alone in spark_errors.py, about a producer's refill in refill_errors.py, about state
 topics in state_errors.py, about positions in reading_errors.py, about tenants, settings and registered
-producers in tenancy_errors.py, about staged writes in staging_errors.py; all of it can be imported from here.
+producers in tenancy_errors.py, about staged writes in staging_errors.py, about tokens, TLS and quotas in
+access_errors.py, about running a node in running_errors.py; all of it can be imported from here.
 """
 
 from __future__ import annotations
 
+from penstock.model.access_errors import AccessRefused as AccessRefused
+from penstock.model.access_errors import BadContext as BadContext
+from penstock.model.access_errors import BadScope as BadScope
+from penstock.model.access_errors import Insecure as Insecure
+from penstock.model.access_errors import NotAllowed as NotAllowed
+from penstock.model.access_errors import QuotaReached as QuotaReached
+from penstock.model.access_errors import TlsFailed as TlsFailed
+from penstock.model.access_errors import TokenExpired as TokenExpired
+from penstock.model.access_errors import TokenNeeded as TokenNeeded
+from penstock.model.access_errors import TokenNotFound as TokenNotFound
+from penstock.model.access_errors import TokenRevoked as TokenRevoked
+from penstock.model.access_errors import TokenUnknown as TokenUnknown
 from penstock.model.byte_errors import BadChecksum as BadChecksum
 from penstock.model.byte_errors import BadFrame as BadFrame
 from penstock.model.byte_errors import BadSegment as BadSegment
@@ -27,6 +40,10 @@ from penstock.model.refill_errors import RefillFull as RefillFull
 from penstock.model.refill_errors import RefillInUse as RefillInUse
 from penstock.model.refill_errors import UnknownSegment as UnknownSegment
 from penstock.model.refill_errors import UnknownShard as UnknownShard
+from penstock.model.running_errors import AddressInUse as AddressInUse
+from penstock.model.running_errors import BadConfig as BadConfig
+from penstock.model.running_errors import BadData as BadData
+from penstock.model.running_errors import DataLocked as DataLocked
 from penstock.model.spark_errors import BadPipeline as BadPipeline
 from penstock.model.spark_errors import JavaMissing as JavaMissing
 from penstock.model.spark_errors import JavaTooOld as JavaTooOld
@@ -123,7 +140,7 @@ class BadRequest(PenstockError):
 
 
 class BadURL(BadRequest):
-    """An address is not of the form penstock://HOST:PORT."""
+    """An address is not of the form penstock://HOST:PORT, or penstocks:// with TLS."""
 
     code = "bad-url"
     default_hint = "Write penstock://HOST:PORT, several with commas between: penstock://a:7411,b:7411."
@@ -273,37 +290,6 @@ class NotSupported(PenstockError):
 
     code = "not-supported"
     default_hint = "See the CHANGELOG for what this version offers."
-
-
-# --- running a node ---------------------------------------------------------------------------------
-
-
-class DataLocked(PenstockError):
-    """Another node process uses the data folder."""
-
-    code = "data-locked"
-    default_hint = "Stop the other node, or give this one another --data folder."
-
-
-class BadData(PenstockError):
-    """The data folder is not one of ours, or is of a version this program cannot read."""
-
-    code = "bad-data"
-    default_hint = "Point --data at an empty folder or at one made by this or an earlier version."
-
-
-class BadConfig(PenstockError):
-    """A settings file has a fault."""
-
-    code = "bad-config"
-    default_hint = "Correct the key named in the message; docs/settings.md lists them all."
-
-
-class AddressInUse(PenstockError):
-    """The node cannot listen on the address."""
-
-    code = "address-in-use"
-    default_hint = "Another program listens there; choose another --listen address (port 0 picks a free one)."
 
 
 # --- pipes ------------------------------------------------------------------------------------------

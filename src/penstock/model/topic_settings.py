@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -27,7 +28,7 @@ PRODUCER_LEASE_S = 10.0
 FOREVER_S = 100 * SECONDS_MAX
 TOMBSTONE_TTL_S = 7 * 86_400.0
 
-_ALL = (
+_ALL: tuple[Setting, ...] = (
     Setting(
         name="soft_ttl",
         kind=Kind.SECONDS,
@@ -161,6 +162,41 @@ _ALL = (
         meaning="Redelivery: time for which a resilient consumer goes on without hearing from the node.",
     ),
 )
+_QUOTAS = (
+    Setting(
+        name="tenant_bytes_s",
+        kind=Kind.BYTES,
+        meaning="Quota: bytes a second that all producers of the tenant may send; past it they slow down.",
+    ),
+    Setting(
+        name="tenant_messages_s",
+        kind=Kind.COUNT,
+        meaning="Quota: messages a second that all producers of the tenant may send; likewise.",
+    ),
+    Setting(
+        name="connection_bytes_s",
+        kind=Kind.BYTES,
+        meaning="Quota: bytes a second that one connection may send to the tenant's topics; likewise.",
+    ),
+    Setting(
+        name="connection_messages_s",
+        kind=Kind.COUNT,
+        meaning="Quota: messages a second that one connection may send to the tenant's topics; likewise.",
+    ),
+    Setting(
+        name="tenant_connections",
+        kind=Kind.COUNT,
+        meaning="Quota: connections that use the tenant's topics; one more is refused, to be tried again.",
+    ),
+    Setting(
+        name="tenant_stored_bytes",
+        kind=Kind.BYTES,
+        meaning="Quota: bytes that the tenant's topics may take; past it sends are refused, to be tried again.",
+    ),
+)
+QUOTAS = frozenset(setting.name for setting in _QUOTAS)
+"""Said at a tenant, by an admin of the whole node, or by the node for every tenant alike."""
+_ALL += tuple(replace(setting, low=1, high=2**60, liftable=True, levels=LEVELS[:1]) for setting in _QUOTAS)
 SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _ALL}
 
 
@@ -185,6 +221,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter: str | None = None
     failover_after: int | None = None
     lease: float | None = None
+    tenant_bytes_s: int | None = None
+    tenant_messages_s: int | None = None
+    connection_bytes_s: int | None = None
+    connection_messages_s: int | None = None
+    tenant_connections: int | None = None
+    tenant_stored_bytes: int | None = None
 
     @property
     def soft_ttl_s(self) -> float | None:

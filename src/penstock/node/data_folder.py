@@ -6,6 +6,8 @@
     LOCK            held by the running node
     catalog/        which topics exist (a journal)
     settlements/    which subscriptions exist and what became of their entries (a journal)
+    tokens/         who may come in (a journal)
+    admin_log/      what was administered (a journal)
     topics/UUID/SHARD/   the logs
 
 """
@@ -38,7 +40,7 @@ def refuse_foreign(disk: Disk, folder: str) -> None:
 def open_identity(disk: Disk, *, node: str, now_us: int) -> Identity:
     """Reads who the node is; an empty folder becomes that of ``node``."""
     if disk.exists(NODE_FILE):
-        return _read(disk)
+        return read_identity(disk)
     identity = Identity(FORMAT, node, now_us)
     if disk.exists(f"{NODE_FILE}.new"):  # left by a crash before the rename below
         disk.remove(f"{NODE_FILE}.new")
@@ -53,7 +55,8 @@ def open_identity(disk: Disk, *, node: str, now_us: int) -> Identity:
     return identity
 
 
-def _read(disk: Disk) -> Identity:
+def read_identity(disk: Disk) -> Identity:
+    """Who the node is that the folder is of."""
     file = disk.open(NODE_FILE)
     try:
         data = file.read_at(0, CONTROL_BYTES_MAX)

@@ -10,35 +10,29 @@ import asyncio
 import contextlib
 import errno
 import logging
-import resource
-import signal
+import ssl
 import time
-import uuid
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import uvloop
-
-from penstock import __version__
 from penstock.io.os_disk import OsDisk
-from penstock.io.process_vitals import process_vitals
-from penstock.model.errors import AddressInUse, BadData, LimitReached, NodeStopping, TimedOut
+from penstock.model.address import Address
+from penstock.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
 from penstock.node.core.commits import Committer, Write
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
 from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.node import NodeCore
 from penstock.node.core.session import Session
 from penstock.node.core.topics import TOPICS_FOLDER
-from penstock.node.data_folder import open_identity, refuse_foreign
 from penstock.node.settings import Settings
+from penstock.wire.control import Ping, encode_control
 
 logger = logging.getLogger("penstock.node")
 
 GOODBYE_S = 2.0
 """How long a refused client may take to read why."""
-FILES_WANTED = 262_144
+PING_S = 5.0
+"""How often a client hears from a node that does not read from it now."""
 STOP_S_MAX = 30.0
 """How long a stopping node waits for its last writes."""
 
@@ -60,7 +54,7 @@ class Connection(asyncio.Protocol):
         self.number = number
         self.transport: asyncio.Transport | None = None
         self.session: Session | None = None
-        self.opened_s = self.heard_s = self.frame_s = 0.0
+        self.opened_s = self.heard_s = self.frame_s = self.pinged_s = 0.0
         self.reading = True
         self.partial_bytes = 0
         """What a half-sent frame of it holds, as counted by the server."""
@@ -92,14 +86,19 @@ class Connection(asyncio.Protocol):
 
 
 class Server:
-    def __init__(self, disk: OsDisk, core: NodeCore, settings: Settings) -> None:
+    def __init__(
+        self, disk: OsDisk, core: NodeCore, settings: Settings, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.core = core
+        self._tls = tls
         self._disk = disk
         self._settings = settings
         # Two pools, so that slow reads of old data do not hold up a sync.
         self._writers = ThreadPoolExecutor(settings.threads, thread_name_prefix="penstock-write")
         self._readers = ThreadPoolExecutor(settings.threads, thread_name_prefix="penstock-read")
         self._connections: dict[int, Connection] = {}
+        self._strangers: dict[int, Connection] = {}
+        """Connections that may not have said hello yet, oldest first."""
         self._paused: set[Connection] = set()
         self._numbers = 0
         self._writing = 0
@@ -117,7 +116,14 @@ class Server:
         """Listens; returns the URL that clients use."""
         host, port = self._settings.address
         try:
-            self._listener = await self._loop.create_server(self._accept, host, port, backlog=1024)
+            self._listener = await self._loop.create_server(
+                self._accept,
+                host,
+                port,
+                backlog=1024,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._settings.limits.handshake_s if self._tls else None,
+            )
         except OSError as error:
             reason = f"cannot listen on {self._settings.listen}: {error.strerror or error}"
             if error.errno == errno.EADDRINUSE:
@@ -128,7 +134,7 @@ class Server:
         self._ticker = self._loop.create_task(self._tick())
         self.drain()
         port = self._listener.sockets[0].getsockname()[1]
-        return f"penstock://[{host}]:{port}" if ":" in host else f"penstock://{host}:{port}"
+        return Address(host, port, tls=self._tls is not None).url
 
     async def stop(self) -> None:
         """Takes nothing new, finishes what was begun, says goodbye, and closes the files in good order."""
@@ -165,11 +171,25 @@ class Server:
         limit = self._settings.limits.connections
         if len(self._connections) > limit:
             error = LimitReached(f"this node takes at most {limit} connections (limits.connections)")
-            self.core.refuse(connection.number, error)
+            self.core.refuse(self._least_wanted(connection).number, error)
             self.drain()
+        self._strangers[connection.number] = connection
+
+    def _least_wanted(self, newcomer: Connection) -> Connection:
+        """Who goes where there is one too many: those who have not said who they are, the oldest first.
+
+        So that connections that say nothing cannot keep out those who do.
+        """
+        for number, connection in list(self._strangers.items()):
+            del self._strangers[number]
+            assert connection.session is not None
+            if not connection.session.greeted:
+                return connection
+        return newcomer
 
     def disconnected(self, connection: Connection) -> None:
         self._connections.pop(connection.number, None)
+        self._strangers.pop(connection.number, None)
         self._paused.discard(connection)
         self._partial_bytes -= connection.partial_bytes
         connection.partial_bytes = 0
@@ -177,14 +197,18 @@ class Server:
         self.drain()
 
     def check_window(self, connection: Connection) -> None:
-        """Stops reading from a producer that is far ahead of the disk."""
+        """Stops reading from a producer that is far ahead of the disk, or of its quota."""
         limits, session = self._settings.limits, connection.session
         assert session is not None
         full = session.unacked_bytes > limits.window_bytes or self.core.unacked_bytes > limits.staged_bytes
-        if full and connection.reading and connection.transport is not None:
+        wait_us = session.resume_us - clock_us()
+        if (full or wait_us > 0) and connection.reading and connection.transport is not None:
             connection.reading = False
+            connection.pinged_s = time.monotonic()
             connection.transport.pause_reading()
             self._paused.add(connection)
+            if wait_us > 0:
+                self._loop.call_later(wait_us / 1e6 + 0.001, self._resume_reading)
 
     def _resume_reading(self) -> None:
         limits = self._settings.limits
@@ -192,6 +216,8 @@ class Server:
             return
         for connection in list(self._paused):
             assert connection.session is not None and connection.transport is not None
+            if connection.session.resume_us > clock_us():
+                continue
             if connection.session.unacked_bytes <= limits.window_bytes // 2:
                 self._paused.discard(connection)
                 connection.reading = True
@@ -207,7 +233,10 @@ class Server:
             for connection in list(self._connections.values()):
                 session = connection.session
                 assert session is not None
-                if not connection.reading:
+                if not connection.reading:  # its pings are not read either, so it is told that all is well
+                    if now_s - connection.pinged_s > PING_S:
+                        connection.pinged_s = now_s
+                        self._do(Send(connection.number, [encode_control(Ping(0))]))
                     continue
                 if not session.greeted and now_s - connection.opened_s > limits.handshake_s:
                     error = TimedOut(f"no greeting within {limits.handshake_s:g} s")
@@ -218,6 +247,8 @@ class Server:
                 else:
                     continue
                 self.core.refuse(connection.number, error)
+            if self._paused:
+                self._resume_reading()
             self.drain()
 
     def count_partial(self, connection: Connection) -> None:
@@ -341,58 +372,3 @@ class Server:
             self._disk.sync_folder(TOPICS_FOLDER)
         except OSError as error:
             logger.error("cannot remove %s: %s", remove.folder, error)
-
-
-async def _serve(disk: OsDisk, core: NodeCore, settings: Settings, on_ready: Callable[[str], None]) -> None:
-    loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, stopped.set)
-    server = Server(disk, core, settings)
-    url = await server.start()
-    on_ready(url)
-    await stopped.wait()
-    logger.info("stopping")
-    await server.stop()
-
-
-def _raise_file_limit() -> None:
-    """A log keeps its last file open, and so does every connection: the usual soft limit is far too low."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def run(settings: Settings, on_ready: Callable[[str], None] = lambda url: None) -> None:
-    """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready(url)`` when clients can connect."""
-    settings.address  # noqa: B018  (a fault in it is told before anything is opened)
-    _raise_file_limit()
-    folder = Path(settings.data).expanduser()
-    try:
-        disk = OsDisk(folder)
-        refuse_foreign(disk, str(folder))
-        disk.lock()
-    except OSError as error:
-        raise BadData(f"cannot use the data folder {folder}: {error.strerror or error}") from error
-    try:
-        identity = open_identity(disk, node=uuid.uuid4().hex, now_us=now_us())
-        core = NodeCore(
-            disk,
-            settings,
-            node=identity.node,
-            software=f"penstock {__version__}",
-            now_us=now_us,
-            clock_us=clock_us,
-            new_uuid=lambda: uuid.uuid4().bytes,
-            vitals=process_vitals,
-        )
-        for line in core.recovered:
-            logger.warning("%s", line)
-        uvloop.run(_serve(disk, core, settings, on_ready))
-    finally:
-        disk.unlock()
-
-
-__all__: list[Any] = ["Connection", "Server", "run"]

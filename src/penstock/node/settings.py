@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.model.address import Address
 from penstock.model.errors import BadConfig, BadSetting
 from penstock.model.setting import Value
 from penstock.model.topic_settings import NODE, read_values
@@ -28,6 +29,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscriptions: int = 10_000
     producers: int = 100_000
     """Registered by name, in all topics."""
+    admin_records: int = 10_000
+    """The latest records of administration that are kept; older ones go."""
     free_bytes_min: int = 128 * MIB
     """Room on the disk below which sends are refused, to be tried again; acknowledging goes on."""
     window_bytes: int = 32 * MIB
@@ -81,6 +84,14 @@ class StagingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: str = ""
     listen: str = "127.0.0.1:7411"
+    tls_cert: str = ""
+    """A PEM file with the node's certificate; with it the node speaks TLS."""
+    tls_key: str = ""
+    """Its key; empty: in the same file."""
+    tls_client_ca: str = ""
+    """A PEM file with authorities; with it every client must show a certificate of one of them."""
+    insecure: bool = False
+    """Whether an address that others can reach is served without tokens or TLS."""
     create_on_first_use: bool | None = None
     """Whether topics come into being when they are first used; None: if it listens on loopback alone."""
     topics: dict[str, bool | int | float | str | None] = msgspec.field(default_factory=dict)
@@ -122,8 +133,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def creates_on_first_use(self) -> bool:
         if self.create_on_first_use is not None:
             return self.create_on_first_use
-        host = self.address[0]
-        return host == "localhost" or host == "::1" or host.startswith("127.")
+        return self.on_loopback
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return Address(*self.address).on_loopback
 
     def check(self) -> None:
         """Refuses numbers that cannot work."""
@@ -131,6 +146,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             read_values(self.topics, NODE)
         except BadSetting as error:
             raise BadConfig(f"topics: {error.message}", hint=error.hint) from error
+        if not self.tls_cert and (self.tls_key or self.tls_client_ca):
+            raise BadConfig("tls_key and tls_client_ca need a tls_cert")
         positive = {
             "threads": self.threads,
             "journal_compact_bytes": self.journal_compact_bytes,

@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.client.admin import COMPACT_TIMEOUT_S
 from penstock.client.connect import Client
 from penstock.client.tenancy_admin import Settings
+from penstock.sync.access_admin import AccessAdmin
 from penstock.sync.background import Background
 from penstock.sync.subscription_admin import SubscriptionAdmin
 from penstock.sync.tenancy_admin import TenancyAdmin
@@ -17,8 +18,8 @@ from penstock.sync.writer_admin import WriterAdmin
 from penstock.wire.control import Ends, LedgerInfo, TopicCompaction, TopicInfo, TopInfo
 
 
-class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin):
-    """``client.admin``: tenants, topics, producers, writers, subscriptions and the node itself."""
+class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin, AccessAdmin):
+    """``client.admin``: tenants, topics, producers, writers, subscriptions, tokens and the node itself."""
 
     def __init__(self, client: Client, background: Background) -> None:
         self._admin = client.admin

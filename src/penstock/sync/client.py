@@ -27,8 +27,11 @@ log = logging.getLogger("penstock.client")
 
 def connect(
     url: str | Sequence[str],
-    token: str | None = None,
+    token: aio.Tokens = None,
     *,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
     name: str | None = None,
     connect_timeout: float = 5.0,
     ping_after: float = 10.0,
@@ -40,6 +43,9 @@ def connect(
     client = aio.connect(
         url,
         token,
+        ca=ca,
+        cert=cert,
+        key=key,
         name=name,
         connect_timeout=connect_timeout,
         ping_after=ping_after,

@@ -17,7 +17,7 @@ trusted any more. The node's side says why in a last ERROR frame.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -159,11 +159,20 @@ class _Side:
 class NodeSide(_Side):
     """The node's half: waits for HELLO, answers WELCOME or ERROR."""
 
-    def __init__(self, *, node: str, software: str, window_bytes_max: int) -> None:
+    def __init__(
+        self,
+        *,
+        node: str,
+        software: str,
+        window_bytes_max: int,
+        greet: Callable[[Hello], None] = lambda hello: None,
+    ) -> None:
+        """``greet`` raises where a client is not to be let in: that is what it hears in place of WELCOME."""
         super().__init__({FrameType.HELLO: CONTROL_BYTES_MAX}, FROM_CLIENT)
         self._node = node
         self._software = software
         self._window_bytes_max = window_bytes_max
+        self._greet = greet
 
     def _on_greeting(self, message: Control) -> Event | None:
         assert isinstance(message, Hello), "only HELLO passes the reader here"
@@ -171,6 +180,7 @@ class NodeSide(_Side):
             raise VersionUnsupported(
                 f"the client speaks versions {message.versions[:8]}, this node {PROTOCOL_VERSION}"
             )
+        self._greet(message)
         self.state = State.OPEN
         welcome = Welcome(
             PROTOCOL_VERSION,

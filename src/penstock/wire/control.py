@@ -2,7 +2,7 @@
 
 Fields may be added at the end with a default, so an older peer still reads a newer one. ``block`` names a
 producer's run. What is about subscriptions stands in consuming.py, about reading by position in fetching.py,
-about tenants and producers in tenancy.py, about staged writes in staging.py.
+about tenants and producers in tenancy.py, about staged writes in staging.py, about tokens in access.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.model.errors import BadFrame, BadRequest, LimitReached, PenstockError, from_code
 from penstock.model.setting import Value
+from penstock.wire.access import AccessOperation
 from penstock.wire.consuming import Browse as Browse
 from penstock.wire.consuming import Browsed as Browsed
 from penstock.wire.consuming import CreateSubscription as CreateSubscription
@@ -89,6 +90,11 @@ class Hello(Control, frozen=True):
     versions: list[int]
     client: str
     token: str | None = None
+
+    def __repr__(self) -> str:
+        """Without the token, which is a secret."""
+        shown = "None" if self.token is None else "'…'"
+        return f"Hello(versions={self.versions!r}, client={self.client!r}, token={shown})"
 
 
 class Welcome(Control, frozen=True):
@@ -213,6 +219,7 @@ Operation = (
     | ListWriters
     | ShowWriter
     | DeleteWriter
+    | AccessOperation
     | ShowNode
     | ShowLedger
     | ShowTop

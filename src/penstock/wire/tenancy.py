@@ -72,6 +72,12 @@ class PlaceInfo(msgspec.Struct, frozen=True):
     bytes: int = 0
     subscriptions: int = 0
     producers: int = 0
+    connections: int = 0
+    """Of a tenant: connections that use its topics now."""
+    quota_slowed: int = 0
+    """Of a tenant: how often a connection was slowed down by a quota, since the node was started."""
+    quota_refused: int = 0
+    """Of a tenant: connections and segments that a quota refused, since the node was started."""
 
 
 class PlaceDeleted(msgspec.Struct, frozen=True):

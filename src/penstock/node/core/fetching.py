@@ -254,7 +254,7 @@ class Fetching:
     def _on_find_time(self, ask: FindTime, answer: Answer, refuse: Refuse) -> None:
         topic = self._node.catalog.by_uuid(ask.topic)
         if topic is None:
-            raise TopicNotFound("the topic that was asked about is not there any more")
+            raise TopicNotFound("the topic that was read is not there any more")
         if not -TIME_US_MAX < ask.at_us < TIME_US_MAX:
             raise BadRequest(f"{ask.at_us} µs is no time")
         found: dict[int, int] = {}

@@ -10,28 +10,32 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from penstock.files.disk import Disk
 from penstock.model.errors import NodeStopping, PenstockError
+from penstock.node.core.asking import Asking
 from penstock.node.core.commits import Committer, Write
 from penstock.node.core.compacting import Compacting
 from penstock.node.core.consuming import Consuming
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
-from penstock.node.core.fetching import answer_parts
+from penstock.node.core.guard import Guard
 from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.producing import Producing
+from penstock.node.core.quotas import Quotas
 from penstock.node.core.requests import Requests
 from penstock.node.core.retaining import Retaining
-from penstock.node.core.session import Session
+from penstock.node.core.session import Session, shown
 from penstock.node.core.stores import Stores
 from penstock.node.core.topic_changes import TopicChanges
-from penstock.node.core.topics import Topic
 from penstock.node.core.watermark import Watermark
 from penstock.node.settings import Settings
 from penstock.wire.connection import Event, Fault, NodeSide, State
 from penstock.wire.control import (
+    CONTROL_TYPES,
     BlockEnd,
+    Control,
     Credit,
     Extend,
     GiveBack,
@@ -45,7 +49,6 @@ from penstock.wire.control import (
     Subscribe,
     Unsubscribe,
     encode_control,
-    encode_refusal,
 )
 from penstock.wire.frame import Frame, FrameType
 
@@ -86,6 +89,7 @@ class NodeCore:
         self._sessions: dict[int, Session] = {}
         self._effects: list[Effect] = [RemoveTree(folder) for folder in self.stores.leftovers]
         self.watermark = Watermark(disk.free_bytes, settings.limits.free_bytes_min, clock_us)
+        self.quotas = Quotas(self.catalog, self.counters, clock_us)
         self._producing = Producing(
             self.catalog,
             self.counters,
@@ -93,6 +97,7 @@ class NodeCore:
             send=lambda session, parts: self._send(session.connection, parts),
             limits=settings.limits,
             watermark=self.watermark,
+            quotas=self.quotas,
         )
         self.consuming = self._consuming = Consuming(
             self.stores,
@@ -107,10 +112,34 @@ class NodeCore:
             self.stores, self._consuming, self.counters, now_us=now_us, clock_us=clock_us
         )
         self.compacting = Compacting(self.stores, self.counters, now_us=now_us, clock_us=clock_us)
+        self.guard = Guard(self, self._sessions)
         self._requests = Requests(self, self.counters)
         self.fetching = self._requests.fetching
         self.changes = TopicChanges(self)
         self._consuming.burying.make_topic = self._requests.ensure_topic
+        producing, consuming = self._producing, self._consuming
+        asking = Asking(self, self._requests, consuming, self._send)
+        self._on_raw: dict[int, Callable[[Session, Frame], None]] = {
+            FrameType.TITLE: producing.on_title,
+            FrameType.SEGMENT: producing.on_segment,
+            FrameType.SNAPSHOT: producing.on_snapshot,
+            FrameType.STAGE: self._requests.staging.on_chunk,
+        }
+        self._on_control: dict[type[Control], Callable[[Session, Any], None]] = {
+            Hello: self._on_hello,
+            Ping: self._on_ping,
+            Pong: lambda session, pong: None,
+            Request: asking.on_request,
+            Hole: producing.on_hole,
+            BlockEnd: producing.on_block_end,
+            Subscribe: asking.on_subscribe,
+            Unsubscribe: consuming.on_unsubscribe,
+            Credit: consuming.on_credit,
+            Settle: asking.on_settle,
+            Extend: consuming.on_extend,
+            Renew: consuming.on_renew,
+            GiveBack: consuming.on_give_back,
+        }
 
     @property
     def recovered(self) -> list[str]:
@@ -145,7 +174,10 @@ class NodeCore:
 
     def connected(self, connection: int) -> Session:
         side = NodeSide(
-            node=self.node, software=self.software, window_bytes_max=self.settings.limits.window_bytes
+            node=self.node,
+            software=self.software,
+            window_bytes_max=self.settings.limits.window_bytes,
+            greet=partial(self._greet, connection),
         )
         session = Session(connection, side)
         self._sessions[connection] = session
@@ -156,6 +188,8 @@ class NodeCore:
         session = self._sessions.pop(connection, None)
         if session is not None:
             self.counters["connections_closed"] += 1
+            self.guard.leave(session)
+            self.quotas.leave(session)
             self._producing.on_disconnect(session)
             self._requests.producers.on_disconnect(session)
             self._consuming.on_disconnect(session)
@@ -198,88 +232,28 @@ class NodeCore:
 
     def _on_event(self, session: Session, event: Event) -> None:
         if isinstance(event, Frame):
-            if event.type == FrameType.SEGMENT:
-                self._producing.on_segment(session, event)
-            elif event.type == FrameType.TITLE:
-                self._producing.on_title(session, event)
-            elif event.type == FrameType.STAGE:
-                self._requests.staging.on_chunk(session, event)
-            else:
-                self._producing.on_snapshot(session, event)
-        elif isinstance(event, Settle):
-            self._on_settle(session, event)
-        elif isinstance(event, Credit):
-            self._consuming.on_credit(session, event)
-        elif isinstance(event, Request):
-            self._on_request(session, event)
-        elif isinstance(event, Subscribe):
-            self._refer(session, event, lambda: self._on_subscribe(session, event))
-        elif isinstance(event, Renew):
-            self._consuming.on_renew(session, event)
-        elif isinstance(event, Extend):
-            self._consuming.on_extend(session, event)
-        elif isinstance(event, GiveBack):
-            self._consuming.on_give_back(session, event)
-        elif isinstance(event, Unsubscribe):
-            self._consuming.on_unsubscribe(session, event)
-        elif isinstance(event, Ping):
-            self._send(session.connection, [encode_control(Pong(event.number))])
-        elif isinstance(event, Hole):
-            self._producing.on_hole(session, event)
-        elif isinstance(event, BlockEnd):
-            self._producing.on_block_end(session, event)
-        elif isinstance(event, Hello):
-            session.greeted = True
-            session.client = event.client[:CLIENT_LENGTH_MAX]
+            self.guard.check_frame(session, event.type)
+            self._on_raw[event.type](session, event)
         elif isinstance(event, Fault):
             self.counters[f"faults_{event.error.code}"] += 1
             self._effects.append(Send(session.connection, session.side.data_to_send()))
             self._effects.append(Close(session.connection))
+        else:
+            self.guard.check_frame(session, CONTROL_TYPES[type(event)])
+            self._on_control[type(event)](session, event)
 
-    # --- requests and consumers ---------------------------------------------------------------------
+    def _on_hello(self, session: Session, hello: Hello) -> None:
+        session.greeted = True
 
-    def _on_request(self, session: Session, request: Request) -> None:
-        def answer(result: Any) -> None:
-            self._send(session.connection, answer_parts(request.number, result))
+    def _greet(self, connection: int, hello: Hello) -> None:
+        session = self._sessions[connection]
+        session.client = shown(hello.client[:CLIENT_LENGTH_MAX])
+        self.guard.greet(session, hello)
 
-        def refuse(error: PenstockError) -> None:
-            self._send(session.connection, [encode_refusal(error, request=request.number)])
+    def _on_ping(self, session: Session, ping: Ping) -> None:
+        self._send(session.connection, [encode_control(Pong(ping.number))])
 
-        try:
-            self._check_running()
-            self._requests.on_request(session, request.operation, answer, refuse)
-        except PenstockError as error:
-            refuse(error)
-
-    def _on_subscribe(self, session: Session, ask: Subscribe) -> None:
-        self._check_running()
-
-        def found(topic: Topic) -> None:
-            if self._sessions.get(session.connection) is session:
-                self._refer(session, ask, lambda: self._consuming.on_subscribe(session, ask, topic, refuse))
-
-        def refuse(error: PenstockError) -> None:
-            self._send(session.connection, [encode_refusal(error, consumer=ask.consumer)])
-
-        self._requests.open_topic(ask.topic, ask.create_topic, found, refuse)
-
-    def _on_settle(self, session: Session, ask: Settle) -> None:
-        try:
-            self._consuming.on_settle(session, ask)
-        except PenstockError as error:  # nothing of it took effect: its consumer must not go on as if it had
-            self._consuming.expel(session, ask.consumer)
-            self.counters[f"consumers_refused_{error.code}"] += 1
-            self._send(session.connection, [encode_refusal(error, consumer=ask.consumer)])
-
-    def _refer(self, session: Session, ask: Subscribe, act: Callable[[], None]) -> None:
-        """An error in ``act`` concerns this consumer alone; the connection goes on."""
-        try:
-            act()
-        except PenstockError as error:
-            self.counters[f"consumers_refused_{error.code}"] += 1
-            self._send(session.connection, [encode_refusal(error, consumer=ask.consumer)])
-
-    def _check_running(self) -> None:
+    def check_running(self) -> None:
         if self.stopping:
             raise NodeStopping("the node is shutting down")
 
@@ -330,11 +304,12 @@ class NodeCore:
     @property
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
-        parts = (self.stores, self._consuming, self.retaining, self.compacting, self.fetching)
+        parts = (self.stores, self._consuming, self.retaining, self.compacting, self.fetching, self.guard)
         times = [part.due_us for part in (*parts, self._requests.staging)]
         return min((time for time in times if time is not None), default=None)
 
     def on_time(self) -> None:
+        self.guard.on_time()
         self._consuming.on_time()
         self.fetching.on_time()
         if not self.stopping:

@@ -31,8 +31,10 @@ from penstock.model.identity import SEGMENT_NUMBER_MAX
 from penstock.node.core.admission import Admit, Conflicting, Early, Refused, Repeat, predecessor_done
 from penstock.node.core.book import Book
 from penstock.node.core.commits import as_error
+from penstock.node.core.quotas import Quotas
 from penstock.node.core.session import BlockContext, Session
-from penstock.node.core.topics import Catalog, Shard, Topic
+from penstock.node.core.titles import NAME_LENGTH_MAX, Titles
+from penstock.node.core.topics import Catalog, Shard
 from penstock.node.core.typed_blocks import TypedBlocks, judge_schema
 from penstock.node.core.watermark import Watermark
 from penstock.node.settings import Limits
@@ -40,15 +42,13 @@ from penstock.wire.control import Ack, AckItem, BlockEnd, Hole, encode_control
 from penstock.wire.expiry import expiries_us, last_us
 from penstock.wire.frame import Frame
 from penstock.wire.segment import check_message_bytes, check_state_rows
-from penstock.wire.title import Predecessor, Title, decode_title
+from penstock.wire.title import Predecessor, decode_title
 
 BLOCKS_MAX = 1024
 """Blocks that one connection may speak of; the oldest context is let go and must be titled again."""
 ANSWERS_MAX = 1024
 """Answers in one ACK frame, which keeps it far below the limit of a control frame."""
 MESSAGE_LENGTH_MAX = 300
-NAME_LENGTH_MAX = 600
-PRODUCER_LENGTH_MAX = 256
 FRAME_COST_BYTES = 512
 """What a segment costs in memory beside its bytes, until it is answered."""
 
@@ -66,6 +66,7 @@ class Producing:
         send: Callable[[Session, list[bytes]], None],
         limits: Limits,
         watermark: Watermark,
+        quotas: Quotas,
     ) -> None:
         self._catalog = catalog
         self._counters = counters
@@ -74,6 +75,8 @@ class Producing:
         )
         self._now_us = now_us
         self._watermark = watermark
+        self._quotas = quotas
+        self._titles = Titles(catalog, counters)
         self._send = send
         self.unacked_bytes = 0
         """Bytes of segments taken in and not answered yet, in all sessions."""
@@ -88,10 +91,10 @@ class Producing:
         if known is not None and known.title_crc == frame.crc and known.refusal is None:
             session.current = known
             return
-        topic = self._catalog.by_uuid(title.topic_uuid)
+        topic, refusal = self._titles.judge(session, shard_power, title)
         context = BlockContext(block, frame.crc, title.topic[:NAME_LENGTH_MAX], topic)
         context.producer, context.epoch, context.late = title.producer, title.epoch, title.late
-        context.refusal = self._judge(topic, shard_power, title)
+        context.refusal = refusal
         if topic is not None and context.refusal is None:
             context.schema, context.refusal = judge_schema(topic, title.schema)
         if known is None or known.schema is None or not known.schema.equals(context.schema):
@@ -107,22 +110,6 @@ class Producing:
         session.blocks[block] = context
         session.current = context
 
-    def _judge(self, topic: Topic | None, shard_power: int, title: Title) -> PenstockError | None:
-        """Why a block cannot be taken, if it cannot."""
-        if topic is None:
-            return self._unknown_topic(title.topic)
-        if topic.created.shard_power != shard_power:
-            shards = 2**topic.created.shard_power
-            return TopicMismatch(f"topic {topic.shown} has {shards} shards, the producer cut {2**shard_power}")
-        if len(title.producer) > PRODUCER_LENGTH_MAX:
-            return BadRequest(f"a producer's name is at most {PRODUCER_LENGTH_MAX} characters long")
-        return topic.producers.judge(title, topic.shown)
-
-    def _unknown_topic(self, name: str) -> PenstockError:
-        if self._catalog.by_name(name) is not None:
-            return TopicMismatch(f"topic {name[:NAME_LENGTH_MAX]} was deleted and created again")
-        return TopicNotFound(f"there is no topic {name[:NAME_LENGTH_MAX]!r}")
-
     # --- segments -----------------------------------------------------------------------------------
 
     def on_segment(self, session: Session, frame: Frame) -> None:
@@ -136,8 +123,12 @@ class Producing:
         # Rows of the wrong schema use up their numbers, like any segment refused for good.
         lasting = refusal is not None and not isinstance(refusal, SchemaMismatch)
         if lasting or topic is None or not topic.shards:
-            refusal = refusal or self._unknown_topic(context.topic_name)
+            refusal = refusal or self._titles.unknown_topic(context.topic_name)
             self._reject(session, context, frame, refusal)
+            return
+        self._quotas.charge(session, topic, size=len(frame.body))
+        if (crowded := self._quotas.enter(session, topic)) is not None:
+            self._reject(session, context, frame, crowded)
             return
         shard = topic.shards[frame.shard]
         self._tally(context, shard, context.block, first=frame.segment == 0)
@@ -201,7 +192,9 @@ class Producing:
     def _admit(
         self, session: Session, context: BlockContext, shard: Shard, frame: Frame, *, late: bool
     ) -> None:
-        if (full := self._watermark.refusal(len(frame.body))) is not None:
+        assert context.topic is not None
+        full = self._watermark.refusal(len(frame.body)) or self._quotas.refusal(context.topic, len(frame.body))
+        if full is not None:
             self._reject(session, context, frame, full)
             return
         refusal: PenstockError | None = None
@@ -214,7 +207,7 @@ class Producing:
             self._reject(session, context, frame, error)
             return
         stored_at_us = self._now_us()
-        assert context.topic is not None
+        self._quotas.charge(session, context.topic, messages=count)
         first_entry = shard.log.append(
             block=context.block,
             segment=frame.segment,
@@ -357,6 +350,8 @@ class Producing:
 
     def on_hole(self, session: Session, hole: Hole) -> None:
         context = session.blocks.get(hole.block)
+        if context is not None and context.topic is None and context.refusal is not None:
+            return  # its segments are turned away, each with the reason
         if context is None or context.topic is None or not 0 <= hole.shard < len(context.topic.shards):
             raise ProtocolError("a hole in a block that no title named, or in a shard that is not there")
         if not 0 <= hole.segment <= SEGMENT_NUMBER_MAX:

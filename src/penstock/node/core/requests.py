@@ -33,6 +33,7 @@ from penstock.node.core.session import Session
 from penstock.node.core.staging import Staging
 from penstock.node.core.subscription_requests import SubscriptionRequests
 from penstock.node.core.tenancy_requests import TenancyRequests
+from penstock.node.core.token_requests import TokenRequests
 from penstock.node.core.topics import Topic, TopicAltered, TopicCreated, TopicDeleted
 from penstock.node.core.topics import encode_change as encode_catalog_change
 from penstock.wire.control import (
@@ -68,6 +69,7 @@ class Requests:
         self._ledger = LedgerRequests(node, self.topic)
         self.fetching = Fetching(node, self._subscriptions.find)
         self.staging = Staging(node, counters, self.open_topic)
+        self._access = TokenRequests(node, node.guard)
         self._creating: dict[str, list[Callable[[PenstockError | None], None]]] = {}
         self._altering: dict[bytes, list[Callable[[], None]]] = {}
         """By topic: what is to be tried once the change of its schema that is under way has ended."""
@@ -76,7 +78,12 @@ class Requests:
         """Carries out an operation; exactly one of ``answer`` and ``refuse`` is called, now or later."""
         self._counters["requests"] += 1
         if isinstance(operation, OpenTopic):
-            self.open_topic(operation.topic, operation.create, lambda topic: answer(topic.info()), refuse)
+
+            def found(topic: Topic) -> None:
+                crowded = self._node.quotas.enter(session, topic)
+                answer(topic.info()) if crowded is None else refuse(crowded)
+
+            self.open_topic(operation.topic, operation.create, found, refuse)
         elif isinstance(operation, CreateTopic):
             self._create_topic(operation, answer, refuse)
         elif isinstance(operation, ShowTopic):
@@ -98,7 +105,8 @@ class Requests:
                 or self._tenancy.on_request(operation, answer, refuse)
                 or self.producers.on_request(session, operation, answer, refuse)
                 or self._ledger.on_request(operation, answer)
-                or self.staging.on_request(operation, answer, refuse)
+                or self.staging.on_request(session, operation, answer, refuse)
+                or self._access.on_request(session, operation, answer, refuse)
             )
             assert known, "every operation is somebody's"
 

@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.model.errors import PenstockError
+from penstock.model.grant import NONE, Grant
 from penstock.node.core.attachment import Attachment
 from penstock.node.core.topics import Topic
 from penstock.wire.connection import NodeSide
 from penstock.wire.title import Predecessor
+
+
+def shown(text: str) -> str:
+    """What a client said, fit for a line of a log."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
 @dataclass(slots=True)
@@ -48,6 +54,19 @@ class Session:
     greeted: bool = False
     client: str = ""
     """What the client calls itself."""
+    grant: Grant = NONE
+    """What it may do; nothing before it said hello."""
+    token: str = ""
+    """The id of the token that it was opened with."""
+    token_name: str = ""
+    expires_us: int | None = None
+    """When that token is over, by the time of day."""
+    tenants: set[str] = field(default_factory=set)
+    """Whose topics it uses."""
+    rates: dict[str, int] = field(default_factory=dict)
+    """By setting: how far its clock of that rate has run, in µs."""
+    resume_us: int = 0
+    """Until then nothing is to be read from it: it sent more than its quota lets it."""
     producers: dict[tuple[bytes, str, bytes], None] = field(default_factory=dict)
     """Topic, name and instance of every producer that was opened here."""
     writable: bool = True

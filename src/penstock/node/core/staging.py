@@ -28,6 +28,7 @@ from penstock.model.errors import (
     TopicMismatch,
     TopicNotFound,
 )
+from penstock.node.core.access import reaches_stage
 from penstock.node.core.effects import Commit
 from penstock.node.core.publishing import Publishing
 from penstock.node.core.session import Session
@@ -85,13 +86,16 @@ class Staging:
         )
         self._remove_files()
 
-    def on_request(self, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
+    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
         """Carries out an operation; False if it is none of these."""
         if isinstance(operation, OpenStage):
+            self._node.guard.check_stages(session, [operation.stage])
             self._open(operation, answer, refuse)
         elif isinstance(operation, FinishStage):
+            self._node.guard.check_stages(session, [operation.stage])
             self._finish(operation, answer, refuse)
         elif isinstance(operation, CommitBatch):
+            self._node.guard.check_stages(session, operation.stages)
             self._commit(operation, answer, refuse)
         elif isinstance(operation, AbortStages):
             _check_writer(operation.writer)
@@ -142,7 +146,8 @@ class Staging:
         """The next piece of a stage; what is wrong with it is told when the stage is finished."""
         uuid, segment = decode_chunk(frame.body)
         stage = self._stages.get(uuid)
-        if stage is None or stage.fault is not None:
+        mine = stage is None or reaches_stage(session.grant, stage.writer, self.shown_topic(stage.topic))
+        if stage is None or stage.fault is not None or not mine:
             self._counters["stage_chunks_ignored"] += 1
             return
         number = frame.segment
@@ -153,16 +158,18 @@ class Staging:
                 return
             if number > len(stage.chunks):
                 raise Gap(f"chunk {number} of stage {uuid.hex()} came, {len(stage.chunks)} is expected")
-            rows = self._check(stage, frame.shard, segment)
+            rows = self._check(session, stage, frame.shard, segment)
         except PenstockError as error:
             self._counters[f"stage_chunks_refused_{error.code}"] += 1
             stage.fault = error
             return
+        if (topic := self._node.catalog.by_uuid(stage.topic)) is not None:
+            self._node.quotas.charge(session, topic, messages=rows)
         self._stages.append(stage, frame.shard, rows, frame.crc, segment, self._node.now_us())
         self._counters["stage_chunks"] += 1
         self._count_unacked(session, len(segment) + FRAME_COST_BYTES)
 
-    def _check(self, stage: Stage, shard: int, segment: bytes) -> int:
+    def _check(self, session: Session, stage: Stage, shard: int, segment: bytes) -> int:
         """How many rows a chunk has, if it can be taken."""
         if stage.finished:
             raise StageMismatch(f"stage {stage.uuid.hex()} is finished; nothing can be added")
@@ -175,7 +182,10 @@ class Staging:
             raise BadRequest(f"a stage holds at most {self._limits.stage_bytes_max:,} bytes (stage_bytes_max)")
         if self._stages.bytes + len(segment) > self._limits.bytes_max:
             raise StagingFull(f"all stages together hold at most {self._limits.bytes_max:,} bytes (bytes_max)")
-        if (full := self._node.watermark.refusal(len(segment))) is not None:
+        quotas = self._node.quotas
+        quotas.charge(session, topic, size=len(segment))
+        full = self._node.watermark.refusal(len(segment)) or quotas.refusal(topic, len(segment))
+        if full is not None:
             raise full
         if topic.schemas is not None:
             return check_messages(segment, topic.schemas)

@@ -17,11 +17,13 @@ from penstock.files.frame_write import FrameWrite
 from penstock.files.journal import FileJournal
 from penstock.model.errors import PenstockError
 from penstock.model.policy import Policy
+from penstock.node.core.admin_log import AdminLog
 from penstock.node.core.admission import Admission
 from penstock.node.core.checkpoint import WRITE_AGAIN_US, CheckpointWrite
 from penstock.node.core.commit_rounds import Rounds, RoundWrite
 from penstock.node.core.commits import Committer, Lane, Write
 from penstock.node.core.history import unread
+from penstock.node.core.kept import Kept
 from penstock.node.core.log import LogOptions, StoredRecord
 from penstock.node.core.long_work import Job, LongWork
 from penstock.node.core.open_logs import OpenLogs
@@ -32,6 +34,7 @@ from penstock.node.core.settlement_records import decode_change as decode_settle
 from penstock.node.core.staging_stores import Errand, StagingStores
 from penstock.node.core.strays import identify, strays
 from penstock.node.core.subscription import Subscription
+from penstock.node.core.tokens import Tokens
 from penstock.node.core.topics import (
     TOPICS_FOLDER,
     Catalog,
@@ -87,6 +90,13 @@ class Stores:
         self._held = self.staging.writers.held_blocks()
         self._open_catalog()
         self._open_settlements()
+        compact_bytes = settings.journal_compact_bytes
+        self.tokens = Tokens()
+        self.tokens_kept = Kept(disk, "tokens", self.tokens, self._dirty, compact_bytes=compact_bytes)
+        self.admin_log = AdminLog(settings.limits.admin_records)
+        self.admin_log_kept = Kept(disk, "admin_log", self.admin_log, self._dirty, compact_bytes=compact_bytes)
+        self._kept = (self.tokens_kept, self.admin_log_kept)
+        self.recovered += [line for kept in self._kept for line in kept.recovered]
 
     # --- opening ------------------------------------------------------------------------------------
 
@@ -226,6 +236,9 @@ class Stores:
             self._compact_if_long(self.settlements, self.subscriptions, lane)
         else:
             self.staging.lane_wrote(lane)
+            for kept in self._kept:
+                if lane is kept.lane:
+                    kept.compact_if_long()
 
     def _compact_if_long(self, journal: FileJournal, state: Catalog | Subscriptions, lane: Lane) -> None:
         if journal.size_bytes > max(self.settings.journal_compact_bytes, 4 * journal.snapshot_bytes):
@@ -332,6 +345,7 @@ class Stores:
             for body in self.subscriptions.unnoted(self.subscriptions.all()):
                 self.settlements.append(body)
         closes = [shard.log.close for topic in self.catalog for shard in topic.shards]
+        closes += [kept.journal.close for kept in self._kept]
         for close in (*closes, self._catalog_journal.close, self.settlements.close, self.staging.close):
             try:
                 close()

@@ -112,7 +112,14 @@ class TenancyRequests:
             sum(log.bytes for log in logs),
             sum(len(list(self._node.subscriptions.of_topic(topic.uuid))) for topic in topics),
             sum(len(topic.producers) for topic in topics),
+            *self._usage(place),
         )
+
+    def _usage(self, place: Place) -> tuple[int, int, int]:
+        if place.level != "tenant":
+            return 0, 0, 0
+        usage = self._node.quotas.usage(str(place))
+        return len(usage.connections), usage.slowed, usage.refused
 
     # --- changing -----------------------------------------------------------------------------------
 

@@ -74,6 +74,10 @@ class Topic:
     def place(self) -> Place:
         return Place.of(self.name)
 
+    @property
+    def tenant(self) -> str:
+        return self.name.partition("/")[0]
+
     # --- settings -----------------------------------------------------------------------------------
 
     def settings(self) -> TopicSettings:

@@ -1,0 +1,112 @@
+"""A checkup of a service: what each of its addresses answers, what the token may do there, and what to do."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.client.connect import connect
+from penstock.model.address import Address, parse_addresses
+from penstock.model.errors import PenstockError
+from penstock.wire.access import AccessInfo
+
+SKEW_S_MAX = 2.0
+EXPIRES_SOON_S = 7 * 86_400.0
+
+
+@dataclass(slots=True)
+class Checkup:
+    """What one address answered."""
+
+    address: Address
+    serves: bool = False
+    """Whether this is the one that a client of the service would use now."""
+    node: str = ""
+    software: str = ""
+    answered_in_s: float | None = None
+    skew_s: float | None = None
+    """How far the node's clock is ahead of this machine's, as far as one question can tell."""
+    access: AccessInfo | None = None
+    error: PenstockError | None = None
+    advice: list[str] = field(default_factory=list)
+
+    def as_object(self) -> dict[str, Any]:
+        access = self.access
+        return {
+            "address": self.address.url,
+            "answered": self.error is None,
+            "serves": self.serves,
+            "node": self.node or None,
+            "software": self.software or None,
+            "tls": self.address.tls,
+            "answered_in_s": self.answered_in_s,
+            "clock_ahead_s": self.skew_s,
+            "tokens_needed": None if access is None else access.guarded,
+            "token": None if access is None else access.token or None,
+            "rights": None if access is None else access.rights,
+            "scopes": None if access is None else access.scopes,
+            "producer": None if access is None else access.producer or None,
+            "subscription": None if access is None else access.subscription or None,
+            "expires_in_s": self.expires_in_s,
+            "free_bytes": None if access is None else access.free_bytes,
+            "error": None if self.error is None else {"code": self.error.code, "message": self.error.message},
+            "advice": self.advice,
+        }
+
+    @property
+    def expires_in_s(self) -> float | None:
+        if self.access is None or self.access.expires_at_us is None:
+            return None
+        return (self.access.expires_at_us - self.access.now_us) / 1e6
+
+
+async def check_up(url: str, token: str | None) -> list[Checkup]:
+    """Asks every address by itself; the first that answers is the one that serves."""
+    found: list[Checkup] = []
+    for address in parse_addresses(url):
+        checkup = await _check(address, token)
+        checkup.serves = checkup.error is None and not any(each.serves for each in found)
+        checkup.advice = list(_advice(checkup))
+        found.append(checkup)
+    return found
+
+
+async def _check(address: Address, token: str | None) -> Checkup:
+    checkup = Checkup(address)
+    started = time.monotonic()
+    try:
+        async with connect(address.url, token) as client:
+            checkup.answered_in_s = time.monotonic() - started
+            if (welcome := client.link.welcome) is not None:
+                checkup.node, checkup.software = welcome.node, welcome.software
+            asked_us = time.time_ns() // 1000
+            checkup.access = await client.admin.show_access()
+            answered_us = time.time_ns() // 1000
+            checkup.skew_s = (checkup.access.now_us - (asked_us + answered_us) // 2) / 1e6
+    except PenstockError as error:
+        checkup.error = error
+    return checkup
+
+
+def _advice(checkup: Checkup) -> list[str]:
+    if checkup.error is not None:
+        return [checkup.error.hint]
+    found: list[str] = []
+    access = checkup.access
+    if checkup.skew_s is not None and abs(checkup.skew_s) > SKEW_S_MAX:
+        found.append(
+            f"The clocks differ by {abs(checkup.skew_s):.1f} s: times to live and expiries go by the node's. "
+            "Set both by NTP."
+        )
+    expires_in_s = checkup.expires_in_s
+    if expires_in_s is not None and expires_in_s < EXPIRES_SOON_S:
+        found.append(f"The token ends in {expires_in_s / 3600:.0f} h: have a new one made in time.")
+    if access is not None and access.guarded and not (checkup.address.tls or checkup.address.on_loopback):
+        found.append("The token travels in the clear: give the node TLS, and use penstocks://.")
+    if access is not None and access.free_bytes is not None and access.free_bytes_min is not None:
+        if access.free_bytes < access.free_bytes_min:
+            found.append("The node's disk is full: sends are refused. Free some, or lower retention.")
+        elif access.free_bytes < 4 * access.free_bytes_min:
+            found.append("The node's disk is nearly full: sends are refused soon. Free some.")
+    return found

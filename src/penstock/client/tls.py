@@ -1,0 +1,52 @@
+"""TLS on the client's side: whom to trust, and what to show."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+
+from penstock.model.errors import TlsFailed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """Files in PEM form; what is None comes from the environment."""
+
+    ca: str | None = None
+    """The authorities to trust (PENSTOCK_CA); else the system's."""
+    cert: str | None = None
+    """The client's own certificate, where the node asks for one (PENSTOCK_CERT)."""
+    key: str | None = None
+    """Its key, unless that is in the same file (PENSTOCK_KEY)."""
+
+    def context(self) -> ssl.SSLContext:
+        """Read anew for each connection, so that files may be replaced while a program runs."""
+        ca = self.ca or os.environ.get("PENSTOCK_CA") or None
+        cert = self.cert or os.environ.get("PENSTOCK_CERT") or None
+        key = self.key or os.environ.get("PENSTOCK_KEY") or None
+        at = ca
+        try:
+            context = ssl.create_default_context(cafile=ca)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if cert is not None:
+                at = cert
+                context.load_cert_chain(cert, key)
+        except OSError as error:  # of which ssl's errors are
+            raise TlsFailed(f"cannot use {at}: {error.strerror or error}") from error
+        return context
+
+
+def tls_failure(error: ssl.SSLError) -> TlsFailed:
+    """What went wrong, in words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsFailed(f"the node's certificate is not trusted: {error.verify_message}")
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "wrong version number" in reason or "record layer failure" in reason:
+        return TlsFailed("the node does not speak TLS here", hint="Use penstock:// instead of penstocks://.")
+    if "certificate required" in reason:
+        return TlsFailed(
+            "the node asks for a client certificate",
+            hint="Give one with PENSTOCK_CERT and PENSTOCK_KEY, cert= and key=, or `penstock context add`.",
+        )
+    return TlsFailed(f"TLS failed: {reason}")

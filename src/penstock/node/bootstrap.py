@@ -1,0 +1,51 @@
+"""The first admin token, made in the data folder itself: whoever may write there owns the node.
+
+It works whenever the node is not running, so it is also the way back for somebody who lost the last one.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+
+import msgspec
+
+from penstock.files.journal import FileJournal
+from penstock.io.os_disk import OsDisk
+from penstock.model.errors import BadData
+from penstock.model.grant import ALL
+from penstock.node.core.tokens import encode_change as encode_token
+from penstock.node.core.tokens import make_token
+from penstock.node.data_folder import open_identity, refuse_foreign
+from penstock.wire.access import AdminRecord
+
+BY = "bootstrap"
+
+
+def bootstrap(folder: Path, name: str) -> tuple[str, str]:
+    """Makes a token for everything; returns its id and its text. ``DataLocked`` while the node runs."""
+    try:
+        disk = OsDisk(folder)
+        refuse_foreign(disk, str(folder))
+        disk.lock()
+    except OSError as error:
+        raise BadData(f"cannot use the data folder {folder}: {error.strerror or error}") from error
+    try:
+        now_us = time.time_ns() // 1000
+        open_identity(disk, node=uuid.uuid4().hex, now_us=now_us)
+        text, made = make_token(ALL, name, lambda: uuid.uuid4().bytes, at_us=now_us, by=BY, expires_us=None)
+        _append(disk, "tokens", encode_token(made))
+        record = AdminRecord(now_us, BY, name, BY, "create_token", name, "done", f"token {made.id}")
+        _append(disk, "admin_log", msgspec.msgpack.encode(record))
+        return made.id, text
+    except OSError as error:
+        raise BadData(f"cannot write to {folder}: {error.strerror or error}") from error
+    finally:
+        disk.unlock()
+
+
+def _append(disk: OsDisk, folder: str, body: bytes) -> None:
+    journal = FileJournal.open(disk, folder)
+    journal.append(body)
+    journal.close()  # writes and syncs it

@@ -1,0 +1,88 @@
+"""What a client asks: judged, carried out, and answered or refused, each question for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.model.errors import PenstockError
+from penstock.node.core.consuming import Consuming
+from penstock.node.core.fetching import answer_parts
+from penstock.node.core.requests import Requests
+from penstock.node.core.session import Session
+from penstock.node.core.topics import Topic
+from penstock.wire.control import Request, Settle, Subscribe, encode_refusal
+
+if TYPE_CHECKING:
+    from penstock.node.core.node import NodeCore
+
+
+class Asking:
+    def __init__(
+        self,
+        node: NodeCore,
+        requests: Requests,
+        consuming: Consuming,
+        send: Callable[[int, list[bytes]], None],
+    ) -> None:
+        self._node = node
+        self._requests = requests
+        self._consuming = consuming
+        self._send = send
+
+    def on_request(self, session: Session, request: Request) -> None:
+        def answer(result: Any) -> None:
+            self._send(session.connection, answer_parts(request.number, result))
+
+        def refuse(error: PenstockError) -> None:
+            self._send(session.connection, [encode_refusal(error, request=request.number)])
+
+        guard, operation = self._node.guard, request.operation
+        answer_fit, refuse_fit = guard.replies(session, operation, answer, refuse)
+        try:
+            self._node.check_running()
+            guard.check(session, operation)
+            self._requests.on_request(session, operation, answer_fit, refuse_fit)
+        except PenstockError as error:
+            refuse_fit(error)
+
+    def on_subscribe(self, session: Session, ask: Subscribe) -> None:
+        self._refer(session, ask, lambda: self._subscribe(session, ask))
+
+    def _subscribe(self, session: Session, ask: Subscribe) -> None:
+        self._node.check_running()
+        self._node.guard.check(session, ask)
+
+        def found(topic: Topic) -> None:
+            if self._node.is_connected(session):
+                self._refer(session, ask, lambda: self._attach(session, ask, topic, refuse))
+
+        def refuse(error: PenstockError) -> None:
+            self._send(session.connection, [encode_refusal(error, consumer=ask.consumer)])
+
+        self._requests.open_topic(ask.topic, ask.create_topic, found, refuse)
+
+    def _attach(
+        self, session: Session, ask: Subscribe, topic: Topic, refuse: Callable[[PenstockError], None]
+    ) -> None:
+        if (crowded := self._node.quotas.enter(session, topic)) is not None:
+            raise crowded
+        self._consuming.on_subscribe(session, ask, topic, refuse)
+
+    def on_settle(self, session: Session, ask: Settle) -> None:
+        try:
+            self._consuming.on_settle(session, ask)
+        except PenstockError as error:  # nothing of it took effect: its consumer must not go on as if it had
+            self._consuming.expel(session, ask.consumer)
+            self._refuse_consumer(session, ask.consumer, error)
+
+    def _refer(self, session: Session, ask: Subscribe, act: Callable[[], None]) -> None:
+        """An error in ``act`` concerns this consumer alone; the connection goes on."""
+        try:
+            act()
+        except PenstockError as error:
+            self._refuse_consumer(session, ask.consumer, error)
+
+    def _refuse_consumer(self, session: Session, consumer: int, error: PenstockError) -> None:
+        self._node.counters[f"consumers_refused_{error.code}"] += 1
+        self._send(session.connection, [encode_refusal(error, consumer=consumer)])

@@ -1,0 +1,54 @@
+"""Whether a block may be sent: what a TITLE says, against the token, the topic and its producers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock.model.errors import BadRequest, PenstockError, TopicMismatch, TopicNotFound
+from penstock.model.grant import ALL
+from penstock.node.core.access import check_title
+from penstock.node.core.session import Session
+from penstock.node.core.topics import Catalog, Topic
+from penstock.wire.title import Title
+
+NAME_LENGTH_MAX = 600
+PRODUCER_LENGTH_MAX = 256
+
+
+class Titles:
+    def __init__(self, catalog: Catalog, counters: Counter[str]) -> None:
+        self._catalog = catalog
+        self._counters = counters
+
+    def judge(
+        self, session: Session, shard_power: int, title: Title
+    ) -> tuple[Topic | None, PenstockError | None]:
+        """The topic, if the session may send to it, and why the block cannot be taken, if it cannot.
+
+        A topic that the session may not send to is as if it did not exist.
+        """
+        topic = self._catalog.by_uuid(title.topic_uuid)
+        if session.grant is not ALL:
+            try:
+                check_title(session.grant, title.topic, title.producer)
+            except PenstockError as error:
+                self._counters["operations_not_allowed"] += 1
+                return None, error
+            if topic is not None and not session.grant.reaches(topic.place):
+                topic = None
+        return topic, self._refusal(topic, shard_power, title)
+
+    def _refusal(self, topic: Topic | None, shard_power: int, title: Title) -> PenstockError | None:
+        if topic is None:
+            return self.unknown_topic(title.topic)
+        if topic.created.shard_power != shard_power:
+            shards = 2**topic.created.shard_power
+            return TopicMismatch(f"topic {topic.shown} has {shards} shards, the producer cut {2**shard_power}")
+        if len(title.producer) > PRODUCER_LENGTH_MAX:
+            return BadRequest(f"a producer's name is at most {PRODUCER_LENGTH_MAX} characters long")
+        return topic.producers.judge(title, topic.shown)
+
+    def unknown_topic(self, name: str) -> PenstockError:
+        if self._catalog.by_name(name) is not None:
+            return TopicMismatch(f"topic {name[:NAME_LENGTH_MAX]} was deleted and created again")
+        return TopicNotFound(f"there is no topic {name[:NAME_LENGTH_MAX]!r}")

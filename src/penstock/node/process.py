@@ -1,0 +1,106 @@
+"""A node's process: its folder, its signals, and serving until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import signal
+import ssl
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import uvloop
+
+from penstock import __version__
+from penstock.io.os_disk import OsDisk
+from penstock.io.process_vitals import process_vitals
+from penstock.model.errors import BadConfig, BadData, Insecure
+from penstock.node.core.node import NodeCore
+from penstock.node.data_folder import open_identity, refuse_foreign
+from penstock.node.server import Server, clock_us, now_us
+from penstock.node.settings import Settings
+from penstock.node.tls import load_certificates, tls_context
+
+logger = logging.getLogger("penstock.node")
+
+FILES_WANTED = 262_144
+
+
+def check_secure(settings: Settings, *, guarded: bool) -> None:
+    """Refuses to serve an address that others can reach without tokens and TLS, unless told to."""
+    if settings.on_loopback or settings.insecure or (guarded and settings.tls_cert):
+        return
+    lacks = [
+        *([] if guarded else ["tokens, so anybody could read and delete everything"]),
+        *([] if settings.tls_cert else ["TLS, so tokens and messages would travel in the clear"]),
+    ]
+    raise Insecure(f"{settings.listen} can be reached by others, and this node has no {' and no '.join(lacks)}")
+
+
+def _reload(tls: ssl.SSLContext, settings: Settings) -> None:
+    try:
+        load_certificates(tls, settings)
+    except BadConfig as error:
+        logger.error("the certificate is kept as it was: %s", error.message)
+    else:
+        logger.info("the certificate was read again")
+
+
+async def _serve(disk: OsDisk, core: NodeCore, settings: Settings, on_ready: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stopped.set)
+    tls = tls_context(settings)
+    if tls is not None:
+        loop.add_signal_handler(signal.SIGHUP, _reload, tls, settings)
+    server = Server(disk, core, settings, tls)
+    url = await server.start()
+    on_ready(url)
+    await stopped.wait()
+    logger.info("stopping")
+    await server.stop()
+
+
+def _raise_file_limit() -> None:
+    """A log keeps its last file open, and so does every connection: the usual soft limit is far too low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def run(settings: Settings, on_ready: Callable[[str], None] = lambda url: None) -> None:
+    """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready(url)`` when clients can connect."""
+    settings.address  # noqa: B018  (a fault in it is told before anything is opened)
+    tls_context(settings)  # likewise
+    _raise_file_limit()
+    folder = Path(settings.data).expanduser()
+    try:
+        disk = OsDisk(folder)
+        refuse_foreign(disk, str(folder))
+        disk.lock()
+    except OSError as error:
+        raise BadData(f"cannot use the data folder {folder}: {error.strerror or error}") from error
+    try:
+        identity = open_identity(disk, node=uuid.uuid4().hex, now_us=now_us())
+        core = NodeCore(
+            disk,
+            settings,
+            node=identity.node,
+            software=f"penstock {__version__}",
+            now_us=now_us,
+            clock_us=clock_us,
+            new_uuid=lambda: uuid.uuid4().bytes,
+            vitals=process_vitals,
+        )
+        for line in core.recovered:
+            logger.warning("%s", line)
+        check_secure(settings, guarded=core.stores.tokens.guarded)
+        uvloop.run(_serve(disk, core, settings, on_ready))
+    finally:
+        disk.unlock()

@@ -1,0 +1,156 @@
+"""TLS and certificates of clients, over a real node."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.client.backoff import Backoff
+from penstock.model.errors import PenstockError, TlsFailed, Unavailable
+from tests.client.certificates import Certificates
+from tests.fire.real_node import RealNode, wait_until
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.made(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def tls_node(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
+    config = f'tls_cert = "{certificates.node}"\n[limits]\nhandshake_s = 1.0\n'
+    with RealNode(tmp_path_factory.mktemp("tls"), config=config) as node:
+        yield node
+
+
+def trial(url: str, **files: str) -> type[PenstockError] | None:
+    """How connecting ends: with the class of the error, or well."""
+
+    async def scenario() -> None:
+        async with penstock.connect(url, **files) as client:  # type: ignore[arg-type]
+            await client.admin.list_topics()
+
+    try:
+        asyncio.run(scenario())
+    except PenstockError as error:
+        return type(error)
+    return None
+
+
+def test_messages_go_and_come_over_tls(tls_node: RealNode, certificates: Certificates) -> None:
+    async def scenario() -> None:
+        assert tls_node.url.startswith("penstocks://")
+        payload = b"x" * 3_000_000  # several records of TLS, and more than a buffer
+        async with penstock.connect(tls_node.url, ca=certificates.ca) as client:
+            async with client.producer("large") as producer:
+                for _ in range(4):
+                    await producer.send(payload)
+            async with client.consumer("large", "s") as consumer:
+                for _ in range(4):
+                    message = await consumer.receive(30)
+                    assert message is not None and message.value == payload
+                    await consumer.ack(message)
+
+    asyncio.run(scenario())
+
+
+def test_a_client_goes_on_over_tls_after_the_node_was_killed(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    async def scenario(node: RealNode) -> None:
+        async with penstock.connect(node.url, ca=certificates.ca, backoff=Backoff(0.01, 0.05)) as client:
+            async with client.producer("orders") as producer:
+                await producer.send(b"0")
+                await asyncio.to_thread(node.restart)
+                await producer.send(b"1")
+                await producer.flush()
+                await producer.reached()
+            assert (await client.admin.show_topic("orders")).shard_list[0].entry_next == 2
+
+    with RealNode(tmp_path, config=f'tls_cert = "{certificates.node}"') as node:
+        asyncio.run(scenario(node))
+
+
+def test_a_certificate_that_nobody_vouches_for_is_not_trusted(tls_node: RealNode, tmp_path: Path) -> None:
+    assert trial(tls_node.url) is TlsFailed
+    assert trial(tls_node.url, ca=Certificates.made(tmp_path).ca) is TlsFailed
+
+
+def test_a_certificate_of_another_host_is_not_trusted(tls_node: RealNode, certificates: Certificates) -> None:
+    assert trial(tls_node.url.replace("127.0.0.1", "localhost"), ca=certificates.ca) is TlsFailed
+
+
+def test_the_environment_names_the_files_too(
+    tls_node: RealNode, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CA", certificates.ca)
+    assert trial(tls_node.url) is None
+
+
+def test_a_file_that_is_none_of_certificates_is_named(tls_node: RealNode, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nonsense")
+    for name in ("ca.pem", "absent.pem"):
+        with pytest.raises(TlsFailed, match=name):
+            asyncio.run(penstock.connect(tls_node.url, ca=str(tmp_path / name)).open())
+
+
+def test_the_two_sides_must_agree_on_tls(
+    tls_node: RealNode, shared_url: str, certificates: Certificates
+) -> None:
+    plain = tls_node.url.replace("penstocks", "penstock")
+    with pytest.raises(Unavailable) as caught:
+        asyncio.run(penstock.connect(plain).open())
+    assert "penstocks://" in caught.value.hint
+    with pytest.raises(TlsFailed, match="does not speak TLS"):
+        asyncio.run(penstock.connect(shared_url.replace("penstock", "penstocks"), ca=certificates.ca).open())
+
+
+def test_where_clients_must_show_a_certificate_those_without_are_told(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    config = f'tls_cert = "{certificates.node}"\ntls_client_ca = "{certificates.ca}"\n'
+    with RealNode(tmp_path, config=config) as node:
+        assert trial(node.url, ca=certificates.ca, cert=certificates.client) is None
+        foreign = Certificates.made(tmp_path / "foreign")
+        for shown in (None, foreign.client):
+            with pytest.raises((Unavailable, TlsFailed)) as caught:
+                asyncio.run(penstock.connect(node.url, ca=certificates.ca, cert=shown).open())
+            assert "certificate" in caught.value.hint
+        assert trial(node.url, ca=certificates.ca, cert=certificates.client) is None, "the others are served on"
+
+
+def shown_certificate(node: RealNode, certificates: Certificates) -> bytes:
+    context = ssl.create_default_context(cafile=certificates.ca)
+    with (
+        socket.create_connection(node.address) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as wrapped,
+    ):
+        certificate = wrapped.getpeercert(binary_form=True)
+        assert certificate is not None
+        return certificate
+
+
+def test_a_renewed_certificate_is_read_on_sighup(tls_node: RealNode, certificates: Certificates) -> None:
+    before = shown_certificate(tls_node, certificates)
+    certificates.replace_node()
+    assert tls_node.process is not None
+    tls_node.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: shown_certificate(tls_node, certificates) != before)
+    assert trial(tls_node.url, ca=certificates.ca) is None
+    Path(certificates.node).write_text("nonsense")
+    tls_node.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "kept as it was" in tls_node.errors)
+    assert trial(tls_node.url, ca=certificates.ca) is None
+
+
+def test_a_handshake_that_never_ends_is_given_up(tls_node: RealNode) -> None:
+    with socket.create_connection(tls_node.address, timeout=20) as silent:
+        silent.sendall(b"\x16\x03\x01")  # the beginning of a TLS record, and nothing more
+        assert silent.recv(100) == b""
