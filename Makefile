@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## a real node, 100,000 messages, a kill in the middle, and the count of what arrived
+demo: $(READY) ## 100,000 messages over a bad link, a kill of the node, on through Spark, and the count
 	@$(BIN)/penstock demo
 
 test: lint types layers pytest ## everything that must pass
