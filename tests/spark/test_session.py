@@ -43,7 +43,7 @@ def test_the_session_that_is_there_is_taken(spark: SparkSession) -> None:
 
 
 def test_another_master_than_the_sessions_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(BadRequest, match=r"on local\[2\] is active, and one on local\[3\]"):
+    with pytest.raises(BadRequest, match=r"on local\[2, 4\] is active, and one on local\[3\]"):
         penstock.spark.session(master="local[3]")
     assert spark.range(1).count() == 1
 
