@@ -317,7 +317,10 @@ class ShardCursor:
         fresh.exclude(self.settled)
         self.settled.include(fresh)
         self.tally.settled(COMPACTED, len(fresh))
-        for others in (self.ready, self.waiting, self.parked, self.dying, *self._delivered.values()):
+        for others in (
+            *(self.ready, self.waiting, self.parked, self.dying, self.unsure),
+            *self._delivered.values(),
+        ):
             others.exclude(fresh)
         end = self.settled.run_end(self.cursor)
         self.settled.discard(self.cursor, end)

@@ -291,8 +291,13 @@ class Fetching:
         for shard, position in enumerate(ask.positions):
             if position > subscription.cursors[shard].cursor:
                 subscription.ack_upto(shard, position)
-                change = Settlement(topic.uuid, subscription.name, shard, [], [], [], [], upto=position)
+                tally = subscription.cursors[shard].tally
+                change = Settlement(
+                    topic.uuid, subscription.name, shard, [], [], [], [], upto=position, handed=tally.handed
+                )
                 stores.settlements.append(encode_change(change))
+                subscription.cursors[shard].noted = tally.handed
+        self._node.consuming.pump(subscription)  # what stood behind a settled entry may go out now
         done = {"positions": [cursor.cursor for cursor in subscription.cursors]}
         stores.settlement_lane.wait(lambda error: answer(done))
 

@@ -16,6 +16,7 @@ from penstock.node.core.cursor import ShardCursor
 from penstock.node.core.entry_tally import EXPIRED
 from penstock.node.core.history import History
 from penstock.node.core.settlement_records import (
+    PASSED_MAX,
     RETURNED_MAX,
     CameBack,
     Change,
@@ -24,6 +25,7 @@ from penstock.node.core.settlement_records import (
     MissedBefore,
     Moved,
     Opened,
+    PassedOver,
     Paused,
     Redriven,
     Removed,
@@ -99,6 +101,9 @@ class Subscriptions:
                 subscription.redrive(change.shard, start, end)
         elif isinstance(change, Missed):
             self.miss(subscription, change)
+        elif isinstance(change, PassedOver):
+            passed = subscription.cursors[change.shard].pass_over(EntrySet.decode(change.entries))
+            self.history(subscription).compacted += passed
         elif isinstance(change, CameBack):
             _replay_returned(subscription, change.shard, change.returned)
         elif isinstance(change, Tallied):
@@ -143,11 +148,22 @@ class Subscriptions:
             superseded.exclude(EntrySet.decode(current))
             self.history(subscription).compacted += cursor.pass_over(superseded)
 
-    def pass_compacted(self, subscription: Subscription, shard: int, compacted: EntrySet) -> None:
-        """What compaction took out is settled for a subscription that begins before it, and counted."""
-        if compacted:
-            history = self.history(subscription)
-            history.compacted += subscription.cursors[shard].pass_over(compacted)
+    def pass_compacted(self, subscription: Subscription, shard: int, compacted: EntrySet) -> list[PassedOver]:
+        """What compaction took out is settled for a subscription that begins before it, and counted.
+
+        The journal is to hold what is returned.
+        """
+        cursor = subscription.cursors[shard]
+        changes: list[PassedOver] = []
+        for start in range(cursor.cursor, compacted.end, PASSED_MAX):
+            fresh = compacted.within(start, min(start + PASSED_MAX, compacted.end))
+            fresh.exclude(cursor.settled)
+            if fresh:
+                encoded = fresh.encode()
+                changes.append(PassedOver(subscription.topic_uuid, subscription.name, shard, encoded))
+        for change in changes:
+            self.apply(change)
+        return changes
 
     def unnoted(self, subscriptions: Iterable[Subscription]) -> Iterator[bytes]:
         """Totals that no record tells of yet, as journal records."""

@@ -164,6 +164,18 @@ class HandedOut(msgspec.Struct, array_like=True, frozen=True, tag=41):
     """Entries that may have been looked at by consumers that were lost."""
 
 
+class PassedOver(msgspec.Struct, array_like=True, frozen=True, tag=42):
+    """Entries of one shard that compaction took out before the subscription came to them: they count as settled.
+
+    Written down, since what follows counts what is not settled yet, and the log forgets them when it drops them.
+    """
+
+    topic: bytes
+    name: str
+    shard: int
+    entries: bytes
+
+
 Change = (
     Opened
     | Settlement
@@ -179,6 +191,7 @@ Change = (
     | Seen
     | Tallied
     | HandedOut
+    | PassedOver
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -186,6 +199,8 @@ _decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
 
 RETURNED_MAX = 4096
 """Spans of entries that came back, per record of a snapshot."""
+PASSED_MAX = 1 << 26
+"""How many entries one record of passed over ones spans: 8 MiB, whatever their pattern."""
 
 encode_change = _encoder.encode
 

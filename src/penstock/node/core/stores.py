@@ -162,7 +162,9 @@ class Stores:
             subscription.set_policy(Policy().effective(topic.name, subscription.mode))
         for number, (cursor, shard) in enumerate(zip(subscription.cursors, topic.shards, strict=True)):
             cursor.begin()
-            self.subscriptions.pass_compacted(subscription, number, shard.log.compacted)
+            for passed in self.subscriptions.pass_compacted(subscription, number, shard.log.compacted):
+                self.settlements.append(encode_change(passed))  # who settled them was not told to the disk
+                self.settlement_lane.mark()
             if not self.runs.exact(cursor.tally.copies_run):
                 cursor.tally.begin_copies(self.runs.number, cursor.reached)
                 cursor.noted = cursor.tally.handed

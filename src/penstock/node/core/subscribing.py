@@ -109,7 +109,8 @@ def find_or_open(
         subscription = stores.subscriptions.get(topic.uuid, name)
         assert subscription is not None
         for number, shard in enumerate(topic.shards):
-            stores.subscriptions.pass_compacted(subscription, number, shard.log.compacted)
+            for passed in stores.subscriptions.pass_compacted(subscription, number, shard.log.compacted):
+                stores.settlements.append(encode_change(passed))
     elif (subscription.kind, subscription.mode) != (kind, mode):
         raise SubscriptionMismatch(
             f"subscription {name!r} of {topic.shown} is {subscription.kind}, "

@@ -138,11 +138,13 @@ class SubscriptionRequests:
         text = f"the place of subscription {subscription.name!r} was set; its consumers begin anew"
         self._node.consuming.send_away(subscription, SubscriptionMoved(text))
         run = self._node.stores.runs.number
+        changes: list[Change] = []
         for shard, entry in places:
             subscription.seek(shard, entry, run)
-            self._node.subscriptions.pass_compacted(subscription, shard, topic.shards[shard].log.compacted)
-        changes = [Moved(topic.uuid, subscription.name, shard, entry, run) for shard, entry in places]
-        self._write(list(changes), lambda: answer(self._info(topic, subscription)))
+            changes.append(Moved(topic.uuid, subscription.name, shard, entry, run))
+            gone = topic.shards[shard].log.compacted
+            changes += self._node.subscriptions.pass_compacted(subscription, shard, gone)
+        self._write(changes, lambda: answer(self._info(topic, subscription)))
 
     def _pause(self, ask: PauseSubscription, answer: Answer) -> None:
         topic, subscription = self.find(ask.topic, ask.subscription)
