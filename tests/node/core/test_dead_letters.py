@@ -201,6 +201,19 @@ def test_a_dead_letter_topic_that_is_typed_is_refused_when_the_subscription_is_m
     assert "dead_letter" in refused.value.hint
 
 
+def test_a_state_topic_takes_no_copies_since_they_would_change_its_state() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(1)
+    reader = Trier(it)
+    it.connect().request(CreateTopic("orders.dead", settings={"state": True}))
+    with pytest.raises(BadRequest, match="state topic") as refused:
+        it.connect().request(CreateSubscription("orders", "another", policy=TWICE))
+    assert "dead_letter" in refused.value.hint
+    reader.refuse(0, 2)
+    assert shown(it).dead == 0 and "state topic" in shown(it).bury_fault
+    assert copies(it) == []
+
+
 def test_a_dead_letter_topic_that_is_typed_later_stops_burials_and_tells_why_until_it_is_gone() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     Writer(it).write(2)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.model.ledger import SubscriptionAccount, balance
+from penstock.files.frame_file import Found, scan
+from penstock.model.ledger import Account, SubscriptionAccount, balance
 from penstock.wire.columns import rows_to_batch
 from penstock.wire.control import (
     AdvanceSubscription,
+    BlockEnd,
     CommitBatch,
     CompactTopic,
     CreateSubscription,
@@ -22,17 +24,18 @@ from penstock.wire.control import (
     Subscribe,
     read_result,
 )
+from penstock.wire.frame import FrameType
 from penstock.wire.segment import encode_plain
 from penstock.wire.staging import encode_chunk
 from tests.node.core.ledger_world import LedgerWorld
-from tests.node.core.state_world import StateWorld
+from tests.node.core.state_world import DAY_US, StateWorld
 
 STEPS = 90
 
 
-def compacted_world(**of_topic: float | None) -> StateWorld:
+def compacted_world(max_bytes: float | None = None) -> StateWorld:
     """Sixty entries of three keys: 57 are taken out."""
-    world = StateWorld(1, **of_topic)
+    world = StateWorld(1, max_bytes=max_bytes)
     for number in range(60):
         world.store((b"k%d" % (number % 3), b"v" * 60))
     assert world.compact() == 57
@@ -107,6 +110,30 @@ def test_settling_up_to_a_position_lets_a_resilient_subscription_go_on() -> None
     assert [span for deliver in client.take(Deliver) for span in deliver.spans] == [(1, 2)]
 
 
+def test_messages_of_forgotten_producers_stay_counted_when_heads_of_files_are_damaged() -> None:
+    """Of compacted segments of forgotten blocks the log keeps no more than how many messages there were."""
+    world = compacted_world()
+    world.client.request(AdvanceSubscription("t", "s", [60]))
+    world.client.send(BlockEnd(world.block, {0: 60}))
+    world.shell.work_all()
+    for _ in range(5):
+        world.shell.wait(2 * DAY_US)
+    world.block, world.segments = b"another block   ", []
+    world.store((b"k0", b"v"))
+    world.compact()
+    world.shell.core.close()
+    for name in world.log_files()[1:]:
+        file = world.disk.open(f"topics/{world.uuid.hex()}/00000/{name}", writable=True)
+        frames = [item for item in scan(file) if isinstance(item, Found)]
+        head = next(item for item in frames if item.frame.type == FrameType.MARKS)
+        file.write_at(head.offset + 25, [b"\xaa\xbb"])
+        file.sync()
+    world.restart()
+    assert world.info().shard_list[0].damaged == []
+    info = read_result(world.client.request(ShowLedger("t")), LedgerInfo)
+    assert (balance(info.log), info.log.messages, info.log.lost) == ("balances", 61, 0)
+
+
 class StateLedgerWorld(LedgerWorld):
     """The ledger's world on a state topic, with compaction, staged writes and settling by position."""
 
@@ -116,8 +143,8 @@ class StateLedgerWorld(LedgerWorld):
         if bad:
             return super().body(segment, bad=True)
         rows = range(1 + segment % 3)
-        values = [None if (segment + row) % 5 == 0 else b"x" * 40 for row in rows]
-        keys = [b"k%d" % ((segment * 7 + row) % 4) for row in rows]
+        values: list[bytes | None] = [None if (segment + row) % 5 == 0 else b"x" * 40 for row in rows]
+        keys: list[bytes | None] = [b"k%d" % ((segment * 7 + row) % 4) for row in rows]
         return encode_plain(rows_to_batch(values, keys, None, None, [segment + 1] * len(rows)))
 
     def compact(self) -> None:
@@ -174,7 +201,8 @@ class StateLedgerWorld(LedgerWorld):
     def step(self) -> str:
         if self.draw.random() < 0.7:
             return super().step()
-        chosen = self.draw.choice([self.compact, self.compact_in_part, self.advance, self.publish, self.restart])
+        steps = [self.compact, self.compact_in_part, self.advance, self.publish, self.restart]
+        chosen = self.draw.choice(steps)
         chosen()
         return chosen.__name__
 
@@ -188,5 +216,5 @@ def test_the_ledger_of_a_state_topic_balances_and_says_the_same_after_a_restart(
         if trail[-1] in ("send_unheard", "compact_in_part"):
             continue  # asking would do all the work that is to be interrupted
         info = world.ledger()
-        accounts = [info.log, *info.producers, *(one.account for one in info.subscriptions)]
+        accounts: list[Account] = [info.log, *info.producers, *(one.account for one in info.subscriptions)]
         assert {balance(each) for each in accounts} == {"balances"}, (accounts, trail[-12:])

@@ -121,6 +121,11 @@ class Book:
         else:
             tally.refused[code] = tally.refused.get(code, 0) + 1
 
+    def stored_by_forgotten(self, messages: int) -> None:
+        """Messages of which a compacted log keeps no more than that they were: whose is not known any more."""
+        others = self.folded.setdefault(OTHERS, ProducerAccount(OTHERS, counted=False))
+        others.messages += messages
+
     def withdrawn(self, block: bytes, segment: int, count: int, code: str, *, late: bool) -> None:
         """Undoes ``admitted``: the segment is known to exist, and not stored."""
         tally = self.tallies[block]

@@ -88,8 +88,8 @@ class Burying:
             entry = subscription.cursors[shard].dying.first
             if entry is None:  # settled meanwhile
                 self._end(subscription)
-            elif dead.schemas is not None:
-                self._fail(subscription, typed_dead_letters(dead))
+            elif (unfit := unfit_for_copies(dead)) is not None:
+                self._fail(subscription, unfit)
             else:
                 self._effect(Fetch(topic.uuid, shard, entry, READ_BYTES, lambda run: copy(dead, run)))
 
@@ -249,12 +249,19 @@ def check_dead_letter(catalog: Catalog, topic: Topic, dead_letter: str | None) -
     if dead_letter == topic.name:
         raise BadRequest(f"topic {topic.shown} cannot be its own dead-letter topic: what dies would come again")
     dead = catalog.by_name(dead_letter or "")
-    if dead is not None and dead.schemas is not None:
-        raise typed_dead_letters(dead)
+    if dead is not None and (unfit := unfit_for_copies(dead)) is not None:
+        raise unfit
 
 
-def typed_dead_letters(dead: Topic) -> BadRequest:
+def unfit_for_copies(dead: Topic) -> BadRequest | None:
+    """Why a topic cannot take copies of any message; None where it can."""
+    if dead.schemas is not None:
+        why = "is typed"
+    elif dead.is_state:  # a copy would become, or delete, the current value of its key
+        why = "is a state topic"
+    else:
+        return None
     return BadRequest(
-        f"topic {dead.shown} is typed; a dead-letter topic must be plain, to take copies of any message",
+        f"topic {dead.shown} {why}; a dead-letter topic must be plain, to take copies of any message",
         hint='Name another with dead_letter="NAME" in the policy (--dead-letter NAME), or "" for none.',
     )

@@ -203,6 +203,7 @@ class Replay:
         if not state.points or item.offset - state.points[-1].offset >= self.index_every_bytes:
             state.points.append(Point(header.first_entry, header.stored_at_us, item.offset))
         segment = item.frame.body[RECORD_HEADER_BYTES:]
+        unknown = header.count
         for number, crc, first, count in segments_of(header, item.frame.segment, segment):
             state.marks.admit(
                 header.block,
@@ -214,6 +215,9 @@ class Replay:
                 code="" if count else refusal_code(segment),
             )
             state.marks.settle(header.block)
+            unknown -= count
+        if unknown:  # a stub, of blocks that were forgotten when it was written
+            state.marks.book.stored_by_forgotten(unknown)
         if header.count and state.expires_us is not None:
             expires_us = last_us(expiries_us(segment, self.schemas, header.stored_at_us))
             state.expires_us = None if expires_us is None else max(state.expires_us, expires_us)

@@ -165,9 +165,9 @@ class HandedOut(msgspec.Struct, array_like=True, frozen=True, tag=41):
 
 
 class PassedOver(msgspec.Struct, array_like=True, frozen=True, tag=42):
-    """Entries of one shard that compaction took out before the subscription came to them: they count as settled.
+    """Entries of one shard that compaction took out before the subscription came to them: they are settled.
 
-    Written down, since what follows counts what is not settled yet, and the log forgets them when it drops them.
+    Written down, since what follows counts what is not settled yet, and a log that drops them forgets them.
     """
 
     topic: bytes
