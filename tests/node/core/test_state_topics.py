@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import msgspec
 import pyarrow as pa
 import pytest
@@ -10,7 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.files.frame_file import Found, scan
 from penstock.model.entry_set import EntrySet
-from penstock.model.errors import BadRequest, BadSetting, NotSupported, TopicExists
+from penstock.model.errors import BadRequest, BadSetting, NotSupported, StorageFailed, TopicExists
+from penstock.node.core import log_rewrite
 from penstock.node.settings import Limits
 from penstock.wire.control import (
     AckItem,
@@ -355,3 +358,52 @@ def test_a_topic_deleted_while_it_is_read_or_compacted_leaves_nothing_behind() -
         assert world.disk.list("topics") == []
         for client in (asker, starter):
             assert len(client.take(Response)) + len(client.take(Error)) == 1, "everyone is answered"
+
+
+def test_files_that_retention_drops_while_they_are_rewritten_are_no_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_rewrite, "STEP_BYTES", 500)
+    refused = 0
+    for steps in range(2, 16):
+        world = StateWorld(hard_ttl=60.0)
+        for number in range(40):
+            world.store((b"k%d" % (number % 3), b"v" * 50))
+        asker = world.shell.connect()
+        asker.send(Request(1, CompactTopic("t")))
+        for _ in range(steps):
+            world.shell.work()
+        for _ in range(3):
+            world.shell.wait(61_000_000)
+            world.shell.work(len(world.shell.pending) - 1)  # the drop comes before the next step
+        world.shell.work_all()
+        refused += bool(asker.take(Error))
+        assert world.info().shard_list[0].entry_first > 0
+        world.restart()
+        assert world.info().shard_list[0].damaged == []
+    assert refused == 0
+
+
+def test_a_compaction_that_the_disk_fails_says_why_and_can_be_asked_for_again() -> None:
+    world = StateWorld()
+    for number in range(40):
+        world.store((b"k", b"%d" % number * 50))
+    world.disk.fail_next("rename", errno.ENOSPC, 9, "topics", after=2)  # those that close the last file go well
+    with pytest.raises(StorageFailed, match="compacted: No space left"):
+        world.compact()
+    world.disk.fail_never()
+    assert world.read("s", "state") == current(world.rows)
+    assert world.compact() == 39
+
+
+def test_too_many_compactions_at_a_time_are_refused_and_the_others_done() -> None:
+    world = StateWorld()
+    world.store((b"k", b"1"))
+    world.store((b"k", b"2"))
+    asker = world.shell.connect()
+    asker.send(*(Request(number, CompactTopic("t")) for number in range(1, 101)))
+    world.shell.work_all()
+    codes = [refusal.code for refusal in asker.take(Error)]
+    assert codes and set(codes) == {"limit"}
+    assert len(asker.take(Response)) == 100 - len(codes)
+    assert world.compact() == 0

@@ -7,12 +7,13 @@ is decided in compaction.py, in steps that long_work.py gives to a worker thread
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
 from penstock.model.entry_set import EntrySet
-from penstock.model.errors import BadRequest, PenstockError, StorageFailed
+from penstock.model.errors import BadRequest, LimitReached, PenstockError, StorageFailed
 from penstock.node.core.compaction import Compaction, Result
 from penstock.node.core.long_work import Place
 from penstock.node.core.state_scan import StateScan
@@ -20,12 +21,16 @@ from penstock.node.core.stores import Stores
 from penstock.node.core.topics import Topic
 from penstock.wire.control import ShardCompaction, TopicCompaction
 
+logger = logging.getLogger("penstock.node")
+
 LOOK_EVERY_US = 5_000_000
 AGAIN_US = 60_000_000
 """How long a shard rests after a pass that failed."""
 CLOSE_TRIES = 3
 JOBS_MAX = 8
 """So many passes wait at the most; the other shards are looked at again later."""
+ASKED_MAX = 64
+"""Topics that are compacted by hand at a time: each of their shards is a pass that waits."""
 
 Ended = Callable[[int, Result], None]
 """Hears the number of a shard and what became of its pass."""
@@ -49,6 +54,8 @@ class Compacting:
         self._looked_to: dict[Place, int] = {}
         """Up to which entry the last pass looked."""
         self._rests_us: dict[Place, int] = {}
+        self._asked = 0
+        """How many topics are being compacted by hand."""
 
     def on_time(self) -> None:
         now_us = self._clock_us()
@@ -84,6 +91,10 @@ class Compacting:
         def ended(result: Result) -> None:
             if result.failed:
                 self._rests_us[place] = self._clock_us() + AGAIN_US
+                if result.fault:
+                    logger.warning(
+                        "topic %s, shard %d could not be compacted: %s", topic.shown, number, result.fault
+                    )
             else:
                 self._looked_to[place] = scan.end
                 self._counters["compactions"] += 1
@@ -120,14 +131,20 @@ class Compacting:
                 f"topic {topic.shown} is no state topic: nothing in it is superseded",
                 hint="Messages of other topics go by soft_ttl, hard_ttl and max_bytes; see docs/tenancy.md.",
             )
+        if self._asked >= ASKED_MAX:
+            raise LimitReached(f"{ASKED_MAX} topics are being compacted; try again")
+        self._asked += 1
         results: dict[int, Result] = {}
 
         def ended(number: int, result: Result) -> None:
             results[number] = result
             if len(results) < len(topic.shards):
                 return
-            if any(each.failed for each in results.values()):
-                refuse(StorageFailed(f"not all of topic {topic.shown} could be compacted; see the node's log"))
+            self._asked -= 1
+            failed = [each.fault for each in results.values() if each.failed]
+            if failed:
+                why = next(filter(None, failed), "it was deleted")
+                refuse(StorageFailed(f"not all of topic {topic.shown} could be compacted: {why}"))
             else:
                 answer(TopicCompaction(topic.name, [_told(*item) for item in sorted(results.items())]))
 
@@ -140,7 +157,7 @@ class Compacting:
         """Closes the file being written; what is on its way to it comes first."""
         shard = topic.shards[number]
         if error is not None or self._stores.catalog.by_uuid(topic.uuid) is not topic:
-            ended(number, Result(failed=True))
+            ended(number, Result(failed=True, fault=error.message if error is not None else ""))
         elif shard.log.rotate() or tries == 0:
             shard.lane.wait(partial(self._rotated, topic, number, ended))
         else:
@@ -148,7 +165,7 @@ class Compacting:
 
     def _rotated(self, topic: Topic, number: int, ended: Ended, error: PenstockError | None) -> None:
         if error is not None or self._stores.catalog.by_uuid(topic.uuid) is not topic:
-            ended(number, Result(failed=True))
+            ended(number, Result(failed=True, fault=error.message if error is not None else ""))
         else:
             self._begin(topic, number, lambda result: ended(number, result), thorough=True)
 

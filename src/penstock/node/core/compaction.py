@@ -46,6 +46,8 @@ class Result:
     files: int = 0
     """How many were rewritten."""
     failed: bool = False
+    fault: str = ""
+    """Why it failed, where the disk said so."""
 
 
 class Compaction:
@@ -114,10 +116,14 @@ class Compaction:
             self._swapped(error)
             return True
         if error is not None and not isinstance(self._step, Tidy):
-            self._counters["compactions_failed"] += 1
-            self.result.failed = True
-            self._runs.clear()
+            self._fail(error)
         return self._next_run()
+
+    def _fail(self, error: OSError) -> None:
+        """What was replaced before stays so; the rest is left for a later pass."""
+        self._counters["compactions_failed"] += 1
+        self.result.failed, self.result.fault = True, str(error.strerror or error)
+        self._runs.clear()
 
     # --- planning -----------------------------------------------------------------------------------
 
@@ -195,11 +201,10 @@ class Compaction:
             self._counters["compactions_unsound"] += 1
             return False
         owed = self._owed(rewrite.first, rewrite.end) or EntrySet()
-        if error is not None or not self._has_files(rewrite) or owed.meets(self._taking):
-            if error is not None:
-                self._counters["compactions_failed"] += 1
-                self.result.failed = True
-                self._runs.clear()
+        there = self._has_files(rewrite)
+        if error is not None or not there or owed.meets(self._taking):
+            if error is not None and there:  # else retention took them away while they were read
+                self._fail(error)
             self._step = rewrite.tidy(unused=True)
             return True
         self._log.compacted.include(self._taking)  # from now on nobody comes to owe them
@@ -216,9 +221,7 @@ class Compaction:
             self._step = rewrite.tidy(unused=True)
             self._log.compacted.exclude(self._taking)
             if error is not None:
-                self._counters["compactions_failed"] += 1
-                self.result.failed = True
-                self._runs.clear()
+                self._fail(error)
             return
         files = [each.file for each in rewrite.files]
         single = files[0].expires_us if len(files) == 1 else None
