@@ -7,7 +7,14 @@ import pytest
 from penstock.model.errors import ProducerNotFound, SubscriptionNotFound
 from penstock.model.ledger import ProducerAccount, SubscriptionAccount, balance
 from penstock.node.core.marks import DAY_US
-from penstock.wire.control import LedgerInfo, SeekSubscription, Settle, ShowLedger, read_result
+from penstock.wire.control import (
+    LedgerInfo,
+    SeekSubscription,
+    Settle,
+    ShowLedger,
+    Subscribe,
+    read_result,
+)
 from penstock.wire.title import Predecessor
 from tests.node.core.ledger_world import SECOND_US, LedgerWorld, Sender
 
@@ -308,3 +315,33 @@ def test_what_retention_dropped_is_told_by_range() -> None:
     assert billing.account.retention == 12
     assert [lost[:4] for lost in billing.lost_ranges] == [(0, 0, 12, "retention")]
     assert info.balanced
+
+
+def test_what_reached_a_consumer_did_so_also_when_it_is_dropped_unsettled() -> None:
+    world = LedgerWorld(1, hard_ttl=5.0)
+    sending(world, 3)
+    world.read("billing")
+    world.lose_consumer("billing")
+    world.crash()
+    assert subscription(world).reached == 6
+    for _ in range(14):
+        world.now_us += SECOND_US
+        world.shell.wait(SECOND_US)
+        world.shell.work_all()
+    account = subscription(world)
+    assert (account.retention, account.reached, account.reached_since) == (6, 6, 0)
+
+
+def test_what_a_lease_keeps_for_a_consumer_reached_it_also_after_a_clean_restart() -> None:
+    world = LedgerWorld(1)
+    sending(world, 3)
+    client = world.shell.connect()
+    client.send(Subscribe(1, "t", "leased", "unique", "resilient", "earliest", 1 << 20))
+    world.shell.work_all()
+    world.shell.core.disconnected(max(world.shell.clients))
+    world.hear()
+    (before,) = [one.account for one in world.ledger().subscriptions if one.account.subscription == "leased"]
+    assert before.in_flight == before.reached == 6
+    world.stop()
+    (after,) = [one.account for one in world.ledger().subscriptions if one.account.subscription == "leased"]
+    assert (after.in_flight, after.reached, after.delivered, after.exact) == (0, 6, 6, True)

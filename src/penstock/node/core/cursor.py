@@ -252,14 +252,17 @@ class ShardCursor:
         """How many entries a consumer had or has, as far as is known."""
         tally = self.tally
         settled = tally.acked + tally.skipped + self.dead.count(tally.start, self.dead.end)
-        return settled + self.touched(0, 2**63)
+        return settled + tally.reached_lost + self.touched(0, 2**63)
 
     def touched(self, start: int, end: int) -> int:
         """How many of these entries are with a consumer or were, and are not settled."""
+        return self._touched().count(start, end)
+
+    def _touched(self) -> EntrySet:
         either = EntrySet()
         for entries in (self.held, self.unsure, *self._delivered.values()):
             either.include(entries)
-        return either.count(start, end)
+        return either
 
     def returned(self) -> Iterable[Returned]:
         """Everything that came back and is not settled."""
@@ -317,6 +320,7 @@ class ShardCursor:
         fresh.exclude(self.settled)
         self.settled.include(fresh)
         self.tally.settled(COMPACTED, len(fresh))
+        self.tally.reached_lost += len(self._touched().common(fresh))
         for others in (
             *(self.ready, self.waiting, self.parked, self.dying, self.unsure),
             *self._delivered.values(),

@@ -21,6 +21,8 @@ COMPACTED = "compacted"
 """State topics settle what is not the latest of its key any more under this kind."""
 COUNTED = (ACKED, SKIPPED, RETENTION, DAMAGED, EXPIRED, COMPACTED)
 """The dead are a set of their own, since they can be offered again."""
+LOST = (RETENTION, DAMAGED, EXPIRED)
+"""Settled by nobody."""
 
 Handed = tuple[int, int, int, int, int]
 """Totals: delivered, redelivered, unseen, elsewhere, late."""
@@ -69,6 +71,8 @@ class EntryTally(msgspec.Struct, array_like=True):
     """Entries that had reached a consumer when that run began."""
     delivered_before: int = 0
     """Copies handed out before it, opened or not, at the least."""
+    reached_lost: int = 0
+    """Entries that reached a consumer, came back, and are not to be had any more."""
 
     def settled(self, kind: str, count: int) -> None:
         """Entries that were not settled before are."""

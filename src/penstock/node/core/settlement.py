@@ -165,6 +165,14 @@ class Subscriptions:
             self.apply(change)
         return changes
 
+    def release(self, subscription: Subscription) -> Iterator[bytes]:
+        """The node ends, and with it the leases of consumers that are away: what they hold comes back."""
+        topic, name = subscription.topic_uuid, subscription.name
+        for attachment in list(subscription.attachments):
+            for shard, returned in subscription.leave(attachment).returned:
+                for at in range(0, len(returned), RETURNED_MAX):
+                    yield encode_change(CameBack(topic, name, shard, returned[at : at + RETURNED_MAX]))
+
     def unnoted(self, subscriptions: Iterable[Subscription]) -> Iterator[bytes]:
         """Totals that no record tells of yet, as journal records."""
         for subscription in subscriptions:

@@ -344,6 +344,9 @@ class Stores:
         """Everything staged was committed: closes the files in good order; returns what went wrong."""
         faults: list[OSError] = []
         with suppress(PenstockError):  # a journal that lost a write is not written to again
+            for subscription in self.subscriptions.all():
+                for body in self.subscriptions.release(subscription):
+                    self.settlements.append(body)
             for body in self.subscriptions.unnoted(self.subscriptions.all()):
                 self.settlements.append(body)
         closes = [shard.log.close for topic in self.catalog for shard in topic.shards]

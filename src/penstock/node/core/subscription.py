@@ -22,7 +22,7 @@ from penstock.node.core.attachment import Attachment, lease_us
 from penstock.node.core.cursor import Returned, ShardCursor
 from penstock.node.core.deadlines import Deadlines
 from penstock.node.core.dispatch import Dispatch, Offer, Wanted
-from penstock.node.core.entry_tally import ACKED, DAMAGED, DEAD, SKIPPED, Counts
+from penstock.node.core.entry_tally import ACKED, DAMAGED, DEAD, LOST, SKIPPED, Counts
 from penstock.node.core.key_shared import KeyDispatch
 from penstock.node.core.log import Run
 from penstock.node.core.shared import OneAtATime, SharedDispatch
@@ -311,6 +311,7 @@ class Subscription:
         held = cursor.held.count(start, end)
         unheld = kind in (ACKED, SKIPPED) and held < end - start
         touched = cursor.touched(start, end) if unheld else end - start
+        cursor.tally.reached_lost += cursor.touched(start, end) if kind in LOST else 0
         if by is not None:
             held -= by.let_go(shard, start, end)
             by.settled_to[shard] = max(by.settled_to.get(shard, 0), end)
