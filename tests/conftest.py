@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,10 @@ import pytest
 from tests.fire.real_node import RealNode
 
 HERE = Path(__file__).parent
+
+# Started in the background of a shell, a process ignores Ctrl-C, and so would all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The machine may be busy: how long an example takes says nothing about what it shows.
 hypothesis.settings.register_profile("penstock", deadline=None)
