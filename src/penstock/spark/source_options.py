@@ -124,7 +124,7 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
             "onGap = report tells of gaps in the columns headers and entry, and `columns` leaves them out",
             hint="Add them to `columns`, or use onGap = fail or skip.",
         )
-    if streaming and options.start == LATEST and options.subscription is None:
+    if streaming and _says_latest(options.start) and options.subscription is None:
         raise BadRequest(
             "start = latest needs a subscription",
             hint="Name one: the node keeps the place under it. Spark keeps none before its first batch has "
@@ -139,6 +139,13 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
             raise BadRequest(
                 f"{name} by shard does not say which topic", hint='Write {"TOPIC": {"0": 5}} for several.'
             )
+
+
+def _says_latest(places: Places) -> bool:
+    """Whether any shard begins with what is latest when it is looked at."""
+    if not isinstance(places, dict):
+        return places == LATEST
+    return any(LATEST in shards.values() for shards in places.values())
 
 
 def _read_topics(values: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
