@@ -102,6 +102,29 @@ def test_a_file_without_a_name_is_called_by_its_own(tmp_path: Path) -> None:
         ),
         (('"split_rest"', '"checked"'), "17: steps.split.route: nobody takes the rows of split_rest | Take"),
         (("[steps.clean]", "[steps.orders]"), "7: steps.orders: the name orders is taken by sources.orders |"),
+        (("[steps.clean]", "[steps.Orders]"), "7: steps.Orders: the name Orders is taken by sources.orders |"),
+        (
+            ("[sinks.eu]", "[sinks.checked_dead]"),
+            "19: sinks.checked_dead: the name checked_dead is taken by the",
+        ),
+        (
+            ("[sinks.rest]", '[sinks.r]\nfrom = "split_rest"\nparquet = "./rest"\n[sinks.rest]'),
+            "28: sinks.rest.parquet: it counts its batches where sinks.r does",
+        ),
+        (
+            (
+                'topic = "eu"',
+                'topic = "eu"\nsink_id = "a"\n[sinks.b]\nfrom = "clean"\ntopic = "eu"\nsink_id = "a"',
+            ),
+            "26: sinks.b.sink_id: it counts its batches where sinks.eu does",
+        ),
+        (
+            (
+                '[sinks.rest]\nfrom = "split_rest"',
+                '[steps.x]\nsql = "table split_rest_0"\n[sinks.rest]\nfrom = "x"',
+            ),
+            "17: steps.split.route: nobody takes the rows of split_rest |",
+        ),
         (
             ("[sources.orders]", "[source.orders]"),
             "3: source: there is no key source here | Did you mean sources?",

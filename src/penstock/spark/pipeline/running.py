@@ -14,7 +14,7 @@ from penstock.model.errors import PipelineFailed
 from penstock.spark.pipeline.causes import cause_of
 from penstock.spark.pipeline.console import printer
 from penstock.spark.pipeline.faults import Fault
-from penstock.spark.pipeline.frames import Frames, Node, Outlet, located
+from penstock.spark.pipeline.frames import Frames, Node, Outlet, checkpoint_of, located
 from penstock.spark.pipeline.outlets import parquet_writer, trigger_of
 from penstock.spark.pipeline.plan import Plan, Trigger
 from penstock.spark.pipeline.progress import Following, Sample
@@ -47,7 +47,7 @@ def start(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node |
     run = Run(pipeline, frames.plan)
     for outlet in frames.outlets:
         try:
-            run.queries[outlet.name] = _start(frames, outlet)
+            run.queries[outlet.name] = _start(frames, frames.own(outlet))
         except BaseException as error:
             run.stop(within_s=0)
             if (fault := _start_fault(outlet, error)) is not None:
@@ -75,11 +75,6 @@ def node_of(plan: Plan) -> Node:
     """What the plan says, else the environment."""
     url = plan.url or os.environ.get("PENSTOCK_URL") or URL_DEFAULT
     return Node(url, plan.token or os.environ.get("PENSTOCK_TOKEN"))
-
-
-def checkpoint_of(pipeline: Pipeline, plan: Plan, sink: str) -> str:
-    folder = located(plan.checkpoint or f"checkpoints/{plan.name}", pipeline.folder)
-    return f"{folder.rstrip('/')}/{sink}"
 
 
 def _start(frames: Frames, outlet: Outlet) -> StreamingQuery:
