@@ -68,6 +68,7 @@ def test_places_are_words_entries_times_or_json() -> None:
         ({"topic": "a", "end": "latest"}, True, "end is for batches"),
         ({"topic": "a", "subscription": "s"}, False, "subscription is for streams"),
         ({"topic": "a", "start": "latest"}, True, "needs a subscription"),
+        ({"topic": "a", "start": "2999-01-01"}, True, "still to come"),
         ({"topic": "a", "start": '{"0": 5, "1": "latest"}'}, True, "needs a subscription"),
     ],
 )
