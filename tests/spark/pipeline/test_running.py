@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +14,7 @@ import penstock.sync
 from penstock.cli.app import app
 from penstock.errors import BadPipeline, PipelineFailed
 from penstock.spark.pipeline import Pipeline
+from penstock.spark.pipeline.running import Run
 from tests.cli.contract import check
 
 if TYPE_CHECKING:
@@ -246,6 +247,34 @@ def test_a_query_that_fails_stops_the_others_and_says_why(spark: SparkSession, t
     with pytest.raises(PipelineFailed, match=r"fails\.bad: .*no such customer"):
         run.wait(timeout=100)
     assert not run.active
+
+
+class SlowQuery:
+    """As much of a query as stopping needs: one that waits for a node for longer than Spark waits for it."""
+
+    def __init__(self, failed: str | None = None, *, ends: bool = True) -> None:
+        self.isActive = failed is None
+        self.status = {"isTriggerActive": True}
+        self._failed, self._ends = failed, ends
+
+    def exception(self) -> Exception | None:
+        return None if self._failed is None else RuntimeError(self._failed)
+
+    def stop(self) -> None:
+        if not self._ends:
+            raise TimeoutError("stopTimeout")
+        self.isActive = False
+
+
+def test_a_query_that_does_not_end_neither_keeps_others_running_nor_hides_why_one_failed() -> None:
+    pipeline = Pipeline("p").source("a", topic="a").sink("b", from_="a", topic="b")
+    slow, other = SlowQuery(ends=False), SlowQuery()
+    queries: Any = {"failed": SlowQuery("no such customer"), "slow": slow, "other": other}
+    with pytest.raises(PipelineFailed, match=r"p\.failed: no such customer"):
+        Run(pipeline, pipeline.plan, queries).check()
+    assert slow.isActive and not other.isActive
+    with pytest.raises(PipelineFailed, match=r"p\.slow did not end in time"):
+        Run(pipeline, pipeline.plan, queries).stop(within_s=0)
 
 
 def test_a_file_is_checked_without_spark_if_told(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,8 @@ def start(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node |
         try:
             run.queries[outlet.name] = _start(frames, frames.own(outlet))
         except BaseException as error:
-            run.stop(within_s=0)
+            with suppress(PipelineFailed):
+                run.stop(within_s=0)
             if (fault := _start_fault(outlet, error)) is not None:
                 raise pipeline.refuse([fault]) from error
             raise
@@ -159,17 +161,31 @@ class Run:
         """Raises what a query failed with, after the others were stopped."""
         for name, query in self.queries.items():
             if not query.isActive and (error := query.exception()) is not None:
-                self.stop(within_s=0)
+                with suppress(PipelineFailed):  # why it failed is to be told, not that another is slow to end
+                    self.stop(within_s=0)
                 cause = cause_of(error)
                 raise PipelineFailed(f"{self.plan.name}.{name}: {cause.message}", hint=cause.hint) from error
 
     def stop(self, within_s: float = STOP_WITHIN_S) -> None:
-        """Ends each query between two batches, if that comes within the time; a batch cut off is done again."""
+        """Ends each query between two batches, if that comes within the time; a batch cut off is done again.
+
+        One that does not end, since it waits for a node that is away, keeps none of the others running.
+        """
         until = time.monotonic() + within_s
-        for query in self.queries.values():
+        late: dict[str, Exception] = {}
+        for name, query in self.queries.items():
             while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
                 time.sleep(0.02)
-            query.stop()
+            try:
+                query.stop()
+            except Exception as error:  # noqa: BLE001  # Spark waited as long as it may (stopTimeout)
+                late[name] = error
+        if late:
+            names = ", ".join(f"{self.plan.name}.{name}" for name in late)
+            raise PipelineFailed(
+                f"{names} did not end in time",
+                hint="Its batch is done again at the next start; end the process.",
+            ) from next(iter(late.values()))
 
     def samples(self) -> Iterator[Sample]:
         """What the queries did since the last call, batch by batch; of very many the last ones."""
