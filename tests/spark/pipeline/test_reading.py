@@ -161,6 +161,12 @@ def test_what_is_no_pipeline_at_all_is_said_so(tmp_path: Path) -> None:
     assert "there is no source" in " ".join(faults_of(tmp_path, "[sources]\n[sinks]\n"))
 
 
+def test_rows_are_not_parted_into_two_queries_by_what_each_of_them_finds_late(tmp_path: Path) -> None:
+    text = GOOD.replace('dedup = { within = "10m" }', 'reorder = { index = "entry", wait = "5s" }')
+    told = faults_of(tmp_path, text.replace("key = 'eu'", "not out_of_order"))
+    assert len(told) == 1 and told[0].startswith("17: steps.split.route: a row may be out_of_order in one")
+
+
 def test_reorder_is_not_for_what_ends_by_itself(tmp_path: Path) -> None:
     text = GOOD.replace('dedup = { within = "10m" }', 'reorder = { index = "entry", wait = "5s" }')
     told = faults_of(tmp_path, "trigger = { available_now = true }\n" + text)

@@ -13,6 +13,8 @@ from penstock.model.topic import TopicName
 from penstock.spark.pipeline.faults import Fault, nearest
 from penstock.spark.pipeline.plan import Plan, Sink, Source, Step, Trigger, kind_of
 
+OUT_OF_ORDER = "out_of_order"
+"""The column that ``reorder`` adds."""
 REST = "rest"
 """Of a route: the rows that match nothing."""
 MODES = ("append", "update", "complete")
@@ -67,6 +69,7 @@ def _faults(plan: Plan) -> Iterator[Fault]:
     yield from _outlets(plan)
     yield from _trigger_faults(("trigger",), plan.trigger)
     yield from _endless(plan)
+    yield from _divided(plan)
 
 
 def _taken(path: tuple[str, str], name: str, known: dict[str, tuple[str, ...]]) -> Iterator[Fault]:
@@ -215,6 +218,19 @@ def _endless(plan: Plan) -> Iterator[Fault]:
         if trigger is not None and trigger.available_now:
             hint = "Say every = …; `penstock spark run --idle 30s` ends it once nothing comes any more."
             yield Fault(path, "available_now cannot be with reorder, which waits for what is missing", hint)
+
+
+def _divided(plan: Plan) -> Iterator[Fault]:
+    """What flows into two sinks is worked twice, and what is late for one may be in time for the other."""
+    if not any(step.reorder is not None for step in plan.steps.values()):
+        return
+    for name, step in plan.steps.items():
+        tests = [] if step.dead_letter is None else [step.dead_letter.keep]
+        tests += (step.route or {}).values()
+        if any(re.search(rf"\b{OUT_OF_ORDER}\b", test, re.IGNORECASE) for test in tests):
+            told = f"a row may be {OUT_OF_ORDER} in one query and not in another, and go to neither or to both"
+            hint = f"Take both into one sink: topics = true, `case when {OUT_OF_ORDER} then … end as topic`."
+            yield Fault(("steps", name, *kind_of(step)), told, hint)
 
 
 # --- values -------------------------------------------------------------------------------------------
