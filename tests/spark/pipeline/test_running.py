@@ -14,7 +14,9 @@ import penstock.sync
 from penstock.cli.app import app
 from penstock.errors import BadPipeline, PipelineFailed
 from penstock.spark.pipeline import Pipeline
+from penstock.spark.pipeline.plan import DeadLetter
 from penstock.spark.pipeline.running import Run
+from penstock.spark.pipeline.steps.dead_letter import dead_letter
 from tests.cli.contract import check
 
 if TYPE_CHECKING:
@@ -214,6 +216,15 @@ def test_rows_without_an_id_are_no_repeats_of_each_other(spark: SparkSession, tm
     found = spark.read.parquet(str(tmp_path / "out"))
     assert found.columns == ["id", "amount"]
     assert sorted(row.id or 0 for row in found.collect()) == [0, 0, 5]
+
+
+def test_the_row_of_a_gap_can_be_a_dead_letter(spark: SparkSession) -> None:
+    rows = [(b"good", None), (None, {"gap.reason": "retention", "gap.end": "9"})]
+    frame = spark.createDataFrame(rows, "value binary, headers map<string, string>")
+    good, dead = dead_letter("checked", frame, DeadLetter(keep="value is not null", topic="dead"))
+    assert [bytes(row.value) for row in good.collect()] == [b"good"]
+    ((value, headers),) = dead.select("value", "headers").collect()
+    assert bytes(value) == b"" and headers["gap.reason"] == "retention" and "penstock-reason" in headers
 
 
 def test_a_folder_that_is_ahead_of_the_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
