@@ -42,8 +42,11 @@ class Node:
     url: str
     token: str | None = field(default=None, repr=False)
 
-    def options(self, url: str | None) -> dict[str, str]:
-        return {"url": url or self.url} | ({} if self.token is None else {"token": self.token})
+    def options(self, url: str | None, token: str | None) -> dict[str, str]:
+        """Of a source or sink that may name another node; the token goes to the node that it was given for."""
+        if token is None and url in (None, self.url):
+            token = self.token
+        return {"url": url or self.url} | ({} if token is None else {"token": token})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ class Frames:
         self._view(name, rows if source.watermark is None else _marked(rows, source.watermark))
 
     def _topics(self, source: Source) -> DataFrame:
-        options = self.node.options(source.url)
+        options = self.node.options(source.url, source.token)
         for key, option in _SOURCE_OPTIONS.items():
             if (value := getattr(source, key)) is not None:
                 options[option] = str(value)
