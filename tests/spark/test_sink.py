@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import penstock.sync
 from penstock.model.errors import BadRequest, PenstockError, SchemaMismatch
+from penstock.node.bootstrap import bootstrap
 from penstock.spark.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
 from tests.fire.real_node import RealNode
 
@@ -71,7 +73,7 @@ def test_speculative_and_late_tasks_and_aborts_add_and_take_nothing(shared_url: 
     sink.abort([zombie, None], 1)
     assert values(shared_url, topic) == rows(100)
     with penstock.sync.connect(shared_url) as client:
-        assert client.admin.show_writer(f"s/default/default/default/{topic}").stages == 0
+        assert client.admin.show_writer(f"default/default/default/{topic}/s").stages == 0
 
 
 def test_a_task_that_fails_leaves_nothing_behind(shared_url: str, topic: str) -> None:
@@ -86,7 +88,7 @@ def test_a_task_that_fails_leaves_nothing_behind(shared_url: str, topic: str) ->
         sink.write(iter([pa.record_batch({"value": pa.array(["a", None])})]))
     sink.commit([task(sink, batches(0, 1))], 0)
     with penstock.sync.connect(shared_url) as client:
-        assert client.admin.show_writer(f"s/default/default/default/{topic}").stages == 0
+        assert client.admin.show_writer(f"default/default/default/{topic}/s").stages == 0
     assert values(shared_url, topic) == rows(1)
 
 
@@ -176,7 +178,7 @@ def test_a_batch_job_is_committed_once_under_its_own_name(shared_url: str, topic
     with penstock.sync.connect(shared_url) as client:
         mine = [info for info in client.admin.list_writers() if topic in info.writer]
         assert [(info.writer, info.batch, info.stages) for info in mine] == [
-            (f"{topic}/default/default/default/{topic}", 4, 0)
+            (f"default/default/default/{topic}/{topic}", 4, 0)
         ]
 
 
@@ -194,3 +196,16 @@ def test_a_node_that_restarts_meanwhile_is_waited_for(node: RealNode) -> None:
     node.start()
     sink.commit([message, staged], 0)
     assert values(node.url, "t") == rows(120)
+
+
+def test_a_token_that_may_only_produce_writes_a_batch_once_and_without_an_error(tmp_path: Path) -> None:
+    node = RealNode(tmp_path / "node")
+    _, admin = bootstrap(node.data, "admin")
+    with node, penstock.sync.connect(node.url, admin) as client:
+        client.admin.create_topic("acme/shop/till/orders")
+        token = client.admin.create_token("t", rights=["produce"], scopes=["acme/shop"]).secret
+        options = {"url": node.url, "token": token, "topic": "acme/shop/till/orders"}
+        sink = batch_writer(from_arrow_schema(PLAIN), options, False)
+        sink.commit([task(sink, batches(0, 100))])
+        (shard,) = client.admin.show_topic("acme/shop/till/orders").shard_list
+        assert shard.entry_next == 100

@@ -10,6 +10,8 @@ from penstock.model.errors import BadRequest, BadTopicName, PenstockError
 from penstock.spark.source_limit import limited, limited_by_bytes
 from penstock.spark.source_offset import TopicOffset, offset_json, read_offset
 from penstock.spark.source_options import COLUMNS, read_options
+from penstock.spark.source_plan import cut
+from penstock.spark.source_read import Span
 
 FULL = "default/default/default/"
 
@@ -66,6 +68,8 @@ def test_places_are_words_entries_times_or_json() -> None:
         ({"topic": "a", "end": "latest"}, True, "end is for batches"),
         ({"topic": "a", "subscription": "s"}, False, "subscription is for streams"),
         ({"topic": "a", "start": "latest"}, True, "needs a subscription"),
+        ({"topic": "a", "start": "2999-01-01"}, True, "still to come"),
+        ({"topic": "a", "start": '{"0": 5, "1": "latest"}'}, True, "needs a subscription"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(told: dict[str, str], streaming: bool | None, words: str) -> None:
@@ -109,3 +113,10 @@ def test_a_limit_is_shared_by_what_there_is_and_always_lets_something_through() 
         1300, abs=100
     )
     assert sum(limited_by_bytes(starts, ends, sizes, 1).values()) == sum(starts.values()) + 1
+
+
+def test_a_range_that_ends_before_it_begins_is_empty_and_takes_nothing_from_the_others() -> None:
+    def span(start: int, end: int) -> Span:
+        return Span("t", b"", None, 0, None, start, end)
+
+    assert [(each.start, each.end) for each in cut([span(0, 10), span(10, 0)], [], 2)] == [(0, 5), (5, 10)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url
+from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, said
 from penstock.cli.output import note, print_json, reports_errors
 from penstock.io.state_folder import state_folder
 
@@ -122,13 +122,20 @@ def run(
 
 
 def _node(context: typer.Context, pipeline: Pipeline, url: str, token: str | None) -> Node:
-    """The command line's, else the file's, else the environment's."""
+    """The command line's, else the file's, else the environment's; a context's token goes to its own node."""
     from penstock.spark.pipeline.frames import Node
 
     plan = pipeline.plan
-    told = context.get_parameter_source("url")
-    on_line = told is not None and told.name == "COMMANDLINE"
-    return Node(url if on_line or plan.url is None else plan.url, token or plan.token)
+    on_line = {name for name in ("url", "token") if _on_line(context, name)}
+    told = plan.token if plan.token is not None and "token" not in on_line else token
+    if "url" in on_line or plan.url is None:
+        return Node(url, told)
+    return Node(plan.url, told if told is plan.token or said(context, "token") else None)
+
+
+def _on_line(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _session(pipeline: Pipeline, master: str | None) -> SparkSession:

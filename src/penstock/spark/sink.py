@@ -10,6 +10,7 @@ The batch is numbered by the query: the writer is the query's id, which its chec
 from __future__ import annotations
 
 import contextlib
+import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     from penstock.sync.client import Client
     from penstock.sync.writer import OpenedStage, Writer
+
+log = logging.getLogger("penstock.spark")
 
 QUERY_ID = "sql.streaming.queryId"
 
@@ -102,7 +105,9 @@ class Sink:
         with _connected(self._options) as client:
             name = staged[0].writer
             with _writer(client, name, self._options) as writer:
-                writer.commit(batch, [stage for message in staged for stage in message.stages])
+                done = writer.commit(batch, [stage for message in staged for stage in message.stages])
+            if done.outcome == "duplicate":
+                log.warning("batch %d of writer %s was there already; its rows were dropped", batch, name)
             self._committed(client, name)
 
     def _committed(self, client: Client, writer: str) -> None:
@@ -127,7 +132,7 @@ class StreamSink(Sink, DataSourceStreamArrowWriter):
         with told():
             if query is None and self._options.sink is None:
                 raise BadRequest("Spark does not say which query this is", hint="Set the option sinkId.")
-            return self._stage(_name(self._options.sink or f"spark-{query}", self._options), iterator)
+            return self._stage(_name(f"spark-{query}", self._options), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         with told():
@@ -140,7 +145,7 @@ class StreamSink(Sink, DataSourceStreamArrowWriter):
 class BatchSink(Sink, DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, *, own_topic: bool) -> None:
         super().__init__(options, own_topic=own_topic)
-        self._writer_name = _name(options.sink or f"spark-job-{uuid.uuid4()}", options)
+        self._writer_name = _name(f"spark-job-{uuid.uuid4()}", options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         with told():
@@ -151,16 +156,27 @@ class BatchSink(Sink, DataSourceArrowWriter):
             self._commit(messages, self._options.batch or 0)
 
     def _committed(self, client: Client, writer: str) -> None:
-        if self._options.sink is None:  # nothing will ever come again under this name
-            client.admin.delete_writer(writer)
+        """Nothing will ever come again under this name; only an administrator's token may say so.
+
+        Whatever is in the way, the rows are in their topics: a job that failed now would be run a second time.
+        """
+        if self._options.sink is None:
+            try:
+                client.admin.delete_writer(writer)
+            except PenstockError as error:
+                log.info("writer %s is left behind: %s", writer, error.message)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(messages)
 
 
-def _name(sink: str, options: SinkOptions) -> str:
-    """The writer's: two queries that write different topics under one id do not count each other's batches."""
-    return sink if options.topic is None else f"{sink}/{options.topic}"
+def _name(own: str, options: SinkOptions) -> str:
+    """The writer's: two queries that write different topics under one id do not count each other's batches.
+
+    It stands below the topic, where a token that reaches the topic reaches it, too.
+    """
+    name = options.sink or own
+    return name if options.topic is None else f"{options.topic}/{name}"
 
 
 def _connected(options: SinkOptions) -> Client:

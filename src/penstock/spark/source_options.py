@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -63,7 +63,7 @@ Places = Place | dict[str, dict[int, Place]]
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     url: str
-    token: str | None
+    token: str | None = field(repr=False)
     topics: tuple[str, ...]
     """Full names; empty with a pattern."""
     pattern: str | None
@@ -124,11 +124,18 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
             "onGap = report tells of gaps in the columns headers and entry, and `columns` leaves them out",
             hint="Add them to `columns`, or use onGap = fail or skip.",
         )
-    if streaming and options.start == LATEST and options.subscription is None:
+    starts = _every(options.start)
+    if streaming and LATEST in starts and options.subscription is None:
         raise BadRequest(
             "start = latest needs a subscription",
             hint="Name one: the node keeps the place under it. Spark keeps none before its first batch has "
             "ended, and if that fails, what came meanwhile would be passed over.",
+        )
+    now = datetime.now(UTC)
+    if streaming and any(isinstance(place, datetime) and place > now for place in starts):
+        raise BadRequest(
+            "start is a time that is still to come: the stream would begin with what comes before it, too",
+            hint="Start the query then, or leave the rows out with `where`.",
         )
     for name, places in (("start", options.start), ("end", options.end)):
         if isinstance(places, dict) and options.pattern is not None:
@@ -139,6 +146,13 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
             raise BadRequest(
                 f"{name} by shard does not say which topic", hint='Write {"TOPIC": {"0": 5}} for several.'
             )
+
+
+def _every(places: Places) -> list[Place]:
+    """The places of all shards that are told."""
+    if not isinstance(places, dict):
+        return [places]
+    return [place for shards in places.values() for place in shards.values()]
 
 
 def _read_topics(values: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:

@@ -132,7 +132,7 @@ def _entry(ends: Ends, shard: int, place: str | int, name: str) -> int:
 def cut(spans: Sequence[Span], ends: Iterable[Ends], partitions_min: int) -> list[Span]:
     """Ranges cut into tasks: each of about ``SPAN_BYTES``, and at least ``partitions_min`` of them."""
     entry_bytes = {each.topic: _entry_bytes(each) for each in ends}
-    rows = sum(span.end - span.start for span in spans)
+    rows = sum(max(0, span.end - span.start) for span in spans)
     found: list[Span] = []
     for span in spans:
         count = span.end - span.start

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.errors import BadPipeline
 from penstock.spark.pipeline import Pipeline
+from penstock.spark.pipeline.frames import Node
 
 GOOD = """\
 name = "orders"
@@ -102,6 +103,29 @@ def test_a_file_without_a_name_is_called_by_its_own(tmp_path: Path) -> None:
         ),
         (('"split_rest"', '"checked"'), "17: steps.split.route: nobody takes the rows of split_rest | Take"),
         (("[steps.clean]", "[steps.orders]"), "7: steps.orders: the name orders is taken by sources.orders |"),
+        (("[steps.clean]", "[steps.Orders]"), "7: steps.Orders: the name Orders is taken by sources.orders |"),
+        (
+            ("[sinks.eu]", "[sinks.checked_dead]"),
+            "19: sinks.checked_dead: the name checked_dead is taken by the",
+        ),
+        (
+            ("[sinks.rest]", '[sinks.r]\nfrom = "split_rest"\nparquet = "./rest"\n[sinks.rest]'),
+            "28: sinks.rest.parquet: it counts its batches where sinks.r does",
+        ),
+        (
+            (
+                'topic = "eu"',
+                'topic = "eu"\nsink_id = "a"\n[sinks.b]\nfrom = "clean"\ntopic = "eu"\nsink_id = "a"',
+            ),
+            "26: sinks.b.sink_id: it counts its batches where sinks.eu does",
+        ),
+        (
+            (
+                '[sinks.rest]\nfrom = "split_rest"',
+                '[steps.x]\nsql = "table split_rest_0"\n[sinks.rest]\nfrom = "x"',
+            ),
+            "17: steps.split.route: nobody takes the rows of split_rest |",
+        ),
         (
             ("[sources.orders]", "[source.orders]"),
             "3: source: there is no key source here | Did you mean sources?",
@@ -136,6 +160,23 @@ def test_what_is_no_pipeline_at_all_is_said_so(tmp_path: Path) -> None:
         "the key sources is missing | docs/spark_pipelines.md lists the keys."
     )
     assert "there is no source" in " ".join(faults_of(tmp_path, "[sources]\n[sinks]\n"))
+
+
+def test_rows_are_not_parted_into_two_queries_by_what_each_of_them_finds_late(tmp_path: Path) -> None:
+    text = GOOD.replace('dedup = { within = "10m" }', 'reorder = { index = "entry", wait = "5s" }')
+    told = faults_of(tmp_path, text.replace("key = 'eu'", "not out_of_order"))
+    assert len(told) == 1 and told[0].startswith("17: steps.split.route: a row may be out_of_order in one")
+
+
+def test_a_token_goes_to_the_node_that_it_was_given_for() -> None:
+    node = Node("penstock://a:1", "a's")
+    assert (
+        node.options(None, None)
+        == node.options("penstock://a:1", None)
+        == {"url": "penstock://a:1", "token": "a's"}
+    )
+    assert node.options("penstock://b:1", None) == {"url": "penstock://b:1"}
+    assert node.options("penstock://b:1", "b's") == {"url": "penstock://b:1", "token": "b's"}
 
 
 def test_reorder_is_not_for_what_ends_by_itself(tmp_path: Path) -> None:

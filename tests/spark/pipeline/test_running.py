@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
+import penstock.sync
 from penstock.cli.app import app
 from penstock.errors import BadPipeline, PipelineFailed
 from penstock.spark.pipeline import Pipeline
+from penstock.spark.pipeline.plan import DeadLetter
+from penstock.spark.pipeline.running import Run
+from penstock.spark.pipeline.steps.dead_letter import dead_letter
 from tests.cli.contract import check
 
 if TYPE_CHECKING:
@@ -175,6 +179,72 @@ def test_rows_that_come_early_wait_for_their_turn_and_a_gap_is_given_up(
     assert sorted((row.n, row.out_of_order) for row in rows) == [(0, False), (1, False), (2, False), (4, False)]
 
 
+def test_a_sink_that_is_added_later_reads_from_the_start_whatever_the_others_have_read(
+    spark: SparkSession, shared_url: str, topic: str, tmp_path: Path
+) -> None:
+    with penstock.sync.connect(shared_url) as client:
+        with client.producer(topic) as producer:
+            for number in range(3):
+                producer.send(str(number).encode())
+
+        def work(*sinks: str) -> None:
+            pipeline = Pipeline(
+                "p", checkpoint=tmp_path / "ck", url=shared_url, trigger={"available_now": True}
+            )
+            pipeline.source("rows", topic=topic, subscription="s")
+            for sink in sinks:
+                pipeline.sink(sink, from_="rows", parquet=str(tmp_path / sink))
+            assert pipeline.start(spark).wait(timeout=110)
+
+        work("one")
+        work("one", "two")
+        assert [spark.read.parquet(str(tmp_path / sink)).count() for sink in ("one", "two")] == [3, 3]
+        known = {each.subscription: each.unsettled for each in client.admin.list_subscriptions(topic)}
+        assert known.keys() == {"s.one", "s.two"} and known["s.one"] == 0
+
+
+def test_rows_without_an_id_are_no_repeats_of_each_other(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(None, 1.0), (None, 2.0), (5, 3.0), (5, 4.0)]
+    spark.createDataFrame(rows, "id bigint, amount double").write.parquet(str(tmp_path / "in"))
+    pipeline = (
+        Pipeline("p", checkpoint=tmp_path / "ck", trigger={"available_now": True})
+        .source("rows", parquet=str(tmp_path / "in"), stream=True)
+        .step("once", from_="rows", dedup={"by": "id", "within": "10m"})
+        .sink("out", from_="once", parquet=str(tmp_path / "out"))
+    )
+    assert pipeline.start(spark).wait(timeout=110)
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert found.columns == ["id", "amount"]
+    assert sorted(row.id or 0 for row in found.collect()) == [0, 0, 5]
+
+
+def test_the_row_of_a_gap_can_be_a_dead_letter(spark: SparkSession) -> None:
+    rows = [(b"good", None), (None, {"gap.reason": "retention", "gap.end": "9"})]
+    frame = spark.createDataFrame(rows, "value binary, headers map<string, string>")
+    good, dead = dead_letter("checked", frame, DeadLetter(keep="value is not null", topic="dead"))
+    assert [bytes(row.value) for row in good.collect()] == [b"good"]
+    ((value, headers),) = dead.select("value", "headers").collect()
+    assert bytes(value) == b"" and headers["gap.reason"] == "retention" and "penstock-reason" in headers
+
+
+def test_a_folder_that_is_ahead_of_the_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    write(spark, tmp_path, [(1, 1.0)])
+
+    def pipeline(sink: str) -> Pipeline:
+        started = Pipeline("p", checkpoint=tmp_path / "ck", trigger={"available_now": True})
+        started.source("rows", parquet=str(tmp_path / "in"), stream=True)
+        return started.sink(sink, from_="rows", parquet=str(tmp_path / "out"))
+
+    assert pipeline("out").start(spark).wait(timeout=110)
+    write(spark, tmp_path, [(2, 2.0)])
+    for refused in (pipeline("renamed").check, pipeline("renamed").start):
+        with pytest.raises(BadPipeline, match=r"sinks\.renamed\.parquet: .* has batches up to 0") as caught:
+            refused(spark)
+        assert "checkpoint" in caught.value.hint
+    assert pipeline("out").start(spark).wait(timeout=110)
+    assert sorted(row.id for row in spark.read.parquet(str(tmp_path / "out")).collect()) == [1, 2]
+
+
 def test_a_query_that_fails_stops_the_others_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
     write(spark, tmp_path, [(1, 1.0)])
     pipeline = (
@@ -188,6 +258,34 @@ def test_a_query_that_fails_stops_the_others_and_says_why(spark: SparkSession, t
     with pytest.raises(PipelineFailed, match=r"fails\.bad: .*no such customer"):
         run.wait(timeout=100)
     assert not run.active
+
+
+class SlowQuery:
+    """As much of a query as stopping needs: one that waits for a node for longer than Spark waits for it."""
+
+    def __init__(self, failed: str | None = None, *, ends: bool = True) -> None:
+        self.isActive = failed is None
+        self.status = {"isTriggerActive": True}
+        self._failed, self._ends = failed, ends
+
+    def exception(self) -> Exception | None:
+        return None if self._failed is None else RuntimeError(self._failed)
+
+    def stop(self) -> None:
+        if not self._ends:
+            raise TimeoutError("stopTimeout")
+        self.isActive = False
+
+
+def test_a_query_that_does_not_end_neither_keeps_others_running_nor_hides_why_one_failed() -> None:
+    pipeline = Pipeline("p").source("a", topic="a").sink("b", from_="a", topic="b")
+    slow, other = SlowQuery(ends=False), SlowQuery()
+    queries: Any = {"failed": SlowQuery("no such customer"), "slow": slow, "other": other}
+    with pytest.raises(PipelineFailed, match=r"p\.failed: no such customer"):
+        Run(pipeline, pipeline.plan, queries).check()
+    assert slow.isActive and not other.isActive
+    with pytest.raises(PipelineFailed, match=r"p\.slow did not end in time"):
+        Run(pipeline, pipeline.plan, queries).stop(within_s=0)
 
 
 def test_a_file_is_checked_without_spark_if_told(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ class Target(msgspec.Struct, frozen=True):
         with penstock.sync.connect(self.reach.url, token=self.reach.token) as client:
             try:
                 # The sink adds the topic: two topics written under one id do not count each other's batches.
-                return client.admin.show_writer(f"{writer}/{self.feed.name}").batch or 0
+                return client.admin.show_writer(f"{self.feed.name}/{writer}").batch or 0
             except WriterNotFound:
                 return 0
 

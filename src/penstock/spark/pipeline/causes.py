@@ -9,7 +9,11 @@ from penstock.model.errors import CATALOGUE, PenstockError, SparkFailed
 
 MESSAGE_MAX = 2000
 _OURS = re.compile(r"penstock\.[\w.]*?(?P<kind>[A-Z]\w+): (?P<message>[^\n]*)")
-_PYTHON = re.compile(r"^(?P<what>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Warning)(?:: [^\n]*)?)$", re.MULTILINE)
+_PYTHON = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t]+[^\n]*\n)+(?P<what>[A-Za-z_][\w.]*(?:: [^\n]*)?)$",
+    re.MULTILINE,
+)
+"""The line behind a traceback, whatever the exception is called; of several tracebacks the first tells."""
 _JAVA = re.compile(r"^Caused by: [\w.$]+: (?P<what>.*?)(?=^\s+at |\Z)", re.MULTILINE | re.DOTALL)
 _KINDS = {kind.__name__: kind for kind in CATALOGUE.values()}
 
@@ -21,8 +25,8 @@ def cause_of(error: Any) -> PenstockError:
         if (kind := _KINDS.get(found["kind"])) is not None:
             message, _, hint = found["message"].strip().partition(f" [{kind.code}] ")
             return kind(message, hint=hint or None)
-    if "Traceback (most recent call last)" in text and (raised := _PYTHON.findall(text)):
-        return SparkFailed(raised[0][:MESSAGE_MAX])
+    if (raised := _PYTHON.search(text)) is not None:
+        return SparkFailed(raised["what"][:MESSAGE_MAX])
     if causes := _JAVA.findall(text):
         return SparkFailed(" ".join(causes[-1].split())[:MESSAGE_MAX])
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

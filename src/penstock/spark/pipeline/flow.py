@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 
-from penstock.model.errors import BadSetting
+from penstock.model.errors import BadSetting, PenstockError
 from penstock.model.setting import Kind, Setting
+from penstock.model.topic import TopicName
 from penstock.spark.pipeline.faults import Fault, nearest
 from penstock.spark.pipeline.plan import Plan, Sink, Source, Step, Trigger, kind_of
 
+OUT_OF_ORDER = "out_of_order"
+"""The column that ``reorder`` adds."""
 REST = "rest"
 """Of a route: the rows that match nothing."""
 MODES = ("append", "update", "complete")
@@ -29,6 +35,11 @@ def views_of(name: str, step: Step) -> list[str]:
     return [f"{name}_{route}" for route in (*step.route, REST)]
 
 
+def dead_name(step: str) -> str:
+    """Of the query that writes a step's dead letters."""
+    return f"{step}_dead"
+
+
 def check_flow(plan: Plan) -> list[Fault]:
     """Everything that can be said without Spark."""
     return list(_faults(plan))
@@ -42,23 +53,30 @@ def _faults(plan: Plan) -> Iterator[Fault]:
     known: dict[str, tuple[str, ...]] = {}
     for name, source in plan.sources.items():
         yield from _source_faults(name, source)
+        yield from _taken(("sources", name), name, known)
         known[name] = ("sources", name)
     taken: set[str] = set()
     for name, step in plan.steps.items():
         yield from _step_faults(name, step, known)
         taken |= {step.from_} if step.from_ is not None else set()
         for view in views_of(name, step):
-            if view in known:
-                yield Fault(
-                    ("steps", name), f"the name {view} is taken by {'.'.join(known[view])}", "Choose another."
-                )
+            yield from _taken(("steps", name), view, known)
             known[view] = ("steps", name)
     for name, sink in plan.sinks.items():
         yield from _sink_faults(name, sink, known)
         taken.add(sink.from_)
     yield from _dropped(plan, taken)
+    yield from _outlets(plan)
     yield from _trigger_faults(("trigger",), plan.trigger)
     yield from _endless(plan)
+    yield from _divided(plan)
+
+
+def _taken(path: tuple[str, str], name: str, known: dict[str, tuple[str, ...]]) -> Iterator[Fault]:
+    """Names are views of Spark's, the same in capitals: in SQL the second would stand for the first."""
+    for other, where in known.items():
+        if other.lower() == name.lower():
+            yield Fault(path, f"the name {name} is taken by {'.'.join(where)}", "Choose another.")
 
 
 def _one_kind(path: tuple[str, str], table: Source | Step | Sink) -> Iterator[Fault]:
@@ -121,7 +139,8 @@ def _dropped(plan: Plan, taken: set[str]) -> Iterator[Fault]:
         if step.route is None:
             continue
         for view in views_of(name, step):
-            in_sql = any(other.sql is not None and view in other.sql for other in plan.steps.values())
+            word = re.compile(rf"\b{view}\b", re.IGNORECASE)
+            in_sql = any(other.sql is not None and word.search(other.sql) for other in plan.steps.values())
             if view in taken or in_sql or (step.drop_rest and view == f"{name}_{REST}"):
                 continue
             hint = f"Take {view} into a step or a sink"
@@ -152,6 +171,36 @@ def _sink_faults(name: str, sink: Sink, known: dict[str, tuple[str, ...]]) -> It
         yield from _trigger_faults((*path, "trigger"), sink.trigger)
 
 
+def _outlets(plan: Plan) -> Iterator[Fault]:
+    """Each query has a checkpoint of its own, and counts its batches where no other does.
+
+    Of two that count in one place, the node and Spark's log of files drop batches as being there already.
+    """
+    names = {dead_name(name): name for name, step in plan.steps.items() if step.dead_letter is not None}
+    places: dict[tuple[str, ...], str] = {}
+    for name, sink in plan.sinks.items():
+        if name in names:
+            told = f"the name {name} is taken by the dead letters of steps.{names[name]}"
+            yield Fault(("sinks", name), told, "Choose another.")
+        key, place = _counted(plan, sink)
+        if key is not None and (other := places.setdefault(place, name)) != name:
+            told = f"it counts its batches where sinks.{other} does, and each would drop the other's rows"
+            hint = "Name another folder." if key == "parquet" else "Name another sink_id, or leave it out."
+            yield Fault(("sinks", name, key), told, hint)
+
+
+def _counted(plan: Plan, sink: Sink) -> tuple[str | None, tuple[str, ...]]:
+    """Where a sink's batches are counted, if that can be another's place: the key that says it, and which."""
+    if sink.parquet is not None:
+        return "parquet", ("parquet", posixpath.normpath(sink.parquet))
+    if sink.sink_id is not None:
+        topic = sink.topic or ""
+        with suppress(PenstockError):  # a name that is none is told by whoever opens it
+            topic = str(TopicName.parse(topic))
+        return "sink_id", (sink.url or plan.url or "", sink.sink_id, topic)
+    return None, ()
+
+
 def _trigger_faults(path: tuple[str, ...], trigger: Trigger) -> Iterator[Fault]:
     if trigger.every is not None:
         yield from _duration((*path, "every"), trigger.every)
@@ -169,6 +218,19 @@ def _endless(plan: Plan) -> Iterator[Fault]:
         if trigger is not None and trigger.available_now:
             hint = "Say every = …; `penstock spark run --idle 30s` ends it once nothing comes any more."
             yield Fault(path, "available_now cannot be with reorder, which waits for what is missing", hint)
+
+
+def _divided(plan: Plan) -> Iterator[Fault]:
+    """What flows into two sinks is worked twice, and what is late for one may be in time for the other."""
+    if not any(step.reorder is not None for step in plan.steps.values()):
+        return
+    for name, step in plan.steps.items():
+        tests = [] if step.dead_letter is None else [step.dead_letter.keep]
+        tests += (step.route or {}).values()
+        if any(re.search(rf"\b{OUT_OF_ORDER}\b", test, re.IGNORECASE) for test in tests):
+            told = f"a row may be {OUT_OF_ORDER} in one query and not in another, and go to neither or to both"
+            hint = f"Take both into one sink: topics = true, `case when {OUT_OF_ORDER} then … end as topic`."
+            yield Fault(("steps", name, *kind_of(step)), told, hint)
 
 
 # --- values -------------------------------------------------------------------------------------------

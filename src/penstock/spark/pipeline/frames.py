@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import BadRequest, PenstockError
 from penstock.spark.pipeline.faults import Fault, nearest
-from penstock.spark.pipeline.flow import seconds
+from penstock.spark.pipeline.flow import dead_name, seconds
 from penstock.spark.pipeline.functions import find_function
-from penstock.spark.pipeline.outlets import message_columns
+from penstock.spark.pipeline.outlets import check_folder, message_columns
 from penstock.spark.pipeline.plan import Plan, Sink, Source, Step, Watermark, kind_of
 from penstock.spark.pipeline.steps.dead_letter import dead_letter
 from penstock.spark.pipeline.steps.dedup import dedup, has_watermark
@@ -40,10 +40,13 @@ class Node:
     """The node that topics are on, unless a source or sink names another."""
 
     url: str
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
 
-    def options(self, url: str | None) -> dict[str, str]:
-        return {"url": url or self.url} | ({} if self.token is None else {"token": self.token})
+    def options(self, url: str | None, token: str | None) -> dict[str, str]:
+        """Of a source or sink that may name another node; the token goes to the node that it was given for."""
+        if token is None and url in (None, self.url):
+            token = self.token
+        return {"url": url or self.url} | ({} if token is None else {"token": token})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,27 @@ class Frames:
     plan: Plan
     spark: SparkSession
     node: Node
+    outlet: str | None = None
+    """The one it is built for, if for one: its subscriptions are its own."""
     views: dict[str, DataFrame] = field(default_factory=dict)
     outlets: list[Outlet] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
     """What Spark or the node raised, behind the faults."""
     _lost: set[str] = field(default_factory=set)
+
+    def own(self, outlet: Outlet) -> Outlet:
+        """The same outlet with subscriptions of its own.
+
+        Of queries that share one, the fastest would move it on: what others have not read would not be kept,
+        and one that begins without a checkpoint would begin behind it.
+        """
+        if not any(source.subscription for source in self.plan.sources.values()):
+            return outlet
+        built = Frames(self.pipeline, self.plan, self.spark, self.node, outlet.name).build()
+        if built.faults:  # it was in order a moment ago
+            raise self.pipeline.refuse(built.faults) from built.errors[0]
+        return next(each for each in built.outlets if each.name == outlet.name)
 
     def build(self) -> Frames:
         for name, source in self.plan.sources.items():
@@ -103,10 +121,12 @@ class Frames:
         self._view(name, rows if source.watermark is None else _marked(rows, source.watermark))
 
     def _topics(self, source: Source) -> DataFrame:
-        options = self.node.options(source.url)
+        options = self.node.options(source.url, source.token)
         for key, option in _SOURCE_OPTIONS.items():
             if (value := getattr(source, key)) is not None:
                 options[option] = str(value)
+        if source.subscription is not None and self.outlet is not None:
+            options["subscription"] = f"{source.subscription}.{self.outlet}"
         if source.topics is not None:
             options["topics"] = ",".join(source.topics)
         if source.columns is not None:
@@ -148,7 +168,7 @@ class Frames:
             good, dead = dead_letter(name, rows, step.dead_letter)
             self._view(name, good)
             sink = Sink(from_=name, topic=step.dead_letter.topic)
-            self.outlets.append(Outlet(f"{name}_dead", sink, dead, ("steps", name, "dead_letter")))
+            self.outlets.append(Outlet(dead_name(name), sink, dead, ("steps", name, "dead_letter")))
 
     def _call(self, name: str, told: str, rows: DataFrame) -> DataFrame:
         from pyspark.sql import DataFrame
@@ -185,6 +205,9 @@ class Frames:
             )
         if sink.topic is not None or sink.topics:
             rows = message_columns(rows, sink)
+        if sink.parquet is not None:
+            folder = located(sink.parquet, self.pipeline.folder)
+            check_folder(self.spark, folder, checkpoint_of(self.pipeline, self.plan, name))
         self.outlets.append(Outlet(name, sink, rows, ("sinks", name)))
 
     # --- faults -------------------------------------------------------------------------------------
@@ -234,3 +257,8 @@ def _line_in(sql: str, context: Any) -> int:
 def located(told: str, folder: Path) -> str:
     """A path that starts from the pipeline's folder, unless it is whole or on another file system."""
     return told if "://" in told or Path(told).is_absolute() else str(folder / told)
+
+
+def checkpoint_of(pipeline: Pipeline, plan: Plan, sink: str) -> str:
+    folder = located(plan.checkpoint or f"checkpoints/{plan.name}", pipeline.folder)
+    return f"{folder.rstrip('/')}/{sink}"

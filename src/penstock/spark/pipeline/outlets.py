@@ -9,7 +9,7 @@ from penstock.spark.pipeline.flow import seconds
 from penstock.spark.pipeline.plan import Sink, Trigger
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 MESSAGE_COLUMNS = ("key", "value", "id", "headers", "topic")
@@ -57,3 +57,30 @@ def parquet_writer(rows: DataFrame, sink: Sink, path: str) -> DataStreamWriter:
         by = [DATE, *by]
     writer = rows.writeStream.format("parquet").option("path", path)
     return writer.partitionBy(*by) if by else writer
+
+
+def check_folder(spark: SparkSession, folder: str, checkpoint: str) -> None:
+    """Refuses a folder of Parquet files that another query has written, or this one with another checkpoint.
+
+    Spark's log of files is in the folder, and drops without a word each batch whose number it has. A query
+    writes a batch's offsets first, so a folder that is ahead of the checkpoint is not this query's.
+    """
+    written = _newest(spark, f"{folder.rstrip('/')}/_spark_metadata")
+    begun = _newest(spark, f"{checkpoint}/offsets")
+    if written is not None and (begun is None or begun < written):
+        known = "has none" if begun is None else f"knows {begun}"
+        raise BadRequest(
+            f"{folder} has batches up to {written}, and the checkpoint {checkpoint} {known}: "
+            "Spark would drop rows as written already",
+            hint="Name a new folder, or the checkpoint and the sink's name that the folder was written with.",
+        )
+
+
+def _newest(spark: SparkSession, folder: str) -> int | None:
+    """The highest number among the files of one of Spark's logs; ``9.compact`` is one of them."""
+    hadoop = spark._jvm.org.apache.hadoop.fs.Path(folder)  # type: ignore[union-attr]
+    files = hadoop.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    if not files.exists(hadoop):
+        return None
+    names = [status.getPath().getName().partition(".")[0] for status in files.listStatus(hadoop)]
+    return max((int(name) for name in names if name.isdecimal()), default=None)

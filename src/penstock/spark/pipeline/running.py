@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from penstock.model.errors import PipelineFailed
 from penstock.spark.pipeline.causes import cause_of
 from penstock.spark.pipeline.console import printer
 from penstock.spark.pipeline.faults import Fault
-from penstock.spark.pipeline.frames import Frames, Node, Outlet, located
+from penstock.spark.pipeline.frames import Frames, Node, Outlet, checkpoint_of, located
 from penstock.spark.pipeline.outlets import parquet_writer, trigger_of
 from penstock.spark.pipeline.plan import Plan, Trigger
 from penstock.spark.pipeline.progress import Following, Sample
@@ -47,9 +48,10 @@ def start(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node |
     run = Run(pipeline, frames.plan)
     for outlet in frames.outlets:
         try:
-            run.queries[outlet.name] = _start(frames, outlet)
+            run.queries[outlet.name] = _start(frames, frames.own(outlet))
         except BaseException as error:
-            run.stop(within_s=0)
+            with suppress(PipelineFailed):
+                run.stop(within_s=0)
             if (fault := _start_fault(outlet, error)) is not None:
                 raise pipeline.refuse([fault]) from error
             raise
@@ -77,11 +79,6 @@ def node_of(plan: Plan) -> Node:
     return Node(url, plan.token or os.environ.get("PENSTOCK_TOKEN"))
 
 
-def checkpoint_of(pipeline: Pipeline, plan: Plan, sink: str) -> str:
-    folder = located(plan.checkpoint or f"checkpoints/{plan.name}", pipeline.folder)
-    return f"{folder.rstrip('/')}/{sink}"
-
-
 def _start(frames: Frames, outlet: Outlet) -> StreamingQuery:
     plan, sink = frames.plan, outlet.sink
     if sink.parquet is not None:
@@ -89,7 +86,7 @@ def _start(frames: Frames, outlet: Outlet) -> StreamingQuery:
     elif sink.console:
         writer = outlet.rows.writeStream.foreachBatch(printer(outlet.name))
     else:
-        options = frames.node.options(sink.url)
+        options = frames.node.options(sink.url, sink.token)
         options |= {} if sink.topic is None else {"topic": sink.topic}
         options |= {} if sink.sink_id is None else {"sinkId": sink.sink_id}
         writer = outlet.rows.writeStream.format("penstock").options(**options)
@@ -164,17 +161,31 @@ class Run:
         """Raises what a query failed with, after the others were stopped."""
         for name, query in self.queries.items():
             if not query.isActive and (error := query.exception()) is not None:
-                self.stop(within_s=0)
+                with suppress(PipelineFailed):  # why it failed is to be told, not that another is slow to end
+                    self.stop(within_s=0)
                 cause = cause_of(error)
                 raise PipelineFailed(f"{self.plan.name}.{name}: {cause.message}", hint=cause.hint) from error
 
     def stop(self, within_s: float = STOP_WITHIN_S) -> None:
-        """Ends each query between two batches, if that comes within the time; a batch cut off is done again."""
+        """Ends each query between two batches, if that comes within the time; a batch cut off is done again.
+
+        One that does not end, since it waits for a node that is away, keeps none of the others running.
+        """
         until = time.monotonic() + within_s
-        for query in self.queries.values():
+        late: dict[str, Exception] = {}
+        for name, query in self.queries.items():
             while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
                 time.sleep(0.02)
-            query.stop()
+            try:
+                query.stop()
+            except Exception as error:  # noqa: BLE001  # Spark waited as long as it may (stopTimeout)
+                late[name] = error
+        if late:
+            names = ", ".join(f"{self.plan.name}.{name}" for name in late)
+            raise PipelineFailed(
+                f"{names} did not end in time",
+                hint="Its batch is done again at the next start; end the process.",
+            ) from next(iter(late.values()))
 
     def samples(self) -> Iterator[Sample]:
         """What the queries did since the last call, batch by batch; of very many the last ones."""

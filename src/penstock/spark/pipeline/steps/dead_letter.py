@@ -38,7 +38,9 @@ def _message(name: str, rows: DataFrame, reason: Column) -> list[Column]:
         before = F.coalesce(F.col("headers"), F.create_map().cast("map<string,string>"))
         kept = F.map_filter(before, lambda key, _: ~key.isin(*told))
         headers = F.map_concat(kept, added)
-    columns = [value.cast("binary").alias("value"), headers.alias("headers")]
+    # The row of a gap (``on_gap = "report"``) has no value, and a message has one: its headers tell what it is.
+    value = F.coalesce(value.cast("binary"), F.lit(b""))
+    columns = [value.alias("value"), headers.alias("headers")]
     columns += [F.col("key").cast("binary").alias("key")] if types.get("key") in ("binary", "string") else []
     columns += [F.col("id")] if types.get("id") == "string" else []
     return columns

@@ -4,10 +4,14 @@ Spark remembers what it saw until the watermark has passed it, and drops rows th
 With the time at which a row was sent or stored that loses rows: a shard read behind the others is all late. So
 unless told otherwise the time is that of the row's arrival, one a micro-batch and kept in the checkpoint: it
 never goes back, so nothing is ever late, and a replayed batch has the same.
+
+To Spark one null is as good as another. A row without an id is no repeat of another without one, and goes on.
 """
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from penstock.model.errors import BadRequest
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ARRIVED = "_penstock_arrived"
+NAMELESS = "_penstock_nameless"
 WATERMARK_KEY = "spark.watermarkDelayMs"
 _NODE = "EventTimeWatermark"
 
@@ -25,11 +30,14 @@ _NODE = "EventTimeWatermark"
 def dedup(rows: DataFrame, told: Dedup) -> DataFrame:
     from pyspark.sql import functions as F
 
-    by = [told.by] if isinstance(told.by, str) else list(told.by)
+    names = [told.by] if isinstance(told.by, str) else list(told.by)
+    no_name = reduce(or_, (F.col(name).isNull() for name in names))
+    rows = rows.withColumn(NAMELESS, F.when(no_name, F.expr("uuid()")))
+    by = [*names, NAMELESS]
     if not rows.isStreaming:
-        return rows.dropDuplicates(by)
+        return rows.dropDuplicates(by).drop(NAMELESS)
     if told.time != ARRIVAL:
-        return _watermarked(rows, told).dropDuplicatesWithinWatermark(by)
+        return _watermarked(rows, told).dropDuplicatesWithinWatermark(by).drop(NAMELESS)
     if has_watermark(rows):
         raise BadRequest(
             "the rows have a watermark already, and Spark takes one in a flow",
@@ -37,7 +45,7 @@ def dedup(rows: DataFrame, told: Dedup) -> DataFrame:
         )
     arrived = rows.withColumn(ARRIVED, F.current_timestamp())
     marked = arrived.withWatermark(ARRIVED, f"{round(seconds(told.within) * 1000)} milliseconds")
-    return marked.dropDuplicatesWithinWatermark(by).drop(ARRIVED)
+    return marked.dropDuplicatesWithinWatermark(by).drop(ARRIVED, NAMELESS)
 
 
 def _watermarked(rows: DataFrame, told: Dedup) -> DataFrame:

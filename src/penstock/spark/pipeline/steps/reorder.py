@@ -2,7 +2,8 @@
 
 A row that comes early waits in Spark's state for those before it. A gap is waited for as long as told; then the
 order goes on behind it. Nothing is dropped: what comes after its place was given up, and what comes again, goes
-on at once with ``out_of_order`` set, and whoever must not see such rows routes by that column.
+on at once with ``out_of_order`` set. Each query has a state of its own, and may judge otherwise: whoever must
+not see such rows parts them by that column within one sink.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import BadRequest
+from penstock.spark.pipeline.flow import OUT_OF_ORDER as OUT_OF_ORDER
 from penstock.spark.pipeline.flow import seconds
 from penstock.spark.pipeline.plan import Reorder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-OUT_OF_ORDER = "out_of_order"
 _INTEGERS = ("byte", "short", "integer", "long")
 
 

@@ -1,0 +1,57 @@
+"""Which node a pipeline is run against, and which token that node is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from penstock.cli.contexts import Context, Contexts
+from penstock.cli.options import DEFAULT_URL, Token, Url
+from penstock.cli.spark import _node
+from penstock.spark.pipeline import Pipeline
+
+FILE, LINE, ENVIRONMENT, CONTEXT = (
+    f"penstock://{name}:1" for name in ("file", "line", "environment", "context")
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "arguments", "environment", "found"),
+    [
+        ({}, [], {}, (CONTEXT, "context's")),
+        ({"url": FILE}, [], {}, (FILE, None)),
+        ({"url": FILE, "token": "file's"}, [], {}, (FILE, "file's")),
+        ({"url": FILE, "token": "file's"}, [], {"PENSTOCK_TOKEN": "environment's"}, (FILE, "file's")),
+        ({"url": FILE}, [], {"PENSTOCK_TOKEN": "environment's"}, (FILE, "environment's")),
+        ({"url": FILE, "token": "file's"}, ["--token", "line's"], {}, (FILE, "line's")),
+        ({"url": FILE}, ["--url", LINE], {}, (LINE, None)),
+        ({}, [], {"PENSTOCK_URL": ENVIRONMENT}, (ENVIRONMENT, None)),
+    ],
+)
+def test_the_line_goes_first_then_the_file_and_a_contexts_token_goes_to_its_own_node_alone(
+    file: dict[str, Any],
+    arguments: list[str],
+    environment: dict[str, str],
+    found: tuple[str, str | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("PENSTOCK_URL", "PENSTOCK_TOKEN", "PENSTOCK_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    contexts = Contexts()
+    contexts.add("here", Context(CONTEXT, "context's"))
+    contexts.save()
+    pipeline = Pipeline("p", **file).source("a", topic="a").sink("b", from_="a", topic="b")
+    nodes = []
+    app = typer.Typer()
+
+    @app.command()
+    def run(context: typer.Context, url: Url = DEFAULT_URL, token: Token = None) -> None:
+        nodes.append(_node(context, pipeline, url, token))
+
+    assert CliRunner().invoke(app, arguments, env=environment).exit_code == 0
+    (node,) = nodes
+    assert (node.url, node.token) == found
+    assert node.token is None or node.token not in repr(node)

@@ -1,0 +1,49 @@
+"""Why a query failed is found in all that Spark quotes."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.model.errors import EntriesMissing, PenstockError, SparkFailed
+from penstock.spark.pipeline.causes import cause_of
+
+FAILED = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure
+Traceback (most recent call last):
+  File "/a/worker.py", line 12, in main
+    ValueError: a line of the program, not of the error
+    ^^^^^^^^^^
+{raised}
+
+\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
+Caused by: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed
+\tat org.apache.spark.Task.run(Task.scala:1)
+"""
+AGAIN = """KeyError: 'customer'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/a/steps.py", line 3, in double
+RuntimeError: no row"""
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "message"),
+    [
+        ("penstock.model.errors.EntriesMissing: gone [entries-missing] Go on.", EntriesMissing, "gone"),
+        ("ValueError: 5 is too many", SparkFailed, "ValueError: 5 is too many"),
+        ("shop.TooMany: 5", SparkFailed, "shop.TooMany: 5"),
+        (AGAIN, SparkFailed, "KeyError: 'customer'"),
+    ],
+)
+def test_what_python_raised_is_told_whatever_it_is_called(
+    raised: str, kind: type[PenstockError], message: str
+) -> None:
+    cause = cause_of(RuntimeError(FAILED.format(raised=raised)))
+    assert (type(cause), cause.message) == (kind, message)
+
+
+def test_without_python_it_is_the_innermost_cause_of_java() -> None:
+    text = "failed\n\tat a\nCaused by: org.a.B: outer\n\tat b\nCaused by: java.io.C: disk\n full\n\tat c\n"
+    assert cause_of(RuntimeError(text)).message == "disk full"
+    assert cause_of(RuntimeError("just this\nand that")).message == "just this"
