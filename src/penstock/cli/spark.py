@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url
+from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, said
 from penstock.cli.output import note, print_json, reports_errors
 from penstock.io.state_folder import state_folder
 
@@ -128,7 +128,9 @@ def _node(context: typer.Context, pipeline: Pipeline, url: str, token: str | Non
     plan = pipeline.plan
     told = context.get_parameter_source("url")
     on_line = told is not None and told.name == "COMMANDLINE"
-    return Node(url if on_line or plan.url is None else plan.url, token or plan.token)
+    chosen = url if on_line or plan.url is None else plan.url
+    given = token if chosen == url or said(context, "token") else None  # a context's is for its own URL alone
+    return Node(chosen, given or (plan.token if plan.url in (None, chosen) else None))
 
 
 def _session(pipeline: Pipeline, master: str | None) -> SparkSession:

@@ -7,7 +7,7 @@ an error that names it; nothing is ignored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.model.address import parse_addresses
 from penstock.model.errors import BadRequest
@@ -25,7 +25,7 @@ TIMEOUT_S = 120.0
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     url: str
-    token: str | None
+    token: str | None = field(repr=False)
     topic: str | None
     """The full name; None where a column names it."""
     sink: str | None

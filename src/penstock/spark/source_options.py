@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -63,7 +63,7 @@ Places = Place | dict[str, dict[int, Place]]
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     url: str
-    token: str | None
+    token: str | None = field(repr=False)
     topics: tuple[str, ...]
     """Full names; empty with a pattern."""
     pattern: str | None

@@ -52,7 +52,7 @@ class Reach:
     """The node that topics are read from and written to."""
 
     url: str
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
 
     def options(self) -> dict[str, str]:
         return {"url": self.url} | ({} if self.token is None else {"token": self.token})

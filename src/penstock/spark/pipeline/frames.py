@@ -40,10 +40,12 @@ class Node:
     """The node that topics are on, unless a source or sink names another."""
 
     url: str
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
 
-    def options(self, url: str | None) -> dict[str, str]:
-        return {"url": url or self.url} | ({} if self.token is None else {"token": self.token})
+    def options(self, table: Source | Sink) -> dict[str, str]:
+        """Where a table's topics are; the node's token goes to the node alone."""
+        token = table.token or (self.token if table.url in (None, self.url) else None)
+        return {"url": table.url or self.url} | ({} if token is None else {"token": token})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Frames:
         self._view(name, rows if source.watermark is None else _marked(rows, source.watermark))
 
     def _topics(self, source: Source) -> DataFrame:
-        options = self.node.options(source.url)
+        options = self.node.options(source)
         for key, option in _SOURCE_OPTIONS.items():
             if (value := getattr(source, key)) is not None:
                 options[option] = str(value)

@@ -54,6 +54,8 @@ class Source(Table, frozen=True):
     min_partitions: Count | None = None
     watermark: Watermark | None = None
     url: Text | None = None
+    token: Text | None = None
+    """Of the node at ``url``; the pipeline's own goes there only if the URL is the same."""
 
     KINDS = ("topic", "topics", "topic_pattern", "parquet")
 
@@ -144,6 +146,8 @@ class Sink(Table, frozen=True):
     mode: str = "append"
     trigger: Trigger | None = None
     url: Text | None = None
+    token: Text | None = None
+    """Of the node at ``url``; the pipeline's own goes there only if the URL is the same."""
 
     KINDS = ("topic", "topics", "parquet", "console")
 
