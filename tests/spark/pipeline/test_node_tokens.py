@@ -22,7 +22,8 @@ def chosen(
     plan_url: str | None, plan_token: str | None, url: str, token: str | None, on_line: str = ""
 ) -> Node:
     """The node of a pipeline file, where the command line, the environment or a context say ``url`` too."""
-    context = typer.Context(click.Command("run"))
+    command: Any = click.Command("run")
+    context: Any = typer.Context(command)
     if on_line:
         context.set_parameter_source(on_line, ParameterSource.COMMANDLINE)
     pipeline: Any = SimpleNamespace(plan=SimpleNamespace(url=plan_url, token=plan_token))
