@@ -172,6 +172,15 @@ def test_an_admin_of_a_tenant_hands_out_what_lies_within_it() -> None:
     assert end(node.shell.connect(text)) == "token-revoked"
 
 
+def test_a_token_makes_none_that_outlives_it() -> None:
+    node = GuardedNode()
+    client = node.client(["admin"], ["acme"], lasts_s=60.0)
+    for lasts_s in (None, 61.0):
+        with pytest.raises(NotAllowed, match="60 s"):
+            client.request(CreateToken("heir", ["consume"], ["acme"], lasts_s=lasts_s))
+    client.request(CreateToken("helper", ["consume"], ["acme"], lasts_s=60.0))
+
+
 @pytest.mark.parametrize(
     "ask",
     [

@@ -99,6 +99,12 @@ class TokenRequests:
             raise NotAllowed(f"an admin of {within} can make tokens within that alone")
         now_us = self._node.now_us()
         expires_us = None if ask.lasts_s is None else now_us + math.ceil(ask.lasts_s * 1e6)
+        if session.expires_us is not None and (expires_us is None or expires_us > session.expires_us):
+            left_s = max(0, session.expires_us - now_us) // 1_000_000
+            raise NotAllowed(
+                f"a token that ends in {left_s:,} s can make tokens that end no later alone",
+                hint="Give it a shorter time with --expires, or have it made with a token that lasts longer.",
+            )
         secret, made = make_token(
             grant, ask.name, self._node.new_uuid, at_us=now_us, by=session.token, expires_us=expires_us
         )
