@@ -58,6 +58,18 @@ def test_a_token_is_made_shown_listed_revoked_and_logged(cli: Cli, guarded: tupl
     assert not any(made["secret"] in text or admin in text for text in (listed, shown, log, node.errors))
 
 
+def test_who_has_a_token_for_one_producer_sends_under_its_name(cli: Cli, guarded: tuple[Node, str]) -> None:
+    node, admin = guarded
+    words = ("token", "create", "bound", "--produce", "--topic", "orders*", "--producer", "till-1")
+    text = cli(*words, url=node.url, PENSTOCK_TOKEN=admin).out.decode().strip()
+    sent = cli(
+        "produce", "orders-bound", "--producer", "till-1", stdin=b"1\n", url=node.url, PENSTOCK_TOKEN=text
+    )
+    assert sent.code == 0, sent.err
+    other = cli("produce", "orders-bound", stdin=b"1\n", url=node.url, PENSTOCK_TOKEN=text)
+    assert other.code == 1 and "'till-1' alone" in other.err
+
+
 def test_a_token_that_got_out_is_revoked_by_its_text_which_is_not_shown_again(
     cli: Cli, guarded: tuple[Node, str]
 ) -> None:
