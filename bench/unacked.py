@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.figure import Figure
@@ -74,7 +75,7 @@ class Reader:
             self.shell.work()
             self.client.events.clear()
 
-    def settle(self, *, acked: list[int] = [], nacked: list[int] = []) -> None:  # noqa: B006
+    def settle(self, *, acked: Sequence[int] = (), nacked: Sequence[int] = ()) -> None:
         self.settles += 1
         spans = [(entry, entry + 1) for entry in acked]
         self.client.send(Settle(1, self.settles, 0, spans, nacked=[(entry, DELAY_S) for entry in nacked]))

@@ -54,7 +54,7 @@ def samples() -> pa.Table:
 
 
 def main() -> None:
-    shutil.rmtree(HERE / "work", ignore_errors=True)
+    shutil.rmtree(HERE / "made", ignore_errors=True)
     with penstock.sync.connect(URL) as client:
         client.admin.create_topic("metrics", schema=SAMPLES, exist_ok=True)
         client.admin.create_topic("metrics.minute", schema=MINUTE, exist_ok=True)

@@ -46,11 +46,11 @@ def feed(client: penstock.sync.Client) -> None:
 
 
 def main() -> None:
-    shutil.rmtree(HERE / "work", ignore_errors=True)
+    shutil.rmtree(HERE / "made", ignore_errors=True)
     spark = penstock.spark.session("orders example")
     customers = [(number, COUNTRIES[number % len(COUNTRIES)]) for number in range(7)]
     spark.createDataFrame(customers, "id bigint, country string").write.parquet(
-        str(HERE / "work" / "customers")
+        str(HERE / "made" / "customers")
     )
     with penstock.sync.connect(URL) as client:
         feed(client)

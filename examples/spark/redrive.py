@@ -47,7 +47,7 @@ def consume(client: penstock.sync.Client) -> int:
 
 
 def main() -> None:
-    shutil.rmtree(HERE / "work", ignore_errors=True)
+    shutil.rmtree(HERE / "made", ignore_errors=True)
     with penstock.sync.connect(URL) as client:
         feed(client)
         print(f"booked {consume(client)} of {GOOD + COMMAS + HOPELESS}")

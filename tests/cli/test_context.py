@@ -56,6 +56,13 @@ def test_secrets_are_not_printed(cli: Cli, contexts: Path) -> None:
     assert "SECRET" not in contexts.read_text()
 
 
+@pytest.mark.parametrize("text", [b"", b"\n", b'{"secret": "pst_1234_SECRET"}\n'])
+def test_what_is_no_token_is_not_taken_for_one(cli: Cli, contexts: Path, text: bytes) -> None:
+    done = cli("context", "add", "prod", "--url", NOWHERE, "--token", "-", stdin=text)
+    assert done.code == 1 and "not a token" in done.err and "1234" not in done.err
+    assert not contexts.exists()
+
+
 def test_a_file_that_others_may_read_is_not_used(cli: Cli, contexts: Path) -> None:
     it = Contexts(contexts)
     it.add("prod", Context(NOWHERE, "pst_1234_SECRET"))

@@ -58,6 +58,32 @@ def test_a_token_is_made_shown_listed_revoked_and_logged(cli: Cli, guarded: tupl
     assert not any(made["secret"] in text or admin in text for text in (listed, shown, log, node.errors))
 
 
+def test_who_has_a_token_for_one_producer_sends_under_its_name(cli: Cli, guarded: tuple[Node, str]) -> None:
+    node, admin = guarded
+    words = ("token", "create", "bound", "--produce", "--topic", "orders*", "--producer", "till-1")
+    text = cli(*words, url=node.url, PENSTOCK_TOKEN=admin).out.decode().strip()
+    sent = cli(
+        "produce", "orders-bound", "--producer", "till-1", stdin=b"1\n", url=node.url, PENSTOCK_TOKEN=text
+    )
+    assert sent.code == 0, sent.err
+    other = cli("produce", "orders-bound", stdin=b"1\n", url=node.url, PENSTOCK_TOKEN=text)
+    assert other.code == 1 and "'till-1' alone" in other.err
+
+
+def test_a_token_that_got_out_is_revoked_by_its_text_which_is_not_shown_again(
+    cli: Cli, guarded: tuple[Node, str]
+) -> None:
+    node, admin = guarded
+    access = ("--url", node.url, "--token", admin)
+    made = cli("token", "create", "lost", "--produce", "--scope", "acme", "--json", *access)
+    text = json.loads(made.out)["secret"]
+    done = cli("token", "revoke", text, "--yes", "--json", *access)
+    assert json.loads(done.out) == {"token": json.loads(made.out)["token"], "revoked": True}
+    said = [done, cli("token", "show", text, *access), cli("log", "admin", "--json", *access)]
+    assert all(each.code == 0 for each in said)
+    assert not any(text.split("_", 2)[2] in each.out.decode() + each.err for each in said)
+
+
 def test_a_command_does_what_its_token_allows(cli: Cli, guarded: tuple[Node, str]) -> None:
     node, admin = guarded
     with penstock.sync.connect(node.url, admin) as client:

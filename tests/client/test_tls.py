@@ -150,6 +150,40 @@ def test_a_renewed_certificate_is_read_on_sighup(tls_node: RealNode, certificate
     assert trial(tls_node.url, ca=certificates.ca) is None
 
 
+def test_a_certificate_whose_key_is_not_there_yet_leaves_the_old_pair_in_place(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    pairs = [certificates.authority.issue_cert("127.0.0.1") for _ in range(2)]
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    pairs[0].cert_chain_pems[0].write_to_path(str(cert))
+    pairs[0].private_key_pem.write_to_path(str(key))
+    with RealNode(tmp_path / "node", config=f'tls_cert = "{cert}"\ntls_key = "{key}"\n') as node:
+        before = shown_certificate(node, certificates)
+        assert node.process is not None
+        pairs[1].cert_chain_pems[0].write_to_path(str(cert))
+        node.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "kept as it was" in node.errors)
+        assert shown_certificate(node, certificates) == before
+        pairs[1].private_key_pem.write_to_path(str(key))
+        node.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: shown_certificate(node, certificates) != before)
+        assert trial(node.url, ca=certificates.ca) is None
+
+
+def test_an_authority_of_clients_that_was_replaced_is_not_trusted_any_more(tmp_path: Path) -> None:
+    old, new = Certificates.made(tmp_path / "old"), Certificates.made(tmp_path / "new")
+    clients = tmp_path / "clients.pem"
+    clients.write_bytes(Path(old.ca).read_bytes())
+    config = f'tls_cert = "{old.node}"\ntls_client_ca = "{clients}"\n'
+    with RealNode(tmp_path / "node", config=config) as node:
+        assert trial(node.url, ca=old.ca, cert=old.client) is None
+        clients.write_bytes(Path(new.ca).read_bytes())
+        assert node.process is not None
+        node.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: trial(node.url, ca=old.ca, cert=new.client) is None)
+        assert trial(node.url, ca=old.ca, cert=old.client) in (Unavailable, TlsFailed)
+
+
 def test_a_handshake_that_never_ends_is_given_up(tls_node: RealNode) -> None:
     with socket.create_connection(tls_node.address, timeout=20) as silent:
         silent.sendall(b"\x16\x03\x01")  # the beginning of a TLS record, and nothing more

@@ -160,6 +160,39 @@ def test_revoking_ends_readers_with_the_reason_and_keeps_what_producers_have(
         asyncio.run(scenario(node))
 
 
+def test_what_was_spilled_is_still_owed_after_it_was_sent_with_a_token_that_may_not(
+    tmp_path: Path, state_folder: Path
+) -> None:
+    async def scenario(node: Guarded) -> None:
+        topic = "acme/shop/till/orders"
+        wrong = [
+            await node.token_for("consume", scope="acme"),
+            await node.token_for("produce", scope="acme", producer="till-1"),
+            await node.token_for("produce", scope="beta"),
+        ]
+        token, text = await node.token_for("produce", scope="acme")
+        async with (
+            node.connect() as admin,
+            node.connect(text) as client,
+            client.producer(topic, spill_after=0.05) as producer,
+        ):
+            await producer.send(b"0")
+            await admin.admin.revoke_token(token)
+            assert (await producer.send(b"1")).outcome == "spilled"
+        (slot,) = [path.name for path in (state_folder / "refill").iterdir()]
+        for _, denied in wrong:
+            sent = await send_slot(state_folder / "refill", slot, token=denied, timeout_s=20.0)
+            assert not sent.delivered and sent.bytes_left
+            assert isinstance(sent.error, NotAllowed)
+        sent = await send_slot(state_folder / "refill", slot, token=node.token, timeout_s=20.0)
+        assert sent.delivered, sent.error
+        assert await values_at(node.url, topic, token=node.token) == [b"0", b"1"]
+
+    with Guarded(tmp_path / "node") as node:
+        assert isinstance(node, Guarded)
+        asyncio.run(scenario(node))
+
+
 def test_a_producer_comes_back_with_its_token_after_the_node_did(tmp_path: Path) -> None:
     async def scenario(node: Guarded) -> None:
         async with node.connect() as client:

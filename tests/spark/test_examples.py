@@ -31,7 +31,7 @@ def test_an_example_prints_what_it_promises(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    shutil.copytree(EXAMPLES, tmp_path / "spark", ignore=shutil.ignore_patterns("work"))
+    shutil.copytree(EXAMPLES, tmp_path / "spark", ignore=shutil.ignore_patterns("made"))
     monkeypatch.setenv("PENSTOCK_URL", node.url)
     runpy.run_path(str(tmp_path / "spark" / f"{name}.py"), run_name="__main__")
     printed = capfd.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from getpass import getpass
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +46,7 @@ def add(
 
     parse_addresses(url)
     if token == "-":
-        token = sys.stdin.readline().strip()
+        token = _read_token()
     files = [None if path is None else str(path.expanduser().absolute()) for path in (ca, cert, key)]
     contexts = Contexts()
     contexts.add(name, Context(url, token or None, *files))
@@ -115,6 +116,18 @@ def remove(
     contexts.remove(name)
     contexts.save()
     _print(name, {"removed": True}, as_json, f"removed context {name}")
+
+
+def _read_token() -> str:
+    """From stdin; a person who types or pastes it is asked, and it is not shown."""
+    from penstock.model.errors import BadContext
+
+    text = (getpass("Token: ") if sys.stdin.isatty() else sys.stdin.readline()).strip()
+    if not text.startswith("pst_"):
+        raise BadContext(
+            "what came from stdin is not a token", hint="A token is one line, pst_ID_SECRET; nothing was added."
+        )
+    return text
 
 
 def _print(name: str, shown: dict[str, object], as_json: bool, told: str) -> None:

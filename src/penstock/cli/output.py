@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, TypeVar
@@ -18,6 +19,8 @@ from penstock.model.errors import BadRequest, PenstockError
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
+
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -151,4 +154,5 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return "-" if value is None else str(value)
+    # Names are others' words: on a terminal they must not be more than that.
+    return "-" if value is None else _CONTROL.sub("?", str(value))

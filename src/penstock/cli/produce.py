@@ -52,6 +52,10 @@ def produce(
             show_default=False,
         ),
     ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--producer", metavar="NAME", help="The name to send under.", show_default=False),
+    ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
@@ -63,7 +67,7 @@ def produce(
     cut = partial(_table, separator=separator, empty_deletes=empty_deletes)
     tally = Tally()
     try:
-        run(_produce(topic, cut, url, token, tally, progress=sys.stderr.isatty() and not as_json))
+        run(_produce(topic, name, cut, url, token, tally, progress=sys.stderr.isatty() and not as_json))
     except BaseException:
         if tally.sent:  # whoever interrupts wants to know how far it came
             _print_summary(tally, as_json=as_json)
@@ -128,12 +132,14 @@ class Tally:
         )
 
 
-async def _produce(topic: str, cut: Cut, url: str, token: str | None, tally: Tally, *, progress: bool) -> None:
+async def _produce(
+    topic: str, name: str | None, cut: Cut, url: str, token: str | None, tally: Tally, *, progress: bool
+) -> None:
     import penstock
 
     async with (
         penstock.connect(url, token=token, wait=False) as client,
-        client.producer(topic, close_timeout=CLOSE_SECONDS) as producer,
+        client.producer(topic, name, close_timeout=CLOSE_SECONDS) as producer,
     ):
         if not client.connected:
             note(f"no node answers at {url}: messages are spilled to this disk until one does")

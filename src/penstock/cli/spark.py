@@ -59,10 +59,9 @@ def check(
     pipeline = Pipeline.load(file)
     plan = pipeline.plan
     if not offline:
-        from penstock.spark.pipeline.analysis import analyse
+        from penstock.spark.pipeline.running import analyse
 
-        _session(pipeline, master)
-        analyse(pipeline, node=_node(context, pipeline, url, token))
+        analyse(pipeline, _session(pipeline, master), node=_node(context, pipeline, url, token))
     parts = {"sources": list(plan.sources), "steps": list(plan.steps), "sinks": list(plan.sinks)}
     if as_json:
         print_json({"pipeline": plan.name, **parts, "tried": not offline})
@@ -126,11 +125,13 @@ def _node(context: typer.Context, pipeline: Pipeline, url: str, token: str | Non
     from penstock.spark.pipeline.frames import Node
 
     plan = pipeline.plan
-    on_line = {name for name in ("url", "token") if _on_line(context, name)}
-    told = plan.token if plan.token is not None and "token" not in on_line else token
-    if "url" in on_line or plan.url is None:
-        return Node(url, told)
-    return Node(plan.url, told if told is plan.token or said(context, "token") else None)
+    chosen = url if _on_line(context, "url") or plan.url is None else plan.url
+    if _on_line(context, "token"):
+        return Node(chosen, token)
+    if plan.token is not None and plan.url in (None, chosen):
+        return Node(chosen, plan.token)
+    # What was set for this program is meant; a context's token is for its own URL alone.
+    return Node(chosen, token if chosen == url or said(context, "token") else None)
 
 
 def _on_line(context: typer.Context, name: str) -> bool:

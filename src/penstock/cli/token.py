@@ -10,7 +10,7 @@ import typer
 from penstock.cli.ask import ask, confirm
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url
 from penstock.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
-from penstock.wire.access import TokenInfo
+from penstock.model.token_text import without_secret
 
 if TYPE_CHECKING:
     from penstock.wire.access import TokenInfo
@@ -206,6 +206,7 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Revoke a token: nobody comes in with it any more, and whoever is in goes at once."""
+    which = without_secret(which)
     if not yes:
         info = ask(url, token, lambda admin: admin.show_token(which))
         confirm(f"Revoke token {info.token} ({info.name}, {info.connections} connections)?")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.client.link import Link
+from penstock.model.token_text import without_secret
 from penstock.wire.access import (
     AccessInfo,
     AdminRecord,
@@ -50,11 +51,11 @@ class AccessAdmin:
 
     async def show_token(self, token: str) -> TokenInfo:
         """One token, by its id or its name."""
-        return read_result(await self._link.request(ShowToken(token), retry=True), TokenInfo)
+        return read_result(await self._link.request(ShowToken(without_secret(token)), retry=True), TokenInfo)
 
     async def revoke_token(self, token: str) -> None:
         """Ends a token, and at once every connection that was opened with it."""
-        await self._link.request(RevokeToken(token))
+        await self._link.request(RevokeToken(without_secret(token)))
 
     async def show_access(self) -> AccessInfo:
         """What this connection may do, and the node's clock."""

@@ -173,5 +173,5 @@ class Connection(asyncio.Protocol):
 def _why(error: OSError | UnicodeError) -> str:
     """The system's own words; asyncio's text of a refusal only repeats the address."""
     if isinstance(error, socket.gaierror) or not isinstance(error, OSError) or not error.errno:
-        return getattr(error, "strerror", None) or str(error)
+        return getattr(error, "strerror", None) or str(error) or "the connection ended before it was made"
     return os.strerror(error.errno)

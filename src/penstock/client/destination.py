@@ -26,6 +26,7 @@ from penstock.client.link import Link
 from penstock.client.registration import Registration
 from penstock.model.errors import (
     Fenced,
+    NotAllowed,
     PenstockError,
     ProtocolError,
     SchemaMismatch,
@@ -227,12 +228,15 @@ class Destination:
 
     def on_ack(self, ack: Ack) -> None:
         fenced = self._registration.heard(ack)
-        if fenced is not None:  # what it does not take is not refused for good: it stays in the refill
-            items = [item for item in ack.items if item.code != Fenced.code]
-            ack = msgspec.structs.replace(ack, items=items)
-        self.listener.on_ack(self.index, ack)
+        denied = next((item.message for item in ack.items if item.code == NotAllowed.code), None)
+        # What is refused because of who sends it is not refused for good: what is in the refill stays there.
+        kept = {NotAllowed.code} if fenced is None else {NotAllowed.code, Fenced.code}
+        items = [item for item in ack.items if item.code not in kept]
+        self.listener.on_ack(self.index, msgspec.structs.replace(ack, items=items))
         if fenced is not None:
             self._registration.fence(fenced)
+        if denied is not None:
+            self.listener.on_refused(self.index, NotAllowed(denied))
 
     def on_error(self, error: PenstockError) -> None:
         """The node refused something of a block as a whole; its segments are answered one by one as well."""

@@ -109,12 +109,22 @@ def _read_titles(disk: OsDisk, slot: str, sent: Sent) -> None:
         raise fault or Unavailable(f"there is nothing to send in {slot}")
 
 
+class _Sending(Producer):
+    """A producer that brings what is left behind, and sends nothing of its own."""
+
+    @property
+    def refusal(self) -> PenstockError | None:
+        """Why a destination takes nothing more, if one does not."""
+        return next(iter(self._run.courier.refusals.values()), None)
+
+
 async def _send(
     sent: Sent, token: Tokens, options: ProducerOptions, on_progress: Callable[[int, int], None]
 ) -> None:
     async with connect(sent.destinations[0], token, wait=False) as client:
         links = client.links(options.copies)
-        producer = await client.add(Producer(links, sent.topic, sent.producer or None, options)).open()
+        producer = _Sending(links, sent.topic, sent.producer or None, options)
+        await client.add(producer).open()
 
         async def report() -> None:
             while True:
@@ -128,5 +138,6 @@ async def _send(
                     await producer.reached()
             sent.unreachable = producer.unreachable
             await producer.close()
+            sent.error = producer.refusal
         finally:
             reporting.cancel()

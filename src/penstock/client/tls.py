@@ -43,7 +43,10 @@ def tls_failure(error: ssl.SSLError) -> TlsFailed:
         return TlsFailed(f"the node's certificate is not trusted: {error.verify_message}")
     reason = (error.reason or str(error)).replace("_", " ").lower()
     if "wrong version number" in reason or "record layer failure" in reason:
-        return TlsFailed("the node does not speak TLS here", hint="Use penstock:// instead of penstocks://.")
+        return TlsFailed(
+            "the node does not speak TLS here",
+            hint="Is it the right port? Without TLS it is penstock://, where others may read the token.",
+        )
     if "certificate required" in reason:
         return TlsFailed(
             "the node asks for a client certificate",

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import resource
 import signal
-import ssl
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,7 @@ from penstock.node.core.node import NodeCore
 from penstock.node.data_folder import open_identity, refuse_foreign
 from penstock.node.server import Server, clock_us, now_us
 from penstock.node.settings import Settings
-from penstock.node.tls import load_certificates, tls_context
+from penstock.node.tls import Certificates, tls_context
 
 logger = logging.getLogger("penstock.node")
 
@@ -40,9 +39,9 @@ def check_secure(settings: Settings, *, guarded: bool) -> None:
     raise Insecure(f"{settings.listen} can be reached by others, and this node has no {' and no '.join(lacks)}")
 
 
-def _reload(tls: ssl.SSLContext, settings: Settings) -> None:
+def _reload(certificates: Certificates) -> None:
     try:
-        load_certificates(tls, settings)
+        certificates.read_again()
     except BadConfig as error:
         logger.error("the certificate is kept as it was: %s", error.message)
     else:
@@ -56,7 +55,7 @@ async def _serve(disk: OsDisk, core: NodeCore, settings: Settings, on_ready: Cal
         loop.add_signal_handler(signal_number, stopped.set)
     tls = tls_context(settings)
     if tls is not None:
-        loop.add_signal_handler(signal.SIGHUP, _reload, tls, settings)
+        loop.add_signal_handler(signal.SIGHUP, _reload, Certificates(settings, tls))
     server = Server(disk, core, settings, tls)
     url = await server.start()
     on_ready(url)

@@ -17,9 +17,10 @@ from penstock.wire.connection import FROM_CLIENT, Fault
 from penstock.wire.control import Ack, Control, Deliver, Error, Operation, Settled, Subscribed
 from penstock.wire.frame import FrameType
 from penstock.wire.staging import encode_chunk
+from penstock.wire.title import Predecessor
 from tests.fire.core_shell import CoreClient
-from tests.fire.raw_client import segment_body
-from tests.node.core.guarded import ABSENT, STAGE, TOPIC, WRITER, GuardedNode, frames_about, samples
+from tests.fire.raw_client import segment_body, segment_frame, title_frame
+from tests.node.core.guarded import ABSENT, BLOCK, STAGE, TOPIC, WRITER, GuardedNode, frames_about, samples
 
 OPERATIONS: list[type[Control]] = list(typing.get_args(Operation))
 FRAME_TYPES = sorted(FROM_CLIENT)
@@ -163,6 +164,23 @@ def test_a_token_bound_to_a_producer_sends_under_that_name_alone(node: GuardedNo
     assert [each["producer"] for each in client.request(ops.ListProducers(""))] == ["till-1"]
 
 
+def test_a_token_bound_to_a_producer_sends_in_no_block_of_another(node: GuardedNode) -> None:
+    client = node.client(["produce"], ["acme"], producer="till-1")
+    fork = Predecessor(BLOCK, {0: 1000})
+    for title in (
+        title_frame(BLOCK, node.uuid, topic=TOPIC, producer="till-1"),
+        title_frame(b"f" * 16, node.uuid, topic=TOPIC, producer="till-1", predecessor=fork),
+    ):
+        client.send(title, segment_frame([b"forged"], segment=1), ops.BlockEnd(BLOCK, {0: 1000}))
+        node.shell.work_all()
+        (ack,) = client.take(Ack)
+        assert ack.items[0].code == "not-allowed"
+    node.admin.send(title_frame(BLOCK, node.uuid, topic=TOPIC), segment_frame([b"own"], segment=1))
+    node.shell.work_all()
+    (ack,) = node.admin.take(Ack)
+    assert ack.items[0].outcome == "stored", "its number was not used up"
+
+
 def test_a_token_bound_to_a_subscription_reads_that_one_alone(node: GuardedNode) -> None:
     node.admin.request(ops.CreateSubscription(TOPIC, "audit", exist_ok=True))
     client = node.client(["consume"], ["acme"], subscription="billing")
@@ -210,6 +228,7 @@ def test_a_writer_is_used_by_those_whose_scope_its_name_stands_below(node: Guard
         error = refusal(narrow, hidden)
         assert error is not None and error.code == "stage-not-found", "its topic is out of reach"
     before = node.admin.request(ops.ShowWriter("acme/jobs/nightly"))
+    assert narrow.request(ops.AbortStages("acme/jobs/nightly", [stage])) == 0
     narrow.send(encode_chunk(stage, 0, 0, segment_body([b"forged"])))
     node.shell.work_all()
     assert node.admin.request(ops.ShowWriter("acme/jobs/nightly")) == before

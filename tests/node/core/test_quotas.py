@@ -118,14 +118,25 @@ def test_one_connection_too_many_is_refused_until_another_goes(shell: CoreShell)
     shell.work_all()
     (error,) = reader.take(Error)
     assert (error.code, error.retryable) == ("quota", True)
+    with pytest.raises(QuotaReached, match="tenant_connections"):
+        shell.connect().request(ops.OpenStage(b"s" * 16, "nightly", TOPIC))
     first.client.request(ops.OpenTopic(TOPIC))  # it is in already
-    assert (usage(shell).connections, usage(shell).quota_refused) == (1, 3)
+    assert (usage(shell).connections, usage(shell).quota_refused) == (1, 4)
     shell.core.disconnected(first.client._number)
     assert second.send(b"x").outcome == "stored", "without saying anything anew"
     quota(shell, tenant_connections=None)
     reader.send(ops.Subscribe(1, TOPIC, "s", "unique", "non_resilient", "earliest", 1024))
     shell.work_all()
     assert reader.take(Subscribed)
+
+
+def test_a_connection_that_ends_while_its_topic_is_made_is_not_counted_for_ever(shell: CoreShell) -> None:
+    client = shell.connect()
+    client.send(ops.Request(1, ops.OpenTopic(TOPIC, create=True)))
+    assert shell.pending, "the topic is on its way to the disk"
+    shell.core.disconnected(client._number)
+    shell.work_all()
+    assert usage(shell).connections == 0
 
 
 def test_a_tenant_that_stores_as_much_as_it_may_is_refused_until_there_is_room(shell: CoreShell) -> None:

@@ -172,6 +172,15 @@ def test_an_admin_of_a_tenant_hands_out_what_lies_within_it() -> None:
     assert end(node.shell.connect(text)) == "token-revoked"
 
 
+def test_a_token_makes_none_that_outlives_it() -> None:
+    node = GuardedNode()
+    client = node.client(["admin"], ["acme"], lasts_s=60.0)
+    for lasts_s in (None, 61.0):
+        with pytest.raises(NotAllowed, match="60 s"):
+            client.request(CreateToken("heir", ["consume"], ["acme"], lasts_s=lasts_s))
+    client.request(CreateToken("helper", ["consume"], ["acme"], lasts_s=60.0))
+
+
 @pytest.mark.parametrize(
     "ask",
     [
@@ -211,6 +220,33 @@ def test_secrets_are_in_no_text_that_is_made_of_a_message() -> None:
     )
     assert "SECRET" not in repr(created) + str(created)
     assert "SECRET" not in repr(Hello([1], "c", "pst_x_SECRET"))
+
+
+def test_a_tokens_whole_text_in_place_of_its_id_finds_it_and_is_kept_nowhere() -> None:
+    node = GuardedNode()
+    text = node.token(["consume"], ["acme"])
+    token_id, secret = text.split("_", 2)[1:]
+    assert node.admin.request(ShowToken(text))["token"] == token_id
+    assert node.admin.request(RevokeToken(text))["token"] == token_id
+    foreign = f"pst_0123456789ab_{secret}"
+    with pytest.raises(TokenNotFound) as caught:
+        node.admin.request(RevokeToken(foreign))
+    assert "0123456789ab" in caught.value.message
+    log = node.admin.request(ListAdminLog())
+    assert secret not in caught.value.message + str(log) and token_id in str(log)
+
+
+def test_a_name_stands_for_the_token_of_it_that_is_not_revoked() -> None:
+    node = GuardedNode()
+    ask = CreateToken("till", ["produce"], ["acme"])
+    for _ in range(3):
+        made = node.made(node.admin, ask)
+        assert node.admin.request(ShowToken("till"))["token"] == made.info.token
+        node.admin.request(RevokeToken("till"))
+    node.made(node.admin, ask)
+    node.made(node.admin, ask)
+    with pytest.raises(BadRequest, match="2 tokens"):
+        node.admin.request(RevokeToken("till"))
 
 
 def test_administration_is_logged_with_who_what_and_the_result() -> None:

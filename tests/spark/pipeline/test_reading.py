@@ -9,7 +9,6 @@ import pytest
 
 from penstock.errors import BadPipeline
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.pipeline.frames import Node
 
 GOOD = """\
 name = "orders"
@@ -166,17 +165,6 @@ def test_rows_are_not_parted_into_two_queries_by_what_each_of_them_finds_late(tm
     text = GOOD.replace('dedup = { within = "10m" }', 'reorder = { index = "entry", wait = "5s" }')
     told = faults_of(tmp_path, text.replace("key = 'eu'", "not out_of_order"))
     assert len(told) == 1 and told[0].startswith("17: steps.split.route: a row may be out_of_order in one")
-
-
-def test_a_token_goes_to_the_node_that_it_was_given_for() -> None:
-    node = Node("penstock://a:1", "a's")
-    assert (
-        node.options(None, None)
-        == node.options("penstock://a:1", None)
-        == {"url": "penstock://a:1", "token": "a's"}
-    )
-    assert node.options("penstock://b:1", None) == {"url": "penstock://b:1"}
-    assert node.options("penstock://b:1", "b's") == {"url": "penstock://b:1", "token": "b's"}
 
 
 def test_reorder_is_not_for_what_ends_by_itself(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class Rule:
     """One of these is enough, and an admin's always is. None: whoever was let in."""
     on: Callable[[Any], Place | None] | None = None
     """What it is about; None: it is decided by what the operation finds, or there is nothing to decide."""
-    by_uuid: bool = False
+    uuid_of: Callable[[Any], bytes] | None = None
     """Its topic is named by a uuid: one that is out of reach is as if it did not exist."""
     listing: bool = False
     """The answer is a list; what the token does not reach is left out."""
@@ -125,8 +125,8 @@ RULES: Final[Mapping[type[Control], Rule]] = {
     ops.Browse: Rule(rights=CONSUME, on=_topic, unbound=True),
     # reading by position
     ops.ReadEnds: Rule(rights=CONSUME, also=_all_topics, unbound=True),
-    ops.FindTime: Rule(rights=CONSUME, by_uuid=True, unbound=True),
-    ops.FetchEntries: Rule(rights=CONSUME, by_uuid=True, unbound=True),
+    ops.FindTime: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, unbound=True),
+    ops.FetchEntries: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, unbound=True),
     ops.AdvanceSubscription: Rule(rights=CONSUME, on=_topic, subscription=True),
     # tenants, products, components
     ops.CreatePlace: Rule(rights=ADMIN, on=_tenancy, also=_settings, logged=True),
@@ -221,8 +221,8 @@ def check(grant: Grant, operation: Control, name_of: Callable[[bytes], str | Non
         raise _missing(rule.rights, place, somewhere=somewhere)
     if not rule.listing:
         _check_names(grant, rule, operation)
-    if rule.by_uuid:
-        _check_uuid(grant, name_of(operation.topic))  # type: ignore[attr-defined]
+    if rule.uuid_of is not None:
+        _check_uuid(grant, name_of(rule.uuid_of(operation)))
     for right, where in rule.also(operation):
         if not (grant.has((right,)) and grant.reaches(where)):
             raise _missing((right,), where)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from penstock.model.errors import BadFrame, PenstockError
+from penstock.model.token_text import without_secret
 from penstock.node.core.kept import Kept
 from penstock.node.core.session import Session, shown
 from penstock.wire.access import AdminRecord, TokenCreated
@@ -125,7 +126,7 @@ class AdminLogger:
 
 
 def _what(operation: Control) -> str:
-    said = [str(getattr(operation, name, "") or "") for name in NAMES]
+    said = [without_secret(str(getattr(operation, name, "") or "")) for name in NAMES]
     return shown(" ".join(part for part in said if part))[:WHAT_LENGTH_MAX]
 
 

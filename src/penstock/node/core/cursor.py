@@ -33,6 +33,13 @@ Returned = tuple[int, int, int]
 
 class ShardCursor:
     def __init__(self, cursor: int = 0, run: int = 0) -> None:
+        self.dead = EntrySet()
+        self.attempts_max = 0
+        """How often an entry may be delivered before it dies; 0 is without end."""
+        self._begin_at(cursor, run)
+
+    def _begin_at(self, cursor: int, run: int) -> None:
+        """Nothing from there on was offered, and nothing is remembered but the dead."""
         self.cursor = cursor
         """Everything before it is settled."""
         self.tally = EntryTally(cursor, run, copies_run=run)
@@ -50,9 +57,6 @@ class ShardCursor:
         self.unsure = EntrySet()
         """Not settled, and with a consumer once that was lost: it may have looked at them, or not."""
         self.dying = EntrySet()
-        self.dead = EntrySet()
-        self.attempts_max = 0
-        """How often an entry may be delivered before it dies; 0 is without end."""
         self._due_us: list[int] = []
         self._due: dict[int, EntrySet] = {}
         """By time, in steps of ``DUE_STEP_US``: what is to become ready then, unless it is settled before."""
@@ -334,10 +338,8 @@ class ShardCursor:
 
     def move(self, entry: int, run: int = 0) -> None:
         """What lies before ``entry`` is settled, everything else is new; nothing is remembered."""
-        dead, limit = self.dead, self.attempts_max
-        dead.discard(entry, max(entry, dead.end))
-        self.__init__(entry, run)  # type: ignore[misc]
-        self.dead, self.attempts_max = dead, limit
+        self.dead.discard(entry, max(entry, self.dead.end))
+        self._begin_at(entry, run)
 
     def _count_delivery(self, entries: EntrySet) -> int:
         """One more delivery for each of these; returns the highest count among them."""

@@ -130,11 +130,14 @@ class Guard:
 
     def check_stages(self, session: Session, stages: list[bytes]) -> None:
         """Stages that are out of the session's reach are as if they did not exist."""
-        found = self._node.stores.staging.stages
-        for uuid in stages if session.grant is not ALL else ():
-            stage = found.get(uuid)
-            if stage is not None and not reaches_stage(session.grant, stage.writer, self._name_of(stage.topic)):
+        for uuid in stages:
+            if not self.sees_stage(session, uuid):
                 raise StageNotFound(f"there is no stage {uuid.hex()}")
+
+    def sees_stage(self, session: Session, uuid: bytes) -> bool:
+        """Whether a stage is within the session's reach, or does not exist."""
+        stage = self._node.stores.staging.stages.get(uuid)
+        return stage is None or reaches_stage(session.grant, stage.writer, self._name_of(stage.topic))
 
     def _name_of(self, uuid: bytes) -> str | None:
         topic = self._node.catalog.by_uuid(uuid)

@@ -187,6 +187,7 @@ class NodeCore:
     def disconnected(self, connection: int) -> None:
         session = self._sessions.pop(connection, None)
         if session is not None:
+            session.gone = True
             self.counters["connections_closed"] += 1
             self.guard.leave(session)
             self.quotas.leave(session)

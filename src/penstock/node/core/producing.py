@@ -91,7 +91,7 @@ class Producing:
         if known is not None and known.title_crc == frame.crc and known.refusal is None:
             session.current = known
             return
-        topic, refusal = self._titles.judge(session, shard_power, title)
+        topic, refusal = self._titles.judge(session, block, shard_power, title)
         context = BlockContext(block, frame.crc, title.topic[:NAME_LENGTH_MAX], topic)
         context.producer, context.epoch, context.late = title.producer, title.epoch, title.late
         context.refusal = refusal

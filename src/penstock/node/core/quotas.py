@@ -51,7 +51,7 @@ class Quotas:
     def enter(self, session: Session, topic: Topic) -> QuotaReached | None:
         """A connection uses a tenant's topic; one too many is told so."""
         tenant = topic.tenant
-        if tenant in session.tenants:
+        if tenant in session.tenants or session.gone:  # nobody would take back what it is counted for
             return None
         usage, limit = self.usage(tenant), topic.settings().tenant_connections
         if limit is not None and len(usage.connections) >= limit:

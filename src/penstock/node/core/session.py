@@ -69,6 +69,8 @@ class Session:
     """Until then nothing is to be read from it: it sent more than its quota lets it."""
     producers: dict[tuple[bytes, str, bytes], None] = field(default_factory=dict)
     """Topic, name and instance of every producer that was opened here."""
+    gone: bool = False
+    """Whether the connection ended; what it asked for before that may still be under way."""
     writable: bool = True
     """Whether the connection has room for more."""
     unacked_bytes: int = 0

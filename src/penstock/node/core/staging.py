@@ -90,7 +90,7 @@ class Staging:
         """Carries out an operation; False if it is none of these."""
         if isinstance(operation, OpenStage):
             self._node.guard.check_stages(session, [operation.stage])
-            self._open(operation, answer, refuse)
+            self._open(session, operation, answer, refuse)
         elif isinstance(operation, FinishStage):
             self._node.guard.check_stages(session, [operation.stage])
             self._finish(operation, answer, refuse)
@@ -99,7 +99,8 @@ class Staging:
             self._commit(operation, answer, refuse)
         elif isinstance(operation, AbortStages):
             _check_writer(operation.writer)
-            answer(self._drop(operation.writer, operation.stages, "aborted"))
+            seen = [uuid for uuid in operation.stages if self._node.guard.sees_stage(session, uuid)]
+            answer(self._drop(operation.writer, seen, "aborted"))
         else:
             return self._writers.on_request(operation, answer, refuse)
         return True
@@ -110,13 +111,15 @@ class Staging:
 
     # --- a stage ------------------------------------------------------------------------------------
 
-    def _open(self, ask: OpenStage, answer: Answer, refuse: Refuse) -> None:
+    def _open(self, session: Session, ask: OpenStage, answer: Answer, refuse: Refuse) -> None:
         _check_writer(ask.writer)
         if len(ask.stage) != STAGE_BYTES:
             raise BadRequest(f"a stage is named by {STAGE_BYTES} bytes, not {len(ask.stage)}")
 
         def found(topic: Topic) -> None:
             try:
+                if (crowded := self._node.quotas.enter(session, topic)) is not None:
+                    raise crowded
                 answer(self._opened(ask, topic))
             except PenstockError as error:
                 refuse(error)

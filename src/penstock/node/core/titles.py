@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.model.errors import BadRequest, PenstockError, TopicMismatch, TopicNotFound
+from penstock.model.errors import BadRequest, NotAllowed, PenstockError, TopicMismatch, TopicNotFound
 from penstock.model.grant import ALL
 from penstock.node.core.access import check_title
 from penstock.node.core.session import Session
@@ -21,7 +21,7 @@ class Titles:
         self._counters = counters
 
     def judge(
-        self, session: Session, shard_power: int, title: Title
+        self, session: Session, block: bytes, shard_power: int, title: Title
     ) -> tuple[Topic | None, PenstockError | None]:
         """The topic, if the session may send to it, and why the block cannot be taken, if it cannot.
 
@@ -36,6 +36,9 @@ class Titles:
                 return None, error
             if topic is not None and not session.grant.reaches(topic.place):
                 topic = None
+            if topic is not None and session.grant.producer and _is_anothers(topic, block, title):
+                self._counters["operations_not_allowed"] += 1
+                return None, NotAllowed(f"the block is not one of producer {title.producer!r}")
         return topic, self._refusal(topic, shard_power, title)
 
     def _refusal(self, topic: Topic | None, shard_power: int, title: Title) -> PenstockError | None:
@@ -52,3 +55,13 @@ class Titles:
         if self._catalog.by_name(name) is not None:
             return TopicMismatch(f"topic {name[:NAME_LENGTH_MAX]} was deleted and created again")
         return TopicNotFound(f"there is no topic {name[:NAME_LENGTH_MAX]!r}")
+
+
+def _is_anothers(topic: Topic, block: bytes, title: Title) -> bool:
+    """Whether the block, or its predecessor, is known as another producer's.
+
+    A token that is bound to a producer could otherwise use up the numbers of somebody else's segments.
+    """
+    blocks = [block] if title.predecessor is None else [block, title.predecessor.block]
+    tallies = (shard.log.marks.book.tallies.get(each) for shard in topic.shards for each in blocks)
+    return any(tally is not None and tally.run and tally.producer != title.producer for tally in tallies)

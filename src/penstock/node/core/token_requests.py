@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import BadRequest, NotAllowed, PenstockError, TokenNotFound
 from penstock.model.grant import ALL, Grant
+from penstock.model.token_text import without_secret
 from penstock.node.core.guard import Guard
 from penstock.node.core.session import Session
 from penstock.node.core.tokens import Token, TokenChange, TokenEnded, encode_change, make_token
@@ -65,10 +66,12 @@ class TokenRequests:
         return session.grant is ALL or session.grant.covers(token.grant)
 
     def _find(self, session: Session, said: str) -> Token:
-        """By id or name, among those that the session may know of."""
+        """By id or name, among those that the session may know of; of several names, the one not revoked."""
+        said = without_secret(said)
         token = self._tokens.get(said)
         found = [token] if token is not None else self._tokens.named(said)
         found = [each for each in found if self._sees(session, each)]
+        found = [each for each in found if each.revoked_at_us is None] or found
         if len(found) > 1:
             raise BadRequest(
                 f"{len(found)} tokens have the name {said[:80]!r}", hint="Give the id: `penstock token list`."
@@ -96,6 +99,12 @@ class TokenRequests:
             raise NotAllowed(f"an admin of {within} can make tokens within that alone")
         now_us = self._node.now_us()
         expires_us = None if ask.lasts_s is None else now_us + math.ceil(ask.lasts_s * 1e6)
+        if session.expires_us is not None and (expires_us is None or expires_us > session.expires_us):
+            left_s = max(0, session.expires_us - now_us) // 1_000_000
+            raise NotAllowed(
+                f"a token that ends in {left_s:,} s can make tokens that end no later alone",
+                hint="Give it a shorter time with --expires, or have it made with a token that lasts longer.",
+            )
         secret, made = make_token(
             grant, ask.name, self._node.new_uuid, at_us=now_us, by=session.token, expires_us=expires_us
         )

@@ -30,8 +30,8 @@ import msgspec
 
 from penstock.model.errors import BadFrame, LimitReached, TokenExpired, TokenRevoked, TokenUnknown
 from penstock.model.grant import Grant
+from penstock.model.token_text import PREFIX
 
-PREFIX = "pst"
 ID_BYTES = 6
 SECRET_BYTES = 32
 TOKENS_MAX = 10_000

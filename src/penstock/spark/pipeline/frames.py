@@ -42,11 +42,10 @@ class Node:
     url: str
     token: str | None = field(default=None, repr=False)
 
-    def options(self, url: str | None, token: str | None) -> dict[str, str]:
-        """Of a source or sink that may name another node; the token goes to the node that it was given for."""
-        if token is None and url in (None, self.url):
-            token = self.token
-        return {"url": url or self.url} | ({} if token is None else {"token": token})
+    def options(self, table: Source | Sink) -> dict[str, str]:
+        """Where a table's topics are; the node's token goes to the node alone."""
+        token = table.token or (self.token if table.url in (None, self.url) else None)
+        return {"url": table.url or self.url} | ({} if token is None else {"token": token})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ class Frames:
         self._view(name, rows if source.watermark is None else _marked(rows, source.watermark))
 
     def _topics(self, source: Source) -> DataFrame:
-        options = self.node.options(source.url, source.token)
+        options = self.node.options(source)
         for key, option in _SOURCE_OPTIONS.items():
             if (value := getattr(source, key)) is not None:
                 options[option] = str(value)
@@ -248,9 +247,11 @@ def _marked(rows: DataFrame, watermark: Watermark) -> DataFrame:
 
 
 def _line_in(sql: str, context: Any) -> int:
+    from pyspark.errors import PySparkException
+
     try:
         return sql[: context[0].startIndex()].count("\n")
-    except Exception:  # noqa: BLE001  # not every context has a place
+    except PySparkException:  # not every context has a place
         return 0
 
 

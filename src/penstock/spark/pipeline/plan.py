@@ -55,7 +55,7 @@ class Source(Table, frozen=True):
     watermark: Watermark | None = None
     url: Text | None = None
     token: Text | None = None
-    """Of the node that ``url`` names: the pipeline's own goes to its own node alone."""
+    """Of the node at ``url``; the pipeline's own goes there only if the URL is the same."""
 
     KINDS = ("topic", "topics", "topic_pattern", "parquet")
 
@@ -147,6 +147,7 @@ class Sink(Table, frozen=True):
     trigger: Trigger | None = None
     url: Text | None = None
     token: Text | None = None
+    """Of the node at ``url``; the pipeline's own goes there only if the URL is the same."""
 
     KINDS = ("topic", "topics", "parquet", "console")
 

@@ -140,7 +140,7 @@ class Pipeline:
 
     def check(self, spark: SparkSession | None = None) -> None:
         """Tries all of it on Spark without running it; raises ``BadPipeline`` with every fault found."""
-        from penstock.spark.pipeline.analysis import analyse
+        from penstock.spark.pipeline.running import analyse
 
         analyse(self, spark)
 

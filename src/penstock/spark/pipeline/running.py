@@ -42,9 +42,7 @@ _DEFAULTS = {
 
 def start(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node | None = None) -> Run:
     """Builds the plan on Spark and starts a query a sink; nothing runs if any part of it is wrong."""
-    frames = prepare(pipeline, spark, node=node)
-    if frames.faults:
-        raise pipeline.refuse(frames.faults) from frames.errors[0]
+    frames = analyse(pipeline, spark, node=node)
     run = Run(pipeline, frames.plan)
     for outlet in frames.outlets:
         try:
@@ -58,19 +56,24 @@ def start(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node |
     return run
 
 
-def prepare(pipeline: Pipeline, spark: SparkSession | None, *, node: Node | None = None) -> Frames:
-    """The plan's DataFrames in a session of their own, so that its views and settings are nobody else's."""
+def analyse(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node | None = None) -> Frames:
+    """The plan as DataFrames, tried and not run; ``BadPipeline`` has every fault that Spark or the node found.
+
+    They have a session of their own, so that its views and settings are nobody else's.
+    """
     from penstock.spark.session import session
 
     plan = pipeline.plan
     if spark is None:
-        conf = {f"spark.sql.{key}" if "." not in key else key: value for key, value in plan.spark.conf.items()}
-        spark = session(plan.name, master=plan.spark.master, conf=conf)
+        spark = session(plan.name, master=plan.spark.master, conf=plan.spark.conf)
     own = spark.newSession()
     for key, value in {**_DEFAULTS, **plan.spark.conf}.items():
         if own.conf.isModifiable(key):
             own.conf.set(key, str(value).lower() if isinstance(value, bool) else str(value))
-    return Frames(pipeline, plan, own, node or node_of(plan)).build()
+    frames = Frames(pipeline, plan, own, node or node_of(plan)).build()
+    if frames.faults:
+        raise pipeline.refuse(frames.faults) from frames.errors[0]
+    return frames
 
 
 def node_of(plan: Plan) -> Node:
@@ -86,7 +89,7 @@ def _start(frames: Frames, outlet: Outlet) -> StreamingQuery:
     elif sink.console:
         writer = outlet.rows.writeStream.foreachBatch(printer(outlet.name))
     else:
-        options = frames.node.options(sink.url, sink.token)
+        options = frames.node.options(sink)
         options |= {} if sink.topic is None else {"topic": sink.topic}
         options |= {} if sink.sink_id is None else {"sinkId": sink.sink_id}
         writer = outlet.rows.writeStream.format("penstock").options(**options)

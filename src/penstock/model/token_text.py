@@ -1,0 +1,14 @@
+"""A token's text: ``pst_ID_SECRET``. The id is no secret, and is all of it that is ever shown."""
+
+from __future__ import annotations
+
+PREFIX = "pst"
+
+
+def without_secret(said: str) -> str:
+    """What somebody said of a token, fit to be shown, logged and sent: of its whole text the id alone.
+
+    Who revokes a token that got out has its text at hand, where an id or a name is asked for.
+    """
+    pieces = said.strip().split("_", 2)
+    return pieces[1] if len(pieces) == 3 and pieces[0] == PREFIX else said

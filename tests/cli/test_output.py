@@ -1,0 +1,18 @@
+"""What is printed of others' words."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.cli.output import print_fields, print_table
+
+
+def test_a_name_moves_no_cursor_and_sets_no_title(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "\x1b]0;owned\x07till\x9b2J\r-1 ✓"
+    print_table(("PRODUCER",), [(name,)])
+    print_fields([("producer", name)])
+    assert capsys.readouterr().out.splitlines() == [
+        "PRODUCER",
+        "?]0;owned?till?2J?-1 ✓",
+        "producer  ?]0;owned?till?2J?-1 ✓",
+    ]

@@ -1,0 +1,61 @@
+"""Which node gets which token: one that was given for a URL goes nowhere else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import typer
+from click.core import ParameterSource
+
+from penstock.cli.spark import _node
+from penstock.spark.jobs.feed import Reach
+from penstock.spark.pipeline.frames import Node
+from penstock.spark.pipeline.plan import Sink, Source
+from penstock.spark.source_options import read_options
+
+HERE, THERE = "penstock://here:1", "penstock://there:1"
+
+
+def chosen(
+    plan_url: str | None, plan_token: str | None, url: str, token: str | None, on_line: str = ""
+) -> Node:
+    """The node of a pipeline file, where the command line, the environment or a context say ``url`` too."""
+    command: Any = click.Command("run")
+    context: Any = typer.Context(command)
+    if on_line:
+        context.set_parameter_source(on_line, ParameterSource.COMMANDLINE)
+    pipeline: Any = SimpleNamespace(plan=SimpleNamespace(url=plan_url, token=plan_token))
+    return _node(context, pipeline, url, token)
+
+
+def test_a_contexts_token_does_not_go_to_the_url_of_a_file() -> None:
+    assert chosen(None, None, HERE, "mine") == Node(HERE, "mine")
+    assert chosen(HERE, None, HERE, "mine") == Node(HERE, "mine")
+    assert chosen(THERE, None, HERE, "mine") == Node(THERE, None)
+    assert chosen(THERE, "theirs", HERE, "mine") == Node(THERE, "theirs")
+    assert chosen(THERE, None, HERE, "said", "token") == Node(THERE, "said")
+
+
+def test_a_files_token_does_not_go_to_the_url_of_the_command_line() -> None:
+    assert chosen(THERE, "theirs", HERE, None, "url") == Node(HERE, None)
+    assert chosen(None, "theirs", HERE, None, "url") == Node(HERE, "theirs")
+
+
+def test_a_source_or_sink_elsewhere_gets_its_own_token_or_none() -> None:
+    node = Node(HERE, "mine")
+    for url, token, gets in (
+        (None, None, "mine"),
+        (HERE, None, "mine"),
+        (THERE, None, None),
+        (THERE, "theirs", "theirs"),
+    ):
+        wanted = {"url": url or HERE} | ({} if gets is None else {"token": gets})
+        assert node.options(Source(topic="t", url=url, token=token)) == wanted
+        assert node.options(Sink(from_="s", topic="t", url=url, token=token)) == wanted
+
+
+def test_no_token_is_in_the_text_of_what_holds_it() -> None:
+    options = read_options({"url": HERE, "token": "SECRET", "topic": "t"}, streaming=False)
+    assert "SECRET" not in f"{Node(HERE, 'SECRET')}{Reach(HERE, 'SECRET')}{options}"
