@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.completion import starts, topics
+from penstock.model.address import DEFAULT_URL as DEFAULT_URL
 
 if TYPE_CHECKING:
     from penstock.cli.contexts import Context
 
-DEFAULT_URL = "penstock://127.0.0.1:7411"
 _CONTEXT = "penstock.context"
 
 

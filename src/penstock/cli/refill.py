@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.completion import slots
-from penstock.cli.options import DEFAULT_URL, AsJson, Token, UnusedToken, UnusedUrl
+from penstock.cli.options import DEFAULT_URL, AsJson, Token, UnusedToken, UnusedUrl, Yes
 from penstock.cli.output import (
     EXIT_ERROR,
     note,
@@ -169,7 +169,7 @@ def drop(
             "--destination", metavar="URL", help="Drop what waits for this one alone.", show_default=False
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)] = False,
+    yes: Yes = False,
     state: State = None,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,

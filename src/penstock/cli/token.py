@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.ask import ask, confirm
-from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url
+from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from penstock.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
 from penstock.model.token_text import without_secret
 
@@ -200,7 +200,7 @@ def show(which: Which, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJ
 @reports_errors
 def revoke(
     which: Which,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)] = False,
+    yes: Yes = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,

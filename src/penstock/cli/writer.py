@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.ask import ask, confirm
-from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url
+from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from penstock.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def show(writer: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJ
 @reports_errors
 def delete(
     writer: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)] = False,
+    yes: Yes = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,

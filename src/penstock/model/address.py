@@ -16,6 +16,8 @@ from penstock.model.errors import BadURL
 SCHEME = "penstock://"
 TLS_SCHEME = "penstocks://"
 PORT_DEFAULT = 7411
+DEFAULT_URL = f"{SCHEME}127.0.0.1:{PORT_DEFAULT}"
+"""Where a node listens that was told nothing else."""
 
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,253})")
 _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?)\](?::(.*))?")

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.model.address import parse_addresses
+from penstock.model.address import DEFAULT_URL, parse_addresses
 from penstock.model.errors import BadRequest
 from penstock.model.topic import TopicName
 from penstock.wire.staging import BATCH_MAX
 
-DEFAULT_URL = "penstock://127.0.0.1:7411"
 NAMES = ("url", "token", "topic", "sinkId", "batch", "timeout")
 SPARKS_OWN = ("path", "checkpointlocation", "queryname")
 """What Spark puts among the options by itself."""

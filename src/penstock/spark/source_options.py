@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.model.address import parse_addresses
+from penstock.model.address import DEFAULT_URL, parse_addresses
 from penstock.model.errors import BadRequest, PenstockError
 from penstock.model.topic import TopicName
 from penstock.wire.filter import Filter
 
-DEFAULT_URL = "penstock://127.0.0.1:7411"
 EARLIEST, LATEST = "earliest", "latest"
 ON_GAP = ("fail", "report", "skip")
 COLUMNS = (

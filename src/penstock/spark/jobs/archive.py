@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import penstock.sync
+from penstock.model.address import DEFAULT_URL
 from penstock.model.errors import BadRequest, PenstockError
 from penstock.spark.jobs.archive_folder import ArchiveFolder, ArchiveInfo
 from penstock.spark.jobs.feed import Feed, Kind, Reach, feed_of, read_stream
@@ -22,7 +23,6 @@ from penstock.spark.jobs.work import Progress, Work, run_job
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-URL = "penstock://127.0.0.1:7411"
 BATCH_BYTES = 256 * 1024 * 1024
 FOLLOW_EVERY = "10 seconds"
 
@@ -46,7 +46,7 @@ def archive(
     follow: bool = False,
     every: str = FOLLOW_EVERY,
     batch_bytes: int = BATCH_BYTES,
-    url: str = URL,
+    url: str = DEFAULT_URL,
     token: str | None = None,
     master: str | None = None,
     progress: Progress | None = None,

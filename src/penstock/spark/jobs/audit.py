@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.model.address import DEFAULT_URL
 from penstock.model.errors import BadRequest
 from penstock.spark.jobs import figures as sums
 from penstock.spark.jobs import listing
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 ORIGIN_HEADER = "penstock-origin"
 """The header in which a replayed message keeps the identity that it had."""
-URL = "penstock://127.0.0.1:7411"
 _WINDOW = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|second|minute|hour|day|m|h|d)s?\s*")
 _PLACED = ("topic", "shard", "entry", "sent_at", "stored_at", "identity", "producer")
 _GIVEN = ("key", "value", "id", "headers")
@@ -82,7 +82,7 @@ def audit(
     by: str = IDENTITY,
     sent_by: str | None = None,
     window: str = "1 minute",
-    url: str = URL,
+    url: str = DEFAULT_URL,
     token: str | None = None,
     received_url: str | None = None,
     received_token: str | None = None,

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.model.address import DEFAULT_URL
 from penstock.model.errors import BadRequest, LimitReached
-from penstock.spark.jobs.audit import URL, same_place, seconds_of
+from penstock.spark.jobs.audit import same_place, seconds_of
 from penstock.spark.jobs.feed import Feed, Kind, Reach, check_topics, feed_of, read_stream
 from penstock.spark.jobs.work import Progress, Work, run_job
 
@@ -92,7 +93,7 @@ def follow(
     window: str = "1 minute",
     late: str = "1 minute",
     every: str = "5 seconds",
-    url: str = URL,
+    url: str = DEFAULT_URL,
     token: str | None = None,
     received_url: str | None = None,
     received_token: str | None = None,

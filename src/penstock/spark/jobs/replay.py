@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import penstock.sync
+from penstock.model.address import DEFAULT_URL
 from penstock.model.errors import BadRequest, WriterNotFound
 from penstock.spark.jobs.archive_folder import INSIDE, ArchiveFolder
 from penstock.spark.jobs.audit import ORIGIN_HEADER
@@ -29,7 +30,6 @@ from penstock.spark.jobs.work import Progress, Work, run_job
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-URL = "penstock://127.0.0.1:7411"
 BATCH_ENTRIES = 500_000
 LANES_AT_ONCE = 4
 
@@ -55,7 +55,7 @@ def replay(
     end: str | None = None,
     where: str | None = None,
     batch_entries: int = BATCH_ENTRIES,
-    url: str = URL,
+    url: str = DEFAULT_URL,
     token: str | None = None,
     to_url: str | None = None,
     to_token: str | None = None,

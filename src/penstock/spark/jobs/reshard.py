@@ -13,11 +13,12 @@ import time
 import msgspec
 
 import penstock.sync
+from penstock.model.address import DEFAULT_URL
 from penstock.model.errors import BadRequest, TopicMismatch, TopicNotFound
 from penstock.spark.jobs.audit import ORIGIN_HEADER, AuditResult, compare, keys_of
 from penstock.spark.jobs.feed import Feed, Kind, Reach, feed_of
 from penstock.spark.jobs.lanes import Lane, topic_lanes
-from penstock.spark.jobs.replay import BATCH_ENTRIES, URL, ReplayResult, Target, run_lanes
+from penstock.spark.jobs.replay import BATCH_ENTRIES, ReplayResult, Target, run_lanes
 from penstock.spark.jobs.work import Progress, Work, run_job
 from penstock.wire.control import TopicInfo
 from penstock.wire.schema import decode_schema
@@ -54,7 +55,7 @@ def reshard(
     shards: int,
     *,
     batch_entries: int = BATCH_ENTRIES,
-    url: str = URL,
+    url: str = DEFAULT_URL,
     token: str | None = None,
     master: str | None = None,
     progress: Progress | None = None,

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.model.address import DEFAULT_URL
 from penstock.model.errors import PipelineFailed
 from penstock.spark.pipeline.causes import cause_of
 from penstock.spark.pipeline.console import printer
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from penstock.spark.pipeline.reading import Pipeline
 
-URL_DEFAULT = "penstock://127.0.0.1:7411"
 POLL_S = 0.2
 SAMPLES_MAX = 1000
 STOP_WITHIN_S = 60.0
@@ -78,7 +78,7 @@ def analyse(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node
 
 def node_of(plan: Plan) -> Node:
     """What the plan says, else the environment."""
-    url = plan.url or os.environ.get("PENSTOCK_URL") or URL_DEFAULT
+    url = plan.url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
     return Node(url, plan.token or os.environ.get("PENSTOCK_TOKEN"))
 
 
