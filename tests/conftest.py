@@ -13,6 +13,7 @@ import pytest
 from tests.fire.real_node import RealNode
 
 HERE = Path(__file__).parent
+SPARK_S_MAX = 600
 
 # Started in the background of a shell, a process ignores Ctrl-C, and so would all that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,6 +31,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) or "spark" in str(item.path.relative_to(HERE)):
             item.add_marker("spark")
+            # A time limit that strikes inside a call to Java leaves the shared session out of step for all
+            # the tests that follow, so it is only for what really hangs.
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(SPARK_S_MAX))
 
 
 @pytest.fixture(autouse=True)

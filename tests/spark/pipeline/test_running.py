@@ -87,7 +87,7 @@ def test_rows_go_where_the_file_says_once_and_a_restart_goes_on(
     assert {sample["sink"] for sample in samples} == {"large", "rest", "checked_dead"}
     write(spark, tmp_path, [(4, 70.0), (2, 60.0)])
     run = Pipeline.load(file).start(spark)
-    assert run.wait(timeout=110)
+    assert run.wait(timeout=300)
     assert {sample.sink: sample.rows_all for sample in run.samples() if sample.rows} == {
         "large": 2,
         "rest": 2,
