@@ -30,7 +30,7 @@ def start_elsewhere(**environment: str) -> subprocess.CompletedProcess[str]:
     """Starts a session in a process of its own, which is to fail."""
     names = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "JAVA_HOME")}
     return subprocess.run(
-        [sys.executable, "-c", START], env=names | environment, capture_output=True, text=True, timeout=110
+        [sys.executable, "-c", START], env=names | environment, capture_output=True, text=True, timeout=300
     )
 
 
@@ -102,7 +102,7 @@ def test_the_format_is_registered_only_where_spark_would_not_find_it(monkeypatch
 
 def test_nothing_of_spark_is_loaded_before_it_is_used() -> None:
     code = "import sys, penstock.spark, penstock.cli; print({'pyspark', 'pandas'} & sys.modules.keys())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "set()"
 
 
@@ -144,7 +144,7 @@ def test_without_matplotlib_there_are_no_pictures(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_worker_without_packages_is_told_before_java_starts(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True, timeout=300)
     python = str(tmp_path / "bin" / "python")
     with pytest.raises(SparkWorker, match=f"{python}, and it has no pyarrow") as raised:
         need_worker(python)

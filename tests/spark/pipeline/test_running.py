@@ -172,7 +172,7 @@ def test_rows_that_come_early_wait_for_their_turn_and_a_gap_is_given_up(
     )
     run = pipeline.start(spark)
     try:
-        run.wait(timeout=100, idle=4.0)
+        run.wait(timeout=300, idle=4.0)
     finally:
         run.stop()
     rows = spark.read.parquet(str(tmp_path / "out")).select("n", "out_of_order").collect()
@@ -194,7 +194,7 @@ def test_a_sink_that_is_added_later_reads_from_the_start_whatever_the_others_hav
             pipeline.source("rows", topic=topic, subscription="s")
             for sink in sinks:
                 pipeline.sink(sink, from_="rows", parquet=str(tmp_path / sink))
-            assert pipeline.start(spark).wait(timeout=110)
+            assert pipeline.start(spark).wait(timeout=300)
 
         work("one")
         work("one", "two")
@@ -212,7 +212,7 @@ def test_rows_without_an_id_are_no_repeats_of_each_other(spark: SparkSession, tm
         .step("once", from_="rows", dedup={"by": "id", "within": "10m"})
         .sink("out", from_="once", parquet=str(tmp_path / "out"))
     )
-    assert pipeline.start(spark).wait(timeout=110)
+    assert pipeline.start(spark).wait(timeout=300)
     found = spark.read.parquet(str(tmp_path / "out"))
     assert found.columns == ["id", "amount"]
     assert sorted(row.id or 0 for row in found.collect()) == [0, 0, 5]
@@ -235,13 +235,13 @@ def test_a_folder_that_is_ahead_of_the_checkpoint_is_refused(spark: SparkSession
         started.source("rows", parquet=str(tmp_path / "in"), stream=True)
         return started.sink(sink, from_="rows", parquet=str(tmp_path / "out"))
 
-    assert pipeline("out").start(spark).wait(timeout=110)
+    assert pipeline("out").start(spark).wait(timeout=300)
     write(spark, tmp_path, [(2, 2.0)])
     for refused in (pipeline("renamed").check, pipeline("renamed").start):
         with pytest.raises(BadPipeline, match=r"sinks\.renamed\.parquet: .* has batches up to 0") as caught:
             refused(spark)
         assert "checkpoint" in caught.value.hint
-    assert pipeline("out").start(spark).wait(timeout=110)
+    assert pipeline("out").start(spark).wait(timeout=300)
     assert sorted(row.id for row in spark.read.parquet(str(tmp_path / "out")).collect()) == [1, 2]
 
 
@@ -256,7 +256,7 @@ def test_a_query_that_fails_stops_the_others_and_says_why(spark: SparkSession, t
     )
     run = pipeline.start(spark)
     with pytest.raises(PipelineFailed, match=r"fails\.bad: .*no such customer"):
-        run.wait(timeout=100)
+        run.wait(timeout=300)
     assert not run.active
 
 
