@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.fire import forked
 from tests.fire.real_node import RealNode
 
 Node = RealNode
@@ -52,9 +53,7 @@ def cli() -> Cli:
         names = clean_environment() | environment
         if url is not None:
             names["PENSTOCK_URL"] = url
-        done = subprocess.run(
-            [*PENSTOCK, *map(str, arguments)], input=stdin, capture_output=True, env=names, timeout=timeout
-        )
+        done = forked.run([*map(str, arguments)], names, stdin, timeout)
         return Done(done.returncode, done.stdout, done.stderr.decode())
 
     return run

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tests.fire.forked import Forked, fork_node
+
 START_S_MAX = 30.0
 STOP_S_MAX = 20.0
 NODE = (sys.executable, "-m", "penstock", "node")
@@ -26,7 +28,7 @@ class RealNode:
     def __init__(self, folder: Path, *, config: str = "", command: Sequence[str] = NODE) -> None:
         self.data = folder / "data"
         self.url = ""
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
         self._command = list(command)
         self._listen = "127.0.0.1:0"
         self._errors = folder / "node.err"
@@ -50,17 +52,14 @@ class RealNode:
         self._listen = url.partition("://")[2]
         return self
 
-    def launch(self) -> subprocess.Popen[bytes]:
+    def launch(self) -> subprocess.Popen[bytes] | Forked:
         """Starts the process without waiting for it."""
+        options = ["--data", str(self.data), "--listen", self._listen, "--config", str(self._config)]
+        if self._command == list(NODE):
+            return fork_node(options, self._errors)
         with self._errors.open("ab") as errors:
             return subprocess.Popen(
-                [
-                    *self._command,
-                    *("--data", str(self.data), "--listen", self._listen, "--config", str(self._config)),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
+                [*self._command, *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
             )
 
     @property

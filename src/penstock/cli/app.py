@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -95,6 +97,12 @@ def _root(
     pass
 
 
+@cache
+def command() -> Callable[..., object]:
+    """The whole tree of commands; building it is most of what a short command does."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     fill_closed_streams()
-    app(prog_name="penstock")
+    command()(prog_name="penstock")

@@ -1,0 +1,135 @@
+"""Starts ``python -m penstock`` by forking a process that has loaded it all already.
+
+Half a thousand commands and nodes run in the tests, and loading Arrow takes each of them far longer than what it is
+there for. A forked one is a process like any other: its own memory, environment, streams, signals and exit code, and
+it ends as Python ends. Only the loading is shared; whoever tests the loading starts Python itself.
+
+``python fork_server.py SOCKET`` serves until its stdin ends, and then kills what it started. A connection is a
+process: in goes a line of JSON (arguments, environment, folder) with three descriptors, out come its number and,
+when it has ended, its exit code, a line each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import selectors
+import signal
+import socket
+import sys
+from typing import Any
+
+LINE_BYTES_MAX = 1 << 20
+NOT_LOADED = ("penstock.spark", "penstock.console")
+"""Spark is asked for by few, and what of it is loaded has threads of its own."""
+
+
+def load() -> None:
+    """All modules of the package, the tree of commands, and what a first command loads."""
+    import penstock
+    from penstock.cli.app import command
+
+    for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
+        if not module.name.startswith(NOT_LOADED) and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        command()(["errors"], prog_name="penstock")
+    gc.collect()
+    gc.freeze()
+
+
+class ForkServer:
+    def __init__(self, path: str) -> None:
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(path)
+        self._listener.listen(64)
+        self._selector = selectors.DefaultSelector()
+        for source in (0, self._wake_read, self._listener):
+            self._selector.register(source, selectors.EVENT_READ)
+        self._children: dict[int, socket.socket] = {}
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGCHLD, signal.SIGINT)}
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which end this one
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def serve(self) -> dict[str, Any] | None:
+        """Returns in every process that it starts, with what that one is to be; and once itself, at the end."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._listener:
+                    if (request := self._start()) is not None:
+                        return request
+                elif key.fileobj == self._wake_read:
+                    os.read(self._wake_read, 4096)
+                    self._reap()
+                else:
+                    for child in self._children:
+                        os.kill(child, signal.SIGKILL)
+                    return None
+
+    def _start(self) -> dict[str, Any] | None:
+        connection, _ = self._listener.accept()
+        line, streams, _, _ = socket.recv_fds(connection, LINE_BYTES_MAX, 3)
+        while not line.endswith(b"\n"):
+            line += connection.recv(LINE_BYTES_MAX)
+        child = os.fork()
+        if child == 0:
+            self._become_a_process(connection, streams)
+            return dict(json.loads(line))
+        for stream in streams:
+            os.close(stream)
+        self._children[child] = connection
+        connection.sendall(b"%d\n" % child)
+        return None
+
+    def _become_a_process(self, connection: socket.socket, streams: list[int]) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, self._before[signal.SIGCHLD])
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._selector.close()
+        for opened in (self._listener, connection, *self._children.values()):
+            opened.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False, errors="backslashreplace", buffering=1)
+
+    def _reap(self) -> None:
+        while self._children:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child == 0:
+                return
+            with self._children.pop(child) as connection:
+                with contextlib.suppress(OSError):  # nobody waits for it
+                    connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def main() -> None:
+    load()
+    server = ForkServer(sys.argv[1])
+    print("ready", flush=True)
+    request = server.serve()
+    if request is None:
+        return
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    sys.argv = ["penstock", *request["arguments"]]
+    runpy.run_module("penstock", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""``penstock ...`` in a process of its own that starts at once; see ``fork_server``."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from subprocess import CompletedProcess, TimeoutExpired
+from typing import Any
+
+import penstock
+
+SERVER = Path(__file__).with_name("fork_server.py")
+
+
+class Forked:
+    """What of ``subprocess.Popen`` the tests need.
+
+    The process takes over the three descriptors; whoever reads what it says on stdout hands over the other end.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        streams: Sequence[int],
+        stdout: int | None = None,
+    ) -> None:
+        self.stdout = None if stdout is None else open(stdout, "rb")
+        self.returncode: int | None = None
+        self._said = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._said.connect(server())
+        request = {"arguments": list(arguments), "environment": dict(environment), "folder": os.getcwd()}
+        line = json.dumps(request).encode() + b"\n"
+        sent = socket.send_fds(self._said, [line], list(streams))
+        self._said.sendall(line[sent:])
+        for stream in streams:
+            os.close(stream)
+        self.pid = int(self._line())
+
+    def poll(self) -> int | None:
+        return self._ended(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._ended(timeout)
+        if code is None:
+            raise TimeoutExpired("penstock", timeout or 0.0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):  # it ended just now
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(9)
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._said], [], [], timeout)[0]:
+            self.returncode = int(self._line())
+            self._said.close()
+        return self.returncode
+
+    def _line(self) -> bytes:
+        line = b""
+        while not line.endswith(b"\n"):
+            byte = self._said.recv(1)
+            assert byte, "the fork server is gone"
+            line += byte
+        return line
+
+
+def fork_node(options: Sequence[str], log: Path) -> Forked:
+    """A node that says on its ``stdout`` when it is ready, and writes the rest into ``log``."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    source, sink = os.pipe()
+    errors = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    return Forked(["node", *options], os.environ, (nothing, sink, errors), source)
+
+
+def run(
+    arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes, timeout: float
+) -> CompletedProcess[bytes]:
+    """As ``subprocess.run`` does it: all of its input, all of its output, and its exit code."""
+    from_stdin, to_stdin = os.pipe()
+    from_out, to_out = os.pipe()
+    from_err, to_err = os.pipe()
+    process = Forked(arguments, environment, (from_stdin, to_out, to_err))
+    said: dict[int, bytes] = {}
+    threads = [threading.Thread(target=_write, args=(to_stdin, stdin))]
+    threads += [threading.Thread(target=_read, args=(source, said)) for source in (from_out, from_err)]
+    for thread in threads:
+        thread.start()
+    try:
+        code = process.wait(timeout)
+    finally:
+        process.kill()
+        for thread in threads:
+            thread.join()
+    return CompletedProcess(["penstock", *arguments], code, said[from_out], said[from_err])
+
+
+def _write(sink: int, data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), open(sink, "wb") as opened:
+        opened.write(data)
+
+
+def _read(source: int, said: dict[int, bytes]) -> None:
+    with open(source, "rb") as opened:
+        said[source] = opened.read()
+
+
+@cache
+def server() -> str:
+    """The socket of this process's own fork server, which ends when this process does."""
+    folder = tempfile.mkdtemp(prefix="penstock-fork-")
+    path = str(Path(folder) / "socket")
+    places = os.pathsep.join([str(Path(penstock.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    running = subprocess.Popen(
+        [sys.executable, "-P", str(SERVER), path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": places},
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"ready\n", "the fork server did not start"
+    atexit.register(_end, running, folder)
+    return path
+
+
+def _end(running: subprocess.Popen[Any], folder: str) -> None:
+    with running:
+        pass  # its stdin is closed, and it is waited for
+    shutil.rmtree(folder, ignore_errors=True)
