@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from penstock.model.errors import CATALOGUE
-from tests.cli.conftest import PENSTOCK, Cli, Node, clean_environment
+from tests.cli.conftest import Cli, Node, clean_environment
+from tests.fire import forked
 
 NOWHERE = "penstock://127.0.0.1:1"
 
@@ -30,7 +31,7 @@ def complete(line: str, url: str = NOWHERE, shell: str = "bash") -> list[str]:
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
         "PENSTOCK_URL": url,
     }
-    done = subprocess.run(PENSTOCK, env=clean_environment() | names, capture_output=True, timeout=60)
+    done = forked.run([], clean_environment() | names)
     assert (done.returncode, done.stderr) == (0, b"")
     return done.stdout.decode().split()
 
@@ -47,7 +48,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "sub create acme/shop/web/clicks others",
             "producer create orders till-1",
         ):
-            subprocess.run([*PENSTOCK, *command.split()], env=environment, check=True, capture_output=True)
+            forked.run(command.split(), environment).check_returncode()
         yield node.url
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -13,6 +14,7 @@ import typer.main
 from penstock.cli.app import app
 from penstock.model.errors import CATALOGUE
 from tests.cli.conftest import PENSTOCK, Cli, Node, clean_environment
+from tests.fire import forked
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -149,9 +151,7 @@ def test_an_argument_that_is_no_text_is_an_error_and_no_traceback(
     service: Node, arguments: tuple[str | bytes, ...]
 ) -> None:
     environment = clean_environment() | {"PENSTOCK_URL": service.url}
-    done = subprocess.run(
-        [*PENSTOCK, *arguments], stdin=subprocess.DEVNULL, capture_output=True, env=environment
-    )
+    done = forked.run([os.fsdecode(argument) for argument in arguments], environment)
     assert done.returncode == 1
     assert [line.split(b":")[0] for line in done.stderr.splitlines()[-2:]] == [b"error", b"hint"]
     assert b"Traceback" not in done.stderr

@@ -1,12 +1,12 @@
 """Starts ``python -m penstock`` by forking a process that has loaded it all already.
 
-Half a thousand commands and nodes run in the tests, and loading Arrow takes each of them far longer than what it is
-there for. A forked one is a process like any other: its own memory, environment, streams, signals and exit code, and
-it ends as Python ends. Only the loading is shared; whoever tests the loading starts Python itself.
+Half a thousand commands and nodes run in the tests, and loading Arrow takes each of them far longer than what
+it is there for. A forked one is a process like any other: its own memory, environment, streams, signals and
+exit code, and it ends as Python ends. Only the loading is shared; who tests the loading starts Python itself.
 
 ``python fork_server.py SOCKET`` serves until its stdin ends, and then kills what it started. A connection is a
-process: in goes a line of JSON (arguments, environment, folder) with three descriptors, out come its number and,
-when it has ended, its exit code, a line each.
+process: in goes a line of JSON (arguments, environment, folder) with three descriptors; out come its number
+and, when it has ended, its exit code, a line each.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ NOT_LOADED = ("penstock.spark", "penstock.console")
 
 def load() -> None:
     """All modules of the package, the tree of commands, and what a first command loads."""
+    import pyarrow as pa
+
     import penstock
     from penstock.cli.app import command
 
@@ -40,6 +42,7 @@ def load() -> None:
             importlib.import_module(module.name)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         command()(["errors"], prog_name="penstock")
+    pa.array([0])  # loads pandas, where it is installed
     gc.collect()
     gc.freeze()
 
@@ -103,18 +106,21 @@ class ForkServer:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False, errors="backslashreplace", buffering=1)
+        sys.stdin = _text(0, "r")
+        sys.stdout = _text(1, "w")
+        sys.stderr = _text(2, "w", errors="backslashreplace", buffering=1)
 
     def _reap(self) -> None:
         while self._children:
             child, status = os.waitpid(-1, os.WNOHANG)
             if child == 0:
                 return
-            with self._children.pop(child) as connection:
-                with contextlib.suppress(OSError):  # nobody waits for it
-                    connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+            with self._children.pop(child) as waiting, contextlib.suppress(OSError):  # or nobody waits
+                waiting.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def _text(number: int, mode: str, errors: str = "strict", buffering: int = -1) -> Any:
+    return os.fdopen(number, mode, buffering, encoding="utf-8", errors=errors, closefd=False)
 
 
 def main() -> None:

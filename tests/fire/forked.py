@@ -21,6 +21,7 @@ from typing import Any
 
 import penstock
 
+RUN_S_MAX = 60.0
 SERVER = Path(__file__).with_name("fork_server.py")
 
 
@@ -37,7 +38,7 @@ class Forked:
         streams: Sequence[int],
         stdout: int | None = None,
     ) -> None:
-        self.stdout = None if stdout is None else open(stdout, "rb")
+        self.stdout = None if stdout is None else os.fdopen(stdout, "rb")
         self.returncode: int | None = None
         self._said = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._said.connect(server())
@@ -90,7 +91,7 @@ def fork_node(options: Sequence[str], log: Path) -> Forked:
 
 
 def run(
-    arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes, timeout: float
+    arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes = b"", timeout: float = RUN_S_MAX
 ) -> CompletedProcess[bytes]:
     """As ``subprocess.run`` does it: all of its input, all of its output, and its exit code."""
     from_stdin, to_stdin = os.pipe()
