@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Cli, Node, Spawn
+from tests.fire.real_node import wait_until
 
 START = ("node", "--listen", "127.0.0.1:0")
 
@@ -25,6 +27,12 @@ def test_a_node_says_when_it_is_ready_and_stops_on(
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, b"")
     assert b"Traceback" not in err
+
+
+def test_a_node_without_tls_goes_on_when_it_is_told_to_read_its_files_again(node: Node) -> None:
+    os.kill(node.pid, signal.SIGHUP)
+    wait_until(lambda: "SIGHUP" in node.errors)
+    assert node.alive and node.stop() == 0
 
 
 def test_with_json_ready_is_an_object(spawn: Spawn, tmp_path: Path) -> None:

@@ -102,13 +102,53 @@ def test_whoever_lost_the_admins_token_makes_another_while_the_node_is_stopped(
     cli: Cli, tmp_path: Path
 ) -> None:
     data = tmp_path / "node" / "data"
-    first = cli("token", "bootstrap", "--data", data, "--json")
+    first = cli("token", "bootstrap", "--data", data, "--create", "--json")
     second = cli("token", "bootstrap", "--data", data, "--name", "again", "--json")
     assert first.code == second.code == 0
+    assert data.stat().st_mode & 0o777 == 0o700
     with Node(tmp_path / "node") as node:
         for made in (first, second):
             secret = json.loads(made.out)["secret"]
             assert cli("topic", "list", url=node.url, PENSTOCK_TOKEN=secret).code == 0
+
+
+def test_a_mistyped_folder_gets_no_token(cli: Cli, tmp_path: Path) -> None:
+    done = cli("token", "bootstrap", "--data", tmp_path / "dtaa")
+    assert (done.code, "--create" in done.err) == (1, True)
+    assert not (tmp_path / "dtaa").exists()
+
+
+def test_no_secret_is_shown_to_whoever_looks_over_the_shoulder(
+    cli: Cli, guarded: tuple[Node, str], tmp_path: Path
+) -> None:
+    node, admin = guarded
+    made = cli(
+        "token", "create", "seen", "--consume", "--scope", "acme", "--json", "--url", node.url, "--token", admin
+    )
+    text = json.loads(made.out)["secret"]
+    wrong = f"{text[:-4]}AAAA"
+    assert cli("context", "add", "prod", "--url", node.url, "--token", "-", stdin=text.encode()).code == 0
+    cli("context", "use", "prod")
+    asked = [
+        ("context", "list"),
+        ("topic", "list"),
+        ("topic", "create", "acme/a/b/c"),
+        ("consume", "beta/a/b/c", "-s", "s", "--idle", 0.1),
+        ("produce", "acme/a/b/c"),
+        ("token", "show", text, "--token", admin, "--url", node.url),
+        ("topic", "show", text, "--token", admin, "--url", node.url),
+        ("topic", "create", f"{text}?", "--token", admin, "--url", node.url),
+        ("topic", "list", "--url", node.url, "--token", wrong),
+        ("topic", "list", "--url", node.url, "--token", text[:30]),
+        ("topic", "list", "--url", "penstock://127.0.0.1:1", "--token", text),
+        ("doctor", node.url, "--token", text),
+        ("log", "admin", "--url", node.url, "--token", admin),
+    ]
+    done = [cli(*words, *form, stdin=b"x\n") for words in asked for form in ((), ("--json",))]
+    assert {each.code for each in done} == {0, 1}
+    said = [each.out.decode() + each.err for each in done] + [node.errors]
+    for secret in (part.split("_", 2)[2][:20] for part in (text, wrong, admin)):
+        assert [each for each in said if secret in each] == []
 
 
 def test_a_token_says_what_for_and_where(cli: Cli) -> None:
@@ -122,7 +162,7 @@ def test_other_machines_are_not_served_without_tokens_and_tls(cli: Cli, tmp_path
     node = Node(tmp_path / "node", config=config_of(tmp_path) if what == "tls" else "")
     node._listen = "0.0.0.0:0"
     if what == "tokens":
-        cli("token", "bootstrap", "--data", node.data)
+        cli("token", "bootstrap", "--create", "--data", node.data)
     with pytest.raises(NodeDidNotStart) as refused:
         node.start()
     said = str(refused.value)
@@ -133,7 +173,7 @@ def test_other_machines_are_not_served_without_tokens_and_tls(cli: Cli, tmp_path
 def test_other_machines_are_served_with_tokens_and_tls_or_where_told_so(cli: Cli, tmp_path: Path) -> None:
     node = Node(tmp_path / "one", config=config_of(tmp_path))
     node._listen = "0.0.0.0:0"
-    cli("token", "bootstrap", "--data", node.data)
+    cli("token", "bootstrap", "--create", "--data", node.data)
     with node:
         assert node.url.startswith("penstocks://0.0.0.0:")
     told = Node(tmp_path / "two", config="insecure = true")

@@ -257,5 +257,6 @@ def test_no_secret_is_in_the_nodes_log_or_data(guarded: Guarded) -> None:
         secret = token.split("_", 2)[2]
         assert secret not in guarded.errors
         assert not any(secret.encode() in data for data in files)
+    assert guarded.data.stat().st_mode & 0o077 == 0
     world = [path for path in guarded.data.rglob("*") if path.is_file() and path.stat().st_mode & 0o007]
     assert world == []

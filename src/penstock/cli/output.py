@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 import typer
 
 from penstock.model.errors import BadRequest, PenstockError
+from penstock.model.token_text import redacted
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -93,11 +94,12 @@ def print_error(error: PenstockError, *, as_json: bool) -> None:
     if as_json:
         print(json_text(error_object(error)), file=sys.stderr)
     else:
-        print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
+        print(redacted(f"error: {error.message}\nhint: {error.hint}"), file=sys.stderr)
 
 
 def error_object(error: PenstockError) -> dict[str, Any]:
-    return {"code": error.code, "message": error.message, "hint": error.hint, "retryable": error.retryable}
+    message, hint = redacted(error.message), redacted(error.hint)
+    return {"code": error.code, "message": message, "hint": hint, "retryable": error.retryable}
 
 
 def note(text: str) -> None:

@@ -60,6 +60,11 @@ class JournalReport:
     torn_bytes: int = 0
     damaged: list[Lost] = field(default_factory=list)
 
+    @property
+    def lost(self) -> bool:
+        """Whether records are gone that were acknowledged."""
+        return any(damage.records[0] < damage.records[1] for damage in self.damaged)
+
     def lines(self) -> list[str]:
         """For a person; empty where all is well."""
         found = []

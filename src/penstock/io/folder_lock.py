@@ -35,7 +35,7 @@ class FolderLock:
     @classmethod
     def take(cls, folder: Path) -> FolderLock:
         """Takes a folder, which is made if need be; ``RefillInUse`` names the process that has it."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for _ in range(_TRIES):
             handle = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
             try:

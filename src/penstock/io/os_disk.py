@@ -22,7 +22,7 @@ _CANNOT_PREALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, e
 
 
 class OsDisk:
-    """The folder ``root`` and everything below it; made if it does not exist."""
+    """The folder ``root`` and everything below it; made, for its owner alone, if it does not exist."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -30,7 +30,7 @@ class OsDisk:
         self._named = {root}
         """Folders whose own names are durable: these need no sync of the folders above them any more."""
         if not root.is_dir():
-            root.mkdir(parents=True, exist_ok=True)
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
             _sync_entries(root.parent)
 
     def create(self, path: str) -> OsDiskFile:

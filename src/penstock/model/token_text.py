@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 PREFIX = "pst"
+_WHOLE = re.compile(rf"\b{PREFIX}_([0-9a-f]{{12}})_[\w-]{{8,}}")
 
 
 def without_secret(said: str) -> str:
@@ -12,3 +15,8 @@ def without_secret(said: str) -> str:
     """
     pieces = said.strip().split("_", 2)
     return pieces[1] if len(pieces) == 3 and pieces[0] == PREFIX else said
+
+
+def redacted(text: str) -> str:
+    """A text that somebody else made, perhaps of a token that stood where a name was asked for."""
+    return _WHOLE.sub(rf"{PREFIX}_\1_…", text)

@@ -39,7 +39,10 @@ def check_secure(settings: Settings, *, guarded: bool) -> None:
     raise Insecure(f"{settings.listen} can be reached by others, and this node has no {' and no '.join(lacks)}")
 
 
-def _reload(certificates: Certificates) -> None:
+def _reload(certificates: Certificates | None) -> None:
+    if certificates is None:
+        logger.info("told to read its files again (SIGHUP); without TLS there are none")
+        return
     try:
         certificates.read_again()
     except BadConfig as error:
@@ -54,8 +57,8 @@ async def _serve(disk: OsDisk, core: NodeCore, settings: Settings, on_ready: Cal
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stopped.set)
     tls = tls_context(settings)
-    if tls is not None:
-        loop.add_signal_handler(signal.SIGHUP, _reload, Certificates(settings, tls))
+    certificates = None if tls is None else Certificates(settings, tls)
+    loop.add_signal_handler(signal.SIGHUP, _reload, certificates)
     server = Server(disk, core, settings, tls)
     url = await server.start()
     on_ready(url)

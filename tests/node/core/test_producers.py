@@ -311,6 +311,16 @@ def test_a_name_that_comes_again_goes_on_above_its_old_epoch(compact: bool) -> N
     assert shop.open(TWO)[1].epoch == 2
 
 
+def test_an_epoch_that_nobody_granted_does_not_use_up_those_of_others() -> None:
+    shop = Shop()
+    shop.admin.request(CreateProducer("t", TILL, "single"))
+    for elsewhere in (False, True):
+        with pytest.raises(BadRequest, match="none that was granted"):
+            shop.open(ONE, epoch=2**53, elsewhere=elsewhere)
+    _, opened = shop.open(TWO, epoch=1_000_000)  # granted before an older copy of the data was restored
+    assert opened.epoch == 1_000_001
+
+
 def test_what_is_wrong_is_refused() -> None:
     shop = Shop()
     shop.admin.request(CreateProducer("t", TILL))

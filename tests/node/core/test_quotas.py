@@ -6,11 +6,21 @@ import pytest
 
 from penstock.io.memory_disk import MemoryDisk
 from penstock.model.errors import BadSetting, QuotaReached
+from penstock.model.policy import Policy
 from penstock.node.settings import Settings
 from penstock.wire import control as ops
-from penstock.wire.control import Ack, AckItem, Error, PlaceInfo, Subscribed, read_result
+from penstock.wire.control import (
+    Ack,
+    AckItem,
+    Error,
+    PlaceInfo,
+    Subscribed,
+    SubscriptionInfo,
+    read_result,
+)
+from penstock.wire.staging import encode_chunk
 from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
-from tests.fire.raw_client import segment_frame, title_frame
+from tests.fire.raw_client import segment_body, segment_frame, title_frame
 
 TOPIC = "acme/shop/till/orders"
 SECOND_US = 1_000_000
@@ -152,6 +162,43 @@ def test_a_tenant_that_stores_as_much_as_it_may_is_refused_until_there_is_room(s
     quota(shell, tenant_stored_bytes=100_000)
     assert sender.send(b"x" * 4000).outcome == "stored", "the same segment, once there is room"
     assert shell.core.counters["quota_refused_stored_bytes"] == usage(shell).quota_refused > 0
+
+
+def test_what_is_staged_counts_as_stored(shell: CoreShell) -> None:
+    sender = Sender(shell)
+    quota(shell, tenant_stored_bytes=20_000)
+    stage = b"s" * 16
+    sender.client.request(ops.OpenStage(stage, "w", TOPIC))
+    for number in range(3):
+        sender.client.send(encode_chunk(stage, 0, number, segment_body([b"x" * 5000])))
+    shell.work_all()
+    shell.wait(2 * SECOND_US)  # the node looks again
+    assert sender.send(b"x" * 5000).code == "quota"
+    sender.client.request(ops.AbortStages("w", [stage]))
+    shell.wait(2 * SECOND_US)
+    assert sender.send(b"x" * 5000).outcome == "stored"
+
+
+def test_dead_letters_wait_for_room_as_segments_do(shell: CoreShell) -> None:
+    sender = Sender(shell)
+    reader = shell.connect()
+    policy = Policy(max_attempts=1, backoff=0.0)
+    ask = ops.Subscribe(1, TOPIC, "s", "unique", "non_resilient", "earliest", 1 << 20, policy=policy)
+    sender.send(b"x" * 5000)
+    reader.send(ask)
+    shell.work_all()
+    quota(shell, tenant_stored_bytes=9000)
+    reader.send(ops.Settle(1, 1, 0, nacked=[(0, 0.0)]))
+    shell.work_all()
+
+    def shown() -> SubscriptionInfo:
+        return read_result(sender.client.request(ops.ShowSubscription(TOPIC, "s")), SubscriptionInfo)
+
+    assert (shown().dead, shown().settled, "tenant_stored_bytes" in shown().bury_fault) == (0, 0, True)
+    quota(shell, tenant_stored_bytes=90_000)
+    shell.wait(2 * SECOND_US)
+    shell.work_all()
+    assert (shown().dead, shown().bury_fault) == (1, "")
 
 
 def test_quotas_are_a_tenants_or_the_nodes(shell: CoreShell) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import BadRequest, BadScope, BadTopicName, NotAllowed, TokenNotFound
+from penstock.model.errors import BadRequest, BadScope, BadTopicName, LimitReached, NotAllowed, TokenNotFound
 from penstock.model.grant import ALL, Grant
 from penstock.model.place import Place
 from penstock.model.scope import Scope
+from penstock.node.core import tokens
+from penstock.node.settings import Limits
 from penstock.wire import control as ops
 from penstock.wire.access import (
     AdminRecord,
@@ -27,7 +30,7 @@ from penstock.wire.access import (
 )
 from penstock.wire.connection import Fault
 from penstock.wire.control import Hello, Welcome, read_result
-from tests.fire.core_shell import CoreClient, CoreShell
+from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
 from tests.node.core.guarded import TOPIC, GuardedNode
 
 FIRST = CreateToken("admin", ["admin"], ["*"])
@@ -286,6 +289,72 @@ def test_a_tokens_journal_that_rotted_does_not_open_the_node() -> None:
     assert any("tokens" in line for line in again.core.recovered)
     assert end(again.connect()) == "token-needed"
     assert end(CoreShell(node.disk, seed=3).connect()) == "token-needed"
+
+
+def test_a_revocation_that_rotted_brings_no_token_back() -> None:
+    node = GuardedNode()
+    good = node.token(["consume"], ["acme"])
+    stolen = node.made(node.admin, CreateToken("stolen", ["consume"], ["acme"]))
+    (name,) = node.disk.list("tokens")
+    file = node.disk.open(f"tokens/{name}", writable=True)
+    before = len(file.read_at(0, file.size()).rstrip(b"\0"))
+    node.admin.request(RevokeToken("stolen"))
+    node.made(node.admin, CreateToken("later", ["consume"], ["acme"]))
+    file.write_at(before + 20, [b"rot"])
+    for seed in (2, 3):  # and what the first one made of it is what the second one finds
+        again = CoreShell(node.disk, seed=seed)
+        assert end(again.connect(stolen.secret)) == "token-revoked"
+        assert end(again.connect(good)) == "token-revoked", "nothing tells whose revocation it was"
+        again.work_all()
+
+
+def test_a_torn_write_that_nobody_was_told_of_revokes_nothing() -> None:
+    node = GuardedNode()
+    node.admin.send(ops.Request(99, CreateToken("torn", ["consume"], ["acme"])))
+    (name,) = node.disk.list("tokens")
+    file = node.disk.open(f"tokens/{name}", writable=True)
+    file.write_at(len(file.read_at(0, file.size()).rstrip(b"\0")), [b"\x40half a frame"])
+    again = CoreShell(node.disk, seed=2)
+    assert any("never acknowledged" in line for line in again.core.recovered)
+    assert end(again.connect(node.admin_text)) == ""
+
+
+def test_a_tenants_admin_does_not_use_up_the_nodes_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "REACHED_MAX", 3)
+    node = GuardedNode()
+    acme = node.client(["admin"], ["acme"])
+    ask = CreateToken("t", ["consume"], ["acme/shop"])
+    made = [node.made(acme, ask) for _ in range(2)]
+    with pytest.raises(LimitReached, match="3 within"):
+        acme.request(ask)
+    node.made(node.client(["admin"], ["beta"]), CreateToken("t", ["consume"], ["beta"]))
+    node.made(node.admin, ask)
+    acme.request(RevokeToken(made[0].info.token))
+    node.made(acme, ask)
+    with pytest.raises(TokenNotFound):
+        acme.request(ShowToken(made[0].info.token))
+
+
+def test_who_is_noisy_in_the_log_pushes_out_its_own_records() -> None:
+    settings = msgspec.structs.replace(SMALL_FILES, limits=Limits(admin_records=20))
+    shell = CoreShell(MemoryDisk(), seed=1, settings=settings)
+    text = read_result(shell.connect().request(FIRST), TokenCreated).secret
+    admin = shell.connect(text)
+    for number in range(8):
+        admin.request(ops.CreateTopic(f"t{number}"))
+    noisy = read_result(admin.request(CreateToken("noisy", ["consume"], ["*"])), TokenCreated).secret
+    reader = shell.connect(noisy)
+    reader.request(ops.CreateSubscription("t0", "s"))
+    for number in range(100):
+        reader.request(ops.PauseSubscription("t0", "s", number % 2 == 0))
+    for again in (shell, CoreShell(shell.disk, seed=2, settings=settings)):
+        asked = again.connect(text).request(ListAdminLog(1000))
+        records = read_result(asked, list[AdminRecord])
+        assert len(records) == 20
+        assert [each.what for each in records if each.operation == "create_topic"] == [
+            f"t{number}" for number in range(8)
+        ]
+        assert records == sorted(records, key=lambda each: each.at_us)
 
 
 def test_refusals_do_not_push_out_what_was_done() -> None:

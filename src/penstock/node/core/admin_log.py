@@ -1,8 +1,8 @@
 """The log of administration: who did what, when, and what came of it. The latest are kept; older ones go.
 
-A record is on the disk before its operation is answered. Refusals are limited, so that nobody without rights
-can push out what others did: past so many a minute they are counted, and the next record says how many were
-left out.
+A record is on the disk before its operation is answered. Nobody pushes out what others did: when the log is
+full, the oldest record goes of the token that has the most of them. Refusals are limited besides: past so many
+a minute they are counted, and the next record says how many were left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from penstock.model.errors import BadFrame, PenstockError
-from penstock.model.token_text import without_secret
+from penstock.model.token_text import redacted, without_secret
 from penstock.node.core.kept import Kept
 from penstock.node.core.session import Session, shown
 from penstock.wire.access import AdminRecord, TokenCreated
@@ -49,22 +49,40 @@ _decoder = msgspec.msgpack.Decoder(AdminRecord)
 
 
 class AdminLog:
-    """The state: the latest records, in order."""
+    """The state: the latest records."""
 
     def __init__(self, records_max: int) -> None:
-        self.records: deque[AdminRecord] = deque(maxlen=records_max)
+        self._records_max = records_max
+        self._records: dict[int, AdminRecord] = {}
+        self._of_token: dict[str, deque[int]] = {}
+        self._number = 0
+
+    @property
+    def records(self) -> list[AdminRecord]:
+        """In order."""
+        return list(self._records.values())
+
+    def add(self, record: AdminRecord) -> None:
+        self._number += 1
+        self._records[self._number] = record
+        self._of_token.setdefault(record.token, deque()).append(self._number)
+        while len(self._records) > self._records_max:
+            most = max(self._of_token, key=lambda token: len(self._of_token[token]))
+            del self._records[self._of_token[most].popleft()]
+            if not self._of_token[most]:
+                del self._of_token[most]
 
     def replay(self, body: bytes) -> None:
         try:
             record = _decoder.decode(body)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise BadFrame(f"a record of administration that cannot be read: {error}") from error
-        self.records.append(record)
+        self.add(record)
 
     def snapshot(self) -> Iterator[bytes]:
         return map(_encoder.encode, self.records)
 
-    def on_damage(self) -> None:
+    def on_damage(self, *, lost: bool) -> None:
         """What opening found says so."""
 
 
@@ -105,7 +123,7 @@ class AdminLogger:
             str(operation.__struct_config__.tag),
             _what(operation),
             "done" if error is None else error.code,
-            shown(detail)[:DETAIL_LENGTH_MAX],
+            shown(redacted(detail))[:DETAIL_LENGTH_MAX],
         )
         logger.info(
             "%s of %s by token %s (%s): %s",
@@ -115,7 +133,7 @@ class AdminLogger:
             record.client,
             record.result,
         )
-        self._log.records.append(record)
+        self._log.add(record)
         self._kept.change([_encoder.encode(record)], lambda failed: done())
 
     def _room(self, now_us: int) -> bool:

@@ -50,6 +50,10 @@ DEAD_LETTERS = "(dead letters)"
 """The producer of the copies, as the ledger shows it."""
 
 
+Full = Callable[[Topic, int], PenstockError | None]
+"""Why so many bytes more cannot be stored in a topic now: the disk's watermark, a tenant's quota."""
+
+
 class Burying:
     def __init__(
         self,
@@ -60,6 +64,7 @@ class Burying:
         clock_us: Callable[[], int],
         effect: Callable[[Effect], None],
         done: Callable[[Subscription, int, list[Span]], None],
+        full: Full,
     ) -> None:
         self._stores = stores
         self._counters = counters
@@ -67,6 +72,7 @@ class Burying:
         self._clock_us = clock_us
         self._effect = effect
         self._done = done
+        self._full = full
         self.make_topic: Callable[[str, Callable[[Topic], None], Callable[[PenstockError], None]], None]
         """Finds a topic or creates it, whatever the node's settings say of creation on first use."""
 
@@ -113,16 +119,23 @@ class Burying:
         cursor = subscription.cursors[shard]
         target = dead.shards[shard % len(dead.shards)]
         entries: list[int] = []
+        full: PenstockError | None = None
         for record in run.records:
             header = record.header
             spans = list(cursor.dying.spans(header.first_entry, header.end_entry))
             if spans and len(entries) < COPIES_MAX:
                 wanted = [entry for span in spans for entry in range(*span)][:COPIES_MAX]
+                size = sum(map(len, record.parts)) * len(wanted) // (header.end_entry - header.first_entry)
+                if (full := self._full(dead, size)) is not None:
+                    break
                 self._copy_rows(subscription, topic, target, shard, record, wanted)
                 entries += wanted
         lost = [span for start, end in run.lost for span in cursor.dying.spans(start, end)]
         if not entries and not lost:
-            self._end(subscription)
+            if full is not None:
+                self._fail(subscription, full)
+            else:
+                self._end(subscription)
             return
 
         def durable(error: PenstockError | None) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from penstock.model.errors import LeaseLost, PenstockError, ProtocolError
 from penstock.model.ranges import RangeSet
 from penstock.node.core.attachment import CREDIT_BYTES_MAX, Attachment
-from penstock.node.core.burying import Burying
+from penstock.node.core.burying import Burying, Full
 from penstock.node.core.dispatch import Offer, Wanted
 from penstock.node.core.effects import Effect, Fetch
 from penstock.node.core.log import Run, StoredRecord
@@ -70,6 +70,7 @@ class Consuming:
         effect: Callable[[Effect], None],
         send: Callable[[int, list[bytes]], None],
         sessions: Mapping[int, Session],
+        full: Full,
     ) -> None:
         self._stores = stores
         self._catalog = stores.catalog
@@ -82,7 +83,7 @@ class Consuming:
         self._send = send
         self._sessions = sessions
         self.burying = Burying(
-            stores, counters, now_us=now_us, clock_us=clock_us, effect=effect, done=self._buried
+            stores, counters, now_us=now_us, clock_us=clock_us, effect=effect, done=self._buried, full=full
         )
         self.state_starts = StateStarts(stores)
         self.losing = Losing(stores, counters, now_us=now_us, tell=self._tell_lost)

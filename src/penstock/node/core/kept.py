@@ -18,8 +18,8 @@ class State(Protocol):
     def snapshot(self) -> Iterable[bytes]:
         """All of it, as records."""
 
-    def on_damage(self) -> None:
-        """Records were lost to rot, or a write was torn."""
+    def on_damage(self, *, lost: bool) -> None:
+        """Records were lost to rot, or a write was torn that nobody was told of."""
 
 
 class Kept:
@@ -34,8 +34,9 @@ class Kept:
         self.lane = Lane(f"the journal {folder}", self.journal, self._wrote, dirty)
         self._state = state
         self._compact_bytes = compact_bytes
-        if self.recovered or (self.journal.size_bytes and not bodies):  # a file begins with a record
-            state.on_damage()
+        nothing_left = bool(self.journal.size_bytes) and not bodies  # though a file begins with a record
+        if self.recovered or nothing_left:
+            state.on_damage(lost=nothing_left or self.journal.report.lost)
             self._compact()
 
     def change(self, bodies: list[bytes], durable: Callable[[PenstockError | None], None]) -> None:

@@ -89,7 +89,7 @@ class NodeCore:
         self._sessions: dict[int, Session] = {}
         self._effects: list[Effect] = [RemoveTree(folder) for folder in self.stores.leftovers]
         self.watermark = Watermark(disk.free_bytes, settings.limits.free_bytes_min, clock_us)
-        self.quotas = Quotas(self.catalog, self.counters, clock_us)
+        self.quotas = Quotas(self.catalog, self.stores.staging.stages, self.counters, clock_us)
         self._producing = Producing(
             self.catalog,
             self.counters,
@@ -107,6 +107,7 @@ class NodeCore:
             effect=lambda effect: self._effects.append(effect),
             send=self._send,
             sessions=self._sessions,
+            full=lambda topic, size: self.watermark.refusal(size) or self.quotas.refusal(topic, size),
         )
         self.retaining = Retaining(
             self.stores, self._consuming, self.counters, now_us=now_us, clock_us=clock_us

@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 NAME_LENGTH_MAX = 256
 INSTANCE_BYTES = 16
 EPOCH_MAX = 2**53
+EPOCHS_AHEAD_MAX = 1_000_000
+"""How far above the one known here an epoch may be that was granted elsewhere, or before a restore: nobody
+takes the highest there is and leaves none for others."""
 
 Answer = Callable[[Any], None]
 Refuse = Callable[[PenstockError], None]
@@ -219,6 +222,10 @@ class ProducerRequests:
             raise ProducerBusy(f"{who}, and no epoch was granted at its first destination")
         lease, lease_s = known.lease, topic.settings().producer_lease
         now_us, lease_us = self._node.clock_us(), round(lease_s * 1e6)
+        if ask.epoch > topic.producers.next_epoch(lease) + EPOCHS_AHEAD_MAX:
+            raise BadRequest(
+                f"epoch {ask.epoch:,} is none that was granted; the one known here is {lease.epoch:,}"
+            )
         if ask.elsewhere:
             verdict, epoch = lease.follow(ask.instance, ask.epoch), ask.epoch
         else:

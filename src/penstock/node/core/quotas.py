@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from penstock.model.errors import QuotaReached
 from penstock.model.place import Place
 from penstock.node.core.session import Session
+from penstock.node.core.stages import Stages
 from penstock.node.core.topics import Catalog, Topic
 
 BURST_US = 100_000
@@ -37,8 +38,11 @@ class Usage:
 
 
 class Quotas:
-    def __init__(self, catalog: Catalog, counters: Counter[str], clock_us: Callable[[], int]) -> None:
+    def __init__(
+        self, catalog: Catalog, stages: Stages, counters: Counter[str], clock_us: Callable[[], int]
+    ) -> None:
         self._catalog = catalog
+        self._stages = stages
         self._counters = counters
         self._clock_us = clock_us
         self._tenants: dict[str, Usage] = {}
@@ -74,13 +78,20 @@ class Quotas:
             return None
         usage, now_us = self.usage(topic.tenant), self._clock_us()
         if usage.looked_us is None or not 0 <= now_us - usage.looked_us < LOOK_US:
-            logs = (shard.log for each in self._catalog.below(Place((topic.tenant,))) for shard in each.shards)
-            usage.stored_bytes, usage.looked_us = sum(log.bytes for log in logs), now_us
+            usage.stored_bytes, usage.looked_us = self._look(topic.tenant), now_us
         if usage.stored_bytes + size > limit:
             self._refused(usage, "stored_bytes")
             return QuotaReached(f"tenant {topic.tenant} may store {limit:,} bytes (tenant_stored_bytes)")
         usage.stored_bytes += size
         return None
+
+    def _look(self, tenant: str) -> int:
+        """What the tenant has in logs, and in stages that are not yet there."""
+        logs = (shard.log for topic in self._catalog.below(Place((tenant,))) for shard in topic.shards)
+        staged = ((self._catalog.by_uuid(stage.topic), stage.bytes) for stage in self._stages.all())
+        return sum(log.bytes for log in logs) + sum(
+            size for topic, size in staged if topic is not None and topic.tenant == tenant
+        )
 
     # --- rates --------------------------------------------------------------------------------------
 

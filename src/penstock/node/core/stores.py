@@ -91,12 +91,14 @@ class Stores:
         self._open_catalog()
         self._open_settlements()
         compact_bytes = settings.journal_compact_bytes
-        self.tokens = Tokens()
+        self.tokens = Tokens(now_us)
         self.tokens_kept = Kept(disk, "tokens", self.tokens, self._dirty, compact_bytes=compact_bytes)
         self.admin_log = AdminLog(settings.limits.admin_records)
         self.admin_log_kept = Kept(disk, "admin_log", self.admin_log, self._dirty, compact_bytes=compact_bytes)
         self._kept = (self.tokens_kept, self.admin_log_kept)
         self.recovered += [line for kept in self._kept for line in kept.recovered]
+        if self.tokens_kept.journal.report.lost:
+            self.recovered.append("tokens: all are revoked, since a revocation may be among what is lost")
 
     # --- opening ------------------------------------------------------------------------------------
 

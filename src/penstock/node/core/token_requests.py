@@ -57,7 +57,7 @@ class TokenRequests:
         elif isinstance(operation, ListAdminLog):
             count = max(0, min(operation.count, LOG_RECORDS_MAX))
             records = self._node.stores.admin_log.records
-            answer(list(records)[len(records) - count :] if count < len(records) else list(records))
+            answer(records[max(0, len(records) - count) :])
         else:
             return False
         return True
@@ -108,7 +108,7 @@ class TokenRequests:
         secret, made = make_token(
             grant, ask.name, self._node.new_uuid, at_us=now_us, by=session.token, expires_us=expires_us
         )
-        changes: list[TokenChange] = [*self._tokens.room(), made]
+        changes: list[TokenChange] = [*self._tokens.room(session.grant), made]
 
         def durable(error: PenstockError | None) -> None:
             if error is not None:

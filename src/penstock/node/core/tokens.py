@@ -14,7 +14,9 @@ tag record          says
 4   Guarded         there were tokens once: the node asks for one for ever
 === =============== =========================================================================================
 
-A node that ever had a token stays closed: revoking the last one must not open it.
+A node that ever had a token stays closed: revoking the last one must not open it. Where records rotted, one of
+them may have said that a token was revoked, and nothing tells of which: so all are, and ``penstock token
+bootstrap`` makes the next one.
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from penstock.model.errors import BadFrame, LimitReached, TokenExpired, TokenRevoked, TokenUnknown
-from penstock.model.grant import Grant
+from penstock.model.grant import ALL, Grant
 from penstock.model.token_text import PREFIX
 
 ID_BYTES = 6
 SECRET_BYTES = 32
 TOKENS_MAX = 10_000
+REACHED_MAX = 1_000
+"""How many an admin may reach who does not reach everything: it cannot use up all that the node holds."""
 TEXT_LENGTH_MAX = 256
 
 
@@ -95,7 +99,8 @@ class Token:
 
 
 class Tokens:
-    def __init__(self) -> None:
+    def __init__(self, now_us: Callable[[], int]) -> None:
+        self._now_us = now_us
         self.guarded = False
         """Whether a token is asked for."""
         self._by_id: dict[str, Token] = {}
@@ -140,9 +145,12 @@ class Tokens:
         elif isinstance(change, TokenForgotten):
             self._by_id.pop(change.id, None)
 
-    def on_damage(self) -> None:
-        """What was lost may have been the only token: the node does not open because of that."""
+    def on_damage(self, *, lost: bool) -> None:
+        """What was lost may have been the only token, or the end of one: that opens nothing."""
         self.guarded = True
+        if lost:
+            for token in self:
+                token.revoked_at_us = token.revoked_at_us or self._now_us()
 
     def snapshot(self) -> Iterator[bytes]:
         if self.guarded:
@@ -150,13 +158,16 @@ class Tokens:
         for token in self:
             yield encode_change(msgspec.structs.replace(token.made, revoked_at_us=token.revoked_at_us))
 
-    def room(self) -> list[TokenForgotten]:
-        """What has to be forgotten so that one more can be made."""
-        if len(self) < TOKENS_MAX:
+    def room(self, grant: Grant) -> list[TokenForgotten]:
+        """What has to be forgotten so that somebody with this grant can make one more."""
+        whole = grant.covers(ALL)
+        reached = list(self) if whole else [token for token in self if grant.covers(token.grant)]
+        if len(self) < TOKENS_MAX and (whole or len(reached) < REACHED_MAX):
             return []
-        revoked = next((token for token in self if token.revoked_at_us is not None), None)
+        revoked = next((token for token in reached if token.revoked_at_us is not None), None)
         if revoked is None:
-            raise LimitReached(f"this node holds at most {TOKENS_MAX:,} tokens", hint="Revoke some first.")
+            most = f"{REACHED_MAX:,} within this one's scopes" if len(self) < TOKENS_MAX else f"{TOKENS_MAX:,}"
+            raise LimitReached(f"this node holds at most {most} tokens", hint="Revoke some first.")
         return [TokenForgotten(revoked.id)]
 
 
