@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers pytest bench pipes kill torture-producer torture-spark ledger lives fmt install clean retention
+.PHONY: help demo test lint types layers pytest bench pipes cuts kill torture-producer torture-spark ledger lives fmt install clean retention
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ bench: $(READY) ## measures; prints numbers beside the machine's limits, judges 
 
 pipes: $(READY) ## the table of all pipes: claimed against measured, at three fault levels
 	@$(BIN)/python -m bench.pipes
+
+cuts: $(READY) ## the power goes off, the disk fails, everywhere: the tests of that, with 200 seeds each
+	@TEST_SEEDS=200 $(BIN)/pytest -n 2 tests/fire/test_power_cut.py tests/fire/test_rounds.py \
+	  tests/fire/test_retention_power_cut.py tests/fire/test_state_power_cut.py --timeout 1200
 
 kill: $(READY) ## kills a node fifty times under load and balances the books
 	@$(BIN)/python -m tests.fire.kill_node --cycles 50

@@ -23,6 +23,7 @@ from penstock.wire.control import (
 from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
 from tests.fire.power_world import PAUSE_US, PowerWorld
 from tests.fire.raw_client import segment_frame, title_frame
+from tests.fire.seeds import seeds
 
 KEEPS: list[Keep] = ["none", "some", "all"]
 BLOCK = bytes(range(16))
@@ -40,7 +41,7 @@ def live_through_cuts(seed: int, cuts: int = 4) -> PowerWorld:
     return world
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_a_power_cut_breaks_no_promise(seed: int) -> None:
     world = live_through_cuts(seed)
     assert world.faults == []

@@ -25,6 +25,7 @@ from penstock.wire.frame import Frame
 from penstock.wire.record import decode_record_header
 from tests.fire.core_shell import SMALL_FILES, CoreShell
 from tests.fire.raw_client import segment_frame, title_frame
+from tests.fire.seeds import seeds
 
 KEEPS: list[Keep] = ["none", "some", "all"]
 SHARDS = 4
@@ -134,7 +135,7 @@ class DeletingWorld:
         return found
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_a_power_cut_while_files_are_deleted_loses_nothing_else_and_hides_no_loss(seed: int) -> None:
     world = DeletingWorld(seed)
     for cut in range(4):

@@ -15,6 +15,7 @@ from penstock.wire.frame import FrameType, encode
 from tests.fire.core_shell import SMALL_FILES, CoreShell
 from tests.fire.power_world import PAUSE_US, PowerWorld
 from tests.fire.raw_client import segment_body, title_frame
+from tests.fire.seeds import seeds
 
 KEEPS: list[Keep] = ["none", "some", "all"]
 SHARDS = 8
@@ -44,7 +45,7 @@ def live_through_cuts(seed: int, cuts: int = 3) -> PowerWorld:
     return world
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_a_power_cut_between_the_journal_and_the_logs_breaks_no_promise(seed: int) -> None:
     assert live_through_cuts(seed).faults == []
 
@@ -100,7 +101,7 @@ def test_a_journal_that_does_not_sync_is_found_out(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("operation", ["write", "sync", "rename", "create", "sync_folder"])
 @pytest.mark.parametrize("place", [f"{FOLDER}/", "topics/"])
 def test_a_disk_that_fails_now_and_then_loses_nothing_that_was_acknowledged(operation: str, place: str) -> None:
-    for seed in range(8):
+    for seed in seeds(3):
         world = world_of(seed)
         for _ in range(6):
             world.disk.fail_next(operation, errno.EIO, 1, place, after=world.random.randrange(8))  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import pytest
 from penstock.io.memory_disk import Keep
 from penstock.node.core import log_rewrite
 from penstock.wire.control import Ack, CompactTopic, DeleteSubscription, Request, Settle
+from tests.fire.seeds import seeds
 from tests.node.core.state_world import Reader, Row, StateWorld, current
 
 KEEPS: list[Keep] = ["none", "some", "all"]
@@ -108,7 +109,7 @@ class CutWorld:
         self.world.client.request(DeleteSubscription("t", name))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_a_power_cut_while_files_are_compacted_leaves_the_old_or_the_new(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
