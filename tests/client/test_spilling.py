@@ -143,7 +143,10 @@ def test_closing_with_the_node_away_spills_and_says_nothing_against_it(
     node: RealNode, topic: str, state_folder: Path
 ) -> None:
     async def scenario() -> None:
-        async with connect(node.url) as client, client.producer(topic, spill_after=3600.0) as producer:
+        async with (
+            connect(node.url) as client,
+            client.producer(topic, spill_after=3600.0, close_timeout=1.0) as producer,
+        ):
             await producer.send(b"0")
             node.kill()
             promise = producer.post(b"1")

@@ -154,7 +154,7 @@ def test_the_node_is_killed_between_stage_commit_and_publish(node: RealNode) -> 
     async def scenario() -> None:
         async with penstock.connect(node.url) as client, client.writer("w") as writer:
             await client.admin.create_topic("t", 2)
-            for batch in range(8):
+            for batch in range(5):
                 stages = [await writer.stage("t", rows(100 * batch + 50 * part, 50)) for part in range(2)]
                 if batch % 2:
                     await asyncio.to_thread(node.restart)
@@ -163,7 +163,7 @@ def test_the_node_is_killed_between_stage_commit_and_publish(node: RealNode) -> 
                 await asyncio.to_thread(node.kill)
                 await asyncio.to_thread(node.start)
                 assert (await committing).recorded == batch
-            found = await stored(client, "t", 800)
-            assert Counter(m.value for m in found) == Counter(f"row {n}".encode() for n in range(800))
+            found = await stored(client, "t", 500)
+            assert Counter(m.value for m in found) == Counter(f"row {n}".encode() for n in range(500))
 
     asyncio.run(scenario())
