@@ -35,7 +35,7 @@ pytest: $(READY) ## the tests alone
 	@echo "» tests (those on Spark beside the others; their output comes last)"
 	@log=$$(mktemp); \
 	$(BIN)/pytest -p no:xdist -m spark > $$log 2>&1 & spark=$$!; \
-	$(BIN)/pytest -n 3 --dist loadfile -m 'not spark'; others=$$?; \
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not spark'; others=$$?; \
 	wait $$spark; sparks=$$?; cat $$log; rm -f $$log; \
 	test $$others -eq 0 && test $$sparks -eq 0
 

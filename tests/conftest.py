@@ -27,9 +27,12 @@ _numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what runs on Spark: those tests share one session, so one process runs all of them."""
+    """Marks what runs on Spark: those tests share one session, so one process runs all of them.
+
+    A test elsewhere that starts a Spark of its own, in a process of its own, is one like any other.
+    """
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or "spark" in str(item.path.relative_to(HERE)):
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(HERE / "spark"):
             item.add_marker("spark")
             # A time limit that strikes inside a call to Java leaves the shared session out of step for all
             # the tests that follow, so it is only for what really hangs.
