@@ -13,7 +13,7 @@ from penstock.cli.lab_sweep import _routes
 from tests.cli.conftest import PENSTOCK, Cli, clean_environment
 from tests.spark.conftest import path_without_java  # noqa: F401  # a fixture
 
-SWEEP_S_MAX = 110
+SWEEP_S_MAX = 250
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,7 @@ def test_commas_cut_routes_but_not_their_settings() -> None:
     )
 
 
+@pytest.mark.timeout(300)
 def test_a_machine_without_java_runs_a_sweep_and_prints_nothing_but_its_results(
     tmp_path: Path,
     path_without_java: str,  # noqa: F811
