@@ -233,7 +233,7 @@ def test_a_sweeps_result() -> None:
 
 
 def test_tokens_and_the_log_of_administration(run: Run, tmp_path: Path) -> None:
-    first = run("token bootstrap", "--create", "--data", tmp_path / "node" / "data")
+    first = run("token bootstrap", "--data", tmp_path / "node" / "data")
     with Node(tmp_path / "node") as node:
         there = ("--url", node.url, "--token", first["secret"])
         run("token create", "till", "--produce", "--scope", "acme", "--expires", "1d", *there)

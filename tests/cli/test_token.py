@@ -102,7 +102,7 @@ def test_whoever_lost_the_admins_token_makes_another_while_the_node_is_stopped(
     cli: Cli, tmp_path: Path
 ) -> None:
     data = tmp_path / "node" / "data"
-    first = cli("token", "bootstrap", "--data", data, "--create", "--json")
+    first = cli("token", "bootstrap", "--data", data, "--json")
     second = cli("token", "bootstrap", "--data", data, "--name", "again", "--json")
     assert first.code == second.code == 0
     assert data.stat().st_mode & 0o777 == 0o700
@@ -112,10 +112,11 @@ def test_whoever_lost_the_admins_token_makes_another_while_the_node_is_stopped(
             assert cli("topic", "list", url=node.url, PENSTOCK_TOKEN=secret).code == 0
 
 
-def test_a_mistyped_folder_gets_no_token(cli: Cli, tmp_path: Path) -> None:
-    done = cli("token", "bootstrap", "--data", tmp_path / "dtaa")
-    assert (done.code, "--create" in done.err) == (1, True)
-    assert not (tmp_path / "dtaa").exists()
+def test_a_folder_that_was_not_there_is_told_of(cli: Cli, tmp_path: Path) -> None:
+    first = cli("token", "bootstrap", "--data", tmp_path / "dtaa")
+    again = cli("token", "bootstrap", "--data", tmp_path / "dtaa", "--name", "again")
+    assert (first.code, "dtaa is a new data folder" in first.err) == (0, True)
+    assert (again.code, "new data folder" in again.err) == (0, False)
 
 
 def test_no_secret_is_shown_to_whoever_looks_over_the_shoulder(
@@ -162,7 +163,7 @@ def test_other_machines_are_not_served_without_tokens_and_tls(cli: Cli, tmp_path
     node = Node(tmp_path / "node", config=config_of(tmp_path) if what == "tls" else "")
     node._listen = "0.0.0.0:0"
     if what == "tokens":
-        cli("token", "bootstrap", "--create", "--data", node.data)
+        cli("token", "bootstrap", "--data", node.data)
     with pytest.raises(NodeDidNotStart) as refused:
         node.start()
     said = str(refused.value)
@@ -173,7 +174,7 @@ def test_other_machines_are_not_served_without_tokens_and_tls(cli: Cli, tmp_path
 def test_other_machines_are_served_with_tokens_and_tls_or_where_told_so(cli: Cli, tmp_path: Path) -> None:
     node = Node(tmp_path / "one", config=config_of(tmp_path))
     node._listen = "0.0.0.0:0"
-    cli("token", "bootstrap", "--create", "--data", node.data)
+    cli("token", "bootstrap", "--data", node.data)
     with node:
         assert node.url.startswith("penstocks://0.0.0.0:")
     told = Node(tmp_path / "two", config="insecure = true")

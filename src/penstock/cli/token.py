@@ -40,7 +40,6 @@ def bootstrap(
         Path | None, _text("--data", "DIR", "The node's data folder. [default: the user's data folder]")
     ] = None,
     name: Annotated[str, _text("--name", "TEXT", "What to call it. [default: admin]")] = "admin",
-    create: Annotated[bool, _flag("--create", "Make the folder, of a node that is still to come.")] = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
@@ -50,15 +49,11 @@ def bootstrap(
     It works on the data folder while the node does not run. A node that runs and has no token yet is asked.
     """
     from penstock.cli.node import default_data_folder
-    from penstock.model.errors import BadData, DataLocked
+    from penstock.model.errors import DataLocked
     from penstock.node.bootstrap import bootstrap as bootstrap_folder
 
     folder = data or default_data_folder()
-    if data is not None and not create and not data.exists():
-        raise BadData(
-            f"there is no folder {data}",
-            hint="--create makes it, for a node that is still to be started there.",
-        )
+    new = not folder.exists()
     try:
         token_id, secret = bootstrap_folder(folder, name)
     except DataLocked as locked:
@@ -67,6 +62,8 @@ def bootstrap(
         print_json({"token": token_id, "secret": secret, "name": name})
     else:
         print(secret)
+        if new:
+            note(f"{folder} is a new data folder, for a node that is still to be started there")
         note(f"token {token_id} ({name}): an admin's of everything. It is not shown again")
 
 
