@@ -23,6 +23,7 @@ from penstock.cli.ledger import ledger
 from penstock.cli.log import log_app
 from penstock.cli.node import node
 from penstock.cli.output import fill_closed_streams
+from penstock.cli.peer import peer_app
 from penstock.cli.produce import produce
 from penstock.cli.producer import producer_app
 from penstock.cli.product import product_app
@@ -63,6 +64,7 @@ app.add_typer(refill_app, name="refill")
 app.command()(ledger)
 app.command()(top)
 app.add_typer(token_app, name="token")
+app.add_typer(peer_app, name="peer")
 app.add_typer(log_app, name="log")
 app.add_typer(context_app, name="context")
 app.command()(inspect)

@@ -69,6 +69,18 @@ def places(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 
 @quietly
+def peers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    from penstock.wire.peering import ListPeers
+
+    return [each["name"] for each in _ask(ctx, ListPeers())]
+
+
+@quietly
+def directions(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    return ("pull", "push", "both")
+
+
+@quietly
 def error_codes(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     from penstock.model.errors import CATALOGUE
 

@@ -46,7 +46,7 @@ def add(
 
     parse_addresses(url)
     if token == "-":
-        token = _read_token()
+        token = read_token()
     files = [None if path is None else str(path.expanduser().absolute()) for path in (ca, cert, key)]
     contexts = Contexts()
     contexts.add(name, Context(url, token or None, *files))
@@ -118,7 +118,7 @@ def remove(
     _print(name, {"removed": True}, as_json, f"removed context {name}")
 
 
-def _read_token() -> str:
+def read_token() -> str:
     """From stdin; a person who types or pastes it is asked, and it is not shown."""
     from penstock.model.errors import BadContext
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.client.access_admin import AccessAdmin
 from penstock.client.link import Link
+from penstock.client.peer_admin import PeerAdmin
 from penstock.client.reader import read_ends
 from penstock.client.subscription_admin import SubscriptionAdmin
 from penstock.client.tenancy_admin import Settings, TenancyAdmin
@@ -36,8 +37,8 @@ from penstock.wire.schema import encode_schema
 COMPACT_TIMEOUT_S = 600.0
 
 
-class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin, AccessAdmin):
-    """``client.admin``: tenants, topics, producers, writers, subscriptions, tokens and the node itself."""
+class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin, AccessAdmin, PeerAdmin):
+    """``client.admin``: tenants, topics, producers, writers, subscriptions, tokens, links and the node itself."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

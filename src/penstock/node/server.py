@@ -24,6 +24,7 @@ from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.node import NodeCore
 from penstock.node.core.session import Session
 from penstock.node.core.topics import TOPICS_FOLDER
+from penstock.node.peers import Peers
 from penstock.node.settings import Settings
 from penstock.wire.control import Ping, encode_control
 
@@ -108,6 +109,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._listener: asyncio.Server | None = None
+        self.peers = Peers(core, self.drain)
         self._ticker: asyncio.Task[None] | None = None
 
     # --- life ---------------------------------------------------------------------------------------
@@ -132,6 +134,7 @@ class Server:
                 reason, hint="Choose an address of this machine, such as 127.0.0.1:7411."
             ) from error
         self._ticker = self._loop.create_task(self._tick())
+        self.peers.start()
         self.drain()
         port = self._listener.sockets[0].getsockname()[1]
         return Address(host, port, tls=self._tls is not None).url
@@ -142,6 +145,7 @@ class Server:
         assert self._listener is not None and self._ticker is not None
         self._listener.close()
         self._ticker.cancel()
+        await self.peers.stop()
         for connection in self._connections.values():
             if connection.transport is not None and connection.reading:
                 connection.transport.pause_reading()

@@ -12,14 +12,15 @@ from penstock.client.connect import Client
 from penstock.client.tenancy_admin import Settings
 from penstock.sync.access_admin import AccessAdmin
 from penstock.sync.background import Background
+from penstock.sync.peer_admin import PeerAdmin
 from penstock.sync.subscription_admin import SubscriptionAdmin
 from penstock.sync.tenancy_admin import TenancyAdmin
 from penstock.sync.writer_admin import WriterAdmin
 from penstock.wire.control import Ends, LedgerInfo, TopicCompaction, TopicInfo, TopInfo
 
 
-class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin, AccessAdmin):
-    """``client.admin``: tenants, topics, producers, writers, subscriptions, tokens and the node itself."""
+class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin, AccessAdmin, PeerAdmin):
+    """``client.admin``: tenants, topics, producers, writers, subscriptions, tokens, links and the node itself."""
 
     def __init__(self, client: Client, background: Background) -> None:
         self._admin = client.admin

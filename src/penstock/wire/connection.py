@@ -61,6 +61,7 @@ FROM_CLIENT: Final[Mapping[int, int]] = {
     FrameType.RENEW: CONTROL_BYTES_MAX,
     FrameType.GIVE_BACK: CONTROL_BYTES_MAX,
     FrameType.STAGE: STAGE_FRAME_BYTES_MAX,
+    FrameType.PEER: FILE_BODY_BYTES_MAX,
 }
 """What a client may send once it is welcome, and how large its body may be."""
 
@@ -80,7 +81,7 @@ FROM_NODE: Final[Mapping[int, int]] = {
 }
 """What a node may send once it has welcomed a client."""
 
-_RAW = frozenset((FrameType.TITLE, FrameType.SEGMENT, FrameType.SNAPSHOT, FrameType.STAGE))
+_RAW = frozenset((FrameType.TITLE, FrameType.SEGMENT, FrameType.SNAPSHOT, FrameType.STAGE, FrameType.PEER))
 
 
 class State(Enum):
@@ -97,7 +98,7 @@ class Fault:
 
 
 Event = Frame | Control | Fault
-"""TITLE, SEGMENT, SNAPSHOT and STAGE come as frames; the conversation as its structs; the end as a Fault."""
+"""TITLE, SEGMENT, SNAPSHOT, STAGE and PEER come as frames; the conversation as its structs; the end as a Fault."""
 
 
 class _Side:

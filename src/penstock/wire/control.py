@@ -2,7 +2,8 @@
 
 Fields may be added at the end with a default, so an older peer still reads a newer one. ``block`` names a
 producer's run. What is about subscriptions stands in consuming.py, about reading by position in fetching.py,
-about tenants and producers in tenancy.py, about staged writes in staging.py, about tokens in access.py.
+about tenants and producers in tenancy.py, about staged writes in staging.py, about tokens in access.py,
+about links between nodes in peering.py.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from penstock.wire.fetching import ShardEnds as ShardEnds
 from penstock.wire.frame import CONTROL_BYTES_MAX, RESPONSE_BYTES_MAX, FrameType, encode
 from penstock.wire.ledger import LedgerInfo as LedgerInfo
 from penstock.wire.ledger import ShowLedger as ShowLedger
+from penstock.wire.peering import PeerOperation
 from penstock.wire.staging import AbortStages as AbortStages
 from penstock.wire.staging import BatchInfo as BatchInfo
 from penstock.wire.staging import CommitBatch as CommitBatch
@@ -220,6 +222,7 @@ Operation = (
     | ShowWriter
     | DeleteWriter
     | AccessOperation
+    | PeerOperation
     | ShowNode
     | ShowLedger
     | ShowTop

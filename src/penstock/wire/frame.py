@@ -73,6 +73,7 @@ class FrameType(IntEnum):
     GIVE_BACK = 37
     FETCHED = 38
     STAGE = 40
+    PEER = 41
 
 
 class Frame(NamedTuple):

@@ -21,6 +21,17 @@ from penstock.wire import control as ops
 from penstock.wire.access import CreateToken, ListAdminLog, ListTokens, RevokeToken, ShowAccess, ShowToken
 from penstock.wire.conversation import Control
 from penstock.wire.frame import FrameType
+from penstock.wire.peering import (
+    AddPeer,
+    AdmitRecords,
+    FollowTopics,
+    ListPeers,
+    OfferHeads,
+    OpenFeed,
+    ReadHeads,
+    RemovePeer,
+    ShowPeer,
+)
 
 Need = tuple[Right, Place | None]
 """A right and where; None for the whole node."""
@@ -158,6 +169,16 @@ RULES: Final[Mapping[type[Control], Rule]] = {
     # what became of everything
     ops.ShowLedger: Rule(rights=USE, on=_topic, whole=True),
     ops.ShowTop: Rule(rights=ADMIN, on=_node),
+    # links between nodes: a source is read like any topic; who feeds a sink writes under every producer's name
+    AddPeer: Rule(rights=ADMIN, on=_node, logged=True),
+    ListPeers: Rule(rights=ADMIN, on=_node),
+    ShowPeer: Rule(rights=ADMIN, on=_node),
+    RemovePeer: Rule(rights=ADMIN, on=_node, logged=True),
+    FollowTopics: Rule(rights=CONSUME, unbound=True),
+    ReadHeads: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, unbound=True),
+    OpenFeed: Rule(rights=ADMIN, on=_topic),
+    OfferHeads: Rule(rights=ADMIN, uuid_of=lambda ask: ask.topic),
+    AdmitRecords: Rule(rights=ADMIN, uuid_of=lambda ask: ask.topic),
     # the node
     ListAdminLog: Rule(rights=ADMIN, on=_node),
     ops.ShowNode: Rule(rights=ADMIN, on=_node),
@@ -178,6 +199,8 @@ class Judged(Enum):
     """It concerns a block that a TITLE of this connection opened."""
     STAGE = auto()
     """It concerns a stage: one that is out of reach is as if it did not exist (``reaches_stage``)."""
+    FEED = auto()
+    """It concerns a topic that an ``open_feed`` of this connection opened."""
     CONSUMER = auto()
     """It concerns a consumer that a SUBSCRIBE of this connection opened."""
 
@@ -194,6 +217,7 @@ FRAMES: Final[Mapping[int, Judged]] = {
     FrameType.HOLE: Judged.BLOCK,
     FrameType.BLOCK_END: Judged.BLOCK,
     FrameType.STAGE: Judged.STAGE,
+    FrameType.PEER: Judged.FEED,
     FrameType.UNSUBSCRIBE: Judged.CONSUMER,
     FrameType.CREDIT: Judged.CONSUMER,
     FrameType.SETTLE: Judged.CONSUMER,

@@ -27,7 +27,7 @@ REFUSALS_MAX = 60
 WINDOW_US = 60_000_000
 WHAT_LENGTH_MAX = 600
 DETAIL_LENGTH_MAX = 300
-NAMES = ("level", "place", "topic", "subscription", "producer", "token", "name")
+NAMES = ("level", "place", "topic", "subscription", "producer", "token", "name", "peer", "url")
 """The fields that say what an operation is about."""
 DETAILS = (
     "shards",
@@ -41,6 +41,8 @@ DETAILS = (
     "paused",
     "recursive",
     "access",
+    "topics",
+    "direction",
 )
 """The fields that say how; none of them can hold a secret."""
 

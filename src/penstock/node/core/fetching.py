@@ -158,6 +158,8 @@ class Fetching:
 
     def wake(self, changed: set[str]) -> None:
         """Something was stored in these topics, or they changed: whoever waits for that is answered."""
+        if changed:
+            self._node.peering.source.touched(changed)
         for connection, watches in list(self._watches.items()):
             for watch in [each for each in watches if not changed.isdisjoint(each.names)]:
                 ends = self._ends(watch.ask)

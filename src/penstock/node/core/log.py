@@ -47,6 +47,7 @@ class ShardLog(LogState):
         options: LogOptions | None = None,
         settings: TopicSettings | None = None,
         held: frozenset[bytes] = frozenset(),
+        peer_hold_us: int = 0,
     ) -> ShardLog:
         """The log in ``folder``, recovered; a new one has no file before its first record.
 
@@ -58,6 +59,7 @@ class ShardLog(LogState):
         if settings is not None:
             log.follow(settings)
         log.marks.held = held
+        log.peer_hold_us = peer_hold_us
         log.forget_blocks(now_us)
         return log
 
@@ -213,7 +215,7 @@ class ShardLog(LogState):
         kept = self.entry_first if kept is None else kept
         head = Head(self.incarnation, first, max(previous, default=None), kept, self._stored_at_us)
         # An opened log may run for years: what it can forget goes whenever the marks are written down.
-        self.marks.forget(now_us, after_silence_us=self._options.forget_silent_us, keep=block)
+        self._forget(now_us, block)
         marks, forgotten = self.marks.encode_within(MARKS_BYTES_MAX, keep=block)
         self.report.blocks_forgotten += forgotten
         frames = encode_head(

@@ -11,9 +11,11 @@ from typing import NamedTuple
 from penstock.files.disk import Disk
 from penstock.model.entry_set import EntrySet
 from penstock.model.ranges import RangeSet
+from penstock.node.core.log_heads import walk_heads
 from penstock.node.core.log_reader import FileView, LogReader, Replaced, Run, StoredRecord, View
 from penstock.node.core.log_replay import Recovered
 from penstock.node.core.log_segments import SegmentFinder
+from penstock.wire.peering import Head
 
 
 class ClosedFile(NamedTuple):
@@ -72,6 +74,10 @@ class ReadableLog:
                 return self._reader.read(self._view, entry, bytes_max)
             except Replaced:
                 continue
+
+    def walk_heads(self, entry: int, heads: list[Head]) -> Run:
+        """What stands here from ``entry`` on, without rows (log_heads); may run in another thread."""
+        return walk_heads(self._reader, self._view, self._shard, entry, heads)
 
     def find_segment(self, block: bytes, segment: int) -> tuple[int, int, int] | None:
         """(origin_crc, first entry, count) of an admitted segment; None where it is not kept any more."""

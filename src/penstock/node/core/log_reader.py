@@ -169,7 +169,7 @@ class LogReader:
         try:
             file = self.open_file(view.files[number])
         except FileNotFoundError:
-            self._check_replaced(view.files[number])
+            self.check_replaced(view.files[number])
             limit = view.end_entry(number)
             if limit <= self._kept:  # dropped since the reader looked: gone, but not damaged
                 lost.append((at, limit))
@@ -278,7 +278,7 @@ class LogReader:
             try:
                 file = self.open_file(view.files[number])
             except FileNotFoundError:
-                self._check_replaced(view.files[number])
+                self.check_replaced(view.files[number])
                 continue
             try:
                 points, end_offset = self.points_of(view, number, file)
@@ -304,7 +304,8 @@ class LogReader:
         for first, _ in gone:
             self.forget(first)
 
-    def _check_replaced(self, file: FileView) -> None:
+    def check_replaced(self, file: FileView) -> None:
+        """Who does not find a file is to look again, if another was put in its place."""
         if file.id in self._replaced:
             raise Replaced
 

@@ -11,6 +11,7 @@ from penstock.node.core.log_replay import Recovered
 from penstock.node.core.log_rewrite import Place
 from penstock.node.core.log_stage import LogOptions, LogWrite, Stage
 from penstock.node.core.log_tail import Tail
+from penstock.node.core.marks import DAY_US
 from penstock.wire.title import Title
 
 
@@ -44,6 +45,8 @@ class LogState(ReadableLog):
         self._under_way: LogWrite | None = None
         self.bytes_written = 0
         """Since it was opened."""
+        self.peer_hold_us = 0
+        """Blocks are remembered for so long at the least, ended or not: a peer may bring them again."""
 
     @property
     def staged_bytes(self) -> int:
@@ -78,7 +81,16 @@ class LogState(ReadableLog):
 
     def forget_blocks(self, now_us: int) -> int:
         """Lets go of the marks of blocks that were closed or silent for long; returns how many there were."""
-        return len(self.marks.forget(now_us, after_silence_us=self._options.forget_silent_us))
+        return len(self._forget(now_us))
+
+    def _forget(self, now_us: int, keep: bytes | None = None) -> list[bytes]:
+        hold_us = self.peer_hold_us
+        return self.marks.forget(
+            now_us,
+            after_end_us=max(DAY_US, hold_us),
+            after_silence_us=max(self._options.forget_silent_us, hold_us),
+            keep=keep,
+        )
 
     @property
     def may_expire(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -115,7 +116,9 @@ class NodeCore:
         self.compacting = Compacting(self.stores, self.counters, now_us=now_us, clock_us=clock_us)
         self.guard = Guard(self, self._sessions)
         self._requests = Requests(self, self.counters)
+        self.requests = self._requests
         self.fetching = self._requests.fetching
+        self.peering = self._requests.peering
         self.changes = TopicChanges(self)
         self._consuming.burying.make_topic = self._requests.ensure_topic
         producing, consuming = self._producing, self._consuming
@@ -125,6 +128,7 @@ class NodeCore:
             FrameType.SEGMENT: producing.on_segment,
             FrameType.SNAPSHOT: producing.on_snapshot,
             FrameType.STAGE: self._requests.staging.on_chunk,
+            FrameType.PEER: self.peering.on_record,
         }
         self._on_control: dict[type[Control], Callable[[Session, Any], None]] = {
             Hello: self._on_hello,
@@ -169,7 +173,8 @@ class NodeCore:
     @property
     def unacked_bytes(self) -> int:
         """Bytes of segments taken in and not answered yet, in all."""
-        return self._producing.unacked_bytes + self._requests.staging.unacked_bytes
+        staging, peering = self._requests.staging, self.peering
+        return self._producing.unacked_bytes + staging.unacked_bytes + peering.unacked_bytes
 
     # --- connections --------------------------------------------------------------------------------
 
@@ -196,6 +201,7 @@ class NodeCore:
             self._requests.producers.on_disconnect(session)
             self._consuming.on_disconnect(session)
             self.fetching.on_disconnect(session)
+            self.peering.on_disconnect(connection)
 
     def received(self, connection: int, data: bytes) -> None:
         """Bytes came on a connection."""
@@ -307,13 +313,14 @@ class NodeCore:
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
         parts = (self.stores, self._consuming, self.retaining, self.compacting, self.fetching, self.guard)
-        times = [part.due_us for part in (*parts, self._requests.staging)]
+        times = [part.due_us for part in (*parts, self._requests.staging, self.peering)]
         return min((time for time in times if time is not None), default=None)
 
     def on_time(self) -> None:
         self.guard.on_time()
         self._consuming.on_time()
         self.fetching.on_time()
+        self.peering.on_time()
         if not self.stopping:
             self.retaining.on_time()
             self.compacting.on_time()
@@ -321,6 +328,8 @@ class NodeCore:
 
     def close(self) -> None:
         """Everything staged was committed: closes the files in good order."""
+        with suppress(PenstockError):  # a place that is not written down is found again
+            self.peering.note_places()
         for error in self.stores.close():
             logger.error("a file could not be closed in good order: %s", error)
 

@@ -28,6 +28,7 @@ from penstock.model.topic import TopicName
 from penstock.model.topic_settings import read_values
 from penstock.node.core.fetching import Fetching
 from penstock.node.core.ledger_requests import LedgerRequests
+from penstock.node.core.peering import Peering
 from penstock.node.core.producer_requests import ProducerRequests
 from penstock.node.core.session import Session
 from penstock.node.core.staging import Staging
@@ -70,6 +71,7 @@ class Requests:
         self.fetching = Fetching(node, self._subscriptions.find)
         self.staging = Staging(node, counters, self.open_topic)
         self._access = TokenRequests(node, node.guard)
+        self.peering = Peering(node)
         self._creating: dict[str, list[Callable[[PenstockError | None], None]]] = {}
         self._altering: dict[bytes, list[Callable[[], None]]] = {}
         """By topic: what is to be tried once the change of its schema that is under way has ended."""
@@ -107,6 +109,7 @@ class Requests:
                 or self._ledger.on_request(operation, answer)
                 or self.staging.on_request(session, operation, answer, refuse)
                 or self._access.on_request(session, operation, answer, refuse)
+                or self.peering.on_request(session, operation, answer, refuse)
             )
             assert known, "every operation is somebody's"
 
@@ -228,6 +231,7 @@ class Requests:
         def durable(error: PenstockError | None) -> None:
             if error is None:
                 self._node.stores.topic_created(created)
+                self.peering.topic_created(name)
             for waiter in self._creating.pop(name):
                 waiter(error)
 
@@ -285,7 +289,13 @@ class Requests:
             self._node.changes.topic_deleted(deleted)
             answer({"topic": topic.name, "deleted": True})
 
-        self._node.stores.change_catalog(encode_catalog_change(deleted), durable)
+        def barred(error: PenstockError | None) -> None:
+            if error is not None:
+                refuse(error)
+            else:
+                self._node.stores.change_catalog(encode_catalog_change(deleted), durable)
+
+        self.peering.before_deletion(topic, barred)
 
 
 def _difference(topic: Topic, shard_power: int, encoded: bytes | None, *, state: Value) -> TopicExists | None:

@@ -27,6 +27,7 @@ from penstock.node.core.kept import Kept
 from penstock.node.core.log import LogOptions, StoredRecord
 from penstock.node.core.long_work import Job, LongWork
 from penstock.node.core.open_logs import OpenLogs
+from penstock.node.core.peer_links import PeerLinks
 from penstock.node.core.runs import Runs
 from penstock.node.core.settlement import Subscriptions
 from penstock.node.core.settlement_records import Missed, Seen, Tallied, encode_change
@@ -88,14 +89,16 @@ class Stores:
         self.catalog.run = self.runs.number
         self.staging = StagingStores(disk, settings, self._dirty, self.recovered)
         self._held = self.staging.writers.held_blocks()
+        compact_bytes = settings.journal_compact_bytes
+        self.peers = PeerLinks()
+        self.peers_kept = Kept(disk, "peers", self.peers, self._dirty, compact_bytes=compact_bytes)
         self._open_catalog()
         self._open_settlements()
-        compact_bytes = settings.journal_compact_bytes
         self.tokens = Tokens(now_us)
         self.tokens_kept = Kept(disk, "tokens", self.tokens, self._dirty, compact_bytes=compact_bytes)
         self.admin_log = AdminLog(settings.limits.admin_records)
         self.admin_log_kept = Kept(disk, "admin_log", self.admin_log, self._dirty, compact_bytes=compact_bytes)
-        self._kept = (self.tokens_kept, self.admin_log_kept)
+        self._kept = (self.tokens_kept, self.admin_log_kept, self.peers_kept)
         self.recovered += [line for kept in self._kept for line in kept.recovered]
         if self.tokens_kept.journal.report.lost:
             self.recovered.append("tokens: all are revoked, since a revocation may be among what is lost")
@@ -136,7 +139,8 @@ class Stores:
 
     def _open_shards(self, topic: Topic) -> None:
         for number in range(2**topic.created.shard_power):
-            log = topic.open_log(number, self._disk, self._now_us(), self._log_options, self._held)
+            hold_us = self.peers.hold_us(topic.name, topic.uuid, self._now_us())
+            log = topic.open_log(number, self._disk, self._now_us(), self._log_options, self._held, hold_us)
             place = f"topic {topic.shown}, shard {number}"
             self.recovered += [f"{place}: {line}" for line in log.report.lines()]
             lane = Lane(place, log, partial(self._log_wrote, topic, number), self._dirty, log)

@@ -42,6 +42,7 @@ class TopicChanges:
             self._node.stores.forget_settlements()
         for context in self._contexts(topic):
             context.refusal = gone
+        self._node.peering.topic_deleted(topic)
         self._node.fetching.wake({topic.name})
 
     def place_removed(self, removed: PlaceRemoved) -> None:

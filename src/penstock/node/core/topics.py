@@ -125,7 +125,13 @@ class Topic:
             shard.log.retitle(self.title)
 
     def open_log(
-        self, shard: int, disk: Disk, now_us: int, options: LogOptions, held: frozenset[bytes]
+        self,
+        shard: int,
+        disk: Disk,
+        now_us: int,
+        options: LogOptions,
+        held: frozenset[bytes],
+        peer_hold_us: int = 0,
     ) -> ShardLog:
         return ShardLog.open(
             disk,
@@ -137,6 +143,7 @@ class Topic:
             options=options,
             settings=self.settings(),
             held=held,
+            peer_hold_us=peer_hold_us,
         )
 
     def info(self, *, with_shards: bool = False, with_schemas: bool = True) -> TopicInfo:

@@ -1,0 +1,192 @@
+"""``penstock peer add|list|show|remove``: the links of a node to other nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import completion
+from penstock.cli.ask import ask, confirm
+from penstock.cli.context import read_token
+from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url
+from penstock.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
+
+if TYPE_CHECKING:
+    from penstock.wire.peering import PeerInfo, PeerTopicInfo
+
+peer_app = typer.Typer(
+    help="Link a node to other nodes, so that topics follow.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The link's name.", autocompletion=completion.peers),
+]
+
+
+@peer_app.command()
+@reports_errors
+def add(
+    peer_url: Annotated[str, typer.Argument(metavar="URL", help="The other node: penstock://HOST:PORT.")],
+    topics: Annotated[
+        list[str],
+        typer.Option(
+            "--topics",
+            metavar="PATTERN",
+            help="Topics that follow: 'shop/*', acme/shop/till/orders, 'orders-*', '*'. Can be repeated.",
+            show_default=False,
+        ),
+    ],
+    direction: Annotated[
+        str,
+        typer.Option(
+            "--direction",
+            metavar="pull|push|both",
+            help="pull: the other's messages come to this node; push: this node's go there.",
+            autocompletion=completion.directions,
+        ),
+    ] = "pull",
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name", metavar="TEXT", help="What to call it. [default: HOST:PORT]", show_default=False
+        ),
+    ] = "",
+    peer_token: Annotated[
+        str | None,
+        typer.Option(
+            "--peer-token",
+            envvar="PENSTOCK_PEER_TOKEN",
+            metavar="TEXT",
+            help="A token of the other node, to consume (pull) or of an admin (push); - reads it from stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Link the node at --url to the one at URL: messages keep their identities, each arrives once.
+
+    The same name and URL again changes topics, direction and token.
+    """
+    secret = read_token() if peer_token == "-" else peer_token
+    info = ask(
+        url,
+        token,
+        lambda admin: admin.add_peer(peer_url, topics, direction=direction, name=name, token=secret),
+    )
+    if as_json:
+        print_json(_object(info))
+    else:
+        print(f"linked {info.name}")
+        note(f"`penstock peer show {info.name}` tells how it does")
+
+
+@peer_app.command("list")
+@reports_errors
+def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
+    """List the links of the node, and how each does."""
+    infos = ask(url, token, lambda admin: admin.list_peers())
+    if as_json:
+        print_json([_object(info) for info in infos])
+        return
+    rows = [
+        (
+            info.name,
+            info.url,
+            info.direction,
+            info.state,
+            info.lag,
+            info.following,
+            info.refused,
+            info.error or None,
+        )
+        for info in infos
+    ]
+    print_table(("NAME", "URL", "DIRECTION", "STATE", "LAG", "FOLLOWING", "REFUSED", "LAST ERROR"), rows)
+
+
+@peer_app.command()
+@reports_errors
+def show(name: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
+    """Show a link: its state, what it carried, and every topic that it is about."""
+    info = ask(url, token, lambda admin: admin.show_peer(name))
+    if as_json:
+        print_json({**_object(info), "topic_list": [_topic(each) for each in info.topic_list]})
+        return
+    counts = [(each.replace("_", " "), count) for each, count in info.counts.items()]
+    print_fields(
+        [
+            ("name", info.name),
+            ("url", info.url),
+            ("topics", " ".join(info.topics)),
+            ("direction", info.direction),
+            ("token", "kept" if info.has_token else None),
+            ("made", f"{iso_time(info.made_at_us)} by {info.made_by or 'a client without a token'}"),
+            ("state", f"{info.state} since {iso_time(info.since_us)}"),
+            ("node", info.node or None),
+            ("lag", info.lag),
+            ("last error", f"{info.error} ({info.error_code})" if info.error_code else None),
+            *counts,
+        ]
+    )
+    if info.topic_list:
+        print()
+        rows = [
+            (each.topic, each.direction, each.state, each.lag, each.message or None) for each in info.topic_list
+        ]
+        print_table(("TOPIC", "DIRECTION", "STATE", "LAG", "WHY"), rows)
+
+
+@peer_app.command()
+@reports_errors
+def remove(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)] = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a link. What it brought stays."""
+    if not yes:
+        info = ask(url, token, lambda admin: admin.show_peer(name))
+        confirm(f"Remove link {info.name} to {info.url} ({info.direction}, {info.following} topics)?")
+    ask(url, token, lambda admin: admin.remove_peer(name))
+    if as_json:
+        print_json({"peer": name, "removed": True})
+    else:
+        print(f"removed {name}")
+
+
+def _object(info: PeerInfo) -> dict[str, Any]:
+    return {
+        "peer": info.name,
+        "url": info.url,
+        "topics": info.topics,
+        "direction": info.direction,
+        "made_at": iso_time(info.made_at_us),
+        "made_by": info.made_by or None,
+        "has_token": info.has_token,
+        "state": info.state,
+        "since": iso_time(info.since_us),
+        "node": info.node or None,
+        "lag": info.lag,
+        "following": info.following,
+        "refused": info.refused,
+        "error": info.error or None,
+        "error_code": info.error_code or None,
+        "counts": info.counts,
+    }
+
+
+def _topic(info: PeerTopicInfo) -> dict[str, Any]:
+    return {
+        "topic": info.topic,
+        "direction": info.direction,
+        "state": info.state,
+        "lag": info.lag,
+        "code": info.code or None,
+        "message": info.message or None,
+    }

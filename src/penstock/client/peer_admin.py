@@ -1,0 +1,45 @@
+"""Questions about links to other nodes, and changes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.client.link import Link
+from penstock.wire.control import read_result
+from penstock.wire.peering import AddPeer, ListPeers, PeerInfo, RemovePeer, ShowPeer
+
+
+class PeerAdmin:
+    """The part of ``client.admin`` that is about links between nodes."""
+
+    _link: Link
+
+    async def add_peer(
+        self,
+        url: str,
+        topics: Sequence[str],
+        *,
+        direction: str = "pull",
+        name: str = "",
+        token: str | None = None,
+    ) -> PeerInfo:
+        """Links the node to the one at ``url``: topics that match follow, those made later too.
+
+        ``direction`` is ``pull`` (the other's messages come here), ``push`` or ``both``. ``name`` is the address if
+        none is given; the same name and URL again changes topics, direction and token. ``token`` is one of the other
+        node: to consume for ``pull``, of an admin for ``push``.
+        """
+        ask = AddPeer(url, list(topics), direction, name, token)
+        return read_result(await self._link.request(ask), PeerInfo)
+
+    async def list_peers(self) -> list[PeerInfo]:
+        """The links of the node, and how each does."""
+        return read_result(await self._link.request(ListPeers(), retry=True), list[PeerInfo])
+
+    async def show_peer(self, name: str) -> PeerInfo:
+        """One link, with its topics."""
+        return read_result(await self._link.request(ShowPeer(name), retry=True), PeerInfo)
+
+    async def remove_peer(self, name: str) -> None:
+        """Ends a link. What it brought stays."""
+        await self._link.request(RemovePeer(name))

@@ -1,0 +1,333 @@
+"""A node that takes what stands in another's log: admission of stored records, as rules 1 to 6 have it for producers.
+
+1. What the marks know with the same ``origin_crc`` is a duplicate; with another one it is a conflict and not taken.
+2. Records come in the order of the other's log: what is missing before one is not there, so the hole is declared and
+   admission goes on. What another path brings for it later is admitted, late.
+3. Refusals travel: the number is used here too.
+4. Predecessors, leases and epochs were judged where the producer was; here they are not looked at.
+
+``stored_at`` and the entry are this node's; everything else stays as it was. How far the other's log is here is
+noted when the data is durable, never before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.model.errors import (
+    BadRequest,
+    BadSegment,
+    NotSupported,
+    PeerBarred,
+    PeerMismatch,
+    PenstockError,
+    ProtocolError,
+    TopicMismatch,
+    TopicNotFound,
+)
+from penstock.model.identity import BLOCK_BYTES, SEGMENT_NUMBER_MAX, SHARD_POWER_MAX
+from penstock.model.topic import TopicName
+from penstock.node.core.fetching import Answer, Refuse
+from penstock.node.core.peer_links import PlaceNoted
+from penstock.node.core.topics import Shard, Topic
+from penstock.wire.control import AlterTopic, CreateTopic
+from penstock.wire.expiry import expiries_us, last_us
+from penstock.wire.peering import (
+    CONFLICTING,
+    HEADS_MAX,
+    KNOWN,
+    WANTED,
+    AdmitRecords,
+    Admitted,
+    BlockName,
+    FeedOpened,
+    Head,
+    OfferHeads,
+    OpenFeed,
+)
+from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader
+from penstock.wire.schema import decode_schema
+from penstock.wire.typed_record import stored_rows
+
+if TYPE_CHECKING:
+    from penstock.node.core.peering import Peering
+
+NODE_LENGTH_MAX = 64
+PRODUCER_LENGTH_MAX = 256
+FEEDS_MAX = 20_000
+"""Topics that one connection may feed."""
+LOOKUPS_MAX = 32
+"""Old segments of one offer that are looked up in the files for their checksum."""
+
+
+@dataclass(slots=True)
+class Intake:
+    """What came for a shard on one connection since it was last asked about."""
+
+    blocks: dict[bytes, BlockName] = field(default_factory=dict)
+    outcome: dict[str, int] = field(default_factory=dict)
+    fault: PenstockError | None = None
+    """Why the rest of it is not taken."""
+
+    def count(self, name: str, by: int = 1) -> None:
+        self.outcome[name] = self.outcome.get(name, 0) + by
+
+
+class PeerSink:
+    def __init__(self, peering: Peering) -> None:
+        self._peering = peering
+        self._node = peering.node
+        self._intakes: dict[int, dict[tuple[bytes, int], Intake]] = {}
+        """By connection, then by topic and shard; there is one of each shard whose feed was opened."""
+
+    def on_disconnect(self, connection: int) -> None:
+        self._intakes.pop(connection, None)
+
+    # --- a topic ------------------------------------------------------------------------------------
+
+    def open_feed(self, connection: int, ask: OpenFeed, answer: Answer, refuse: Refuse) -> None:
+        name = str(TopicName.parse(ask.topic))
+        power = ask.shards.bit_length() - 1
+        if (
+            not 0 < len(ask.node) <= NODE_LENGTH_MAX
+            or 2**power != ask.shards
+            or not 0 <= power <= SHARD_POWER_MAX
+        ):
+            raise BadRequest(f"a feed of {ask.shards} shards, or of a node without a name, cannot be")
+        if ask.state:
+            raise NotSupported(
+                f"topic {ask.topic} is a state topic, which does not follow",
+                hint="Leave it out of the link's topics; the programs that fill it can send to both nodes.",
+            )
+
+        def opened(topic: Topic) -> None:
+            try:
+                self._check(topic, ask)
+            except PenstockError as error:
+                refuse(error)
+                return
+            intakes = self._intakes.setdefault(connection, {})
+            for number in range(len(topic.shards)):
+                intakes.setdefault((topic.uuid, number), Intake())
+            places = [self._peering.place_of(topic, ask.node, number) for number in range(len(topic.shards))]
+            self._peering.hold(topic)
+            answer(FeedOpened(topic.uuid, places))
+
+        if len(self._intakes.get(connection, ())) >= FEEDS_MAX:
+            raise BadRequest(f"a connection feeds at most {FEEDS_MAX} shards")
+        topic = self._node.catalog.by_name(name)
+        if topic is None:
+            self._create(name, ask, opened, refuse)
+        else:
+            self._follow_schema(topic, ask, opened, refuse)
+
+    def _create(self, name: str, ask: OpenFeed, opened: Callable[[Topic], None], refuse: Refuse) -> None:
+        if name in self._peering.links.barred:
+            raise PeerBarred(f"topic {TopicName.parse(name).short} was deleted on this node")
+        first = ask.schemas[0] if ask.schemas else None
+        create = CreateTopic(name, ask.shards, True, first, dict(ask.settings))
+
+        def made(_: object) -> None:
+            topic = self._node.catalog.by_name(name)
+            if topic is None:
+                refuse(TopicNotFound(f"topic {name} was deleted at once"))
+                return
+            try:
+                self._follow_schema(topic, ask, opened, refuse)
+            except PenstockError as error:
+                refuse(error)
+
+        self._peering.carry_out(create, made, refuse)
+
+    def _follow_schema(
+        self, topic: Topic, ask: OpenFeed, opened: Callable[[Topic], None], refuse: Refuse
+    ) -> None:
+        """Gives the topic the versions of the schema that it lacks, one after the other."""
+        version = topic.schemas.version if topic.schemas is not None else 0
+        if not 0 < version < len(ask.schemas) or not _same_schemas(topic, ask.schemas):
+            opened(topic)
+            return
+
+        def altered(_: object) -> None:
+            try:
+                self._follow_schema(topic, ask, opened, refuse)
+            except PenstockError as error:
+                refuse(error)
+
+        self._peering.carry_out(AlterTopic(topic.name, ask.schemas[version]), altered, refuse)
+
+    def _check(self, topic: Topic, ask: OpenFeed) -> None:
+        if len(topic.shards) != ask.shards:
+            raise PeerMismatch(f"topic {topic.shown} has {len(topic.shards)} shards here, {ask.shards} there")
+        if topic.is_state:
+            raise PeerMismatch(f"topic {topic.shown} is a state topic here, and none there")
+        if (topic.schemas is None) != (not ask.schemas):
+            here, there = ("plain", "typed") if topic.schemas is None else ("typed", "plain")
+            raise PeerMismatch(f"topic {topic.shown} is {here} here, {there} there")
+        if topic.schemas is not None and not _same_schemas(topic, ask.schemas):
+            raise PeerMismatch(f"topic {topic.shown} has another schema here than there")
+
+    # --- what is wanted -----------------------------------------------------------------------------
+
+    def offer(self, connection: int, ask: OfferHeads) -> list[int]:
+        """Of each head whether its record is wanted. A refusal needs no more than its head: it is taken now."""
+        topic, shard = self._shard(ask.topic, ask.shard)
+        intake = self._intake(connection, topic, ask.shard)
+        if len(ask.heads) > HEADS_MAX:
+            raise BadRequest(f"{len(ask.heads)} heads; at most {HEADS_MAX} can be asked about")
+        intake.blocks = ask.blocks
+        lookups = LOOKUPS_MAX
+        verdicts: list[int] = []
+        for head in ask.heads:
+            if len(head.block) != BLOCK_BYTES or not 0 <= head.segment <= SEGMENT_NUMBER_MAX:
+                raise BadRequest(f"segment {head.segment} of a block of {len(head.block)} bytes cannot be")
+            verdict, looked = _judge(shard, head.block, head.segment, head.origin_crc, look=lookups > 0)
+            lookups -= looked
+            if verdict == WANTED and not head.count:
+                self._append(topic, shard, intake, head, head.refusal)
+                verdict = KNOWN
+            verdicts.append(verdict)
+        self._node.counters["peer_conflicts"] += verdicts.count(CONFLICTING)
+        return verdicts
+
+    # --- records ------------------------------------------------------------------------------------
+
+    def take(
+        self, connection: int, uuid: bytes, number: int, segment: int, header: RecordHeader, record: bytes
+    ) -> None:
+        """A record came. What is wrong with it is told with the answer to the ``admit_records`` behind it."""
+        intake = self._intakes.get(connection, {}).get((uuid, number))
+        if intake is None:
+            raise ProtocolError("a record of a topic whose feed was not opened")
+        if intake.fault is not None:
+            return
+        try:
+            self._take(intake, uuid, number, segment, header, record)
+        except PenstockError as error:
+            intake.fault = error
+
+    def _take(
+        self, intake: Intake, uuid: bytes, number: int, segment: int, header: RecordHeader, record: bytes
+    ) -> None:
+        topic, shard = self._shard(uuid, number)
+        full = self._node.watermark.refusal(len(record)) or self._node.quotas.refusal(topic, len(record))
+        if full is not None:
+            raise full
+        verdict, _ = _judge(shard, header.block, segment, header.origin_crc, look=False)
+        if verdict != WANTED:  # another path brought it meanwhile
+            intake.count("duplicates")
+            return
+        body = record[RECORD_HEADER_BYTES:]
+        try:
+            _check_rows(topic, header, body)
+        except BadSegment:
+            intake.count("unreadable")
+            self._node.counters["peer_records_unreadable"] += 1
+            return
+        head = Head(0, header.count, header.block, segment, header.origin_crc, len(record))
+        self._append(topic, shard, intake, head, body)
+
+    def _append(self, topic: Topic, shard: Shard, intake: Intake, head: Head, body: bytes) -> None:
+        now_us, book = self._node.now_us(), shard.log.marks.book
+        named = intake.blocks.get(head.block, BlockName())
+        run = self._node.catalog.run if head.segment == 0 else 1
+        book.tally(head.block, named.producer[:PRODUCER_LENGTH_MAX], run, now_us, sparse=named.sparse)
+        expected = shard.admission.next(head.block)
+        if head.segment > expected and not named.sparse:
+            intake.count("holes", shard.admission.declare(head.block, head.segment))
+            book.declare(head.block, head.segment)
+        late = head.segment < expected and not named.sparse
+        shard.log.append(
+            block=head.block,
+            segment=head.segment,
+            count=head.count,
+            origin_crc=head.origin_crc,
+            stored_at_us=now_us,
+            body=body,
+            expires_us=last_us(expiries_us(body, topic.schemas, now_us)) if head.count else None,
+        )
+        shard.admission.admitted(head.block, head.segment)
+        shard.lane.mark()
+        intake.count("late", late)
+        intake.count("records")
+        intake.count("messages", head.count)
+        intake.count("bytes", len(body))
+        counters = self._node.counters
+        counters["segments_late"] += late
+        counters["segments_stored" if head.count else "segments_refused"] += 1
+        counters["messages_stored"] += head.count
+        counters["peer_records_in"] += 1
+        counters["peer_bytes_in"] += len(body)
+
+    def admit(self, connection: int, ask: AdmitRecords, answer: Answer, refuse: Refuse) -> None:
+        """Answers once everything that came for a shard is durable, and remembers the place that it goes up to."""
+        topic, shard = self._shard(ask.topic, ask.shard)
+        intake = self._intake(connection, topic, ask.shard)
+        self._intakes[connection][topic.uuid, ask.shard] = Intake()
+        if intake.fault is not None:
+            raise intake.fault
+        incarnation, own_end = shard.log.incarnation, shard.log.entry_next
+
+        def durable(error: PenstockError | None) -> None:
+            if error is not None:
+                refuse(error)
+                return
+            now_us = self._node.now_us()
+            noted = PlaceNoted(topic.uuid, ask.node, ask.shard, ask.place, incarnation, own_end, now_us)
+            self._peering.note_place(noted)
+            answer(msgspec.convert(intake.outcome, Admitted))
+
+        shard.lane.wait(durable)
+
+    def _shard(self, uuid: bytes, number: int) -> tuple[Topic, Shard]:
+        topic = self._node.catalog.by_uuid(uuid)
+        if topic is None:
+            raise TopicNotFound("the topic that was fed is not there any more")
+        if not 0 <= number < len(topic.shards):
+            raise TopicMismatch(f"topic {topic.shown} has no shard {number}")
+        return topic, topic.shards[number]
+
+    def _intake(self, connection: int, topic: Topic, number: int) -> Intake:
+        intake = self._intakes.get(connection, {}).get((topic.uuid, number))
+        if intake is None:
+            raise BadRequest(f"no feed of topic {topic.shown} was opened on this connection")
+        return intake
+
+
+def _judge(shard: Shard, block: bytes, segment: int, origin_crc: int, *, look: bool) -> tuple[int, bool]:
+    """What the marks say of a segment, and whether the files had to be asked.
+
+    Whoever compares a whole log meets every segment there is: those whose checksum is not in memory are looked up
+    while ``look`` lasts, and then taken for what their number says.
+    """
+    known = shard.log.marks.get(block)
+    if known is None or segment not in known.admitted:
+        return WANTED, False
+    stored = known.recent.get(segment)
+    looked = stored is None and look
+    if looked:
+        try:
+            stored = shard.log.find_segment(block, segment)
+        except OSError:
+            stored = None
+    if stored is not None and stored[0] != origin_crc:
+        return CONFLICTING, looked
+    return KNOWN, looked
+
+
+def _check_rows(topic: Topic, header: RecordHeader, body: bytes) -> None:
+    """Refuses a record that readers could not read: what is wrong with it here was wrong there."""
+    rows = stored_rows(body, topic.schemas).num_rows
+    if rows != header.count or not rows:
+        raise BadSegment(f"a record of {rows} rows that says {header.count}")
+
+
+def _same_schemas(topic: Topic, encoded: list[bytes]) -> bool:
+    """Whether the versions that both sides have are the same: records name theirs by number."""
+    assert topic.schemas is not None
+    pairs = zip(topic.schemas.encoded, encoded, strict=False)
+    return all(mine == theirs or decode_schema(mine).equals(decode_schema(theirs)) for mine, theirs in pairs)

@@ -1,0 +1,134 @@
+"""A node that others take from: which topics there are, how far they reach, and what stands in them.
+
+Every change of a topic gets a stamp, so that who follows hears of what changed alone, new topics among it, and
+nobody asks in vain while nothing happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.model.errors import BadRequest, IncarnationChanged, LimitReached, StorageFailed, TopicNotFound
+from penstock.model.grant import ALL, Grant
+from penstock.model.place import Place
+from penstock.model.topic_patterns import TopicPatterns
+from penstock.node.core.fetching import Answer, Refuse
+from penstock.node.core.log import Run, ShardLog
+from penstock.node.core.log_heads import HeadsFetch
+from penstock.node.core.topics import Topic
+from penstock.wire.fetching import WAIT_S_MAX
+from penstock.wire.peering import BlockName, Followed, FollowTopics, Heads, ReadHeads
+
+if TYPE_CHECKING:
+    from penstock.node.core.node import NodeCore
+
+FOLLOWED_MAX = 1000
+"""Topics in one answer."""
+LOST_MAX = 1000
+WAITING_MAX = 4
+"""Questions of one connection that wait."""
+
+
+@dataclass(eq=False, slots=True)
+class Waiting:
+    connection: int
+    grant: Grant
+    patterns: TopicPatterns
+    seen: int
+    until_us: int
+    answer: Answer
+
+
+class PeerSource:
+    def __init__(self, node: NodeCore) -> None:
+        self._node = node
+        self._stamps: dict[str, int] = {topic.name: at for at, topic in enumerate(node.catalog, 1)}
+        self._stamp = len(self._stamps)
+        self._waiting: list[Waiting] = []
+
+    # --- which topics -------------------------------------------------------------------------------
+
+    def touched(self, topics: set[str]) -> None:
+        """Something was stored in these topics, or they were made, altered or deleted."""
+        for name in topics:
+            self._stamp += 1
+            self._stamps[name] = self._stamp
+        for waiting in [each for each in self._waiting if any(map(each.patterns.match, topics))]:
+            if found := self._changed(waiting.grant, waiting.patterns, waiting.seen):
+                self._waiting.remove(waiting)
+                waiting.answer(found)
+
+    def follow(self, connection: int, grant: Grant, ask: FollowTopics, answer: Answer) -> None:
+        patterns = TopicPatterns.parse(ask.topics)
+        if not 0.0 <= ask.wait_s <= WAIT_S_MAX:
+            raise BadRequest(f"a wait of {ask.wait_s} s is not between 0 and {WAIT_S_MAX:g}")
+        found = self._changed(grant, patterns, ask.seen)
+        if found or not ask.wait_s:
+            answer(found)
+            return
+        if sum(each.connection == connection for each in self._waiting) >= WAITING_MAX:
+            raise LimitReached(f"a connection waits for at most {WAITING_MAX} answers about topics to follow")
+        until_us = self._node.clock_us() + round(ask.wait_s * 1e6)
+        self._waiting.append(Waiting(connection, grant, patterns, ask.seen, until_us, answer))
+
+    def _changed(self, grant: Grant, patterns: TopicPatterns, seen: int) -> list[Followed]:
+        changed = sorted((stamp, name) for name, stamp in self._stamps.items() if stamp > seen)
+        found: list[Followed] = []
+        for stamp, name in changed:
+            if patterns.match(name) and (grant is ALL or grant.reaches(Place.of(name))):
+                found.append(_followed(name, self._node.catalog.by_name(name), stamp))
+                if len(found) >= FOLLOWED_MAX:
+                    break
+        return found
+
+    def on_disconnect(self, connection: int) -> None:
+        self._waiting = [each for each in self._waiting if each.connection != connection]
+
+    @property
+    def due_us(self) -> int | None:
+        return min((each.until_us for each in self._waiting), default=None)
+
+    def on_time(self) -> None:
+        now_us = self._node.clock_us()
+        over = [each for each in self._waiting if each.until_us <= now_us]
+        self._waiting = [each for each in self._waiting if each.until_us > now_us]
+        for waiting in over:
+            waiting.answer([])
+
+    # --- what stands in them ------------------------------------------------------------------------
+
+    def heads(self, ask: ReadHeads, answer: Answer, refuse: Refuse) -> None:
+        topic = self._node.catalog.by_uuid(ask.topic)
+        if topic is None:
+            raise TopicNotFound("the topic that was followed is not there any more")
+        if not 0 <= ask.shard < len(topic.shards) or ask.entry < 0:
+            raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}, or no entry {ask.entry}")
+        log = topic.shards[ask.shard].log
+        if ask.incarnation != log.incarnation:
+            raise IncarnationChanged(f"shard {ask.shard} of {topic.shown} is in incarnation {log.incarnation}")
+
+        def read(run: Run | None) -> None:
+            if run is None:
+                refuse(StorageFailed(f"the node could not read entry {ask.entry} of topic {topic.shown}"))
+            else:
+                answer(_heads(fetch, run, log))
+
+        fetch = HeadsFetch(topic.uuid, ask.shard, ask.entry, 0, read)
+        self._node.add_effect(fetch)
+
+
+def _followed(name: str, topic: Topic | None, stamp: int) -> Followed:
+    if topic is None:
+        return Followed(name, None, stamp, None, [])
+    shards = [(shard.log.incarnation, shard.log.entry_first, shard.log.entry_durable) for shard in topic.shards]
+    return Followed(name, topic.uuid, stamp, topic.schemas.version if topic.schemas else None, shards)
+
+
+def _heads(fetch: HeadsFetch, run: Run, log: ShardLog) -> Heads:
+    tallies = log.marks.book.tallies
+    blocks: dict[bytes, BlockName] = {}
+    for head in fetch.heads:
+        if head.block not in blocks and (tally := tallies.get(head.block)) is not None:
+            blocks[head.block] = BlockName(tally.producer, tally.sparse)
+    return Heads(fetch.heads, blocks, run.next_entry, log.entry_durable, run.lost[:LOST_MAX])

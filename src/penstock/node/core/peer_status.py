@@ -1,0 +1,119 @@
+"""What a link does now, for people: its state, its topics, what it carried. Kept in memory alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.model.errors import PenstockError
+from penstock.node.core.peer_links import LinkMade
+from penstock.wire.peering import Admitted, PeerInfo, PeerTopicInfo
+
+TOPICS_SHOWN_MAX = 1000
+MESSAGE_LENGTH_MAX = 300
+COUNTS = (
+    "records_in",
+    "messages_in",
+    "bytes_in",
+    "records_out",
+    "messages_out",
+    "bytes_out",
+    "duplicates",
+    "conflicts",
+    "late",
+    "holes",
+    "lost",
+    "unreadable",
+    "rewinds",
+    "connections",
+)
+
+
+@dataclass(slots=True)
+class TopicStatus:
+    lags: dict[int, int] = field(default_factory=dict)
+    """By shard."""
+    state: str = "opening"
+    code: str = ""
+    message: str = ""
+
+    @property
+    def lag(self) -> int:
+        return sum(self.lags.values())
+
+    def refuse(self, error: PenstockError) -> None:
+        self.state, self.code, self.message = "refused", error.code, error.message[:MESSAGE_LENGTH_MAX]
+
+    def follow(self) -> None:
+        self.state, self.code, self.message = "following", "", ""
+
+    def info(self, topic: str, direction: str) -> PeerTopicInfo:
+        state = "catching up" if self.state == "following" and self.lag else self.state
+        return PeerTopicInfo(topic, direction, state, self.lag, self.code, self.message)
+
+
+class LinkStatus:
+    def __init__(self, now_us: Callable[[], int]) -> None:
+        self._now_us = now_us
+        self.state = "connecting"
+        self.since_us = now_us()
+        self.node = ""
+        self.error: PenstockError | None = None
+        self.counts: Counter[str] = Counter()
+        self.topics: dict[tuple[str, str], TopicStatus] = {}
+        """By direction and topic."""
+
+    def connecting(self) -> None:
+        self._be("connecting")
+
+    def connected(self, node: str) -> None:
+        self.node, self.error = node, None
+        self.counts["connections"] += 1
+        self._be("connected")
+
+    def wait(self, error: PenstockError) -> None:
+        """It is tried again, after a while."""
+        self.error = error
+        self._be("waiting")
+        self.topics = {key: each for key, each in self.topics.items() if each.state == "refused"}
+
+    def _be(self, state: str) -> None:
+        if state != self.state:
+            self.state, self.since_us = state, self._now_us()
+
+    def carried(self, direction: str, admitted: Admitted) -> None:
+        way = "in" if direction == "pull" else "out"
+        self.counts[f"records_{way}"] += admitted.records
+        self.counts[f"messages_{way}"] += admitted.messages
+        self.counts[f"bytes_{way}"] += admitted.bytes
+        for name in ("duplicates", "late", "holes", "unreadable"):
+            self.counts[name] += getattr(admitted, name)
+
+    def info(self, made: LinkMade, *, whole: bool = False) -> PeerInfo:
+        states = [status.state for status in self.topics.values()]
+        lag = sum(status.lag for status in self.topics.values())
+        behind = self.state == "connected" and (lag > 0 or "opening" in states)
+        infos: list[PeerTopicInfo] = []
+        if whole:
+            infos = [each.info(topic, direction) for (direction, topic), each in self.topics.items()]
+            infos.sort(key=lambda each: (each.state == "following", each.topic, each.direction))
+        return PeerInfo(
+            made.name,
+            made.url,
+            list(made.topics),
+            made.direction,
+            made.made_at_us,
+            made.made_by,
+            made.token is not None,
+            "catching up" if behind else self.state,
+            self.since_us,
+            self.node,
+            lag,
+            states.count("following"),
+            states.count("refused"),
+            self.error.message[:MESSAGE_LENGTH_MAX] if self.error is not None else "",
+            self.error.code if self.error is not None else "",
+            {name: self.counts[name] for name in COUNTS},
+            infos[:TOPICS_SHOWN_MAX],
+        )

@@ -1,0 +1,130 @@
+"""One shard of a topic on its way from a source to a sink: what to ask next, what to fetch, when to begin anew.
+
+The machine knows a place: how far the sink has the source's log, and the last record before it. It asks for heads
+from that last record on, so that every answer begins by showing whether the log is still the one it was. If not
+(another incarnation, a shorter log, another record in that place: the source was restored from an old copy, or the
+topic is a new one of the same name) it begins at the first entry there is. That costs heads, not messages: the sink
+says of each whether it is wanted, and only those are fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.wire.peering import WANTED, BlockName, Head, Heads, Place
+
+PART_BYTES = 4 * 1024 * 1024
+"""Fetched and admitted at a time, unless a single record is larger."""
+
+
+class Batch(NamedTuple):
+    """Heads that the sink has not been asked about."""
+
+    heads: list[Head]
+    blocks: dict[bytes, BlockName]
+    end: Place
+    """Where all of them are through."""
+    lost: int
+    """Entries that the source does not have any more."""
+
+
+class Part(NamedTuple):
+    """Entries to fetch, none where start and end are the same; when they are admitted the sink is at ``place``."""
+
+    start: int
+    end: int
+    place: Place
+
+
+class PeerStream:
+    def __init__(self, shard: int, place: Place | None) -> None:
+        self.shard = shard
+        self.place = place
+        self.entry_end = 0
+        """How far the source's log reaches, as far as is known."""
+        self.rewinds = 0
+
+    @property
+    def lag(self) -> int:
+        return max(self.entry_end - (self.place.entry if self.place is not None else 0), 0)
+
+    def meet(self, uuid: bytes, incarnation: int, entry_end: int) -> None:
+        """The source told how its shard is now."""
+        self.entry_end = entry_end
+        place = self.place
+        if place is None:
+            self.place = Place(uuid, incarnation, 0)
+        elif (place.uuid, place.incarnation) != (uuid, incarnation) or entry_end < place.entry:
+            self._rewind(Place(uuid, incarnation, 0))
+
+    def _rewind(self, place: Place) -> None:
+        self.rewinds += 1
+        self.place = place
+
+    @property
+    def behind(self) -> bool:
+        return self.place is not None and self.lag > 0
+
+    def ask(self) -> int:
+        """The entry to read heads from."""
+        assert self.place is not None, "it has met its source"
+        last = self.place.last
+        return last.first_entry if last is not None else self.place.entry
+
+    def on_heads(self, heads: Heads) -> Batch | None:
+        """What is new among them; None where the log is another one: everything is asked for again."""
+        place = self.place
+        assert place is not None, "it has met its source"
+        self.entry_end = heads.entry_end
+        if heads.entry_end < place.entry or not _continues(place, heads.heads):
+            self._rewind(Place(place.uuid, place.incarnation, 0))
+            return None
+        fresh = [head for head in heads.heads if head.first_entry >= place.entry]
+        stored = [head for head in fresh if head.count]
+        last = remembered(stored[-1]) if stored else place.last
+        end = Place(place.uuid, place.incarnation, max(heads.entry_next, place.entry), last)
+        lost = sum(stop - max(start, place.entry) for start, stop in heads.lost if stop > place.entry)
+        return Batch(fresh, heads.blocks, end, lost)
+
+    def parts(self, batch: Batch, verdicts: Sequence[int]) -> list[Part]:
+        """What is to be fetched of a batch, in order and in pieces; the last one ends at its end."""
+        assert self.place is not None and len(verdicts) == len(batch.heads)
+        parts: list[Part] = []
+        run: list[Head] = []
+        for head, verdict in zip(batch.heads, verdicts, strict=True):
+            if verdict != WANTED or not head.count:
+                continue
+            size = sum(each.size for each in run)
+            if run and (run[-1].end_entry != head.first_entry or size + head.size > PART_BYTES):
+                parts.append(self._part(run))
+                run = []
+            run.append(head)
+        if run:
+            parts.append(self._part(run))
+        if parts and parts[-1].place.entry == batch.end.entry:
+            return [*parts[:-1], parts[-1]._replace(place=batch.end)]
+        return [*parts, Part(batch.end.entry, batch.end.entry, batch.end)]
+
+    def _part(self, run: list[Head]) -> Part:
+        assert self.place is not None
+        place = Place(self.place.uuid, self.place.incarnation, run[-1].end_entry, remembered(run[-1]))
+        return Part(run[0].first_entry, run[-1].end_entry, place)
+
+    def on_admitted(self, place: Place) -> None:
+        """Everything before ``place`` is durable at the sink."""
+        self.place = place
+
+
+def remembered(head: Head) -> Head:
+    """A head as it is remembered in a place."""
+    return Head(head.first_entry, head.count, head.block, head.segment, head.origin_crc, 0)
+
+
+def _continues(place: Place, heads: Sequence[Head]) -> bool:
+    """Whether the log still has the place's last record where it was, or nothing there any more."""
+    last = place.last
+    if last is None:
+        return True
+    there = [head for head in heads if head.count and head.first_entry < place.entry]
+    return not there or remembered(there[-1]) == last

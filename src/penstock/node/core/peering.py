@@ -1,0 +1,291 @@
+"""Links between nodes: made and removed, asked about, and what both ends of one have to decide.
+
+Reading order: peer_links (what is remembered), peer_source (a node that gives), peer_sink (one that takes),
+peer_stream (a shard on its way from the one to the other), peer_status (what people see); node/peers.py carries it out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from penstock.model.address import parse_addresses
+from penstock.model.errors import BadRequest, LimitReached, PeerExists, PeerNotFound, PenstockError
+from penstock.model.topic_patterns import TopicPatterns
+from penstock.node.core.fetching import Answer, Refuse
+from penstock.node.core.peer_links import (
+    Barred,
+    Lifted,
+    LinkEnded,
+    LinkMade,
+    PeerChange,
+    PlaceKey,
+    PlaceNoted,
+    PlacesGone,
+    encode_change,
+)
+from penstock.node.core.peer_sink import PeerSink
+from penstock.node.core.peer_source import PeerSource
+from penstock.node.core.peer_status import LinkStatus
+from penstock.node.core.session import Session
+from penstock.node.core.topics import Topic
+from penstock.wire.control import Operation
+from penstock.wire.frame import Frame
+from penstock.wire.peering import (
+    AddPeer,
+    AdmitRecords,
+    FollowTopics,
+    ListPeers,
+    OfferHeads,
+    OpenFeed,
+    PeerInfo,
+    Place,
+    ReadHeads,
+    RemovePeer,
+    ShowPeer,
+    decode_peer,
+)
+
+if TYPE_CHECKING:
+    from penstock.node.core.node import NodeCore
+
+logger = logging.getLogger("penstock.node")
+
+DIRECTIONS = ("pull", "push", "both")
+LINKS_MAX = 64
+NAME_LENGTH_MAX = 64
+TOKEN_LENGTH_MAX = 256
+NOTE_EVERY_US = 1_000_000
+"""Places are written down so often at the most: one that is lost costs a look at some heads."""
+HOLD_EVERY_US = 3600 * 1_000_000
+RECORD_COST_BYTES = 512
+
+
+class Peering:
+    def __init__(self, node: NodeCore) -> None:
+        self.node = node
+        self.links = node.stores.peers
+        self.source = PeerSource(node)
+        self.sink = PeerSink(self)
+        self.status: dict[str, LinkStatus] = {name: LinkStatus(node.now_us) for name in self.links.links}
+        self.claims: dict[tuple[str, str, str], str] = {}
+        """By direction, other node and topic: the link that carries it, so that two to one node do not both."""
+        self.on_links: Callable[[], None] = lambda: None
+        """Called when a link was made or removed."""
+        self.unacked_bytes = 0
+        self._dirty: set[PlaceKey] = set()
+        self._noted_us = 0
+        self._hold_us = node.clock_us() + HOLD_EVERY_US
+
+    # --- requests -----------------------------------------------------------------------------------
+
+    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
+        """Carries out an operation if it is one about links."""
+        if isinstance(operation, AddPeer):
+            self._add(session, operation, answer, refuse)
+        elif isinstance(operation, ListPeers):
+            answer([self._info(made) for made in self._made()])
+        elif isinstance(operation, ShowPeer):
+            answer(self._info(self._find(operation.peer), whole=True))
+        elif isinstance(operation, RemovePeer):
+            self._remove(self._find(operation.peer), answer, refuse)
+        elif isinstance(operation, FollowTopics):
+            self.source.follow(session.connection, session.grant, operation, answer)
+        elif isinstance(operation, ReadHeads):
+            self.source.heads(operation, answer, refuse)
+        elif isinstance(operation, OpenFeed):
+            self.sink.open_feed(session.connection, operation, answer, refuse)
+        elif isinstance(operation, OfferHeads):
+            answer(self.sink.offer(session.connection, operation))
+        elif isinstance(operation, AdmitRecords):
+            self.sink.admit(session.connection, operation, answer, refuse)
+        else:
+            return False
+        return True
+
+    def on_record(self, session: Session, frame: Frame) -> None:
+        """A PEER frame: its bytes count against the connection's window until they are on the disk."""
+        uuid, header, record = decode_peer(frame.body)
+        self.sink.take(session.connection, uuid, frame.shard, frame.segment, header, record)
+        topic = self.node.catalog.by_uuid(uuid)
+        if topic is None or frame.shard >= len(topic.shards):
+            return
+        size = len(record) + RECORD_COST_BYTES
+        session.unacked_bytes += size
+        self.unacked_bytes += size
+
+        def durable(error: PenstockError | None) -> None:
+            session.unacked_bytes -= size
+            self.unacked_bytes -= size
+
+        topic.shards[frame.shard].lane.wait(durable)
+
+    def on_disconnect(self, connection: int) -> None:
+        self.source.on_disconnect(connection)
+        self.sink.on_disconnect(connection)
+
+    # --- links --------------------------------------------------------------------------------------
+
+    def _made(self) -> list[LinkMade]:
+        return sorted(self.links.links.values(), key=lambda made: made.name)
+
+    def _find(self, name: str) -> LinkMade:
+        made = self.links.links.get(name)
+        if made is None:
+            raise PeerNotFound(f"there is no link {name[:NAME_LENGTH_MAX]!r}")
+        return made
+
+    def _info(self, made: LinkMade, *, whole: bool = False) -> PeerInfo:
+        return self.status[made.name].info(made, whole=whole)
+
+    def _add(self, session: Session, ask: AddPeer, answer: Answer, refuse: Refuse) -> None:
+        addresses = parse_addresses(ask.url)
+        TopicPatterns.parse(ask.topics)
+        name = ask.name or str(addresses[0])
+        if ask.direction not in DIRECTIONS:
+            raise BadRequest(f"there is no direction {ask.direction[:40]!r}", hint="It is pull, push or both.")
+        if len(name) > NAME_LENGTH_MAX or not name.isprintable():
+            raise BadRequest(f"a link's name is at most {NAME_LENGTH_MAX} characters that can be printed")
+        if ask.token is not None and not 0 < len(ask.token) <= TOKEN_LENGTH_MAX:
+            raise BadRequest("what was given is not a token", hint="A token looks like pst_ID_SECRET.")
+        known = self.links.links.get(name)
+        if known is not None and known.url != ask.url:
+            raise PeerExists(f"link {name!r} leads to {known.url}")
+        if known is None and len(self.links.links) >= LINKS_MAX:
+            raise LimitReached(f"a node has at most {LINKS_MAX} links")
+        made_us = known.made_at_us if known is not None else self.node.now_us()
+        made = LinkMade(name, ask.url, ask.topics, ask.direction, ask.token, made_us, session.token)
+
+        def durable(error: PenstockError | None) -> None:
+            if error is not None:
+                refuse(error)
+                return
+            self.links.apply(made)
+            self.status[name] = LinkStatus(self.node.now_us)
+            self.hold_all()
+            self.on_links()
+            answer(self._info(made))
+
+        self._change(made, durable)
+
+    def _remove(self, made: LinkMade, answer: Answer, refuse: Refuse) -> None:
+        def durable(error: PenstockError | None) -> None:
+            if error is not None:
+                refuse(error)
+                return
+            self.links.apply(LinkEnded(made.name))
+            self.status.pop(made.name, None)
+            self.on_links()
+            answer({"peer": made.name, "removed": True})
+
+        self._change(LinkEnded(made.name), durable)
+
+    def _change(self, change: PeerChange, durable: Callable[[PenstockError | None], None]) -> None:
+        self.node.stores.peers_kept.change([encode_change(change)], durable)
+
+    # --- places -------------------------------------------------------------------------------------
+
+    def place_of(self, topic: Topic, node: str, shard: int) -> Place | None:
+        """How far a shard has that of another node; None where that is not known, or the own log lost something."""
+        noted = self.links.places.get(PlaceKey(topic.uuid, node, shard))
+        if noted is None:
+            return None
+        log = topic.shards[shard].log
+        if noted.own_incarnation != log.incarnation or noted.own_end > log.entry_durable:
+            logger.warning(
+                "topic %s, shard %d: its log is not what it was; peers compare again", topic.shown, shard
+            )
+            return None
+        return noted.place
+
+    def note_place(self, noted: PlaceNoted) -> None:
+        """What a place stands for is durable. It is written down soon; nobody waits for that."""
+        self.links.apply(noted)
+        self._dirty.add(PlaceKey(noted.topic, noted.node, noted.shard))
+        if self.node.clock_us() - self._noted_us >= NOTE_EVERY_US:
+            self.note_places()
+
+    def note_places(self) -> None:
+        dirty, self._dirty = self._dirty, set()
+        self._noted_us = self.node.clock_us()
+        bodies = [encode_change(self.links.places[key]) for key in dirty if key in self.links.places]
+        if bodies:
+            self.node.stores.peers_kept.change(bodies, lambda error: None)
+
+    # --- topics -------------------------------------------------------------------------------------
+
+    def before_deletion(self, topic: Topic, go_on: Callable[[PenstockError | None], None]) -> None:
+        """A linked topic is to be deleted: that no link brings it back is on the disk first."""
+        if self.links.concerns(topic.name, topic.uuid):
+            barred = Barred(topic.name, self.node.now_us())
+
+            def durable(error: PenstockError | None) -> None:
+                if error is None:
+                    self.links.apply(barred)
+                go_on(error)
+
+            self._change(barred, durable)
+        else:
+            go_on(None)
+
+    def topic_deleted(self, topic: Topic) -> None:
+        changes: list[PeerChange] = []
+        if self.links.concerns(topic.name, topic.uuid) and topic.name not in self.links.barred:
+            changes.append(Barred(topic.name, self.node.now_us()))
+        if any(key.topic == topic.uuid for key in self.links.places):
+            changes.append(PlacesGone(topic.uuid))
+        self._note(changes)
+
+    def topic_created(self, name: str) -> None:
+        if name in self.links.barred:
+            self._note([Lifted(name)])
+        self.source.touched({name})
+        topic = self.node.catalog.by_name(name)
+        if topic is not None:
+            self.hold(topic)
+
+    def _note(self, changes: list[PeerChange]) -> None:
+        for change in changes:
+            self.links.apply(change)
+        if changes:
+            self.node.stores.peers_kept.change([encode_change(each) for each in changes], lambda error: None)
+
+    def hold(self, topic: Topic) -> None:
+        """Says how long the topic's logs remember blocks."""
+        hold_us = self.links.hold_us(topic.name, topic.uuid, self.node.now_us())
+        for shard in topic.shards:
+            shard.log.peer_hold_us = hold_us
+
+    def hold_all(self) -> None:
+        for topic in self.node.catalog:
+            self.hold(topic)
+
+    def carry_out(self, operation: Operation, answer: Answer, refuse: Refuse) -> None:
+        """Does what an admin could ask for, for a link."""
+        self.node.requests.on_request(cast(Session, None), operation, answer, refuse)
+
+    # --- time ---------------------------------------------------------------------------------------
+
+    @property
+    def due_us(self) -> int | None:
+        times: list[int | None] = [self.source.due_us, self._hold_us]
+        if self._dirty:
+            times.append(self._noted_us + NOTE_EVERY_US)
+        return min((each for each in times if each is not None), default=None)
+
+    def on_time(self) -> None:
+        self.source.on_time()
+        now_us = self.node.clock_us()
+        if self._dirty and now_us - self._noted_us >= NOTE_EVERY_US:
+            self.note_places()
+        if now_us >= self._hold_us:
+            self._hold_us = now_us + HOLD_EVERY_US
+            self.hold_all()
+
+
+def local_session(number: int) -> Session:
+    """Whom the node itself asks as, for one of its links."""
+    from penstock.model.grant import ALL
+
+    return Session(number, cast(Any, None), greeted=True, grant=ALL)

@@ -1,0 +1,229 @@
+"""One direction of a link while it is connected: topics are met as the source tells of them, and each is fed to the sink.
+
+What concerns one topic (another schema, a full disk, a deletion) keeps that topic waiting and no other. What
+concerns the connection ends the flow; whoever runs it dials again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from penstock.model.errors import (
+    AccessRefused,
+    Closed,
+    ConnectionLost,
+    IncarnationChanged,
+    NodeStopping,
+    PenstockError,
+    ProtocolError,
+    TimedOut,
+    TopicNotFound,
+    Unavailable,
+)
+from penstock.model.topic_settings import QUOTAS
+from penstock.node.core.peer_links import LinkMade
+from penstock.node.core.peer_status import LinkStatus, TopicStatus
+from penstock.node.core.peer_stream import PART_BYTES, Part, PeerStream
+from penstock.node.peer_nodes import PeerNode, Stored
+from penstock.wire.control import FetchEntries, TopicInfo
+from penstock.wire.peering import (
+    CONFLICTING,
+    KNOWN,
+    AdmitRecords,
+    FeedOpened,
+    Followed,
+    FollowTopics,
+    OfferHeads,
+    OpenFeed,
+    ReadHeads,
+)
+
+FOLLOW_S = 20.0
+"""How long a source is asked to wait for news."""
+STREAMS_MAX = 4
+"""Shards of a flow that are on their way at a time."""
+AGAIN_S = 15.0
+"""After so long a topic that was refused is tried again; sooner when it changes."""
+AGAIN_SOON_S = 1.0
+"""The same after what a retry can help."""
+OF_THE_LINK = (ConnectionLost, Unavailable, Closed, TimedOut, AccessRefused, NodeStopping, ProtocolError)
+"""What concerns the connection and not one topic."""
+LOCAL_SETTINGS = QUOTAS | {"dead_letter", "create_on_first_use"}
+"""What a topic does not take over from its source."""
+
+Claim = Callable[[str], bool]
+
+
+class PeerFlow:
+    def __init__(
+        self,
+        made: LinkMade,
+        direction: str,
+        source: PeerNode,
+        sink: PeerNode,
+        status: LinkStatus,
+        claim: Claim = lambda topic: True,
+    ) -> None:
+        """``claim`` says whether this flow is the one that carries a topic."""
+        self.direction = direction
+        self.source = source
+        self.sink = sink
+        self.status = status
+        self.claim = claim
+        self.slots = asyncio.Semaphore(STREAMS_MAX)
+        self._made = made
+        self._feeds: dict[str, PeerFeed] = {}
+
+    async def run(self) -> None:
+        """Until the connection ends, which is an error."""
+        seen = 0
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for topic in await self.source.follow(FollowTopics(list(self._made.topics), seen, FOLLOW_S)):
+                    seen = max(seen, topic.stamp)
+                    self._meet(topic, tasks)
+
+    def _meet(self, topic: Followed, tasks: asyncio.TaskGroup) -> None:
+        feed = self._feeds.get(topic.topic)
+        if feed is not None and feed.uuid != topic.uuid:  # deleted, and perhaps made again
+            feed.task.cancel()
+            del self._feeds[topic.topic]
+            self.status.topics.pop((self.direction, topic.topic), None)
+            feed = None
+        if topic.uuid is None:
+            return
+        if feed is None:
+            status = self.status.topics[self.direction, topic.topic] = TopicStatus()
+            feed = self._feeds[topic.topic] = PeerFeed(self, topic, status)
+            feed.task = tasks.create_task(feed.run())
+        feed.meet(topic)
+
+
+class PeerFeed:
+    """One topic of a flow."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, flow: PeerFlow, topic: Followed, status: TopicStatus) -> None:
+        assert topic.uuid is not None
+        self.uuid: bytes = topic.uuid
+        self._flow = flow
+        self._name = topic.topic
+        self._topic = topic
+        self._status = status
+        self._news = asyncio.Event()
+        self._opened: FeedOpened | None = None
+        self._schema_version: int | None = None
+        self._streams: list[PeerStream] = []
+
+    def meet(self, topic: Followed) -> None:
+        """The source told how the topic is now."""
+        self._topic = topic
+        for stream, (incarnation, _, entry_end) in zip(self._streams, topic.shards, strict=False):
+            stream.meet(self.uuid, incarnation, entry_end)
+            self._status.lags[stream.shard] = stream.lag
+        self._news.set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._follow()
+            except OF_THE_LINK:
+                raise
+            except IncarnationChanged:
+                await self._pause(AGAIN_SOON_S)  # the source tells of it
+            except PenstockError as error:
+                self._opened = None
+                self._status.refuse(error)
+                await self._pause(AGAIN_SOON_S if error.retryable else AGAIN_S)
+
+    async def _pause(self, seconds: float) -> None:
+        self._news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+                await asyncio.sleep(AGAIN_SOON_S)  # news may come with every message
+
+    async def _follow(self) -> None:
+        """Opens the topic at the sink and brings it all that the source has, for as long as that works."""
+        while not self._flow.claim(self._name):
+            self._status.state = "elsewhere"
+            await asyncio.sleep(AGAIN_SOON_S)
+        while True:
+            self._news.clear()
+            if self._opened is None or self._schema_version != self._topic.schema_version:
+                await self._open()
+            self.meet(self._topic)
+            self._news.clear()
+            await asyncio.gather(*(self._catch_up(stream) for stream in self._streams if stream.behind))
+            if not any(stream.behind for stream in self._streams):
+                await self._news.wait()
+
+    async def _open(self) -> None:
+        info = await self._flow.source.show(self._name)
+        if info.uuid != self.uuid:
+            raise TopicNotFound(f"topic {self._name} was deleted and created again")
+        opened = await self._flow.sink.open_feed(_open_feed(info, self._flow.source.id))
+        if len(opened.places) != info.shards:
+            raise ProtocolError(f"{len(opened.places)} places for {info.shards} shards")
+        self._opened, self._schema_version = opened, info.schema_version
+        self._streams = [PeerStream(shard, place) for shard, place in enumerate(opened.places)]
+        self._status.follow()
+
+    async def _catch_up(self, stream: PeerStream) -> None:
+        while stream.behind:
+            async with self._flow.slots:
+                await self._step(stream)
+            self._status.lags[stream.shard] = stream.lag
+
+    async def _step(self, stream: PeerStream) -> None:
+        """Looks at what stands next in the source's log, and brings what of it the sink has not."""
+        assert self._opened is not None and stream.place is not None
+        flow, counts, uuid = self._flow, self._flow.status.counts, self._opened.uuid
+        rewinds = stream.rewinds
+        heads = await flow.source.heads(
+            ReadHeads(self.uuid, stream.shard, stream.ask(), stream.place.incarnation)
+        )
+        batch = stream.on_heads(heads)
+        counts["rewinds"] += stream.rewinds - rewinds
+        if batch is None:
+            return
+        verdicts: list[int] = []
+        if batch.heads:
+            verdicts = await flow.sink.offer(OfferHeads(uuid, stream.shard, batch.heads, batch.blocks))
+            if len(verdicts) != len(batch.heads):
+                raise ProtocolError(f"{len(verdicts)} verdicts on {len(batch.heads)} heads")
+        counts["lost"] += batch.lost
+        counts["duplicates"] += sum(
+            verdict == KNOWN and head.count > 0 for head, verdict in zip(batch.heads, verdicts, strict=True)
+        )
+        counts["conflicts"] += verdicts.count(CONFLICTING)
+        for part in stream.parts(batch, verdicts):
+            await self._bring(stream, part, uuid)
+
+    async def _bring(self, stream: PeerStream, part: Part, uuid: bytes) -> None:
+        flow = self._flow
+        records: list[Stored] = []
+        entry = part.start
+        while entry < part.end:
+            ask = FetchEntries(self.uuid, stream.shard, entry, part.end, part.place.incarnation, 2 * PART_BYTES)
+            fetched, entry_next = await flow.source.fetch(ask)
+            if entry_next <= entry:
+                raise ProtocolError(f"a fetch from entry {entry} on brought nothing")
+            records += fetched
+            entry = entry_next
+        ask_admit = AdmitRecords(uuid, stream.shard, flow.source.id, part.place)
+        admitted = await flow.sink.admit(ask_admit, records)
+        stream.on_admitted(part.place)
+        flow.status.carried(flow.direction, admitted)
+
+
+def _open_feed(info: TopicInfo, node: str) -> OpenFeed:
+    settings = {
+        setting.name: setting.value
+        for setting in info.settings
+        if setting.origin == "topic" and setting.name not in LOCAL_SETTINGS
+    }
+    return OpenFeed(info.topic, node, info.uuid, info.shards, list(info.schemas), bool(info.state), settings)

@@ -1,0 +1,136 @@
+"""The node's links to other nodes: each is dialled, carried and dialled again, for as long as it is there.
+
+It makes no decisions about records; those are the core's (node/core/peering.py). A link is one connection, opened by
+the node that has the link, in whatever direction messages go; so a node that nobody can reach may still give.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.client.backoff import Backoff
+from penstock.client.link import Link, LinkOptions
+from penstock.model.address import parse_addresses
+from penstock.model.errors import PeerItself, PenstockError
+from penstock.node.core.node import NodeCore
+from penstock.node.core.peer_links import LinkMade
+from penstock.node.peer_flow import PeerFlow
+from penstock.node.peer_nodes import HereNode, ThereNode
+
+logger = logging.getLogger("penstock.peers")
+
+BACKOFF = Backoff(0.1, 15.0)
+STEADY_S = 10.0
+"""A connection that lasted this long was a good one."""
+
+
+class Peers:
+    """``drain`` carries out what the core asks for."""
+
+    def __init__(self, core: NodeCore, drain: Callable[[], None], backoff: Backoff = BACKOFF) -> None:
+        self._core = core
+        self._drain = drain
+        self._backoff = backoff
+        self._running: dict[str, tuple[LinkMade, asyncio.Task[None]]] = {}
+        self._numbers = 0
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._core.peering.on_links = self.follow_links
+        self.follow_links()
+
+    async def stop(self) -> None:
+        self._core.peering.on_links = lambda: None
+        tasks = [*self._ending, *(task for _, task in self._running.values())]
+        self._running.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def follow_links(self) -> None:
+        """Runs the links that there are, and no others."""
+        links = self._core.peering.links.links
+        for name, (made, task) in list(self._running.items()):
+            if links.get(name) != made:
+                del self._running[name]
+                task.cancel()
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
+        for name, made in links.items():
+            if name not in self._running:
+                self._numbers += 1
+                task = asyncio.get_running_loop().create_task(self._run(made, -self._numbers))
+                self._running[name] = (made, task)
+
+    # --- one link -----------------------------------------------------------------------------------
+
+    async def _run(self, made: LinkMade, number: int) -> None:
+        status = self._core.peering.status[made.name]
+        loop = asyncio.get_running_loop()
+        attempts = 0
+        while True:
+            status.connecting()
+            began_s = loop.time()
+            try:
+                await self._connect(made, number)
+            except* PenstockError as errors:
+                error = _first(errors)
+                if status.error is None or status.error.message != error.message:
+                    logger.warning("link %s to %s: %s; trying again", made.name, made.url, error.message)
+                status.wait(error)
+            except* Exception as errors:
+                logger.exception("link %s failed", made.name)
+                status.wait(PenstockError(f"a fault of this node: {errors.exceptions[0]}"))
+            attempts = 0 if loop.time() - began_s >= STEADY_S else attempts + 1
+            await asyncio.sleep(self._backoff.delay_s(attempts))
+
+    async def _connect(self, made: LinkMade, number: int) -> None:
+        """One connection, until it ends."""
+        link = Link(
+            parse_addresses(made.url),
+            client=f"node {self._core.node[:12]}, link {made.name}",
+            token=made.token,
+            options=LinkOptions(backoff=self._backoff),
+        )
+        here = HereNode(self._core, number, self._drain)
+        try:
+            await link.open()
+            there = ThereNode(link)
+            if there.id == here.id:
+                raise PeerItself(f"{made.url} is this node itself")
+            self._core.peering.status[made.name].connected(there.id)
+            logger.info("link %s is connected to node %s at %s", made.name, there.id, link.destination)
+            async with asyncio.TaskGroup() as tasks:
+                if made.pulls:
+                    tasks.create_task(self._flow(made, "pull", here, there).run())
+                if made.pushes:
+                    tasks.create_task(self._flow(made, "push", here, there).run())
+        finally:
+            self._release(made.name)
+            here.close()
+            await link.close()
+
+    def _flow(self, made: LinkMade, direction: str, here: HereNode, there: ThereNode) -> PeerFlow:
+        source, sink = (there, here) if direction == "pull" else (here, there)
+        claims = self._core.peering.claims
+
+        def claim(topic: str) -> bool:
+            return claims.setdefault((direction, there.id, topic), made.name) == made.name
+
+        return PeerFlow(made, direction, source, sink, self._core.peering.status[made.name], claim)
+
+    def _release(self, name: str) -> None:
+        claims = self._core.peering.claims
+        for key in [key for key, link in claims.items() if link == name]:
+            del claims[key]
+
+
+def _first(errors: BaseExceptionGroup[PenstockError]) -> PenstockError:
+    """What happened first, of what ended a link."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, PenstockError)
+    return error

@@ -1,0 +1,260 @@
+"""The part of the conversation that is about links between nodes.
+
+A node that gives (the *source*) is asked for ``follow_topics``, ``read_heads`` and ``fetch``; one that takes (the *sink*)
+for ``open_feed``, ``offer_heads``, then PEER frames and ``admit_records``. Whoever dialled the connection asks both
+kinds, so one connection carries a link in both directions.
+
+The body of a PEER frame (shard and segment stand in its header)::
+
+    topic uuid: 16 bytes | a stored segment, as in a log (record.py)
+
+Settlements that follow their data are to be further requests of the sink, beside ``admit_records``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from google_crc32c import extend, value
+
+from penstock.model.errors import BadFrame
+from penstock.wire.conversation import Control
+from penstock.wire.frame import HEADER, TRAILER, FrameType
+from penstock.wire.record import RecordHeader, decode_record_header
+
+UUID_BYTES = 16
+HEADS_MAX = 1024
+"""Records that one ``read_heads`` tells of, and one ``offer_heads`` asks about."""
+WANTED, KNOWN, CONFLICTING = 0, 1, 2
+"""What a sink says of a head."""
+
+# --- links, for who administers a node ----------------------------------------------------------------
+
+
+class AddPeer(Control, frozen=True, tag="add_peer"):
+    """Makes a link to another node; ``PeerInfo`` is the answer. The same one again changes nothing."""
+
+    url: str
+    topics: list[str]
+    direction: str = "pull"
+    """``pull``: the other's messages come here; ``push``: those of this node go there; ``both``."""
+    name: str = ""
+    """Empty: the address."""
+    token: str | None = None
+    """For the other node. It is kept, since it is needed at every connection, and never shown."""
+
+    def __repr__(self) -> str:
+        return f"AddPeer(url={self.url!r}, topics={self.topics!r}, name={self.name!r})"
+
+
+class ListPeers(Control, frozen=True, tag="list_peers"):
+    pass
+
+
+class ShowPeer(Control, frozen=True, tag="show_peer"):
+    """One link, with its topics."""
+
+    peer: str
+
+
+class RemovePeer(Control, frozen=True, tag="remove_peer"):
+    """Ends a link. What it brought stays."""
+
+    peer: str
+
+
+class PeerTopicInfo(msgspec.Struct, frozen=True):
+    """A topic of a link, in one direction."""
+
+    topic: str
+    direction: str
+    """``pull`` or ``push``"""
+    state: str
+    """``following``, ``catching up``, ``refused``, ``elsewhere`` (another link to that node has it) or ``opening``"""
+    lag: int
+    """Entries that the one side has and the other has not looked at."""
+    code: str = ""
+    """Of what keeps it from following."""
+    message: str = ""
+
+
+class PeerInfo(msgspec.Struct, frozen=True):
+    name: str
+    url: str
+    topics: list[str]
+    direction: str
+    made_at_us: int
+    made_by: str
+    has_token: bool
+    state: str
+    """``connecting``, ``waiting`` (to try again), ``catching up`` or ``connected``"""
+    since_us: int
+    """When it came into that state."""
+    node: str = ""
+    """The other node's id, once it was reached."""
+    lag: int = 0
+    following: int = 0
+    """Topics that follow, a direction at a time."""
+    refused: int = 0
+    error: str = ""
+    """What kept it from being connected last."""
+    error_code: str = ""
+    counts: dict[str, int] = {}
+    """Since the node was started: records_in, messages_in, bytes_in, records_out, messages_out, bytes_out, duplicates,
+    conflicts, late, holes, lost, rewinds, connections"""
+    topic_list: list[PeerTopicInfo] = []
+    """Not in a list of links; at most 1,000, those that do not follow first."""
+
+
+# --- what a source is asked ---------------------------------------------------------------------------
+
+
+class FollowTopics(Control, frozen=True, tag="follow_topics"):
+    """The topics that match and that changed since ``seen``; waits, ``wait_s`` at most, until there is one."""
+
+    topics: list[str]
+    seen: int = 0
+    """The highest stamp that was told on this connection."""
+    wait_s: float = 0.0
+
+
+class Followed(msgspec.Struct, frozen=True):
+    topic: str
+    uuid: bytes | None
+    """None: it was deleted."""
+    stamp: int
+    schema_version: int | None
+    shards: list[tuple[int, int, int]]
+    """Incarnation, first kept and next durable entry of each."""
+
+
+class ReadHeads(Control, frozen=True, tag="read_heads"):
+    """What stands in a shard from the record of ``entry`` on, without its rows."""
+
+    topic: bytes
+    shard: int
+    entry: int
+    incarnation: int
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    first_entry: int
+    count: int
+    """0: the segment was refused for good; ``refusal`` says why."""
+    block: bytes
+    segment: int
+    origin_crc: int
+    size: int
+    refusal: bytes = b""
+
+    @property
+    def end_entry(self) -> int:
+        return self.first_entry + self.count
+
+
+class BlockName(msgspec.Struct, frozen=True, array_like=True):
+    producer: str = ""
+    sparse: bool = False
+    """Its numbers are chosen, not counted up, so that what lies between them is no hole."""
+
+
+class Heads(msgspec.Struct, frozen=True):
+    heads: list[Head]
+    blocks: dict[bytes, BlockName]
+    entry_next: int
+    """Where to read on."""
+    entry_end: int
+    """One past the last durable entry."""
+    lost: list[tuple[int, int]] = []
+    """Entries on the way that cannot be had any more: dropped or damaged."""
+
+
+# --- what a sink is asked -----------------------------------------------------------------------------
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """How far a sink has a source's shard."""
+
+    uuid: bytes
+    """The source's topic."""
+    incarnation: int
+    entry: int
+    last: Head | None = None
+    """The last record before it, by which another log of the same name is told from this one."""
+
+
+class OpenFeed(Control, frozen=True, tag="open_feed"):
+    """Finds a topic that records are to come for, or makes it like the source's; ``FeedOpened`` is the answer."""
+
+    topic: str
+    node: str
+    """The source's id."""
+    uuid: bytes
+    """Of the topic at the source."""
+    shards: int
+    schemas: list[bytes] = []
+    state: bool = False
+    settings: dict[str, bool | int | float | str | None] = {}
+    """What the source's topic says itself; used where it is made."""
+
+
+class FeedOpened(msgspec.Struct, frozen=True):
+    uuid: bytes
+    places: list[Place | None]
+    """Of each shard, as far as is known."""
+
+
+class OfferHeads(Control, frozen=True, tag="offer_heads"):
+    """Which of these records are wanted: a list of WANTED, KNOWN or CONFLICTING. Refusals are taken at once."""
+
+    topic: bytes
+    shard: int
+    heads: list[Head]
+    blocks: dict[bytes, BlockName]
+
+
+class AdmitRecords(Control, frozen=True, tag="admit_records"):
+    """Everything that came for a shard since the last such request; answered with ``Admitted`` when it is durable."""
+
+    topic: bytes
+    shard: int
+    node: str
+    place: Place
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    records: int = 0
+    messages: int = 0
+    bytes: int = 0
+    duplicates: int = 0
+    late: int = 0
+    holes: int = 0
+    """Segments that the source has nothing of."""
+    unreadable: int = 0
+    """Records that are none; they were not taken."""
+
+
+PeerOperation = (
+    AddPeer
+    | ListPeers
+    | ShowPeer
+    | RemovePeer
+    | FollowTopics
+    | ReadHeads
+    | OpenFeed
+    | OfferHeads
+    | AdmitRecords
+)
+
+
+def peer_parts(topic: bytes, shard: int, segment: int, record: bytes) -> list[bytes]:
+    """The PEER frame of a stored record, in pieces, so that the record is not copied."""
+    lead = HEADER.pack(FrameType.PEER, shard, segment, UUID_BYTES + len(record)) + topic
+    return [lead, record, TRAILER.pack(extend(value(lead), record))]
+
+
+def decode_peer(body: bytes) -> tuple[bytes, RecordHeader, bytes]:
+    """Topic, header and record of a PEER frame's body."""
+    if len(body) <= UUID_BYTES:
+        raise BadFrame(f"a PEER frame of {len(body)} bytes is too short")
+    record = body[UUID_BYTES:]
+    return body[:UUID_BYTES], decode_record_header(record), record
