@@ -245,6 +245,16 @@ def test_tokens_and_the_log_of_administration(run: Run, tmp_path: Path) -> None:
         run("doctor", f"{NOWHERE},{node.url}", *there)
 
 
+def test_links(run: Run, service: Node, topic: str) -> None:
+    run("topic create", topic)
+    added = run("peer add", service.url, "--topics", topic, "--direction", "both", "--name", topic)
+    assert (added["peer"], added["has_token"]) == (topic, False)
+    assert topic in [each["peer"] for each in run("peer list")]
+    shown = run("peer show", topic)
+    assert shown["error_code"] in (None, "peer-itself"), "it leads to the node that it is on"
+    assert run("peer remove", topic, "--yes")["removed"] is True
+
+
 def test_contexts(run: Run) -> None:
     run("context add", "here", "--url", NOWHERE, "--token", "pst_1_SECRET", "--ca", "ca.pem")
     run("context use", "here")

@@ -29,7 +29,15 @@ SMALL_FILES = Settings(
 
 
 class CoreShell:
-    def __init__(self, disk: Disk, *, seed: int, settings: Settings = SMALL_FILES, now_us: int = 1) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        seed: int,
+        settings: Settings = SMALL_FILES,
+        now_us: int = 1,
+        node: str = "twin",
+    ) -> None:
         self.disk = disk
         self.now_us = now_us
         self._random = random.Random(seed)
@@ -39,7 +47,7 @@ class CoreShell:
         self.core = NodeCore(
             disk,
             settings,
-            node="twin",
+            node=node,
             software="test",
             now_us=lambda: self.now_us,
             new_uuid=lambda: self._random.randbytes(16),

@@ -26,7 +26,7 @@ from tests.wire.samples import MESSAGES
 HELLO = Hello([PROTOCOL_VERSION], "test")
 WELCOME = Welcome(PROTOCOL_VERSION, "n", "s", 1, 1, 1)
 LAST_ERROR = Error("stopping", "the node stops", "wait", True)
-RAW = (FrameType.TITLE, FrameType.SEGMENT, FrameType.SNAPSHOT, FrameType.STAGE)
+RAW = (FrameType.TITLE, FrameType.SEGMENT, FrameType.SNAPSHOT, FrameType.STAGE, FrameType.PEER)
 
 SAMPLE: dict[int, bytes] = {CONTROL_TYPES[type(message)]: encode_control(message) for message in MESSAGES}
 SAMPLE |= {kind: encode(kind, b"body") for kind in FrameType if kind < 16 or kind in RAW}

@@ -38,7 +38,7 @@ COMPACT_TIMEOUT_S = 600.0
 
 
 class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin, AccessAdmin, PeerAdmin):
-    """``client.admin``: tenants, topics, producers, writers, subscriptions, tokens, links and the node itself."""
+    """``client.admin``: tenants, topics, producers, writers, subscriptions, tokens, links and the node."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -25,9 +25,9 @@ class PeerAdmin:
     ) -> PeerInfo:
         """Links the node to the one at ``url``: topics that match follow, those made later too.
 
-        ``direction`` is ``pull`` (the other's messages come here), ``push`` or ``both``. ``name`` is the address if
-        none is given; the same name and URL again changes topics, direction and token. ``token`` is one of the other
-        node: to consume for ``pull``, of an admin for ``push``.
+        ``direction`` is ``pull`` (the other's messages come here), ``push`` or ``both``. ``name`` is the
+        address if none is given; the same name and URL again changes topics, direction and token. ``token`` is
+        one of the other node: to consume for ``pull``, of an admin for ``push``.
         """
         ask = AddPeer(url, list(topics), direction, name, token)
         return read_result(await self._link.request(ask), PeerInfo)

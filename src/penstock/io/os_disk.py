@@ -37,11 +37,11 @@ class OsDisk:
         place = self._place(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            handle = os.open(place, flags, 0o640)
+            handle = os.open(place, flags, 0o600)
         except FileNotFoundError:
             self._named -= {above for above in (place.parent, *place.parent.parents) if not above.exists()}
             place.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(place, flags, 0o640)
+            handle = os.open(place, flags, 0o600)
         return OsDiskFile(handle, path)
 
     def open(self, path: str, *, writable: bool = False) -> OsDiskFile:

@@ -1,8 +1,8 @@
 """Which topics a link is about: names and patterns, as scopes are written.
 
-``shop/*`` is everything of tenant shop, ``acme/shop/till/orders-*`` topics of one component, ``*`` all there is. What
-has no slash is a name, or the beginning of names and a star, below ``default``. Dead-letter topics follow only
-where a pattern names them: each node buries what its own subscriptions failed at.
+``shop/*`` is everything of tenant shop, ``acme/shop/till/orders-*`` topics of one component, ``*`` all there
+is. What has no slash is a name, or the beginning of names and a star, below ``default``. Dead-letter topics
+follow only where a pattern names them: each node buries what its own subscriptions failed at.
 """
 
 from __future__ import annotations

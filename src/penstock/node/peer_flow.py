@@ -1,4 +1,5 @@
-"""One direction of a link while it is connected: topics are met as the source tells of them, and each is fed to the sink.
+"""One direction of a link while it is connected: topics are met as the source tells of them, and fed to the
+sink.
 
 What concerns one topic (another schema, a full disk, a deletion) keeps that topic waiting and no other. What
 concerns the connection ends the flow; whoever runs it dials again.
@@ -18,6 +19,7 @@ from penstock.model.errors import (
     NodeStopping,
     PenstockError,
     ProtocolError,
+    StorageFailed,
     TimedOut,
     TopicNotFound,
     Unavailable,
@@ -35,10 +37,12 @@ from penstock.wire.peering import (
     FeedOpened,
     Followed,
     FollowTopics,
+    Head,
     OfferHeads,
     OpenFeed,
     ReadHeads,
 )
+from penstock.wire.record import RecordHeader, decode_record_header
 
 FOLLOW_S = 20.0
 """How long a source is asked to wait for news."""
@@ -190,6 +194,8 @@ class PeerFeed:
         counts["rewinds"] += stream.rewinds - rewinds
         if batch is None:
             return
+        if batch.end.entry <= stream.place.entry and not batch.heads:
+            raise StorageFailed(f"nothing can be read of {self._name} from entry {stream.place.entry} on")
         verdicts: list[int] = []
         if batch.heads:
             verdicts = await flow.sink.offer(OfferHeads(uuid, stream.shard, batch.heads, batch.blocks))
@@ -205,19 +211,26 @@ class PeerFeed:
 
     async def _bring(self, stream: PeerStream, part: Part, uuid: bytes) -> None:
         flow = self._flow
-        records: list[Stored] = []
+        found: dict[int, Stored] = {}
         entry = part.start
         while entry < part.end:
             ask = FetchEntries(self.uuid, stream.shard, entry, part.end, part.place.incarnation, 2 * PART_BYTES)
             fetched, entry_next = await flow.source.fetch(ask)
             if entry_next <= entry:
                 raise ProtocolError(f"a fetch from entry {entry} on brought nothing")
-            records += fetched
+            found |= {decode_record_header(each.record).first_entry: each for each in fetched}
             entry = entry_next
+        records = [_refusal(head) if not head.count else found.get(head.first_entry) for head in part.heads]
         ask_admit = AdmitRecords(uuid, stream.shard, flow.source.id, part.place)
-        admitted = await flow.sink.admit(ask_admit, records)
+        admitted = await flow.sink.admit(ask_admit, [each for each in records if each is not None])
         stream.on_admitted(part.place)
         flow.status.carried(flow.direction, admitted)
+
+
+def _refusal(head: Head) -> Stored:
+    """The record of a refused segment: its head tells all of it."""
+    header = RecordHeader(head.first_entry, 0, head.block, 0, head.origin_crc)
+    return Stored(head.segment, header.encode() + head.refusal)
 
 
 def _open_feed(info: TopicInfo, node: str) -> OpenFeed:

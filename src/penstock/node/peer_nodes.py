@@ -1,6 +1,6 @@
-"""The two ends of a link, as whoever carries records between them asks: this node, and the one that was dialled.
+"""The two ends of a link, as whoever carries records between them asks: this node and the other one.
 
-Both answer the same questions (wire/peering.py), so that taking from the other and giving to it are the same work.
+Both answer the same questions (wire/peering.py), so that taking and giving are the same work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The node's links to other nodes: each is dialled, carried and dialled again, for as long as it is there.
 
-It makes no decisions about records; those are the core's (node/core/peering.py). A link is one connection, opened by
-the node that has the link, in whatever direction messages go; so a node that nobody can reach may still give.
+It makes no decisions about records; those are the core's (node/core/peering.py). A link is one connection,
+opened by the node that has the link, in whatever direction messages go; so a node that nobody can reach may
+still give.
 """
 
 from __future__ import annotations
@@ -104,26 +105,26 @@ class Peers:
             logger.info("link %s is connected to node %s at %s", made.name, there.id, link.destination)
             async with asyncio.TaskGroup() as tasks:
                 if made.pulls:
-                    tasks.create_task(self._flow(made, "pull", here, there).run())
+                    tasks.create_task(self._flow(made, "pull", number, here, there).run())
                 if made.pushes:
-                    tasks.create_task(self._flow(made, "push", here, there).run())
+                    tasks.create_task(self._flow(made, "push", number, here, there).run())
         finally:
-            self._release(made.name)
+            self._release(number)
             here.close()
             await link.close()
 
-    def _flow(self, made: LinkMade, direction: str, here: HereNode, there: ThereNode) -> PeerFlow:
+    def _flow(self, made: LinkMade, direction: str, number: int, here: HereNode, there: ThereNode) -> PeerFlow:
         source, sink = (there, here) if direction == "pull" else (here, there)
         claims = self._core.peering.claims
 
         def claim(topic: str) -> bool:
-            return claims.setdefault((direction, there.id, topic), made.name) == made.name
+            return claims.setdefault((direction, there.id, topic), number) == number
 
         return PeerFlow(made, direction, source, sink, self._core.peering.status[made.name], claim)
 
-    def _release(self, name: str) -> None:
+    def _release(self, number: int) -> None:
         claims = self._core.peering.claims
-        for key in [key for key, link in claims.items() if link == name]:
+        for key in [key for key, owner in claims.items() if owner == number]:
             del claims[key]
 
 

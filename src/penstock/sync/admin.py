@@ -20,7 +20,7 @@ from penstock.wire.control import Ends, LedgerInfo, TopicCompaction, TopicInfo, 
 
 
 class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin, AccessAdmin, PeerAdmin):
-    """``client.admin``: tenants, topics, producers, writers, subscriptions, tokens, links and the node itself."""
+    """``client.admin``: tenants, topics, producers, writers, subscriptions, tokens, links and the node."""
 
     def __init__(self, client: Client, background: Background) -> None:
         self._admin = client.admin

@@ -98,7 +98,7 @@ class Fault:
 
 
 Event = Frame | Control | Fault
-"""TITLE, SEGMENT, SNAPSHOT, STAGE and PEER come as frames; the conversation as its structs; the end as a Fault."""
+"""TITLE, SEGMENT, SNAPSHOT, STAGE and PEER come as frames; the conversation as structs; the end as a Fault."""
 
 
 class _Side:

@@ -1,8 +1,8 @@
 """The part of the conversation that is about links between nodes.
 
-A node that gives (the *source*) is asked for ``follow_topics``, ``read_heads`` and ``fetch``; one that takes (the *sink*)
-for ``open_feed``, ``offer_heads``, then PEER frames and ``admit_records``. Whoever dialled the connection asks both
-kinds, so one connection carries a link in both directions.
+A node that gives (the *source*) is asked for ``follow_topics``, ``read_heads`` and ``fetch``; one that takes
+(the *sink*) for ``open_feed``, ``offer_heads``, then PEER frames and ``admit_records``. Whoever dialled the
+connection asks both kinds, so one connection carries a link in both directions.
 
 The body of a PEER frame (shard and segment stand in its header)::
 
@@ -17,6 +17,7 @@ import msgspec
 from google_crc32c import extend, value
 
 from penstock.model.errors import BadFrame
+from penstock.model.setting import Value
 from penstock.wire.conversation import Control
 from penstock.wire.frame import HEADER, TRAILER, FrameType
 from penstock.wire.record import RecordHeader, decode_record_header
@@ -69,7 +70,7 @@ class PeerTopicInfo(msgspec.Struct, frozen=True):
     direction: str
     """``pull`` or ``push``"""
     state: str
-    """``following``, ``catching up``, ``refused``, ``elsewhere`` (another link to that node has it) or ``opening``"""
+    """``opening``, ``following``, ``catching up``, ``refused``, ``elsewhere`` (another link has it)"""
     lag: int
     """Entries that the one side has and the other has not looked at."""
     code: str = ""
@@ -99,8 +100,8 @@ class PeerInfo(msgspec.Struct, frozen=True):
     """What kept it from being connected last."""
     error_code: str = ""
     counts: dict[str, int] = {}
-    """Since the node was started: records_in, messages_in, bytes_in, records_out, messages_out, bytes_out, duplicates,
-    conflicts, late, holes, lost, rewinds, connections"""
+    """Since the node was started: records, messages and bytes in and out, duplicates, conflicts, late, holes,
+    lost, unreadable, rewinds, connections"""
     topic_list: list[PeerTopicInfo] = []
     """Not in a list of links; at most 1,000, those that do not follow first."""
 
@@ -183,7 +184,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OpenFeed(Control, frozen=True, tag="open_feed"):
-    """Finds a topic that records are to come for, or makes it like the source's; ``FeedOpened`` is the answer."""
+    """Finds a topic that records are to come for, or makes it like the source's; answered by ``FeedOpened``."""
 
     topic: str
     node: str
@@ -191,9 +192,9 @@ class OpenFeed(Control, frozen=True, tag="open_feed"):
     uuid: bytes
     """Of the topic at the source."""
     shards: int
-    schemas: list[bytes] = []
+    schemas: list[bytes] = msgspec.field(default_factory=list)
     state: bool = False
-    settings: dict[str, bool | int | float | str | None] = {}
+    settings: dict[str, Value] = msgspec.field(default_factory=dict)
     """What the source's topic says itself; used where it is made."""
 
 
@@ -204,7 +205,7 @@ class FeedOpened(msgspec.Struct, frozen=True):
 
 
 class OfferHeads(Control, frozen=True, tag="offer_heads"):
-    """Which of these records are wanted: a list of WANTED, KNOWN or CONFLICTING. Refusals are taken at once."""
+    """Which of these records are wanted: a list of WANTED, KNOWN or CONFLICTING."""
 
     topic: bytes
     shard: int
@@ -213,7 +214,7 @@ class OfferHeads(Control, frozen=True, tag="offer_heads"):
 
 
 class AdmitRecords(Control, frozen=True, tag="admit_records"):
-    """Everything that came for a shard since the last such request; answered with ``Admitted`` when it is durable."""
+    """All that came for a shard since the last such request; ``Admitted`` is the answer, when it is durable."""
 
     topic: bytes
     shard: int

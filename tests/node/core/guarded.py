@@ -18,6 +18,19 @@ from penstock.wire.access import (
 )
 from penstock.wire.control import Control, read_result
 from penstock.wire.frame import FrameType, encode
+from penstock.wire.peering import (
+    AddPeer,
+    AdmitRecords,
+    FollowTopics,
+    ListPeers,
+    OfferHeads,
+    OpenFeed,
+    Place,
+    ReadHeads,
+    RemovePeer,
+    ShowPeer,
+    peer_parts,
+)
 from penstock.wire.staging import encode_chunk
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import segment_body, segment_frame, title_frame
@@ -80,6 +93,15 @@ def samples(topic: str = TOPIC, uuid: bytes = b"u" * 16, stage: bytes = STAGE) -
         ops.ShowLedger(topic),
         ops.ShowTop(),
         ops.ShowNode(),
+        AddPeer("penstock://127.0.0.1:1", ["*"], name="west"),
+        ListPeers(),
+        ShowPeer("west"),
+        RemovePeer("west"),
+        FollowTopics([topic]),
+        ReadHeads(uuid, 0, 0, 1),
+        OpenFeed(topic, "n", b"u" * 16, 1),
+        OfferHeads(uuid, 0, [], {}),
+        AdmitRecords(uuid, 0, "n", Place(b"u" * 16, 1, 0)),
     ]
     return {type(ask): ask for ask in found}
 
@@ -145,6 +167,7 @@ def frames_about(uuid: bytes, topic: str = TOPIC) -> dict[FrameType, list[bytes 
         FrameType.HOLE: [title, ops.Hole(block, 0, 9)],
         FrameType.BLOCK_END: [title, ops.BlockEnd(block, {0: 1})],
         FrameType.STAGE: [encode_chunk(STAGE, 0, 1, segment_body([b"forged"]))],
+        FrameType.PEER: [b"".join(peer_parts(uuid, 0, 0, b"r" * 64))],
         FrameType.PING: [ops.Ping(1)],
         FrameType.PONG: [ops.Pong(1)],
         FrameType.REQUEST: [ops.Request(1, ops.ShowTopic(topic))],

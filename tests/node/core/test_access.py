@@ -16,6 +16,7 @@ from penstock.wire.access import CreateToken, ListTokens, RevokeToken, ShowAcces
 from penstock.wire.connection import FROM_CLIENT, Fault
 from penstock.wire.control import Ack, Control, Deliver, Error, Operation, Settled, Subscribed
 from penstock.wire.frame import FrameType
+from penstock.wire.peering import AdmitRecords, FollowTopics, OfferHeads, ReadHeads
 from penstock.wire.staging import encode_chunk
 from penstock.wire.title import Predecessor
 from tests.fire.core_shell import CoreClient
@@ -32,6 +33,9 @@ CODES = {
     ops.FindTime: "topic-not-found",
     ops.FetchEntries: "topic-not-found",
     ops.FinishStage: "stage-not-found",
+    ReadHeads: "topic-not-found",
+    OfferHeads: "topic-not-found",
+    AdmitRecords: "topic-not-found",
 }
 """How those are refused that name what they want by an id: as if it did not exist."""
 
@@ -88,7 +92,7 @@ def test_no_operation_reaches_outside_the_scope(node: GuardedNode, scope: str) -
     for kind, ask in samples(TOPIC, node.uuid).items():
         if kind in FREE:
             continue
-        if kind in (ops.ListTopics, ops.ListPlaces, ops.ListWriters, ListTokens):
+        if kind in (ops.ListTopics, ops.ListPlaces, ops.ListWriters, ListTokens, FollowTopics):
             seen = stranger.request(typing.cast(Operation, ask))
             assert not [each for each in seen if "orders" in str(each) and scope != each["scopes"][0]], kind
             continue

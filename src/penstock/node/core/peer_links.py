@@ -11,15 +11,14 @@ tag record       says
 6   Lifted       somebody made it again
 === ============ ============================================================================================
 
-A place is written behind the data that it stands for, and lies in the same folder: an old copy of the folder has
-an old place, and the node reads again what it lost. It also says how far the own log reached, so that a log which
-was cut or replaced since is noticed, and everything is compared again.
+A place is written behind the data that it stands for, and lies in the same folder: an old copy of the folder
+has an old place, and the node reads again what it lost. It also says how far the own log reached, so that a log
+which was cut or replaced since is noticed, and everything is compared again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 
@@ -95,18 +94,15 @@ _decoder: msgspec.msgpack.Decoder[PeerChange] = msgspec.msgpack.Decoder(PeerChan
 encode_change = _encoder.encode
 
 
-class PlaceKey(NamedTuple):
-    topic: bytes
-    node: str
-    shard: int
-
-
 class PeerLinks:
     """All of it in memory."""
 
     def __init__(self) -> None:
         self.links: dict[str, LinkMade] = {}
-        self.places: dict[PlaceKey, PlaceNoted] = {}
+        self.places: dict[bytes, dict[tuple[str, int], PlaceNoted]] = {}
+        """By topic, then by node and shard."""
+        self._patterns: dict[str, TopicPatterns] = {}
+        """By link."""
         self.barred: dict[str, int] = {}
         """By topic: when it was deleted here."""
 
@@ -114,9 +110,7 @@ class PeerLinks:
 
     def concerns(self, name: str, uuid: bytes) -> bool:
         """Whether a link is about a topic, or another node has sent to it."""
-        return any(TopicPatterns.parse(link.topics).match(name) for link in self.links.values()) or any(
-            key.topic == uuid for key in self.places
-        )
+        return uuid in self.places or any(patterns.match(name) for patterns in self._patterns.values())
 
     def hold_us(self, name: str, uuid: bytes, now_us: int) -> int:
         """How long ended and silent blocks of a topic are remembered; 0 where no link is about it.
@@ -125,7 +119,7 @@ class PeerLinks:
         """
         if not self.concerns(name, uuid):
             return 0
-        behind = [now_us - noted.at_us for key, noted in self.places.items() if key.topic == uuid]
+        behind = [now_us - noted.at_us for noted in self.places.get(uuid, {}).values()]
         return min(HOLD_US + max((0, *behind)), HOLD_US_MAX)
 
     # --- changes ------------------------------------------------------------------------------------
@@ -140,13 +134,14 @@ class PeerLinks:
     def apply(self, change: PeerChange) -> None:
         if isinstance(change, LinkMade):
             self.links[change.name] = change
+            self._patterns[change.name] = TopicPatterns.parse(change.topics)
         elif isinstance(change, LinkEnded):
             self.links.pop(change.name, None)
+            self._patterns.pop(change.name, None)
         elif isinstance(change, PlaceNoted):
-            self.places[PlaceKey(change.topic, change.node, change.shard)] = change
+            self.places.setdefault(change.topic, {})[change.node, change.shard] = change
         elif isinstance(change, PlacesGone):
-            for key in [key for key in self.places if key.topic == change.topic]:
-                del self.places[key]
+            self.places.pop(change.topic, None)
         elif isinstance(change, Barred):
             self.barred.pop(change.topic, None)
             self.barred[change.topic] = change.at_us
@@ -160,6 +155,7 @@ class PeerLinks:
 
     def snapshot(self) -> Iterator[bytes]:
         yield from map(encode_change, self.links.values())
-        yield from map(encode_change, self.places.values())
+        for places in self.places.values():
+            yield from map(encode_change, places.values())
         for topic, at_us in self.barred.items():
             yield encode_change(Barred(topic, at_us))

@@ -1,8 +1,9 @@
-"""A node that takes what stands in another's log: admission of stored records, as rules 1 to 6 have it for producers.
+"""A node that takes what stands in another's log: stored records, admitted by the marks that producers have
+too.
 
-1. What the marks know with the same ``origin_crc`` is a duplicate; with another one it is a conflict and not taken.
-2. Records come in the order of the other's log: what is missing before one is not there, so the hole is declared and
-   admission goes on. What another path brings for it later is admitted, late.
+1. What the marks know with the same ``origin_crc`` is a duplicate; with another one a conflict, and not taken.
+2. Records come in the order of the other's log: what is missing before one is not there, so the hole is
+   declared and admission goes on. What another path brings for it later is admitted, late.
 3. Refusals travel: the number is used here too.
 4. Predecessors, leases and epochs were judged where the producer was; here they are not looked at.
 
@@ -60,6 +61,7 @@ NODE_LENGTH_MAX = 64
 PRODUCER_LENGTH_MAX = 256
 FEEDS_MAX = 20_000
 """Topics that one connection may feed."""
+REFUSAL_BYTES_MAX = 4096
 LOOKUPS_MAX = 32
 """Old segments of one offer that are looked up in the files for their checksum."""
 
@@ -174,7 +176,7 @@ class PeerSink:
     # --- what is wanted -----------------------------------------------------------------------------
 
     def offer(self, connection: int, ask: OfferHeads) -> list[int]:
-        """Of each head whether its record is wanted. A refusal needs no more than its head: it is taken now."""
+        """Of each head whether its record is wanted."""
         topic, shard = self._shard(ask.topic, ask.shard)
         intake = self._intake(connection, topic, ask.shard)
         if len(ask.heads) > HEADS_MAX:
@@ -187,9 +189,6 @@ class PeerSink:
                 raise BadRequest(f"segment {head.segment} of a block of {len(head.block)} bytes cannot be")
             verdict, looked = _judge(shard, head.block, head.segment, head.origin_crc, look=lookups > 0)
             lookups -= looked
-            if verdict == WANTED and not head.count:
-                self._append(topic, shard, intake, head, head.refusal)
-                verdict = KNOWN
             verdicts.append(verdict)
         self._node.counters["peer_conflicts"] += verdicts.count(CONFLICTING)
         return verdicts
@@ -264,7 +263,7 @@ class PeerSink:
         counters["peer_bytes_in"] += len(body)
 
     def admit(self, connection: int, ask: AdmitRecords, answer: Answer, refuse: Refuse) -> None:
-        """Answers once everything that came for a shard is durable, and remembers the place that it goes up to."""
+        """Answers once everything that came for a shard is durable, and remembers the place it goes up to."""
         topic, shard = self._shard(ask.topic, ask.shard)
         intake = self._intake(connection, topic, ask.shard)
         self._intakes[connection][topic.uuid, ask.shard] = Intake()
@@ -301,8 +300,8 @@ class PeerSink:
 def _judge(shard: Shard, block: bytes, segment: int, origin_crc: int, *, look: bool) -> tuple[int, bool]:
     """What the marks say of a segment, and whether the files had to be asked.
 
-    Whoever compares a whole log meets every segment there is: those whose checksum is not in memory are looked up
-    while ``look`` lasts, and then taken for what their number says.
+    Whoever compares a whole log meets every segment there is: those whose checksum is not in memory are looked
+    up while ``look`` lasts, and then taken for what their number says.
     """
     known = shard.log.marks.get(block)
     if known is None or segment not in known.admitted:
@@ -321,8 +320,12 @@ def _judge(shard: Shard, block: bytes, segment: int, origin_crc: int, *, look: b
 
 def _check_rows(topic: Topic, header: RecordHeader, body: bytes) -> None:
     """Refuses a record that readers could not read: what is wrong with it here was wrong there."""
+    if not header.count:  # a refusal: its reason stands in the place of the rows
+        if len(body) > REFUSAL_BYTES_MAX:
+            raise BadSegment(f"a refusal of {len(body):,} bytes")
+        return
     rows = stored_rows(body, topic.schemas).num_rows
-    if rows != header.count or not rows:
+    if rows != header.count:
         raise BadSegment(f"a record of {rows} rows that says {header.count}")
 
 

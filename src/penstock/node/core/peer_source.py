@@ -53,6 +53,7 @@ class PeerSource:
         """Something was stored in these topics, or they were made, altered or deleted."""
         for name in topics:
             self._stamp += 1
+            self._stamps.pop(name, None)  # they stand in the order of their stamps
             self._stamps[name] = self._stamp
         for waiting in [each for each in self._waiting if any(map(each.patterns.match, topics))]:
             if found := self._changed(waiting.grant, waiting.patterns, waiting.seen):
@@ -73,11 +74,15 @@ class PeerSource:
         self._waiting.append(Waiting(connection, grant, patterns, ask.seen, until_us, answer))
 
     def _changed(self, grant: Grant, patterns: TopicPatterns, seen: int) -> list[Followed]:
-        changed = sorted((stamp, name) for name, stamp in self._stamps.items() if stamp > seen)
+        changed: list[str] = []
+        for name in reversed(self._stamps):
+            if self._stamps[name] <= seen:
+                break
+            changed.append(name)
         found: list[Followed] = []
-        for stamp, name in changed:
+        for name in reversed(changed):
             if patterns.match(name) and (grant is ALL or grant.reaches(Place.of(name))):
-                found.append(_followed(name, self._node.catalog.by_name(name), stamp))
+                found.append(_followed(name, self._node.catalog.by_name(name), self._stamps[name]))
                 if len(found) >= FOLLOWED_MAX:
                     break
         return found

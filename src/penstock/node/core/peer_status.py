@@ -69,6 +69,7 @@ class LinkStatus:
 
     def connected(self, node: str) -> None:
         self.node, self.error = node, None
+        self.topics.clear()
         self.counts["connections"] += 1
         self._be("connected")
 
@@ -76,7 +77,6 @@ class LinkStatus:
         """It is tried again, after a while."""
         self.error = error
         self._be("waiting")
-        self.topics = {key: each for key, each in self.topics.items() if each.state == "refused"}
 
     def _be(self, state: str) -> None:
         if state != self.state:

@@ -1,10 +1,10 @@
 """One shard of a topic on its way from a source to a sink: what to ask next, what to fetch, when to begin anew.
 
-The machine knows a place: how far the sink has the source's log, and the last record before it. It asks for heads
-from that last record on, so that every answer begins by showing whether the log is still the one it was. If not
-(another incarnation, a shorter log, another record in that place: the source was restored from an old copy, or the
-topic is a new one of the same name) it begins at the first entry there is. That costs heads, not messages: the sink
-says of each whether it is wanted, and only those are fetched.
+The machine knows a place: how far the sink has the source's log, and the last record before it. It asks for
+heads from that last record on, so that every answer begins by showing whether the log is still the one it was.
+If not (another incarnation, a shorter log, another record in that place: the source was restored from an old
+copy, or the topic is a new one of the same name) it begins at the first entry there is. That costs heads, not
+messages: the sink says of each whether it is wanted, and only those are fetched.
 """
 
 from __future__ import annotations
@@ -30,11 +30,20 @@ class Batch(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Entries to fetch, none where start and end are the same; when they are admitted the sink is at ``place``."""
+    """Records to bring, refusals among them in their order; when they are admitted the sink is at ``place``."""
 
-    start: int
-    end: int
+    heads: list[Head]
     place: Place
+
+    @property
+    def start(self) -> int:
+        """The first entry to fetch."""
+        return next((head.first_entry for head in self.heads if head.count), self.end)
+
+    @property
+    def end(self) -> int:
+        """One past the last."""
+        return self.heads[-1].end_entry if self.heads else self.place.entry
 
 
 class PeerStream:
@@ -93,7 +102,7 @@ class PeerStream:
         parts: list[Part] = []
         run: list[Head] = []
         for head, verdict in zip(batch.heads, verdicts, strict=True):
-            if verdict != WANTED or not head.count:
+            if verdict != WANTED:
                 continue
             size = sum(each.size for each in run)
             if run and (run[-1].end_entry != head.first_entry or size + head.size > PART_BYTES):
@@ -104,12 +113,12 @@ class PeerStream:
             parts.append(self._part(run))
         if parts and parts[-1].place.entry == batch.end.entry:
             return [*parts[:-1], parts[-1]._replace(place=batch.end)]
-        return [*parts, Part(batch.end.entry, batch.end.entry, batch.end)]
+        return [*parts, Part([], batch.end)]
 
     def _part(self, run: list[Head]) -> Part:
         assert self.place is not None
-        place = Place(self.place.uuid, self.place.incarnation, run[-1].end_entry, remembered(run[-1]))
-        return Part(run[0].first_entry, run[-1].end_entry, place)
+        last = next((remembered(head) for head in reversed(run) if head.count), self.place.last)
+        return Part(run, Place(self.place.uuid, self.place.incarnation, run[-1].end_entry, last))
 
     def on_admitted(self, place: Place) -> None:
         """Everything before ``place`` is durable at the sink."""

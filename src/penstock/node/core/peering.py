@@ -1,7 +1,8 @@
 """Links between nodes: made and removed, asked about, and what both ends of one have to decide.
 
 Reading order: peer_links (what is remembered), peer_source (a node that gives), peer_sink (one that takes),
-peer_stream (a shard on its way from the one to the other), peer_status (what people see); node/peers.py carries it out.
+peer_stream (a shard on its way from the one to the other), peer_status (what people see); node/peers.py carries
+it out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from penstock.model.address import parse_addresses
 from penstock.model.errors import BadRequest, LimitReached, PeerExists, PeerNotFound, PenstockError
+from penstock.model.grant import ALL
 from penstock.model.topic_patterns import TopicPatterns
 from penstock.node.core.fetching import Answer, Refuse
 from penstock.node.core.peer_links import (
@@ -20,7 +22,6 @@ from penstock.node.core.peer_links import (
     LinkEnded,
     LinkMade,
     PeerChange,
-    PlaceKey,
     PlaceNoted,
     PlacesGone,
     encode_change,
@@ -69,14 +70,15 @@ class Peering:
         self.source = PeerSource(node)
         self.sink = PeerSink(self)
         self.status: dict[str, LinkStatus] = {name: LinkStatus(node.now_us) for name in self.links.links}
-        self.claims: dict[tuple[str, str, str], str] = {}
+        self.claims: dict[tuple[str, str, str], int] = {}
         """By direction, other node and topic: the link that carries it, so that two to one node do not both."""
         self.on_links: Callable[[], None] = lambda: None
         """Called when a link was made or removed."""
         self.unacked_bytes = 0
-        self._dirty: set[PlaceKey] = set()
+        self._dirty: set[tuple[bytes, str, int]] = set()
         self._noted_us = 0
         self._hold_us = node.clock_us() + HOLD_EVERY_US
+        self._check_places()
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -187,29 +189,38 @@ class Peering:
     # --- places -------------------------------------------------------------------------------------
 
     def place_of(self, topic: Topic, node: str, shard: int) -> Place | None:
-        """How far a shard has that of another node; None where that is not known, or the own log lost something."""
-        noted = self.links.places.get(PlaceKey(topic.uuid, node, shard))
-        if noted is None:
-            return None
-        log = topic.shards[shard].log
-        if noted.own_incarnation != log.incarnation or noted.own_end > log.entry_durable:
-            logger.warning(
-                "topic %s, shard %d: its log is not what it was; peers compare again", topic.shown, shard
-            )
-            return None
-        return noted.place
+        """How far a shard has that of another node; None where that is not known, or not true any more."""
+        noted = self.links.places.get(topic.uuid, {}).get((node, shard))
+        return noted.place if noted is not None else None
+
+    def _check_places(self) -> None:
+        """Forgets what is not true of the logs as they were opened: those shards are compared again."""
+        for uuid, places in list(self.links.places.items()):
+            topic = self.node.catalog.by_uuid(uuid)
+            if topic is None:
+                self.links.apply(PlacesGone(uuid))
+                continue
+            for key, noted in list(places.items()):
+                log = topic.shards[noted.shard].log if noted.shard < len(topic.shards) else None
+                if log is None or (noted.own_incarnation, True) != (
+                    log.incarnation,
+                    noted.own_end <= log.entry_durable,
+                ):
+                    del places[key]
+                    logger.warning("%s: its log is not what it was; peers compare it again", topic.shown)
 
     def note_place(self, noted: PlaceNoted) -> None:
         """What a place stands for is durable. It is written down soon; nobody waits for that."""
         self.links.apply(noted)
-        self._dirty.add(PlaceKey(noted.topic, noted.node, noted.shard))
+        self._dirty.add((noted.topic, noted.node, noted.shard))
         if self.node.clock_us() - self._noted_us >= NOTE_EVERY_US:
             self.note_places()
 
     def note_places(self) -> None:
         dirty, self._dirty = self._dirty, set()
         self._noted_us = self.node.clock_us()
-        bodies = [encode_change(self.links.places[key]) for key in dirty if key in self.links.places]
+        found = (self.links.places.get(topic, {}).get((node, shard)) for topic, node, shard in dirty)
+        bodies = [encode_change(noted) for noted in found if noted is not None]
         if bodies:
             self.node.stores.peers_kept.change(bodies, lambda error: None)
 
@@ -233,7 +244,7 @@ class Peering:
         changes: list[PeerChange] = []
         if self.links.concerns(topic.name, topic.uuid) and topic.name not in self.links.barred:
             changes.append(Barred(topic.name, self.node.now_us()))
-        if any(key.topic == topic.uuid for key in self.links.places):
+        if topic.uuid in self.links.places:
             changes.append(PlacesGone(topic.uuid))
         self._note(changes)
 
@@ -286,6 +297,4 @@ class Peering:
 
 def local_session(number: int) -> Session:
     """Whom the node itself asks as, for one of its links."""
-    from penstock.model.grant import ALL
-
     return Session(number, cast(Any, None), greeted=True, grant=ALL)

@@ -1,0 +1,188 @@
+"""Links between real nodes: rings, kills in the middle, old copies of a folder; every identity on each, once."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+import penstock.sync
+from penstock.client.backoff import Backoff
+from penstock.model.errors import PenstockError
+from penstock.node.bootstrap import bootstrap
+from penstock.wire.peering import PeerInfo
+from tests.fire.real_node import RealNode, wait_until
+
+QUICK = Backoff(0.01, 0.1)
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RealNode]]:
+    folder = tmp_path_factory.mktemp("peers")
+    with RealNode(folder / "a") as a, RealNode(folder / "b") as b, RealNode(folder / "c") as c:
+        yield [a, b, c]
+
+
+def peer(node: RealNode, name: str) -> PeerInfo:
+    with penstock.sync.connect(node.url) as client:
+        return client.admin.show_peer(name)
+
+
+def link(node: RealNode, other: RealNode, topics: str, *, direction: str = "pull", name: str) -> None:
+    with penstock.sync.connect(node.url) as client:
+        client.admin.add_peer(other.url, [topics], direction=direction, name=name)
+
+
+def unlink(node: RealNode, name: str) -> None:
+    with penstock.sync.connect(node.url) as client:
+        client.admin.remove_peer(name)
+
+
+def identities(node: RealNode, topic: str) -> Counter[tuple[str, bytes]]:
+    """Every message that a node has, by identity and value."""
+    found: Counter[tuple[str, bytes]] = Counter()
+
+    async def read() -> None:
+        async with penstock.connect(node.url) as client, client.reader(topic) as reader:
+            for shard, ends in enumerate(await reader.ends()):
+                async for part in reader.read(shard, ends.entry_first, ends.entry_next):
+                    for batch in part.batches:
+                        found.update((str(each.identity), each.value) for each in batch)
+
+    asyncio.run(read())
+    return found
+
+
+def the_same(nodes: list[RealNode], topic: str, count: int) -> bool:
+    try:
+        found = [identities(node, topic) for node in nodes]
+    except PenstockError:  # not there yet, or not up
+        return False
+    for each in found:
+        assert max(each.values(), default=1) == 1, "an identity is there twice"
+    return all(len(each) == count for each in found) and found.count(found[0]) == len(found)
+
+
+async def produce(node: RealNode, topic: str, name: str, count: int) -> None:
+    """Messages in small segments, a few at a time."""
+    async with (
+        penstock.connect(node.url, backoff=QUICK) as client,
+        client.producer(topic, name, batch_rows=10) as producer,
+    ):
+        for number in range(count):
+            producer.post(f"{name} {number}".encode(), key=b"k%d" % (number % 7))
+            if number % 50 == 49:
+                await asyncio.sleep(0.03)
+        await producer.flush()
+
+
+def create(node: RealNode, topic: str, shards: int = 1) -> None:
+    with penstock.sync.connect(node.url) as client:
+        client.admin.create_topic(topic, shards=shards)
+
+
+# --- what arrives -------------------------------------------------------------------------------------
+
+
+def test_a_ring_of_three_with_two_producers_and_a_kill_has_everything_once(
+    nodes: list[RealNode], topic: str
+) -> None:
+    a, b, c = nodes
+    links = [(a, c, "pull"), (b, a, "pull"), (c, b, "both")]  # and one more path back
+    for number, (node, other, direction) in enumerate(links):
+        link(node, other, topic, direction=direction, name=f"{topic}-{number}")
+    create(a, topic, shards=2)
+    wait_until(lambda: the_same(nodes, topic, 0))
+
+    async def scenario() -> None:
+        both = asyncio.gather(produce(a, topic, "one", 500), produce(c, topic, "two", 500))
+        await asyncio.sleep(0.15)
+        await asyncio.to_thread(b.restart)  # kill -9, in the middle
+        await both
+
+    asyncio.run(scenario())
+    wait_until(lambda: the_same(nodes, topic, 1000), 60)
+    for number, (node, _, _) in enumerate(links):
+        info = peer(node, f"{topic}-{number}")
+        assert (info.state, info.lag) == ("connected", 0)
+        assert (info.counts["conflicts"], info.counts["lost"]) == (0, 0)
+        unlink(node, f"{topic}-{number}")
+
+
+def test_a_node_restored_from_an_old_copy_of_its_folder_gets_back_what_it_lost(
+    nodes: list[RealNode], topic: str, tmp_path: Path
+) -> None:
+    a, b, _ = nodes
+    create(a, topic)
+    link(b, a, topic, direction="both", name=topic)  # nobody has to reach b
+    asyncio.run(produce(a, topic, "before", 100))
+    wait_until(lambda: the_same([a, b], topic, 100))
+    b.stop()
+    shutil.copytree(b.data, tmp_path / "old")
+    b.start()
+
+    async def scenario() -> None:
+        await asyncio.gather(produce(b, topic, "own", 100), produce(a, topic, "other", 100))
+
+    asyncio.run(scenario())
+    wait_until(lambda: the_same([a, b], topic, 300))
+    b.stop()
+    shutil.rmtree(b.data)
+    shutil.copytree(tmp_path / "old", b.data)
+    b.start()
+    wait_until(lambda: the_same([a, b], topic, 300), 60)
+    asyncio.run(produce(b, topic, "after", 50))
+    wait_until(lambda: the_same([a, b], topic, 350), 60)
+    unlink(b, topic)
+
+
+# --- what is said of a link ---------------------------------------------------------------------------
+
+
+def test_a_link_says_what_keeps_it_from_being_connected(
+    nodes: list[RealNode], topic: str, tmp_path: Path
+) -> None:
+    a, b, _ = nodes
+    guarded = RealNode(tmp_path / "guarded")
+    _, secret = bootstrap(guarded.data, "admin")
+
+    def said(name: str) -> str:
+        info = peer(a, f"{topic}-{name}")
+        return f"{info.state}: {info.error_code}"
+
+    with guarded, penstock.sync.connect(a.url) as client, penstock.sync.connect(guarded.url, secret) as there:
+        there.admin.create_topic(topic)
+        token = there.admin.create_token("link", rights=["consume"], scopes=["*"])
+        for name, url, its_token in (
+            ("away", "penstock://127.0.0.1:1", None),
+            ("itself", a.url, None),
+            ("closed", guarded.url, None),
+            ("good", guarded.url, token.secret),
+            ("again", guarded.url, token.secret),
+        ):
+            client.admin.add_peer(url, [topic], name=f"{topic}-{name}", token=its_token)
+        wait_until(lambda: said("away") == "waiting: unavailable")
+        wait_until(lambda: said("itself") == "waiting: peer-itself")
+        wait_until(lambda: said("closed") == "waiting: token-needed")
+        states = lambda: {
+            each.state for name in ("good", "again") for each in peer(a, f"{topic}-{name}").topic_list
+        }  # noqa: E731
+        wait_until(lambda: states() == {"following", "elsewhere"})
+        there.admin.revoke_token(token.info.token)
+        wait_until(lambda: said("good") == "waiting: token-revoked")
+        wait_until(lambda: said("again") == "waiting: token-revoked")
+        writes = there.admin.create_token("writer", rights=["produce", "consume"], scopes=["*"])
+        client.admin.add_peer(guarded.url, [topic], direction="push", name=f"{topic}-good", token=writes.secret)
+        wait_until(lambda: [each.code for each in peer(a, f"{topic}-good").topic_list] == ["not-allowed"])
+        shown = str([peer(a, f"{topic}-{name}") for name in ("good", "again")]) + guarded.errors + a.errors
+        assert token.secret.rpartition("_")[2] not in shown
+        for name in ("away", "itself", "closed", "good", "again"):
+            client.admin.remove_peer(f"{topic}-{name}")
+    journal = next((a.data / "peers").iterdir())
+    assert journal.stat().st_mode & 0o077 == 0, "it has tokens of other nodes"
+    create(a, f"{topic}-other")  # nothing else was disturbed
