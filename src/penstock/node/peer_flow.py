@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from penstock.model.errors import (
     AccessRefused,
@@ -46,6 +47,8 @@ from penstock.wire.record import RecordHeader, decode_record_header
 
 FOLLOW_S = 20.0
 """How long a source is asked to wait for news."""
+FOLLOW_PAUSE_S = 0.005
+"""A busy source is not asked again for every message."""
 STREAMS_MAX = 4
 """Shards of a flow that are on their way at a time."""
 AGAIN_S = 15.0
@@ -88,6 +91,7 @@ class PeerFlow:
                 for topic in await self.source.follow(FollowTopics(list(self._made.topics), seen, FOLLOW_S)):
                     seen = max(seen, topic.stamp)
                     self._meet(topic, tasks)
+                await asyncio.sleep(FOLLOW_PAUSE_S)
 
     def _meet(self, topic: Followed, tasks: asyncio.TaskGroup) -> None:
         feed = self._feeds.get(topic.topic)
@@ -127,6 +131,7 @@ class PeerFeed:
         self._topic = topic
         for stream, (incarnation, _, entry_end) in zip(self._streams, topic.shards, strict=False):
             stream.meet(self.uuid, incarnation, entry_end)
+            self._flow.status.counts["rewinds"] += stream.take_rewinds()
             self._status.lags[stream.shard] = stream.lag
         self._news.set()
 
@@ -155,15 +160,40 @@ class PeerFeed:
         while not self._flow.claim(self._name):
             self._status.state = "elsewhere"
             await asyncio.sleep(AGAIN_SOON_S)
-        while True:
-            self._news.clear()
-            if self._opened is None or self._schema_version != self._topic.schema_version:
-                await self._open()
-            self.meet(self._topic)
-            self._news.clear()
-            await asyncio.gather(*(self._catch_up(stream) for stream in self._streams if stream.behind))
-            if not any(stream.behind for stream in self._streams):
-                await self._news.wait()
+        running: dict[int, asyncio.Future[None]] = {}
+        try:
+            while True:
+                self._news.clear()
+                if self._outdated and not running:
+                    await self._open()
+                    self.meet(self._topic)
+                    self._news.clear()
+                for stream in self._streams:  # a shard that is busy keeps no other one waiting
+                    if stream.behind and stream.shard not in running and not self._outdated:
+                        running[stream.shard] = asyncio.ensure_future(self._catch_up(stream))
+                running = await self._wait(running)
+        finally:
+            for task in running.values():
+                task.cancel()
+            await asyncio.gather(*running.values(), return_exceptions=True)
+
+    @property
+    def _outdated(self) -> bool:
+        """Whether the sink is to be told of the topic, for the first time or since its schema changed."""
+        return self._opened is None or self._schema_version != self._topic.schema_version
+
+    async def _wait(self, running: dict[int, asyncio.Future[None]]) -> dict[int, asyncio.Future[None]]:
+        """Returns when the source has news or a shard has caught up, with those that have not."""
+        news: asyncio.Future[Any] = asyncio.ensure_future(self._news.wait())
+        waited: set[asyncio.Future[Any]] = {news, *running.values()}
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
+        for task in running.values():
+            if task.done():
+                task.result()
+        return {shard: task for shard, task in running.items() if not task.done()}
 
     async def _open(self) -> None:
         info = await self._flow.source.show(self._name)
@@ -177,21 +207,19 @@ class PeerFeed:
         self._status.follow()
 
     async def _catch_up(self, stream: PeerStream) -> None:
-        while stream.behind:
-            async with self._flow.slots:
-                await self._step(stream)
+        while stream.behind and not self._outdated:
+            await self._step(stream)
             self._status.lags[stream.shard] = stream.lag
 
     async def _step(self, stream: PeerStream) -> None:
         """Looks at what stands next in the source's log, and brings what of it the sink has not."""
         assert self._opened is not None and stream.place is not None
         flow, counts, uuid = self._flow, self._flow.status.counts, self._opened.uuid
-        rewinds = stream.rewinds
-        heads = await flow.source.heads(
-            ReadHeads(self.uuid, stream.shard, stream.ask(), stream.place.incarnation)
-        )
+        ask = ReadHeads(self.uuid, stream.shard, stream.ask(), stream.place.incarnation)
+        async with flow.slots:
+            heads = await flow.source.heads(ask)
         batch = stream.on_heads(heads)
-        counts["rewinds"] += stream.rewinds - rewinds
+        counts["rewinds"] += stream.take_rewinds()
         if batch is None:
             return
         if batch.end.entry <= stream.place.entry and not batch.heads:
@@ -207,7 +235,8 @@ class PeerFeed:
         )
         counts["conflicts"] += verdicts.count(CONFLICTING)
         for part in stream.parts(batch, verdicts):
-            await self._bring(stream, part, uuid)
+            async with flow.slots:
+                await self._bring(stream, part, uuid)
 
     async def _bring(self, stream: PeerStream, part: Part, uuid: bytes) -> None:
         flow = self._flow

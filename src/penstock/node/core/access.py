@@ -176,7 +176,7 @@ RULES: Final[Mapping[type[Control], Rule]] = {
     RemovePeer: Rule(rights=ADMIN, on=_node, logged=True),
     FollowTopics: Rule(rights=CONSUME, unbound=True),
     ReadHeads: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, unbound=True),
-    OpenFeed: Rule(rights=ADMIN, on=_topic),
+    OpenFeed: Rule(rights=ADMIN, on=_topic, also=_settings),
     OfferHeads: Rule(rights=ADMIN, uuid_of=lambda ask: ask.topic),
     AdmitRecords: Rule(rights=ADMIN, uuid_of=lambda ask: ask.topic),
     # the node

@@ -27,6 +27,7 @@ from penstock.model.errors import (
     PeerMismatch,
     PenstockError,
     ProtocolError,
+    SchemaMismatch,
     TopicMismatch,
     TopicNotFound,
 )
@@ -52,7 +53,7 @@ from penstock.wire.peering import (
 )
 from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader
 from penstock.wire.schema import decode_schema
-from penstock.wire.typed_record import stored_rows
+from penstock.wire.typed_record import stored_rows, version_of
 
 if TYPE_CHECKING:
     from penstock.node.core.peering import Peering
@@ -324,6 +325,12 @@ def _check_rows(topic: Topic, header: RecordHeader, body: bytes) -> None:
         if len(body) > REFUSAL_BYTES_MAX:
             raise BadSegment(f"a refusal of {len(body):,} bytes")
         return
+    if (
+        topic.schemas is not None and version_of(body) > topic.schemas.version
+    ):  # it is told of before it is taken
+        raise SchemaMismatch(
+            f"topic {topic.shown}: a record of schema version {version_of(body)} came too early"
+        )
     rows = stored_rows(body, topic.schemas).num_rows
     if rows != header.count:
         raise BadSegment(f"a record of {rows} rows that says {header.count}")

@@ -53,6 +53,7 @@ class PeerStream:
         self.entry_end = 0
         """How far the source's log reaches, as far as is known."""
         self.rewinds = 0
+        """How often it began anew since somebody asked last."""
 
     @property
     def lag(self) -> int:
@@ -70,6 +71,10 @@ class PeerStream:
     def _rewind(self, place: Place) -> None:
         self.rewinds += 1
         self.place = place
+
+    def take_rewinds(self) -> int:
+        rewinds, self.rewinds = self.rewinds, 0
+        return rewinds
 
     @property
     def behind(self) -> bool:
