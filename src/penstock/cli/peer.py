@@ -9,7 +9,7 @@ import typer
 from penstock.cli import completion
 from penstock.cli.ask import ask, confirm
 from penstock.cli.context import read_token
-from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url
+from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from penstock.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def show(name: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJso
 @reports_errors
 def remove(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)] = False,
+    yes: Yes = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,

@@ -250,6 +250,26 @@ def test_a_log_that_is_shorter_than_what_was_noted_is_compared_again() -> None:
     run(scenario)
 
 
+def test_what_the_source_has_dropped_is_counted_as_lost_and_the_rest_comes() -> None:
+    a, b = MemoryNode("a"), MemoryNode("b")
+    a.create()
+    a.produce(X, range(100))
+    shard = a.topic().shards[0]
+    first = shard.log.drop_before(200)
+    assert 0 < first <= 200
+    shard.lane.mark()
+    a.drain()
+
+    async def scenario() -> None:
+        link = pull(a, b)
+        async with linked(link):
+            await until(lambda: b.has(TOPIC) and same(a, b))
+        assert link.counts["lost"] == first
+        assert link.counts["holes"] == first // 3, "their numbers are holes"
+
+    run(scenario)
+
+
 def test_a_topic_deleted_and_made_again_at_the_source_goes_on_under_its_name() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
