@@ -196,10 +196,11 @@ class PeerFeed:
         return {shard: task for shard, task in running.items() if not task.done()}
 
     async def _open(self) -> None:
-        info = await self._flow.source.show(self._name)
-        if info.uuid != self.uuid:
-            raise TopicNotFound(f"topic {self._name} was deleted and created again")
-        opened = await self._flow.sink.open_feed(_open_feed(info, self._flow.source.id))
+        async with self._flow.slots:  # there may be thousands of topics
+            info = await self._flow.source.show(self._name)
+            if info.uuid != self.uuid:
+                raise TopicNotFound(f"topic {self._name} was deleted and created again")
+            opened = await self._flow.sink.open_feed(_open_feed(info, self._flow.source.id))
         if len(opened.places) != info.shards:
             raise ProtocolError(f"{len(opened.places)} places for {info.shards} shards")
         self._opened, self._schema_version = opened, info.schema_version

@@ -40,7 +40,7 @@ class AddPeer(Control, frozen=True, tag="add_peer"):
     """``pull``: the other's messages come here; ``push``: those of this node go there; ``both``."""
     name: str = ""
     """Empty: the address."""
-    token: str | None = None
+    secret: str | None = None
     """For the other node. It is kept, since it is needed at every connection, and never shown."""
 
     def __repr__(self) -> str:

@@ -214,6 +214,8 @@ class PeerSink:
         self, intake: Intake, uuid: bytes, number: int, segment: int, header: RecordHeader, record: bytes
     ) -> None:
         topic, shard = self._shard(uuid, number)
+        if segment > SEGMENT_NUMBER_MAX:
+            raise BadRequest(f"a record of segment {segment}, which cannot be")
         full = self._node.watermark.refusal(len(record)) or self._node.quotas.refusal(topic, len(record))
         if full is not None:
             raise full

@@ -149,7 +149,7 @@ class Peering:
             raise BadRequest(f"there is no direction {ask.direction[:40]!r}", hint="It is pull, push or both.")
         if len(name) > NAME_LENGTH_MAX or not name.isprintable():
             raise BadRequest(f"a link's name is at most {NAME_LENGTH_MAX} characters that can be printed")
-        if ask.token is not None and not 0 < len(ask.token) <= TOKEN_LENGTH_MAX:
+        if ask.secret is not None and not 0 < len(ask.secret) <= TOKEN_LENGTH_MAX:
             raise BadRequest("what was given is not a token", hint="A token looks like pst_ID_SECRET.")
         known = self.links.links.get(name)
         if known is not None and known.url != ask.url:
@@ -157,7 +157,7 @@ class Peering:
         if known is None and len(self.links.links) >= LINKS_MAX:
             raise LimitReached(f"a node has at most {LINKS_MAX} links")
         made_us = known.made_at_us if known is not None else self.node.now_us()
-        made = LinkMade(name, ask.url, ask.topics, ask.direction, ask.token, made_us, session.token)
+        made = LinkMade(name, ask.url, ask.topics, ask.direction, ask.secret, made_us, session.token)
 
         def durable(error: PenstockError | None) -> None:
             if error is not None:
