@@ -12,7 +12,7 @@ from penstock.io.memory_disk import MemoryDisk
 from penstock.model.topic_patterns import TopicPatterns
 from penstock.node.core.marks import DAY_US
 from penstock.wire.access import ListAdminLog
-from penstock.wire.control import AlterTopic, BlockEnd, CreateTopic, DeleteTopic, Hole, ShowLedger
+from penstock.wire.control import AlterTopic, BlockEnd, CreateTopic, DeletePlace, DeleteTopic, Hole, ShowLedger
 from penstock.wire.peering import AddPeer, AdmitRecords, ListPeers, OfferHeads, Place, RemovePeer, peer_parts
 from penstock.wire.schema import encode_schema
 from tests.fire.raw_client import title_frame
@@ -290,7 +290,10 @@ def test_a_topic_deleted_and_made_again_at_the_source_goes_on_under_its_name() -
     run(scenario)
 
 
-def test_a_topic_deleted_here_does_not_come_back_until_somebody_makes_it() -> None:
+@pytest.mark.parametrize("delete", [DeleteTopic(TOPIC), DeletePlace("tenant", "default", True)])
+def test_a_topic_deleted_here_does_not_come_back_until_somebody_makes_it(
+    delete: DeleteTopic | DeletePlace,
+) -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(5))
@@ -299,7 +302,7 @@ def test_a_topic_deleted_here_does_not_come_back_until_somebody_makes_it() -> No
     async def scenario() -> None:
         async with linked(pull(a, b), pull(b, a)):
             await until(lambda: b.has(TOPIC) and same(a, b))
-            b.admin.request(DeleteTopic(TOPIC))
+            b.admin.request(delete)
             a.produce(X, range(5, 6))
             await rest()
         b.crash()

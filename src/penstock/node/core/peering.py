@@ -226,27 +226,25 @@ class Peering:
 
     # --- topics -------------------------------------------------------------------------------------
 
-    def before_deletion(self, topic: Topic, go_on: Callable[[PenstockError | None], None]) -> None:
-        """A linked topic is to be deleted: that no link brings it back is on the disk first."""
-        if self.links.concerns(topic.name, topic.uuid):
-            barred = Barred(topic.name, self.node.now_us())
-
-            def durable(error: PenstockError | None) -> None:
-                if error is None:
-                    self.links.apply(barred)
-                go_on(error)
-
-            self._change(barred, durable)
-        else:
+    def before_deletion(self, topics: list[Topic], go_on: Callable[[PenstockError | None], None]) -> None:
+        """Topics are to be deleted: that no link brings linked ones back is on the disk first."""
+        now_us = self.node.now_us()
+        linked = [topic.name for topic in topics if self.links.concerns(topic.name, topic.uuid)]
+        bars = [Barred(name, now_us) for name in linked]
+        if not bars:
             go_on(None)
+            return
+
+        def durable(error: PenstockError | None) -> None:
+            for bar in bars if error is None else ():
+                self.links.apply(bar)
+            go_on(error)
+
+        self.node.stores.peers_kept.change([encode_change(bar) for bar in bars], durable)
 
     def topic_deleted(self, topic: Topic) -> None:
-        changes: list[PeerChange] = []
-        if self.links.concerns(topic.name, topic.uuid) and topic.name not in self.links.barred:
-            changes.append(Barred(topic.name, self.node.now_us()))
         if topic.uuid in self.links.places:
-            changes.append(PlacesGone(topic.uuid))
-        self._note(changes)
+            self._note([PlacesGone(topic.uuid)])
 
     def topic_created(self, name: str) -> None:
         if name in self.links.barred:

@@ -295,7 +295,7 @@ class Requests:
             else:
                 self._node.stores.change_catalog(encode_catalog_change(deleted), durable)
 
-        self.peering.before_deletion(topic, barred)
+        self.peering.before_deletion([topic], barred)
 
 
 def _difference(topic: Topic, shard_power: int, encoded: bytes | None, *, state: Value) -> TopicExists | None:

@@ -197,7 +197,13 @@ class TenancyRequests:
             gone = PlaceDeleted(str(place), place.level, places[:LISTED_MAX], topics[:LISTED_MAX])
             answer(gone)
 
-        self._node.stores.change_catalog(encode_change(removed), durable)
+        def barred(error: PenstockError | None) -> None:
+            if error is not None:
+                refuse(error)
+            else:
+                self._node.stores.change_catalog(encode_change(removed), durable)
+
+        self._node.peering.before_deletion(self._node.catalog.below(place), barred)
 
     def _check_empty(self, place: Place) -> None:
         catalog = self._node.catalog
