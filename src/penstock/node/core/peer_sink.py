@@ -42,6 +42,7 @@ from penstock.wire.peering import (
     CONFLICTING,
     HEADS_MAX,
     KNOWN,
+    UUID_BYTES,
     WANTED,
     AdmitRecords,
     Admitted,
@@ -269,6 +270,10 @@ class PeerSink:
         """Answers once everything that came for a shard is durable, and remembers the place it goes up to."""
         topic, shard = self._shard(ask.topic, ask.shard)
         intake = self._intake(connection, topic, ask.shard)
+        last = ask.place.last
+        odd = last is not None and (len(last.block) != BLOCK_BYTES or last.refusal)
+        if odd or not 0 < len(ask.node) <= NODE_LENGTH_MAX or len(ask.place.uuid) != UUID_BYTES:
+            raise BadRequest("a place that cannot be")
         self._intakes[connection][topic.uuid, ask.shard] = Intake()
         if intake.fault is not None:
             raise intake.fault

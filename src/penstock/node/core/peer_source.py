@@ -6,6 +6,7 @@ nobody asks in vain while nothing happens.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 FOLLOWED_MAX = 1000
 """Topics in one answer."""
+READING_MAX = 16
+GONE_MAX = 10_000
+"""Names of deleted topics that are still told of."""
 LOST_MAX = 1000
 WAITING_MAX = 4
 """Questions of one connection that wait."""
@@ -46,6 +50,8 @@ class PeerSource:
         self._stamps: dict[str, int] = {topic.name: at for at, topic in enumerate(node.catalog, 1)}
         self._stamp = len(self._stamps)
         self._waiting: list[Waiting] = []
+        self._reading: Counter[int] = Counter()
+        """By connection: reads of heads that are under way."""
 
     # --- which topics -------------------------------------------------------------------------------
 
@@ -55,6 +61,9 @@ class PeerSource:
             self._stamp += 1
             self._stamps.pop(name, None)  # they stand in the order of their stamps
             self._stamps[name] = self._stamp
+        if len(self._stamps) > len(self._node.catalog) + GONE_MAX:
+            known = self._node.catalog.by_name
+            self._stamps = {name: stamp for name, stamp in self._stamps.items() if known(name) is not None}
         for waiting in [each for each in self._waiting if any(map(each.patterns.match, topics))]:
             if found := self._changed(waiting.grant, waiting.patterns, waiting.seen):
                 self._waiting.remove(waiting)
@@ -103,7 +112,7 @@ class PeerSource:
 
     # --- what stands in them ------------------------------------------------------------------------
 
-    def heads(self, ask: ReadHeads, answer: Answer, refuse: Refuse) -> None:
+    def heads(self, connection: int, ask: ReadHeads, answer: Answer, refuse: Refuse) -> None:
         topic = self._node.catalog.by_uuid(ask.topic)
         if topic is None:
             raise TopicNotFound("the topic that was followed is not there any more")
@@ -113,7 +122,14 @@ class PeerSource:
         if ask.incarnation != log.incarnation:
             raise IncarnationChanged(f"shard {ask.shard} of {topic.shown} is in incarnation {log.incarnation}")
 
+        if self._reading[connection] >= READING_MAX:
+            raise LimitReached(f"a connection has at most {READING_MAX} reads of heads under way")
+        self._reading[connection] += 1
+
         def read(run: Run | None) -> None:
+            self._reading[connection] -= 1
+            if self._reading[connection] <= 0:
+                del self._reading[connection]
             if run is None:
                 refuse(StorageFailed(f"the node could not read entry {ask.entry} of topic {topic.shown}"))
             else:

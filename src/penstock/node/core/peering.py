@@ -95,7 +95,7 @@ class Peering:
         elif isinstance(operation, FollowTopics):
             self.source.follow(session.connection, session.grant, operation, answer)
         elif isinstance(operation, ReadHeads):
-            self.source.heads(operation, answer, refuse)
+            self.source.heads(session.connection, operation, answer, refuse)
         elif isinstance(operation, OpenFeed):
             self.sink.open_feed(session.connection, operation, answer, refuse)
         elif isinstance(operation, OfferHeads):
