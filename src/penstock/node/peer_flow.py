@@ -224,6 +224,8 @@ class PeerFeed:
         if batch is None:
             return
         if batch.end.entry <= stream.place.entry and not batch.heads:
+            if not stream.lag:
+                return
             raise StorageFailed(f"nothing can be read of {self._name} from entry {stream.place.entry} on")
         verdicts: list[int] = []
         if batch.heads:

@@ -145,6 +145,8 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     segment: int
     origin_crc: int
     size: int
+    stored_at_us: int = 0
+    """At the source: the same record stored once more, as after restoring an old copy, has another one."""
     refusal: bytes = b""
 
     @property

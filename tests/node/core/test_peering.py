@@ -9,13 +9,24 @@ import pyarrow as pa
 import pytest
 
 from penstock.io.memory_disk import MemoryDisk
+from penstock.model.errors import BadRequest, SchemaMismatch
 from penstock.model.topic_patterns import TopicPatterns
 from penstock.node.core.marks import DAY_US
 from penstock.wire.access import ListAdminLog
 from penstock.wire.control import AlterTopic, BlockEnd, CreateTopic, DeletePlace, DeleteTopic, Hole, ShowLedger
-from penstock.wire.peering import AddPeer, AdmitRecords, ListPeers, OfferHeads, Place, RemovePeer, peer_parts
+from penstock.wire.peering import (
+    AddPeer,
+    AdmitRecords,
+    ListPeers,
+    OfferHeads,
+    OpenFeed,
+    Place,
+    RemovePeer,
+    peer_parts,
+)
+from penstock.wire.record import RecordHeader
 from penstock.wire.schema import encode_schema
-from tests.fire.raw_client import title_frame
+from tests.fire.raw_client import segment_frame, title_frame
 from tests.node.core.peer_world import TOPIC, MemoryNode, Way, linked, pull, push, rest, until
 from tests.node.core.typed_sender import SCHEMA, TypedSender
 
@@ -220,6 +231,29 @@ def test_a_sink_restored_from_an_old_copy_gets_back_what_it_lost() -> None:
         assert pushes.counts["rewinds"] == 1, "the log that was read is another one now"
         assert pulls.counts["records_in"] == 20
         assert pushes.counts["records_out"] == 15
+
+    run(scenario)
+
+
+def test_the_same_record_in_the_same_place_behind_others_is_not_taken_for_the_same_log() -> None:
+    a, b = MemoryNode("a"), MemoryNode("b")
+    a.create()
+    a.produce(X, range(2))
+    old = a.disk.copy()
+    a.produce(Y, range(3))
+
+    async def scenario() -> None:
+        async with linked(pull(a, b)):
+            await until(lambda: b.has(TOPIC) and same(a, b))
+        a.crash(old)
+        a.shell.now_us += 5_000_000
+        a.produce(Z, range(2))
+        a.admin.send(title_frame(Y, a.topic().uuid, topic=TOPIC, producer="till"), Hole(Y, 0, 2))
+        a.produce(Y, range(2, 3))
+        assert a.stored()[-1] == b.stored()[-1] and a.stored() != b.stored()
+        async with linked(pull(a, b)):
+            await until(lambda: len(b.stored()) == 7)
+        assert set(a.stored()) < set(b.stored())
 
     run(scenario)
 
@@ -454,6 +488,37 @@ def test_what_cannot_be_is_refused(ask: AddPeer, code: str) -> None:
     with pytest.raises(Exception) as caught:  # noqa: PT011  (its code is what matters)
         a.admin.request(ask)
     assert getattr(caught.value, "code", "") == code
+
+
+def test_what_is_no_record_is_not_stored_and_the_connection_goes_on() -> None:
+    b = MemoryNode("b")
+    uuid = b.admin.request(OpenFeed(TOPIC, "a", b"u" * 16, 1))["uuid"]
+    good = segment_frame([b"x", b"y", b"z"])[11:-4]
+    for segment, (count, body) in enumerate([(3, good), (3, b"noise"), (2, good), (3, good[:-9])]):
+        record = RecordHeader(0, count, X, 0, 7).encode() + body
+        b.admin.send(b"".join(peer_parts(uuid, 0, segment, record)))
+    place = Place(b"u" * 16, 1, 12)
+    done = b.admin.request(AdmitRecords(uuid, 0, "a", place))
+    assert (done["records"], done["unreadable"]) == (1, 3)
+    assert [(each[2], each[4]) for each in b.stored()] == [(0, 3)]
+    with pytest.raises(BadRequest):
+        b.admin.request(AdmitRecords(uuid, 0, "n" * 65, place))
+    again = b.admin.request(OpenFeed(TOPIC, "a", b"u" * 16, 1))
+    assert again["places"][0][2] == 12
+
+
+def test_a_record_of_a_schema_that_is_not_known_yet_waits() -> None:
+    a, b = MemoryNode("a"), MemoryNode("b")
+    sender = TypedSender(a.shell)
+    name, first = sender.info.topic, encode_schema(SCHEMA)
+    a.admin.request(AlterTopic(name, encode_schema(pa.schema([*SCHEMA, ("more", pa.string())]))))
+    sender.send([{"at": 1, "value": 1, "host": "h"}])
+    (record,) = a.topic(name).shards[0].log.read(0, 2**20).records
+    uuid = b.admin.request(OpenFeed(name, "a", b"u" * 16, 1, [first]))["uuid"]
+    b.admin.send(b"".join(peer_parts(uuid, 0, 0, b"".join(record.parts)[11:-4])))
+    with pytest.raises(SchemaMismatch):
+        b.admin.request(AdmitRecords(uuid, 0, "a", Place(b"u" * 16, 1, 1)))
+    assert b.stored(name) == []
 
 
 def test_who_sends_records_without_a_feed_is_sent_away() -> None:

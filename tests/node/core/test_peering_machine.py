@@ -16,13 +16,14 @@ from tests.node.core.peer_world import TOPIC, MemoryNode, Stored, Way, linked, p
 
 NAMES = "abc"
 TURNS = 25
-FAR_S = 400
+TURN_US = 10_000_000
 
 
 class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.nodes = [MemoryNode(name) for name in NAMES]
+        self.clock_us = 1_000_000
         self.owed: set[Stored] = set()
         """What was acknowledged and cannot have been lost."""
         self.copies: dict[str, MemoryDisk] = {}
@@ -39,6 +40,9 @@ class World:
 
     async def turn(self) -> None:
         """Something happens, with some of the links up."""
+        self.clock_us += TURN_US
+        for each in self.nodes:
+            each.shell.now_us = self.clock_us
         up = [way for way in self.ways() if self.random.random() < 0.7]
         async with linked(*up):
             for _ in range(self.random.randrange(1, 6)):
@@ -67,7 +71,7 @@ class World:
 
     def reopen(self, node: MemoryNode) -> None:
         node.open()
-        node.shell.now_us += FAR_S * 1_000_000 * self.random.randrange(1, 9)
+        node.shell.now_us = self.clock_us
 
     def stored(self, node: MemoryNode) -> list[Stored]:
         return node.stored() if node.has(TOPIC) else []
@@ -94,7 +98,7 @@ class World:
         }
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_after_everything_all_nodes_have_the_same_and_each_once(seed: int) -> None:
     world = World(seed)
 

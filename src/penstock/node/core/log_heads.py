@@ -115,6 +115,5 @@ def _head(item: Item) -> Head | None:
         return None
     refusal = raw[_LEAD_BYTES : -TRAILER.size] if not header.count else b""
     size = len(raw) - OVERHEAD_BYTES
-    return Head(
-        header.first_entry, header.count, header.block, item.segment, header.origin_crc, size, bytes(refusal)
-    )
+    place = (header.first_entry, header.count, header.block, item.segment)
+    return Head(*place, header.origin_crc, size, header.stored_at_us, bytes(refusal))

@@ -13,6 +13,7 @@ noted when the data is durable, never before.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -58,6 +59,8 @@ from penstock.wire.typed_record import stored_rows, version_of
 
 if TYPE_CHECKING:
     from penstock.node.core.peering import Peering
+
+logger = logging.getLogger("penstock.peers")
 
 NODE_LENGTH_MAX = 64
 PRODUCER_LENGTH_MAX = 256
@@ -192,7 +195,13 @@ class PeerSink:
             verdict, looked = _judge(shard, head.block, head.segment, head.origin_crc, look=lookups > 0)
             lookups -= looked
             verdicts.append(verdict)
-        self._node.counters["peer_conflicts"] += verdicts.count(CONFLICTING)
+        if conflicts := verdicts.count(CONFLICTING):
+            self._node.counters["peer_conflicts"] += conflicts
+            first = ask.heads[verdicts.index(CONFLICTING)]
+            where = (
+                f"topic {topic.shown}, shard {ask.shard}, block {first.block.hex()}, segment {first.segment}"
+            )
+            logger.error("%s: a peer has other content under this number (%d in all)", where, conflicts)
         return verdicts
 
     # --- records ------------------------------------------------------------------------------------
@@ -227,7 +236,9 @@ class PeerSink:
         body = record[RECORD_HEADER_BYTES:]
         try:
             _check_rows(topic, header, body)
-        except BadSegment:
+        except BadSegment as error:
+            where = f"topic {topic.shown}, shard {number}, block {header.block.hex()}, segment {segment}"
+            logger.error("%s: what a peer sent is no record and was not taken: %s", where, error.message)
             intake.count("unreadable")
             self._node.counters["peer_records_unreadable"] += 1
             return

@@ -52,6 +52,8 @@ class PeerStream:
         self.place = place
         self.entry_end = 0
         """How far the source's log reaches, as far as is known."""
+        self._checked = place is None
+        """Whether the log was seen to be the one that the place is in."""
         self.rewinds = 0
         """How often it began anew since somebody asked last."""
 
@@ -78,7 +80,8 @@ class PeerStream:
 
     @property
     def behind(self) -> bool:
-        return self.place is not None and self.lag > 0
+        """Whether the source is to be asked: for what is there, or whether its log is still the same."""
+        return self.place is not None and (self.lag > 0 or not self._checked)
 
     def ask(self) -> int:
         """The entry to read heads from."""
@@ -91,6 +94,7 @@ class PeerStream:
         place = self.place
         assert place is not None, "it has met its source"
         self.entry_end = heads.entry_end
+        self._checked = True
         if heads.entry_end < place.entry or not _continues(place, heads.heads):
             self._rewind(Place(place.uuid, place.incarnation, 0))
             return None
@@ -132,11 +136,17 @@ class PeerStream:
 
 def remembered(head: Head) -> Head:
     """A head as it is remembered in a place."""
-    return Head(head.first_entry, head.count, head.block, head.segment, head.origin_crc, 0)
+    place = (head.first_entry, head.count, head.block, head.segment)
+    return Head(*place, head.origin_crc, 0, head.stored_at_us)
 
 
 def _continues(place: Place, heads: Sequence[Head]) -> bool:
-    """Whether the log still has the place's last record where it was, or nothing there any more."""
+    """Whether the log still has the place's last record where it was, or nothing there any more.
+
+    It is the same one by the time that it was stored too: a log only grows, so all before it is the same then.
+    A source that was restored from an old copy may have stored the same record in the same place once more,
+    behind others than before.
+    """
     last = place.last
     if last is None:
         return True
