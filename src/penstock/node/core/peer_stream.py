@@ -62,12 +62,15 @@ class PeerStream:
         return max(self.entry_end - (self.place.entry if self.place is not None else 0), 0)
 
     def meet(self, uuid: bytes, incarnation: int, entry_end: int) -> None:
-        """The source told how its shard is now."""
-        self.entry_end = entry_end
+        """The source told how its shard is, or was a moment ago: heads may have told of more since."""
         place = self.place
+        if place is not None and (place.uuid, place.incarnation) == (uuid, incarnation):
+            self.entry_end = max(self.entry_end, entry_end)
+            return
+        self.entry_end = entry_end
         if place is None:
             self.place = Place(uuid, incarnation, 0)
-        elif (place.uuid, place.incarnation) != (uuid, incarnation) or entry_end < place.entry:
+        else:
             self._rewind(Place(uuid, incarnation, 0))
 
     def _rewind(self, place: Place) -> None:
