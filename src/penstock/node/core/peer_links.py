@@ -150,7 +150,7 @@ class PeerLinks:
         else:
             self.barred.pop(change.topic, None)
 
-    def on_damage(self) -> None:
+    def on_damage(self, *, lost: bool) -> None:
         """A place that was lost is found again by comparing; a link has to be made again."""
 
     def snapshot(self) -> Iterator[bytes]:
