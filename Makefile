@@ -8,10 +8,10 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers pytest bench pipes cuts kill torture-producer torture-spark ledger lives fmt install clean retention
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## 100,000 messages over a bad link, a kill of the node, on through Spark, and the count
 	@$(BIN)/penstock demo
@@ -60,6 +60,9 @@ retention: $(READY) ## what soft and hard time to live, max_bytes and a message'
 
 ledger: $(READY) ## the ledger before and after a kill under load: both tables, and whether they balance
 	@$(BIN)/python -m tests.fire.ledger_crash
+
+ring: $(READY) ## three nodes that follow each other, killed, cut off and put back to an old copy: what each has in the end
+	@$(BIN)/python -m tests.fire.ring
 
 torture-spark: $(READY) ## Spark's driver, its tasks and the node killed between stage, commit and checkpoint
 	@$(BIN)/python -m tests.fire.kill_spark

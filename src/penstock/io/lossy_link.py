@@ -42,6 +42,8 @@ class LossyLink:
     """A connection lives about so long."""
     seed: int = 0
     harm: Harm = field(default_factory=Harm)
+    down: bool = False
+    """Whether it takes nothing on now."""
     _chance: random.Random = field(init=False)
     _server: asyncio.Server | None = None
     _open: set[asyncio.Task[None]] = field(default_factory=set)
@@ -65,11 +67,22 @@ class LossyLink:
         assert self._server is not None
         return f"penstock://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
+    def sever(self) -> None:
+        """Ends what goes over it, and takes nothing on until it is mended."""
+        self.down = True
+        for task in list(self._open):
+            task.cancel()
+
+    def mend(self) -> None:
+        self.down = False
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
         try:
+            if self.down:
+                return
             await self._carry(reader, writer)
         finally:
             self._open.discard(task)
