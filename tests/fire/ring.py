@@ -108,6 +108,8 @@ class World:
     shape: str
     total: int
     chance: random.Random
+    pause_s: float = 0.2
+    """Between two sends, at most: so that much can go wrong meanwhile."""
     nodes: dict[str, RealNode] = field(default_factory=dict)
     links: list[LossyLink] = field(default_factory=list)
     harms: Counter[str] = field(default_factory=Counter)
@@ -148,7 +150,7 @@ class World:
                     for row in range(parcel.rows):
                         self.acknowledged.add(Identity(parcel.block, parcel.shard, parcel.segment, row))
                 number += rows
-                await asyncio.sleep(self.chance.uniform(0.0, 0.02))
+                await asyncio.sleep(self.chance.uniform(0.0, self.pause_s))
 
     # --- harms --------------------------------------------------------------------------------------
 
@@ -156,7 +158,7 @@ class World:
         """One thing after another goes wrong, until the producers are through."""
         turn = 0
         while self.running:
-            await asyncio.sleep(self.chance.uniform(0.3, 1.2))
+            await asyncio.sleep(self.chance.uniform(0.2, 0.8))
             turn += 1
             self.tell(
                 f"sent {self.sent:,}; {', '.join(f'{name} {count}' for name, count in self.harms.items())}"
@@ -222,7 +224,7 @@ class World:
                 self.tell(f"{self.under_way} under way, ends {ends}, acknowledged {len(self.acknowledged):,}")
                 if not self.under_way and min(ends) == max(ends) >= len(self.acknowledged):
                     return True
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.5)
         return False
 
     def tell(self, what: str) -> None:
@@ -309,7 +311,7 @@ async def _live(world: World, kept: Path) -> None:
 def main() -> None:
     logging.basicConfig(level=logging.ERROR)
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shape", choices=[*EDGES, "all"], default="all")
     given = parser.parse_args()

@@ -84,6 +84,8 @@ class LossyLink:
             if self.down:
                 return
             await self._carry(reader, writer)
+        except asyncio.CancelledError:  # severed: nobody waits for it
+            pass
         finally:
             self._open.discard(task)
             writer.transport.abort()
