@@ -139,8 +139,9 @@ def read_record(
     rows = stored_rows(frame.body[RECORD_HEADER_BYTES:], schemas)
     if rows.num_rows != header.count:
         raise BadSegment(f"a record of {header.count} rows holds {rows.num_rows}")
+    stored_at_us, count = header.stored_at_us, header.count
     origin = Origin(
-        topic, deliver.shard, header.first_entry, header.block, frame.segment, header.stored_at_us, node
+        topic, deliver.shard, header.first_entry, header.block, frame.segment, stored_at_us, node, count
     )
     rows = _cut(rows, header, spans)
     if schemas is None:

@@ -18,6 +18,8 @@ from penstock.client.options import ConsumerOptions, LostSpan, ProducerKeywords,
 from penstock.client.producer import Producer
 from penstock.client.reader import Reader
 from penstock.client.scope import Scope
+from penstock.client.settler import Settler
+from penstock.client.several import Several
 from penstock.client.tls import TlsOptions
 from penstock.client.writer import TIMEOUT_S, Writer
 from penstock.model.address import Address, parse_addresses
@@ -132,6 +134,8 @@ class Client(Scope):
         close_timeout: float = 30.0,
         on_lost: Callable[[LostSpan], None] | None = None,
         policy: Policy | None = None,
+        copies: Sequence[str] = (),
+        dedup: bool = True,
     ) -> Consumer:
         """A consumer of ``topic``, to be opened with ``async with``; see ``ConsumerOptions``."""
         options = ConsumerOptions(
@@ -143,8 +147,24 @@ class Client(Scope):
             close_timeout=close_timeout,
             on_lost=on_lost,
             policy=policy,
+            copies=copies,
+            dedup=dedup,
         )
-        return self.add(Consumer(self.link, topic, subscription, name, options))
+        return self.add_consumer(topic, subscription, name, options)
+
+    def add_consumer(
+        self,
+        topic: str,
+        subscription: str,
+        name: str | None,
+        options: ConsumerOptions,
+        make_settler: Callable[[int, int], Settler] = Settler,
+    ) -> Consumer:
+        """The consumer of one node; where another may come to answer, or several are read, of several."""
+        links = self.links(options.copies)
+        if len(links) > 1 or links[0].may_change:
+            return self.add(Several(links, topic, subscription, name, options))
+        return self.add(Consumer(links[0], topic, subscription, name, options, make_settler))
 
     def reader(self, topic: str, *, uuid: bytes | None = None, schema_version: int | None = None) -> Reader:
         """A reader of ``topic`` by position, without a subscription; to be opened with ``async with``.

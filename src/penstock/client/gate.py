@@ -37,6 +37,7 @@ class Gate:
         self._lease_until = float("inf")
         self._barred = True
         """Shut, whatever is in hand."""
+        self.on_lost: Callable[[int, list[Span], str], None] = lambda shard, spans, reason: None
         self._waiting = 0
         self._changed = asyncio.Event()
 
@@ -60,11 +61,12 @@ class Gate:
         self.in_hand = self.awaited = None
         self._update()
 
-    def lost(self, shard: int, spans: list[Span]) -> None:
+    def lost(self, shard: int, spans: list[Span], reason: str) -> None:
         """Entries will not come: nobody waits for them."""
         if self.awaited is not None and covers(shard, spans, self.awaited):
             self.awaited = None
             self._update()
+        self.on_lost(shard, spans, reason)
 
     # --- what the program does ----------------------------------------------------------------------
 

@@ -322,11 +322,10 @@ class Intake:
             self._on_settled(message.number)
         elif isinstance(message, Subscribed):
             self._on_subscribed(message)
-        elif message.reason in ("dead", "expired"):
-            self._gate.lost(message.shard, message.spans)
         else:
-            self._gate.lost(message.shard, message.spans)
-            self.losses.report(message.shard, message.spans, message.reason)
+            self._gate.lost(message.shard, message.spans, message.reason)
+            if message.reason not in ("dead", "expired"):
+                self.losses.report(message.shard, message.spans, message.reason)
 
     def _on_subscribed(self, message: Subscribed) -> None:
         self._attempts = 0

@@ -91,6 +91,11 @@ class Link:
         return self._connection is not None and self._connection.writable
 
     @property
+    def may_change(self) -> bool:
+        """Whether another node may come to answer."""
+        return len(self.addresses) > 1
+
+    @property
     def service(self) -> str:
         """All addresses, as one URL: the name that a producer's destination goes by."""
         return service_url(self.addresses)

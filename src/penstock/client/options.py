@@ -8,7 +8,7 @@ from datetime import datetime
 from os import PathLike
 from typing import NamedTuple, TypedDict
 
-from penstock.model.errors import BadRequest
+from penstock.model.errors import BadRequest, NotAcrossNodes
 from penstock.model.identity import BLOCK_BYTES
 from penstock.model.policy import Policy
 
@@ -183,8 +183,21 @@ class ConsumerOptions:
     """Called with entries that this subscription will not get."""
     policy: Policy | None = None
     """When messages come again and when they are put aside; like ``start``, only for a new subscription."""
+    copies: Sequence[str] = ()
+    """Further nodes that hold the same messages, each a service's URL: read all, and each message once."""
+    dedup: bool = True
+    """Whether a message that several nodes bring is handed out once."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.copies, str):
+            raise BadRequest("copies is a list of URLs, not one text", hint=f"Write copies=[{self.copies!r}].")
+        if self.copies and self.mode == "resilient":
+            raise NotAcrossNodes("a resilient order is that of one node's log: it takes no copies")
+        if self.copies and self.dedup and self.kind != "unique":
+            raise NotAcrossNodes(
+                f"the consumers of a {self.kind} subscription are each given other messages by each node, "
+                "so none of them can tell copies"
+            )
         if self.policy is not None:
             self.policy.checked()
         if not 0 < self.credit_bytes <= CREDIT_BYTES_MAX:

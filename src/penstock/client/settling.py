@@ -113,8 +113,7 @@ class Settling:
         return pending
 
     def record_nack(self, what: Message | Batch, delay: float | None, rows: Any) -> None:
-        if delay is not None and not 0 <= delay <= DELAY_MAX_S:
-            raise BadRequest(f"a delay of {delay} s; it must be between 0 and {DELAY_MAX_S:.0f}")
+        check_delay(delay)
         shard, spans = self._entries(what, rows)
         self._refused_here(shard, spans)
         for start, end in spans:
@@ -154,3 +153,8 @@ class Settling:
 
     @abstractmethod
     def _send_extension(self, shard: int, spans: list[Span], seconds: float | None) -> None: ...
+
+
+def check_delay(delay: float | None) -> None:
+    if delay is not None and not 0 <= delay <= DELAY_MAX_S:
+        raise BadRequest(f"a delay of {delay} s; it must be between 0 and {DELAY_MAX_S:.0f}")

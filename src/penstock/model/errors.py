@@ -6,8 +6,8 @@ catalogue; ``penstock errors CODE`` prints its docstring. The base is in error.p
 byte_errors.py, about Spark alone in spark_errors.py, about a producer's refill in refill_errors.py, about state
 topics in state_errors.py, about positions in reading_errors.py, about tenants, settings and registered
 producers in tenancy_errors.py, about staged writes in staging_errors.py, about tokens, TLS and quotas in
-access_errors.py, about links between nodes in peer_errors.py, about running a node in running_errors.py; all of
-it can be imported from here.
+access_errors.py, about links between nodes in peer_errors.py, about running a node in running_errors.py, about
+reading several nodes in several_errors.py; all of it can be imported from here.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from penstock.model.running_errors import AddressInUse as AddressInUse
 from penstock.model.running_errors import BadConfig as BadConfig
 from penstock.model.running_errors import BadData as BadData
 from penstock.model.running_errors import DataLocked as DataLocked
+from penstock.model.several_errors import NotAcrossNodes as NotAcrossNodes
 from penstock.model.spark_errors import BadPipeline as BadPipeline
 from penstock.model.spark_errors import JavaMissing as JavaMissing
 from penstock.model.spark_errors import JavaTooOld as JavaTooOld

@@ -31,6 +31,8 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     segment: int
     stored_at_us: int
     node: str
+    count: int = 0
+    """Rows of the whole segment; 0 where that is not known."""
 
 
 class Message(msgspec.Struct, gc=False):

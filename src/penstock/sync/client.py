@@ -10,7 +10,6 @@ from typing import Any, Self, Unpack
 
 from penstock.client import connect as aio
 from penstock.client.backoff import Backoff
-from penstock.client.consumer import Consumer as AsyncConsumer
 from penstock.client.options import ConsumerOptions, ProducerKeywords, ProducerOptions
 from penstock.client.producer import Producer as AsyncProducer
 from penstock.client.writer import TIMEOUT_S
@@ -118,8 +117,8 @@ class Client:
     def consumer(self, topic: str, subscription: str, *, name: str | None = None, **options: Any) -> Consumer:
         """An open consumer of a subscription; the options are those of ``ConsumerOptions``."""
         settings = ConsumerOptions(**options)
-        consumer = AsyncConsumer(self._client.link, topic, subscription, name, settings, LockedSettler)
-        self._background.run(self._client.add(consumer).open())
+        consumer = self._client.add_consumer(topic, subscription, name, settings, LockedSettler)
+        self._background.run(consumer.open())
         return Consumer(consumer, self._background)
 
     def reader(self, topic: str, *, uuid: bytes | None = None, schema_version: int | None = None) -> Reader:

@@ -349,8 +349,7 @@ class Consuming:
 
     def _buried(self, subscription: Subscription, shard: int, spans: list[Span]) -> None:
         """Entries were put aside: who waits for them waits no longer."""
-        if subscription.strict:
-            self._tell_lost(subscription, shard, spans, "dead")
+        self._tell_lost(subscription, shard, spans, "dead")
         self._schedule(subscription)
         self.pump(subscription)
 
