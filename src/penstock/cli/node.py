@@ -39,6 +39,10 @@ def node(
         bool,
         typer.Option("--insecure", help="Serve other machines without tokens or TLS.", show_default=False),
     ] = False,
+    successor: Annotated[
+        str | None,
+        typer.Option("--successor", metavar="URL", help="Where clients are pointed when this node stops."),
+    ] = None,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,
     as_json: AsJson = False,
@@ -58,6 +62,7 @@ def node(
         "tls_key": tls_key,
         "tls_client_ca": tls_client_ca,
         "insecure": insecure or None,
+        "successor": successor,
     }
     settings = Settings.load(None if config is None else str(config), overrides)
     if not settings.data:

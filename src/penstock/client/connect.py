@@ -13,6 +13,7 @@ from weakref import WeakSet
 from penstock.client.admin import Admin
 from penstock.client.backoff import Backoff
 from penstock.client.consumer import Consumer
+from penstock.client.dialling import REDIRECTS
 from penstock.client.link import Link, LinkOptions
 from penstock.client.options import ConsumerOptions, LostSpan, ProducerKeywords, ProducerOptions
 from penstock.client.producer import Producer
@@ -76,7 +77,7 @@ class Client(Scope):
             link = self._new_link(parse_addresses(url))
             if link.service in (each.service for each in found):
                 raise BadRequest(
-                    f"{link.service} is a destination already", hint="Each copy goes to another service."
+                    f"{link.service} is a destination already", hint="Each copy is at another service."
                 )
             found.append(self._copies.setdefault(link.service, link))
         return found
@@ -162,7 +163,7 @@ class Client(Scope):
     ) -> Consumer:
         """The consumer of one node; where another may come to answer, or several are read, of several."""
         links = self.links(options.copies)
-        if len(links) > 1 or links[0].may_change:
+        if len(links) > 1 or links[0].dialling.may_change:
             return self.add(Several(links, topic, subscription, name, options))
         return self.add(Consumer(links[0], topic, subscription, name, options, make_settler))
 
@@ -207,6 +208,7 @@ def connect(
     dead_after: float = 30.0,
     backoff: Backoff | None = None,
     wait: bool = True,
+    redirects: str = "listed",
 ) -> Client:
     """A client of the service at ``url``: ``penstock://HOST:PORT``, several with commas between, or a list.
 
@@ -218,12 +220,18 @@ def connect(
     ``cert`` and ``key`` what to show to a node that asks for it; PENSTOCK_CA, PENSTOCK_CERT and PENSTOCK_KEY
     stand in for them. A ``token`` goes to every service that is connected to, ``copies`` too; a mapping from
     URLs gives each its own.
+
+    A node that stops may name the one that goes on in its place. ``redirects`` says whether the client follows:
+    to ``listed`` addresses of this URL, to ``any`` (which then gets the token, too), or to ``none``.
     """
+    if redirects not in REDIRECTS:
+        raise BadRequest(f"redirects is {redirects!r}", hint=f"It is one of {', '.join(REDIRECTS)}.")
     options = LinkOptions(
         connect_timeout_s=connect_timeout,
         ping_after_s=ping_after,
         dead_after_s=dead_after,
         backoff=backoff or Backoff(),
         tls=TlsOptions(ca=ca, cert=cert, key=key),
+        redirects=redirects,
     )
     return Client(url, token, name or f"{socket.gethostname()}/{os.getpid()}", options, wait=wait)

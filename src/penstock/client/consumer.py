@@ -17,13 +17,13 @@ from penstock.client.flushes import Flushes
 from penstock.client.gate import Gate
 from penstock.client.intake import Intake
 from penstock.client.link import Link
-from penstock.client.options import ConsumerOptions, LostSpan
+from penstock.client.options import ConsumerOptions
 from penstock.client.scope import Scope
 from penstock.client.settler import Settler
 from penstock.client.settling import Settling
+from penstock.client.standing import Standing
 from penstock.model.errors import Closed, PenstockError, TimedOut
 from penstock.model.message import Message
-from penstock.model.policy import Policy
 from penstock.model.topic import TopicName
 from penstock.wire.control import Extend, Settle, Span, Subscribe, Subscribed
 
@@ -35,7 +35,7 @@ SETTLE_RESILIENT_MESSAGES = 256
 INSTANCE_BYTES = 16
 
 
-class Consumer(Settling, Scope):
+class Consumer(Standing, Settling, Scope):
     """Reads one subscription. Open it with ``async with client.consumer(topic, subscription) as consumer``."""
 
     def __init__(
@@ -124,27 +124,6 @@ class Consumer(Settling, Scope):
     @property
     def shown(self) -> str:
         return f"the consumer of {self.topic}"
-
-    @property
-    def strict(self) -> bool:
-        """Whether this side holds the order: a message comes only after the one before it was settled."""
-        return self._gate.strict
-
-    @property
-    def policy(self) -> Policy:
-        """The subscription's redelivery policy, with every default filled in."""
-        info = self._intake.info
-        return (info.policy if info is not None else None) or Policy()
-
-    @property
-    def active(self) -> bool:
-        """Of a failover subscription: whether this consumer is the one that reads now."""
-        return self._gate.active
-
-    @property
-    def paused(self) -> bool:
-        """Whether somebody paused the subscription."""
-        return self._gate.paused
 
     async def close(self) -> None:
         """Brings settlements to the node's disk, within ``close_timeout``; unsettled messages are released.
@@ -300,15 +279,6 @@ class Consumer(Settling, Scope):
             raise Closed("the consumer is not open")
         self._link.check_loop()
         return await self._intake.next_batch()
-
-    @property
-    def lost(self) -> list[LostSpan]:
-        """Entries that were reported as not to come: damaged at the node, or not readable here.
-
-        Damaged ones are settled by the node. What could not be read here (so says the reason) is not settled:
-        it is in flight until this consumer is closed, then comes to the next, which may be able to read it.
-        """
-        return self._intake.losses.spans if hasattr(self, "_intake") else []
 
     def put_back(self, what: Message | Batch, *, rows: Any = None) -> None:
         """Says that these were taken and not looked at: closing does not count them as an attempt."""

@@ -12,7 +12,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.client.answers import Answers
 from penstock.client.connection import Connection
+from penstock.client.dialling import Dialling, none_answered
 from penstock.client.handlers import BlockHandler, ConsumerHandler, Handler
 from penstock.client.link_options import LinkOptions as LinkOptions
 from penstock.model.address import Address, service_url
@@ -24,7 +26,6 @@ from penstock.model.errors import (
     PenstockError,
     ProtocolError,
     TimedOut,
-    Unavailable,
 )
 from penstock.wire.connection import ClientSide, Event
 from penstock.wire.control import (
@@ -58,6 +59,7 @@ class Link:
         self, addresses: Sequence[Address], *, client: str, token: str | None, options: LinkOptions
     ) -> None:
         self.addresses = list(addresses)
+        self.dialling = Dialling(addresses, options.redirects)
         self.reconnects = 0
         self.backoff = options.backoff
         self.welcome: Welcome | None = None
@@ -77,7 +79,7 @@ class Link:
         self._producers: list[BlockHandler] = []
         self._consumers: dict[int, ConsumerHandler] = {}
         self._numbers = 0
-        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._answers = Answers()
         self._delivery: tuple[Deliver | Fetched, list[Frame]] | None = None
 
     # --- life ---------------------------------------------------------------------------------------
@@ -89,11 +91,6 @@ class Link:
     @property
     def writable(self) -> bool:
         return self._connection is not None and self._connection.writable
-
-    @property
-    def may_change(self) -> bool:
-        """Whether another node may come to answer."""
-        return len(self.addresses) > 1
 
     @property
     def service(self) -> str:
@@ -132,7 +129,7 @@ class Link:
         if connection is not None:
             await connection.close()
         self._up.set()  # whoever waits for it learns that it is closed
-        self._fail_requests(Closed("the client was closed"))
+        self._answers.fail(Closed("the client was closed"))
 
     async def wait_up(self) -> None:
         self._check_waiting()
@@ -150,26 +147,24 @@ class Link:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.connect_timeout_s
         failures: list[tuple[Address, PenstockError]] = []
-        for index, address in enumerate(self.addresses):
-            left_s = max(deadline - loop.time(), 0.0) / (len(self.addresses) - index)
+        order = self.dialling.order()
+        for index, address in enumerate(order):
+            left_s = max(deadline - loop.time(), 0.0) / (len(order) - index)
             connection = self._new_connection(address)
             try:
                 welcome = await connection.open(left_s)
             except PenstockError as error:
+                self.dialling.heed(address, error)
                 failures.append((address, error))
                 continue
             if connection.ended is not None:  # welcomed and sent away before this line was reached
                 failures.append((address, connection.ended))
                 continue
             self.welcome, self.refusal = welcome, None
+            self.dialling.connected(address, welcome.successor)
             self._on_up(connection)
             return
-        said_no = [error for _, error in failures if not error.retryable]
-        if len(said_no) == len(failures) or (said_no and isinstance(said_no[0], AccessRefused)):
-            raise said_no[0]  # a node is there and said no
-        tried = "; ".join(f"{address}: {error.message}" for address, error in failures)
-        hints = [error.hint for _, error in failures if isinstance(error, ConnectionLost)]
-        raise Unavailable(f"no node answered at {tried}", hint=hints[0] if hints else None)
+        raise none_answered(failures)
 
     def _new_connection(self, address: Address) -> Connection:
         connection = Connection(
@@ -201,7 +196,9 @@ class Link:
         self._up.clear()
         if asyncio.get_running_loop().time() - self._up_since >= self._options.steady_after_s:
             self._attempts = 0
-        self._fail_requests(error if isinstance(error, AccessRefused) else ConnectionLost(error.message))
+            self.dialling.lasted()
+        self.dialling.heed(connection.address, error)
+        self._answers.fail(error if isinstance(error, AccessRefused) else ConnectionLost(error.message))
         for handler in self._handlers():
             handler.on_down()
         if isinstance(error, AccessRefused):
@@ -293,14 +290,10 @@ class Link:
 
     async def _ask(self, operation: Operation) -> Any:
         number = self.next_number()
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._requests[number] = answer
-        try:
+        with self._answers.awaited(number) as answer:
             if not self.send(Request(number, operation)):
                 raise ConnectionLost("the connection was lost")
             return await answer
-        finally:
-            del self._requests[number]
 
     def next_number(self) -> int:
         """A number for a request or a consumer, unique on this link."""
@@ -351,7 +344,7 @@ class Link:
             if (consumer := self._consumers.get(event.consumer)) is not None:
                 consumer.on_control(event)
         elif isinstance(event, Response):
-            self._answer(event.number, event.result)
+            self._answers.give(event.number, event.result)
         elif isinstance(event, Error):
             self._on_error(event)
         else:
@@ -372,32 +365,19 @@ class Link:
             return
         self._delivery = None
         if isinstance(deliver, Fetched):
-            self._answer(deliver.number, (deliver, frames))
+            self._answers.give(deliver.number, (deliver, frames))
         elif (consumer := self._consumers.get(deliver.consumer)) is not None:
             consumer.on_deliver(deliver, frames)
 
     def _on_error(self, event: Error) -> None:
         error = event.as_exception()
         if event.request is not None:
-            self._answer(event.request, error)
+            self._answers.give(event.request, error)
         elif event.consumer is not None and (consumer := self._consumers.get(event.consumer)):
             consumer.on_error(error)
         elif event.block is not None and (block := self._blocks.get(event.block)):
             block.on_error(error)
         # What is meant may have been closed while this was on its way; then nobody minds.
-
-    def _answer(self, number: int, result: Any) -> None:
-        waiter = self._requests.get(number)
-        if waiter is None or waiter.done():
-            return
-        if isinstance(result, PenstockError):
-            waiter.set_exception(result)
-        else:
-            waiter.set_result(result)
-
-    def _fail_requests(self, error: PenstockError) -> None:
-        for number in list(self._requests):
-            self._answer(number, error.again())
 
     def _distrust(self, what: str) -> None:
         """The stream makes no sense any more: end it, and begin anew."""

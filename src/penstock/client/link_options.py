@@ -19,3 +19,5 @@ class LinkOptions:
     backoff: Backoff = field(default_factory=Backoff)
     steady_after_s: float = STEADY_AFTER_S
     tls: TlsOptions = field(default_factory=TlsOptions)
+    redirects: str = "listed"
+    """Where a node that stops may send its clients (dialling.py)."""

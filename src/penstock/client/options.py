@@ -8,7 +8,7 @@ from datetime import datetime
 from os import PathLike
 from typing import NamedTuple, TypedDict
 
-from penstock.model.errors import BadRequest, NotAcrossNodes
+from penstock.model.errors import BadRequest, NotAcrossNodes, PenstockError
 from penstock.model.identity import BLOCK_BYTES
 from penstock.model.policy import Policy
 
@@ -27,6 +27,19 @@ class LostSpan(NamedTuple):
     start: int
     end: int
     reason: str
+
+
+class NodeState(NamedTuple):
+    """One of the services that a consumer reads, as it stands now."""
+
+    url: str
+    node: str | None
+    """The node that answers there, or did last."""
+    state: str
+    """``reading``, ``away`` (tried again and again) or ``failed``."""
+    messages: int = 0
+    """Handed out from there, of a consumer that reads several."""
+    error: PenstockError | None = None
 
 
 class ProducerKeywords(TypedDict, total=False):

@@ -107,7 +107,7 @@ class Seen:
     ) -> None:
         known = segment.known(*span)
         fresh = known.missing(*span)
-        mine = segment.given[place][1]
+        mine = segment.wanted_of(place)
         again = [part for rows in segment.settled.overlap(*span) for part in mine.overlap(*rows)]
         copies = [part for rows in segment.settled.overlap(*span) for part in mine.missing(*rows)]
         in_hand = [part for rows in known for part in segment.settled.missing(*rows)]
@@ -117,6 +117,8 @@ class Seen:
             segment.lead(place, *part)
             passed.append(part)
         settled += copies
+        if (unwanted := segment.unwanted.get(place)) is not None:
+            unwanted.discard(*span)
 
     def _leaderless(self, segment: SeenSegment, rows: Span) -> list[Span]:
         """Rows to come again whose node is lost: whoever gives them next leads."""
@@ -176,6 +178,9 @@ class Seen:
             segment.forget(row, row + 1)
             return []
         target = asked[0] if asked else place
+        before = segment.leader(row)
+        if before not in (None, target) and row in segment.refused:
+            segment.unwanted.setdefault(before, RangeSet()).add(row, row + 1)
         segment.lead(target, row, row + 1)
         segment.refused.add(row, row + 1)
         self._refused.add(key)
@@ -328,7 +333,8 @@ class Seen:
         if block is None:
             return
         block.done.add(key[2], key[2] + 1)
-        for place, (_, rows) in segment.given.items():
+        for place in segment.given:
+            rows = segment.wanted_of(place)
             if not rows.missing(0, segment.count):
                 block.given.setdefault(place, RangeSet()).add(key[2], key[2] + 1)
             elif rows:

@@ -25,7 +25,7 @@ class SeenBlock:
 class SeenSegment:
     """A segment that is not wholly settled. Numbers in it are rows."""
 
-    __slots__ = ("count", "given", "led", "refused", "settled")
+    __slots__ = ("count", "given", "led", "refused", "settled", "unwanted")
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -36,6 +36,8 @@ class SeenSegment:
         self.refused = RangeSet()
         """Of those: to come again."""
         self.settled = RangeSet()
+        self.unwanted: dict[str, RangeSet] = {}
+        """By node: what it was asked to give again, before another one was asked in its place."""
 
     def leader(self, row: int) -> str | None:
         return next((place for place, rows in self.led.items() if row in rows), None)
@@ -47,6 +49,15 @@ class SeenSegment:
             for span in rows.overlap(row_start, row_end):
                 found.add(*span)
         return found
+
+    def wanted_of(self, place: str) -> RangeSet:
+        """What a node gave, less what it would give again in vain."""
+        rows = self.given[place][1]
+        if (unwanted := self.unwanted.get(place)) is not None and unwanted:
+            rows = rows.copy()
+            for span in unwanted:
+                rows.discard(*span)
+        return rows
 
     def lead(self, place: str, row_start: int, row_end: int) -> None:
         for rows in self.led.values():

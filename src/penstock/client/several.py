@@ -12,13 +12,13 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from operator import length_hint
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from penstock.client.batch import Batch
 from penstock.client.batches import Batches
 from penstock.client.consumer import Consumer
 from penstock.client.link import Link
-from penstock.client.options import ConsumerOptions, LostSpan
+from penstock.client.options import ConsumerOptions, LostSpan, NodeState
 from penstock.client.seen import Seen
 from penstock.client.settling import check_delay
 from penstock.client.source import Part, Source
@@ -30,19 +30,6 @@ from penstock.model.several_errors import NotAcrossNodes
 from penstock.wire.control import Span
 
 log = logging.getLogger("penstock.client")
-
-
-class NodeState(NamedTuple):
-    """One of the services that are read, as it stands now."""
-
-    url: str
-    node: str | None
-    """The node that answers there, or did last."""
-    state: str
-    """``reading``, ``away`` (tried again and again) or ``failed``."""
-    messages: int
-    """Handed out from there."""
-    error: PenstockError | None
 
 
 class Several(Consumer):

@@ -85,6 +85,11 @@ class Part(Consumer):
     def reachable(self) -> bool:
         return self.stopped is None and self._link.up
 
+    def send_settlements(self) -> None:
+        """Also while its node is away, for what that means to the others: sent when it is back."""
+        super().send_settlements()
+        self.settler.take()
+
     def settle_spans(self, shard: int, spans: list[Span], *, skip: bool = False) -> None:
         """Records entries as settled."""
         pending = 0

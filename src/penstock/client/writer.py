@@ -14,7 +14,7 @@ from penstock.client.link import Link
 from penstock.client.scope import Scope
 from penstock.client.stage_sender import StageSender
 from penstock.client.tables import Piece, cut_messages, cut_table
-from penstock.model.errors import BadRequest, Closed, PenstockError, SegmentTooLarge, TimedOut
+from penstock.model.errors import BadRequest, Closed, NotAcrossNodes, PenstockError, SegmentTooLarge, TimedOut
 from penstock.model.stage import Stage
 from penstock.model.topic import TopicName
 from penstock.transport.sharder import Sharder
@@ -102,6 +102,7 @@ class Writer(Scope):
         self._topics: dict[str, TopicInfo] = {}
         self._open = False
         self._flowing = asyncio.Event()
+        self._node: str | None = None
 
     async def open(self) -> Self:
         self._link.check_loop()
@@ -133,6 +134,7 @@ class Writer(Scope):
         """A stage to be filled bit by bit."""
         self._check_open()
         info = await self._topic(topic)
+        self._check_node()
         sender = StageSender(
             self._link,
             secrets.token_bytes(STAGE_BYTES),
@@ -174,6 +176,7 @@ class Writer(Scope):
         attempt = 0
         while True:
             left_s = max(deadline - time.monotonic(), 0.001)
+            self._check_node()
             try:
                 return read_result(await self._link.request(ask, retry=True, timeout_s=left_s), BatchInfo)
             except PenstockError as error:
@@ -187,6 +190,16 @@ class Writer(Scope):
         self._check_open()
         ask = AbortStages(self.name, [_id(stage) for stage in stages])
         return read_result(await self._link.request(ask, retry=True, timeout_s=self._timeout_s), int)
+
+    def _check_node(self) -> None:
+        """Batches are counted at one node: another cannot tell whether one was committed."""
+        node = self._link.welcome.node if self._link.welcome is not None else None
+        self._node = self._node or node
+        if node != self._node:
+            raise NotAcrossNodes(
+                f"writer {self.name} began at node {self._node}, and node {node} answers now",
+                hint="Wait for the first node; or open the writer anew, knowing what the topic has by then.",
+            )
 
     def _check_open(self) -> None:
         if not self._open:

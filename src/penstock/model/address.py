@@ -50,8 +50,14 @@ def parse_addresses(url: str | Sequence[str]) -> list[Address]:
     urls = [url] if isinstance(url, str) else list(url)
     if not urls:
         raise BadURL("no address was given")
-    found = [address for one in urls for address in _parse_url(one)]
-    return list(dict.fromkeys(found))
+    found = list(dict.fromkeys(address for one in urls for address in _parse_url(one)))
+    plain = next((address for address in found if not address.tls), None)
+    if plain is not None and any(address.tls for address in found):
+        raise BadURL(
+            f"the addresses of one service are with TLS or without; {plain.url} is without",
+            hint="With both, the loss of one node would send all in the clear. Write penstocks:// for each.",
+        )
+    return found
 
 
 def service_url(addresses: Sequence[Address]) -> str:

@@ -130,6 +130,13 @@ class NodeStopping(PenstockError):
     code = "stopping"
     default_hint = "The client reconnects when the node is back."
     retryable = True
+    successor: str = ""
+    """The URL of the node that goes on in its place, if it names one."""
+
+    def again(self) -> NodeStopping:
+        twin = super().again()
+        twin.successor = self.successor
+        return twin
 
 
 class Closed(PenstockError):

@@ -152,8 +152,10 @@ class Server:
         self.drain()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._quiet.wait(), STOP_S_MAX)
+        goodbye = NodeStopping("the node is shutting down")
+        goodbye.successor = self._settings.successor
         for number in list(self._connections):
-            self.core.refuse(number, NodeStopping("the node is shutting down"))
+            self.core.refuse(number, goodbye)
         self.drain()
         await asyncio.sleep(0.05)
         for connection in list(self._connections.values()):

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.model.address import Address
-from penstock.model.errors import BadConfig, BadSetting
+from penstock.model.address import Address, parse_addresses
+from penstock.model.errors import BadConfig, BadSetting, BadURL
 from penstock.model.setting import Value
 from penstock.model.topic_settings import NODE, read_values
 
@@ -92,6 +92,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A PEM file with authorities; with it every client must show a certificate of one of them."""
     insecure: bool = False
     """Whether an address that others can reach is served without tokens or TLS."""
+    successor: str = ""
+    """The URL of a node that holds the same topics: clients are pointed there when this one stops."""
     create_on_first_use: bool | None = None
     """Whether topics come into being when they are first used; None: if it listens on loopback alone."""
     topics: dict[str, bool | int | float | str | None] = msgspec.field(default_factory=dict)
@@ -146,6 +148,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             read_values(self.topics, NODE)
         except BadSetting as error:
             raise BadConfig(f"topics: {error.message}", hint=error.hint) from error
+        if self.successor:
+            try:
+                parse_addresses(self.successor)
+            except BadURL as error:
+                raise BadConfig(f"successor: {error.message}", hint=error.hint) from error
         if not self.tls_cert and (self.tls_key or self.tls_client_ca):
             raise BadConfig("tls_key and tls_client_ca need a tls_cert")
         positive = {

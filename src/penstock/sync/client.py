@@ -37,6 +37,7 @@ def connect(
     dead_after: float = 30.0,
     backoff: Backoff | None = None,
     wait: bool = True,
+    redirects: str = "listed",
 ) -> Client:
     """Connects, or raises ``Unavailable``; the client is to be closed, best by ``with``."""
     client = aio.connect(
@@ -51,6 +52,7 @@ def connect(
         dead_after=dead_after,
         backoff=backoff,
         wait=wait,
+        redirects=redirects,
     )
     return Client(client)
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from penstock.client.batch import Batch
 from penstock.client.consumer import Consumer as AsyncConsumer
-from penstock.client.options import LostSpan
+from penstock.client.options import LostSpan, NodeState
 from penstock.client.settler import Settler
 from penstock.model.message import Message
 from penstock.model.policy import Policy
@@ -119,6 +119,16 @@ class Consumer:
     def lost(self) -> list[LostSpan]:
         """Entries that were reported as not to come; those that could not be read here are not settled."""
         return self._consumer.lost
+
+    @property
+    def nodes(self) -> list[NodeState]:
+        """The services that are read, as they stand now; see ``Several.nodes``."""
+        return self._consumer.nodes
+
+    @property
+    def copies(self) -> int:
+        """Messages that came and were not handed out, since another node had brought them."""
+        return self._consumer.copies
 
     def ack(self, what: Message | Batch, *, rows: Any = None) -> None:
         """Done: the message does not come again. ``rows`` of a batch: a boolean mask, or row numbers."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from penstock.model.errors import PenstockError, ProtocolError, VersionUnsupported
+from penstock.model.errors import NodeStopping, PenstockError, ProtocolError, VersionUnsupported
 from penstock.wire.control import (
     PROTOCOL_VERSION,
     Control,
@@ -166,6 +166,7 @@ class NodeSide(_Side):
         node: str,
         software: str,
         window_bytes_max: int,
+        successor: str = "",
         greet: Callable[[Hello], None] = lambda hello: None,
     ) -> None:
         """``greet`` raises where a client is not to be let in: that is what it hears in place of WELCOME."""
@@ -173,6 +174,7 @@ class NodeSide(_Side):
         self._node = node
         self._software = software
         self._window_bytes_max = window_bytes_max
+        self._successor = successor
         self._greet = greet
 
     def _on_greeting(self, message: Control) -> Event | None:
@@ -190,6 +192,7 @@ class NodeSide(_Side):
             SEGMENT_BYTES_MAX,
             CONTROL_BYTES_MAX,
             self._window_bytes_max,
+            self._successor,
         )
         self._out.append(encode_control(welcome))
         return message
@@ -201,7 +204,9 @@ class NodeSide(_Side):
     def refuse(self, error: PenstockError) -> None:
         """Queues the last ERROR frame of a connection that is about to be closed."""
         if self.state is not State.CLOSED:
-            self._out.append(encode_control(Error(error.code, error.message, error.hint, error.retryable)))
+            successor = error.successor if isinstance(error, NodeStopping) else ""
+            last = Error(error.code, error.message, error.hint, error.retryable, successor=successor)
+            self._out.append(encode_control(last))
             self.state = State.CLOSED
             self._reader.clear()
 

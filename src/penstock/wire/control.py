@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from penstock.model.errors import BadFrame, BadRequest, LimitReached, PenstockError, from_code
+from penstock.model.errors import BadFrame, BadRequest, LimitReached, PenstockError
 from penstock.model.setting import Value
 from penstock.wire.access import AccessOperation
 from penstock.wire.consuming import Browse as Browse
@@ -47,6 +47,9 @@ from penstock.wire.fetching import FindTime as FindTime
 from penstock.wire.fetching import ReadEnds as ReadEnds
 from penstock.wire.fetching import ShardEnds as ShardEnds
 from penstock.wire.frame import CONTROL_BYTES_MAX, RESPONSE_BYTES_MAX, FrameType, encode
+from penstock.wire.greeting import Error as Error
+from penstock.wire.greeting import Hello as Hello
+from penstock.wire.greeting import Welcome as Welcome
 from penstock.wire.ledger import LedgerInfo as LedgerInfo
 from penstock.wire.ledger import ShowLedger as ShowLedger
 from penstock.wire.peering import PeerOperation
@@ -84,46 +87,6 @@ PROTOCOL_VERSION = 1
 
 
 # --- greeting ---------------------------------------------------------------------------------------
-
-
-class Hello(Control, frozen=True):
-    """The client's first frame."""
-
-    versions: list[int]
-    client: str
-    token: str | None = None
-
-    def __repr__(self) -> str:
-        """Without the token, which is a secret."""
-        shown = "None" if self.token is None else "'…'"
-        return f"Hello(versions={self.versions!r}, client={self.client!r}, token={shown})"
-
-
-class Welcome(Control, frozen=True):
-    """The node's answer: the version both will speak, who the node is, and its limits."""
-
-    version: int
-    node: str
-    software: str
-    segment_bytes_max: int
-    control_bytes_max: int
-    window_bytes_max: int
-    """How many bytes of unacknowledged segments the node takes from one connection before it stops reading."""
-
-
-class Error(Control, frozen=True):
-    """Something was refused. With no reference it concerns the connection, which then closes."""
-
-    code: str
-    message: str
-    hint: str
-    retryable: bool
-    request: int | None = None
-    consumer: int | None = None
-    block: bytes | None = None
-
-    def as_exception(self) -> PenstockError:
-        return from_code(self.code, self.message, self.hint)
 
 
 class Ping(Control, frozen=True):

@@ -183,6 +183,7 @@ class NodeCore:
             node=self.node,
             software=self.software,
             window_bytes_max=self.settings.limits.window_bytes,
+            successor=self.settings.successor,
             greet=partial(self._greet, connection),
         )
         session = Session(connection, side)

@@ -1,0 +1,456 @@
+"""Readers and clients of several nodes: each message once, whichever node brings it, whichever is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pyarrow as pa
+import pytest
+
+import penstock
+import penstock.sync
+from penstock.client.backoff import Backoff
+from penstock.client.consumer import Consumer
+from penstock.client.several import Several
+from penstock.model.errors import BadRequest, NotAcrossNodes, TopicMismatch
+from penstock.model.policy import Policy
+from penstock.wire.control import SubscriptionInfo
+from tests.client.peer import until
+from tests.fire.real_node import RealNode
+
+QUICK = Backoff(0.01, 0.05)
+COUNT = 60
+EVERY = [b"%d" % number for number in range(COUNT)]
+Pair = tuple[RealNode, RealNode]
+
+
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    folder = tmp_path_factory.mktemp("several")
+    with RealNode(folder / "one") as one, RealNode(folder / "two") as two:
+        yield one, two
+
+
+@pytest.fixture
+def pair(two_nodes: Pair) -> Iterator[Pair]:
+    """Both run; a test may kill them."""
+    yield two_nodes
+    for node in two_nodes:
+        if not node.alive:
+            node.start()
+
+
+async def fill(pair: Pair, topic: str, values: list[bytes] = EVERY, *, rows: int = 7) -> None:
+    """Both nodes get everything, under the same identities."""
+    one, two = pair
+    async with (
+        penstock.connect(one.url, backoff=QUICK) as client,
+        client.producer(topic, copies=[two.url], refill=None) as producer,
+    ):
+        for at in range(0, len(values), rows):
+            await producer.send_batch(pa.table({"value": values[at : at + rows]}))
+
+
+@asynccontextmanager
+async def reading(
+    pair: Pair, topic: str, *, copies: bool = True, policy: Policy | None = None
+) -> AsyncIterator[Several]:
+    one, two = pair
+    async with (
+        penstock.connect(one.url, backoff=QUICK) as client,
+        client.consumer(topic, "s", copies=[two.url] if copies else (), policy=policy) as consumer,
+    ):
+        assert isinstance(consumer, Several)
+        yield consumer
+
+
+async def take(consumer: Consumer, count: int) -> list[penstock.Message]:
+    async with asyncio.timeout(30):
+        return [await anext(consumer) for _ in range(count)]
+
+
+async def nothing_more(consumer: Consumer) -> None:
+    assert await consumer.receive(0.3) is None
+
+
+async def standing(node: RealNode, topic: str) -> SubscriptionInfo:
+    async with penstock.connect(node.url) as client:
+        return await client.admin.show_subscription(topic, "s")
+
+
+def _done(info: SubscriptionInfo) -> int:
+    return info.settled + info.dead
+
+
+async def until_settled(pair: Pair, topic: str, count: int = COUNT) -> None:
+    """Returns when both nodes have that many settled, and nothing else in flight."""
+    async with asyncio.timeout(30):
+        for node in pair:
+            while _done(await standing(node, topic)) < count:  # noqa: ASYNC110  # at another process
+                await asyncio.sleep(0.02)
+
+
+async def until_state(consumer: Several, *states: str) -> None:
+    await until(lambda: tuple(each.state for each in consumer.nodes) == states)
+
+
+def test_a_consumer_of_two_nodes_gets_each_message_once_and_settles_it_at_both(pair: Pair, topic: str) -> None:
+    async def scenario() -> None:
+        await fill(pair, topic)
+        async with reading(pair, topic) as consumer:
+            messages = await take(consumer, COUNT)
+            assert sorted(message.value for message in messages) == sorted(EVERY)
+            assert len({message.identity for message in messages}) == COUNT
+            for number, message in enumerate(messages):
+                await (consumer.skip if number % 10 == 0 else consumer.ack)(message)
+            await nothing_more(consumer)
+            await consumer.flush()
+            assert consumer.copies == COUNT
+            assert [each.state for each in consumer.nodes] == ["reading", "reading"]
+            assert sum(each.messages for each in consumer.nodes) == COUNT
+        for node in pair:
+            info = await standing(node, topic)
+            assert (info.settled, info.unsettled) == (COUNT, 0)
+        skipped = [(await standing(node, topic)).skipped for node in pair]
+        assert max(skipped) == COUNT // 10, "as skipped at the node that brought it first"
+
+    asyncio.run(scenario())
+
+
+def test_batches_have_the_rows_alone_that_did_not_come_before(pair: Pair, topic: str) -> None:
+    one, two = pair
+
+    async def scenario() -> None:
+        await fill(pair, topic, rows=COUNT)
+        async with penstock.connect(one.url) as client, client.consumer(topic, "s") as before:
+            (first,) = await before.next_batches(1)
+            await before.ack(first, rows=list(range(0, COUNT, 2)))  # so one node has settled some of it
+        async with reading((two, one), topic) as consumer:
+            rows: list[int] = []
+            async with asyncio.timeout(30):
+                async for batch in consumer.batches():
+                    values = batch.arrow.column("value").to_pylist()
+                    assert len(values) == len(batch) == len(batch.entries)
+                    rows += [int(value) for value in values]
+                    await consumer.ack(batch)
+                    if len(rows) == COUNT:
+                        break
+            await nothing_more(consumer)
+        assert sorted(rows) == list(range(COUNT)), "each once, whichever node brought which"
+        await until_settled(pair, topic)
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_message_comes_again_once_and_its_copy_follows(pair: Pair, topic: str) -> None:
+    async def scenario() -> None:
+        await fill(pair, topic)
+        async with reading(pair, topic) as consumer:
+            messages = await take(consumer, COUNT)
+            await consumer.nack(messages[7], delay=0.05)
+            (again,) = await take(consumer, 1)
+            assert (again.identity, again.attempt) == (messages[7].identity, 2)
+            for message in [*messages[:7], *messages[8:], again]:
+                await consumer.ack(message)
+            await nothing_more(consumer)
+        await until_settled(pair, topic)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_in_hand_when_its_node_dies_is_settled_at_both_once_it_is_back(pair: Pair, topic: str) -> None:
+    one, two = pair
+
+    async def scenario() -> None:
+        await fill(pair, topic)
+        async with reading(pair, topic) as consumer:
+            messages = await take(consumer, COUNT)
+            one.kill()
+            await until_state(consumer, "away", "reading")
+            for message in messages:
+                await consumer.ack(message)
+            async with asyncio.timeout(20):
+                await consumer.flush()  # does not wait for the one that is away
+            assert (await standing(two, topic)).unsettled == 0
+            await asyncio.to_thread(one.start)
+            await until_state(consumer, "reading", "reading")
+            await nothing_more(consumer)
+            await until_settled(pair, topic)
+
+    asyncio.run(scenario())
+
+
+def test_what_was_refused_comes_from_the_other_node_when_its_own_dies(pair: Pair, topic: str) -> None:
+    async def scenario() -> None:
+        await fill(pair, topic)
+        async with reading(pair, topic) as consumer:
+            messages = await take(consumer, COUNT)
+            victim = next(node for node in pair if _first_of(consumer, node) == messages[5].node)
+            await consumer.nack(messages[5], delay=3600)  # it would be long in coming
+            await consumer.flush()
+            victim.kill()
+            (again,) = await take(consumer, 1)
+            assert again.identity == messages[5].identity
+            assert again.node != messages[5].node
+            await asyncio.to_thread(victim.start)
+            await until_state(consumer, "reading", "reading")
+            for message in [*messages[:5], *messages[6:], again]:
+                await consumer.ack(message)
+            await nothing_more(consumer)
+            await until_settled(pair, topic)
+
+    asyncio.run(scenario())
+
+
+def _first_of(consumer: Several, node: RealNode) -> str | None:
+    return next(each.node for each in consumer.nodes if each.url == node.url)
+
+
+def test_a_node_that_is_away_at_the_start_is_read_when_it_comes(pair: Pair, topic: str) -> None:
+    _, two = pair
+
+    async def scenario() -> None:
+        await fill(pair, topic)
+        two.kill()
+        async with reading(pair, topic) as consumer:
+            for message in await take(consumer, COUNT):
+                await consumer.ack(message)
+            assert [each.state for each in consumer.nodes] == ["reading", "away"]
+            await asyncio.to_thread(two.start)
+            waiting = asyncio.create_task(consumer.receive(30))  # somebody waits, as a program does
+            await until_settled(pair, topic)
+            waiting.cancel()
+            assert consumer.copies == COUNT
+
+    asyncio.run(scenario())
+
+
+def test_what_another_reader_held_when_it_was_lost_comes_to_the_next_once(pair: Pair, topic: str) -> None:
+    async def scenario() -> None:
+        await fill(pair, topic)
+        async with reading(pair, topic) as first:
+            await take(first, COUNT)  # in flight at both nodes, and counted as an attempt at both
+        async with reading(pair, topic) as consumer:
+            messages = await take(consumer, COUNT)
+            assert len({message.identity for message in messages}) == COUNT
+            for message in messages:
+                await consumer.ack(message)
+            await nothing_more(consumer)
+        await until_settled(pair, topic)
+
+    asyncio.run(scenario())
+
+
+def test_a_subscription_set_back_at_both_nodes_brings_each_message_once_more(pair: Pair, topic: str) -> None:
+    async def scenario() -> None:
+        await fill(pair, topic)
+        async with reading(pair, topic) as consumer:
+            for message in await take(consumer, COUNT):
+                await consumer.ack(message)
+            await consumer.flush()
+            await nothing_more(consumer)
+            for step in ("pause", "seek", "resume"):  # what comes between two seeks would come twice
+                for node in pair:
+                    async with penstock.connect(node.url) as client:
+                        to = ["earliest"] if step == "seek" else []
+                        await getattr(client.admin, step)(topic, "s", *to)
+            again = await take(consumer, COUNT)
+            assert len({message.identity for message in again}) == COUNT
+            for message in again:
+                await consumer.ack(message)
+            await nothing_more(consumer)
+
+    asyncio.run(scenario())
+
+
+def test_the_copy_of_a_dead_letter_is_not_wanted_and_a_redrive_passes(pair: Pair, topic: str) -> None:
+    async def scenario() -> None:
+        await fill(pair, topic, [b"bad"])
+        policy = Policy(max_attempts=2, backoff=0.01)
+        async with reading(pair, topic, policy=policy) as consumer:
+            for _ in range(2):
+                (message,) = await take(consumer, 1)
+                await consumer.nack(message)
+            await until_settled(pair, topic, 1)
+            states = [await standing(node, topic) for node in pair]
+            assert sorted((state.dead, state.skipped) for state in states) == [(0, 1), (1, 0)]
+            place = next(node for node, state in zip(pair, states, strict=True) if state.dead)
+            async with penstock.connect(place.url) as client:
+                await client.admin.redrive(topic, "s")
+            (message,) = await take(consumer, 1)
+            await consumer.ack(message)
+            await nothing_more(consumer)
+
+    asyncio.run(scenario())
+
+
+def test_without_dedup_every_copy_comes(pair: Pair, topic: str) -> None:
+    one, two = pair
+
+    async def scenario() -> None:
+        await fill(pair, topic)
+        async with (
+            penstock.connect(one.url) as client,
+            client.consumer(topic, "s", kind="shared", copies=[two.url], dedup=False) as consumer,
+        ):
+            for message in await take(consumer, 2 * COUNT):
+                await consumer.ack(message)
+            await nothing_more(consumer)
+        await until_settled(pair, topic)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"mode": "resilient"}, "order"),
+        ({"kind": "shared"}, "none of them can tell"),
+        ({"kind": "key_shared"}, "none of them can tell"),
+        ({"kind": "failover"}, "none of them can tell"),
+        ({"mode": "resilient", "dedup": False}, "order"),
+    ],
+)
+def test_what_cannot_be_had_from_several_nodes_is_refused_in_words(
+    pair: Pair, topic: str, options: dict[str, object], why: str
+) -> None:
+    one, two = pair
+
+    async def scenario() -> None:
+        async with penstock.connect(one.url) as client:
+            with pytest.raises(NotAcrossNodes, match=why):
+                client.consumer(topic, "s", copies=[two.url], **options)  # type: ignore[arg-type]
+            with pytest.raises(BadRequest, match="already"):
+                client.consumer(topic, "s", copies=[one.url])
+            async with client.consumer(topic, "s", copies=[two.url]) as consumer:
+                with pytest.raises(NotAcrossNodes):
+                    await consumer.ack_range(0, 0, 5)
+
+    asyncio.run(scenario())
+
+
+def test_the_blocking_twin_reads_two_nodes_too(pair: Pair, topic: str) -> None:
+    one, two = pair
+    asyncio.run(fill(pair, topic))
+    with (
+        penstock.sync.connect(one.url, backoff=QUICK) as client,
+        client.consumer(topic, "s", copies=[two.url]) as consumer,
+    ):
+        got = []
+        while (message := consumer.receive(0.5)) is not None:
+            got.append(message.value)
+            consumer.ack(message)
+        consumer.flush()
+        assert sorted(got) == sorted(EVERY)
+        assert consumer.copies == COUNT
+        assert [each.state for each in consumer.nodes] == ["reading", "reading"]
+    asyncio.run(until_settled(pair, topic))
+
+
+# --- one service of several addresses ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["non_resilient", "resilient"])
+def test_a_consumer_goes_on_at_the_next_address_and_back_and_repeats_nothing_it_settled(
+    pair: Pair, topic: str, mode: str
+) -> None:
+    one, two = pair
+
+    async def scenario() -> None:
+        await fill(pair, topic)
+        async with (
+            penstock.connect([one.url, two.url], backoff=QUICK) as client,
+            client.consumer(topic, "s", mode=mode, credit_bytes=1, policy=Policy(lease=1.0)) as consumer,
+        ):
+            got = await take_settling(consumer, COUNT // 3)
+            (held,) = await take(consumer, 1)
+            one.kill()
+            await until(lambda: consumer.nodes[0].state == "away")
+            await consumer.ack(held)  # its node is gone; the copy elsewhere is settled with it
+            got += [held, *await take_settling(consumer, COUNT // 3)]
+            await asyncio.to_thread(one.start)
+            two.kill()
+            got += await take_settling(consumer, COUNT - len(got))
+            assert sorted(int(message.value) for message in got) == list(range(COUNT))
+            assert len({message.node for message in got}) == 2
+            await nothing_more(consumer)
+            await consumer.flush()
+        assert (await standing(one, topic)).unsettled == 0
+
+    asyncio.run(scenario())
+
+
+async def take_settling(consumer: Consumer, count: int) -> list[penstock.Message]:
+    got = []
+    for _ in range(count):
+        got += await take(consumer, 1)
+        await consumer.ack(got[-1])
+    return got
+
+
+def test_a_producer_moves_to_the_next_node_in_mid_stream_and_a_reader_of_both_gets_all_once(
+    pair: Pair, topic: str
+) -> None:
+    one, two = pair
+
+    async def scenario() -> None:
+        async with (
+            penstock.connect([one.url, two.url], backoff=QUICK) as client,
+            client.producer(topic, batch_rows=3) as producer,
+        ):
+            block = producer.block
+            receipts = [await producer.send(value) for value in EVERY[:20]]
+            one.kill()
+            receipts += [await producer.send(value) for value in EVERY[20:40]]  # as copies of nothing: a hole
+            await asyncio.to_thread(one.start)
+            two.kill()
+            receipts += [await producer.send(value) for value in EVERY[40:]]
+            assert producer.block == block, "one block, of which each node has parts"
+        assert {str(receipt.outcome) for receipt in receipts} <= {"stored", "spilled", "duplicate"}
+        await asyncio.to_thread(two.start)
+        async with reading(pair, topic) as consumer:
+            messages = await take(consumer, COUNT)
+            assert {message.value for message in messages} == set(EVERY), "nothing acknowledged is lost"
+            assert len({message.identity for message in messages}) == COUNT
+            for message in messages:
+                await consumer.ack(message)
+            await nothing_more(consumer)
+
+    asyncio.run(scenario())
+
+
+def test_a_writer_does_not_count_its_batches_at_another_node(pair: Pair, topic: str) -> None:
+    one, two = pair
+
+    async def scenario() -> None:
+        async with (
+            penstock.connect([one.url, two.url], backoff=QUICK) as client,
+            client.writer(f"w-{topic}") as writer,
+        ):
+            stage = await writer.stage(topic, pa.table({"value": [b"x"]}))
+            one.kill()
+            await until(lambda: client.connected and client.link.destination == two.url)
+            with pytest.raises(NotAcrossNodes, match="answers now"):
+                await writer.commit(1, [stage])
+            await client.admin.list_topics()  # administration goes on there
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_by_position_does_not_take_another_node_for_the_first(pair: Pair, topic: str) -> None:
+    one, two = pair
+
+    async def scenario() -> None:
+        await fill(pair, topic)
+        async with (
+            penstock.connect([one.url, two.url], backoff=QUICK) as client,
+            client.reader(topic) as reader,
+        ):
+            assert (await reader.fetch(0, 0)).batches
+            one.kill()
+            with pytest.raises(TopicMismatch):
+                await reader.ends()
+
+    asyncio.run(scenario())
