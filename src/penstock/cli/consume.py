@@ -19,7 +19,7 @@ import msgspec
 import typer
 
 from penstock.cli.completion import subscriptions
-from penstock.cli.options import DEFAULT_URL, AsJson, StartOption, Token, TopicArgument, Url
+from penstock.cli.options import DEFAULT_URL, AsJson, Copies, StartOption, Token, TopicArgument, Url, tokens_for
 from penstock.cli.output import note, reports_errors, run
 from penstock.cli.start import parse_start
 from penstock.cli.stdio import Writer
@@ -29,7 +29,7 @@ from penstock.wire.readable import json_lines, readable
 
 if TYPE_CHECKING:
     from penstock.client.batch import Batch
-    from penstock.client.connect import Client
+    from penstock.client.connect import Client, Tokens
     from penstock.client.consumer import Consumer
 
 CLOSE_SECONDS = 5.0
@@ -50,6 +50,7 @@ class Mode(StrEnum):
 
 @reports_errors
 def consume(
+    context: typer.Context,
     topic: TopicArgument,
     subscription: Annotated[
         str,
@@ -65,6 +66,10 @@ def consume(
         float | None,
         typer.Option("--idle", min=0, metavar="S", help="End after S seconds without a message."),
     ] = None,
+    copies: Copies = None,
+    dedup: Annotated[
+        bool, typer.Option("--dedup/--no-dedup", help="Print what several nodes bring once.")
+    ] = True,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
@@ -75,15 +80,18 @@ def consume(
         "kind": kind.value,
         "mode": mode.value,
         "start": parse_start(start, "--start"),
+        "copies": copies or [],
+        "dedup": dedup,
     }
-    run(_consume(topic, options, url, token, count=count, idle=idle, as_json=as_json))
+    tokens = tokens_for(context, url, token, copies or [])
+    run(_consume(topic, options, url, tokens, count=count, idle=idle, as_json=as_json))
 
 
 async def _consume(
     topic: str,
     options: dict[str, Any],
     url: str,
-    token: str | None,
+    token: Tokens,
     *,
     count: int | None,
     idle: float | None,

@@ -53,10 +53,20 @@ def _print(checkup: Checkup) -> None:
             ("node", checkup.node),
             ("software", checkup.software),
             ("tls", checkup.address.tls),
+            *_certificate(checkup),
+            *([("successor", checkup.successor)] if checkup.successor else []),
             ("clock", f"{checkup.skew_s:+.3f} s against this machine"),
             *_access(checkup),
         ]
     print_fields([*fields, *(("do", advice) for advice in checkup.advice)])
+
+
+def _certificate(checkup: Checkup) -> list[tuple[str, object]]:
+    shown = checkup.certificate
+    if shown is None:
+        return []
+    days = shown.ends_in_s / 86_400
+    return [("certificate", f"{', '.join(shown.names)} by {shown.issuer}, ends in {days:,.0f} days")]
 
 
 def _access(checkup: Checkup) -> list[tuple[str, object]]:

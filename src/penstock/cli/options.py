@@ -17,6 +17,7 @@ from penstock.model.address import DEFAULT_URL as DEFAULT_URL
 
 if TYPE_CHECKING:
     from penstock.cli.contexts import Context
+    from penstock.client.connect import Tokens
 
 _CONTEXT = "penstock.context"
 
@@ -57,6 +58,16 @@ def _token(context: typer.Context, value: str | None) -> str | None:
     return active.token
 
 
+def tokens_for(context: typer.Context, url: str, token: str | None, copies: list[str]) -> Tokens:
+    """A token that was said goes to the copies too; a context's to its own URL alone, copies have their own."""
+    if not copies or said(context, "token"):
+        return token
+    from penstock.cli.contexts import Contexts
+
+    known: dict[str, str] = Contexts().tokens()
+    return known if token is None else {**known, url: token}
+
+
 Url = Annotated[
     str,
     typer.Option(
@@ -75,6 +86,10 @@ Token = Annotated[
 UnusedUrl = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", hidden=True)]
 UnusedToken = Annotated[str | None, typer.Option("--token", envvar="PENSTOCK_TOKEN", hidden=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; errors too, on stderr.", show_default=False)]
+Copies = Annotated[
+    list[str] | None,
+    typer.Option("--copy", metavar="URL", help="A further node that holds the same messages; may be repeated."),
+]
 TopicArgument = Annotated[
     str,
     typer.Argument(metavar="TOPIC", help="NAME or tenant/product/component/NAME.", autocompletion=topics),

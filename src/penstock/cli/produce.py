@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.lines import LineCutter
-from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
+from penstock.cli.options import DEFAULT_URL, AsJson, Copies, Token, TopicArgument, Url, tokens_for
 from penstock.cli.output import EXIT_ERROR, note, print_json, reports_errors, run
 from penstock.cli.stdio import read_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.client.connect import Tokens
     from penstock.client.producer import Producer
 
 Cut = Callable[[list[bytes]], "pa.Table"]
@@ -35,6 +36,7 @@ LINE_BYTES_MAX = 8 * 1024 * 1024 - 8192
 
 @reports_errors
 def produce(
+    context: typer.Context,
     topic: TopicArgument,
     key_separator: Annotated[
         str | None,
@@ -56,6 +58,7 @@ def produce(
         str | None,
         typer.Option("--producer", metavar="NAME", help="The name to send under.", show_default=False),
     ] = None,
+    copies: Copies = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
@@ -66,8 +69,10 @@ def produce(
         raise typer.BadParameter("it needs --key-separator", param_hint="'--empty-deletes'")
     cut = partial(_table, separator=separator, empty_deletes=empty_deletes)
     tally = Tally()
+    tokens = tokens_for(context, url, token, copies or [])
+    progress = sys.stderr.isatty() and not as_json
     try:
-        run(_produce(topic, name, cut, url, token, tally, progress=sys.stderr.isatty() and not as_json))
+        run(_produce(topic, name, cut, url, tokens, copies or [], tally, progress=progress))
     except BaseException:
         if tally.sent:  # whoever interrupts wants to know how far it came
             _print_summary(tally, as_json=as_json)
@@ -133,13 +138,21 @@ class Tally:
 
 
 async def _produce(
-    topic: str, name: str | None, cut: Cut, url: str, token: str | None, tally: Tally, *, progress: bool
+    topic: str,
+    name: str | None,
+    cut: Cut,
+    url: str,
+    token: Tokens,
+    copies: list[str],
+    tally: Tally,
+    *,
+    progress: bool,
 ) -> None:
     import penstock
 
     async with (
         penstock.connect(url, token=token, wait=False) as client,
-        client.producer(topic, name, close_timeout=CLOSE_SECONDS) as producer,
+        client.producer(topic, name, close_timeout=CLOSE_SECONDS, copies=copies) as producer,
     ):
         if not client.connected:
             note(f"no node answers at {url}: messages are spilled to this disk until one does")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.client.connect import connect
+from penstock.client.dialling import Dialling
+from penstock.client.tls import Certificate
 from penstock.model.address import Address, parse_addresses
 from penstock.model.errors import PenstockError
 from penstock.wire.access import AccessInfo
@@ -29,6 +31,9 @@ class Checkup:
     """How far the node's clock is ahead of this machine's, as far as one question can tell."""
     access: AccessInfo | None = None
     error: PenstockError | None = None
+    successor: str = ""
+    """Where the node points its clients when it stops."""
+    certificate: Certificate | None = None
     advice: list[str] = field(default_factory=list)
 
     def as_object(self) -> dict[str, Any]:
@@ -50,6 +55,8 @@ class Checkup:
             "subscription": None if access is None else access.subscription or None,
             "expires_in_s": self.expires_in_s,
             "free_bytes": None if access is None else access.free_bytes,
+            "successor": self.successor or None,
+            "certificate": None if self.certificate is None else self.certificate.as_object(),
             "error": None if self.error is None else {"code": self.error.code, "message": self.error.message},
             "advice": self.advice,
         }
@@ -64,12 +71,23 @@ class Checkup:
 async def check_up(url: str, token: str | None) -> list[Checkup]:
     """Asks every address by itself; the first that answers is the one that serves."""
     found: list[Checkup] = []
-    for address in parse_addresses(url):
+    addresses = parse_addresses(url)
+    for address in addresses:
         checkup = await _check(address, token)
         checkup.serves = checkup.error is None and not any(each.serves for each in found)
-        checkup.advice = list(_advice(checkup))
+        checkup.advice = [*_advice(checkup), *_successor_advice(checkup, addresses)]
         found.append(checkup)
     return found
+
+
+def _successor_advice(checkup: Checkup, addresses: list[Address]) -> list[str]:
+    """Whether a client of these addresses goes where the node will send it."""
+    if not checkup.successor:
+        return []
+    refused = Dialling(addresses).heard(checkup.address, checkup.successor)
+    if refused is None:
+        return []
+    return [f"Clients do not follow to its successor {checkup.successor}: {refused}."]
 
 
 async def _check(address: Address, token: str | None) -> Checkup:
@@ -80,6 +98,8 @@ async def _check(address: Address, token: str | None) -> Checkup:
             checkup.answered_in_s = time.monotonic() - started
             if (welcome := client.link.welcome) is not None:
                 checkup.node, checkup.software = welcome.node, welcome.software
+                checkup.successor = welcome.successor
+            checkup.certificate = client.link.certificate
             asked_us = time.time_ns() // 1000
             checkup.access = await client.admin.show_access()
             answered_us = time.time_ns() // 1000
@@ -102,6 +122,8 @@ def _advice(checkup: Checkup) -> list[str]:
     expires_in_s = checkup.expires_in_s
     if expires_in_s is not None and expires_in_s < EXPIRES_SOON_S:
         found.append(f"The token ends in {expires_in_s / 3600:.0f} h: have a new one made in time.")
+    if checkup.certificate is not None and (ends_in_s := checkup.certificate.ends_in_s) < EXPIRES_SOON_S:
+        found.append(f"The node's certificate ends in {ends_in_s / 3600:.0f} h: renew it in time.")
     if access is not None and access.guarded and not (checkup.address.tls or checkup.address.on_loopback):
         found.append("The token travels in the clear: give the node TLS, and use penstocks://.")
     if access is not None and access.free_bytes is not None and access.free_bytes_min is not None:

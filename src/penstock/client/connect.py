@@ -75,7 +75,7 @@ class Client(Scope):
         found = [self.link]
         for url in copies:
             link = self._new_link(parse_addresses(url))
-            if link.service in (each.service for each in found):
+            if any(address in each.addresses for each in found for address in link.addresses):
                 raise BadRequest(
                     f"{link.service} is a destination already", hint="Each copy is at another service."
                 )

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from penstock.client.tls import TlsOptions, tls_failure
+from penstock.client.tls import Certificate, TlsOptions, shown_certificate, tls_failure
 from penstock.model.address import Address
 from penstock.model.errors import ConnectionLost, PenstockError, TimedOut, Unavailable
 from penstock.wire.connection import ClientSide, Event, Fault
@@ -77,6 +77,12 @@ class Connection(asyncio.Protocol):
         except asyncio.CancelledError:
             self.abort(ConnectionLost("connecting was given up"))
             raise
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the node showed."""
+        transport = self._transport
+        return None if transport is None else shown_certificate(transport.get_extra_info("peercert"))
 
     def write(self, parts: Sequence[bytes]) -> None:
         transport = self._transport

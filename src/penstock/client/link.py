@@ -17,6 +17,7 @@ from penstock.client.connection import Connection
 from penstock.client.dialling import Dialling, none_answered
 from penstock.client.handlers import BlockHandler, ConsumerHandler, Handler
 from penstock.client.link_options import LinkOptions as LinkOptions
+from penstock.client.tls import Certificate
 from penstock.model.address import Address, service_url
 from penstock.model.errors import (
     AccessRefused,
@@ -102,6 +103,11 @@ class Link:
         """The URL of the node that answers now, or of the first address."""
         address = self._connection.address if self._connection else self.addresses[0]
         return address.url
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the node that answers now showed, with TLS."""
+        return self._connection.certificate if self._connection is not None else None
 
     async def open(self, *, wait: bool = True) -> None:
         """Connects. Without ``wait`` a node that is away is no error: it is tried again for ever."""

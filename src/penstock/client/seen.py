@@ -253,6 +253,18 @@ class Seen:
             kept.clear()
         return found
 
+    def behind(self, place: str) -> bool:
+        """Whether something is settled that this node has not given: its copies may be on their way."""
+        for block in self._blocks.values():
+            given = block.given.get(place, RangeSet())
+            if any(given.missing(*span) for span in block.done):
+                return True
+        for segment in self._open.values():
+            rows = segment.given[place][1] if place in segment.given else RangeSet()
+            if any(rows.missing(*span) for span in segment.settled):
+                return True
+        return False
+
     def held(self, place: str) -> list[tuple[int, Span]]:
         """Copies that wait for what becomes of the message, by shard."""
         found: list[tuple[int, Span]] = []

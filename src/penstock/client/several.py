@@ -31,6 +31,10 @@ from penstock.wire.control import Span
 
 log = logging.getLogger("penstock.client")
 
+CATCH_UP_S = 1.0
+CATCH_UP_IDLE_S = 0.1
+"""How long closing waits in all, and for the next of them, for copies of what was settled."""
+
 
 class Several(Consumer):
     def __init__(
@@ -120,7 +124,37 @@ class Several(Consumer):
             return
         self._open = False
         self.stopped = Closed("the consumer was closed")
+        await self._catch_up()
         await self._end()
+
+    async def _catch_up(self) -> None:
+        """Takes copies of what is settled that are on their way: they are not to come to the next reader."""
+        seen = self._spread.seen
+        if seen is None or len(self._sources) == 1:
+            return
+        self._put_back_rest()
+        self._spread.send_settlements()
+        until = asyncio.get_running_loop().time() + CATCH_UP_S
+        late = [each for each in self._sources if each.part is not None and each.part.reachable]
+        while late := [each for each in late if each.part and seen.behind(each.part.node)]:
+            for source in late:
+                if source.waiting is None:
+                    source.waiting = asyncio.get_running_loop().create_task(source.next())
+            waits = {source.waiting for source in late if source.waiting is not None}
+            left_s = min(until - asyncio.get_running_loop().time(), CATCH_UP_IDLE_S)
+            done, _ = await asyncio.wait(waits, timeout=max(left_s, 0.0), return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                return
+            for source in [each for each in late if each.waiting in done]:
+                late = [each for each in late if each is not source or not self._put_back_from(source)]
+
+    def _put_back_from(self, source: Source) -> bool:
+        """What a source brought is for the next reader; whether it has ended."""
+        waited, source.waiting = source.waiting, None
+        if waited is None or waited.exception() is not None or (batch := waited.result()) is None:
+            return True
+        self.put_back(batch)
+        return False
 
     async def _end(self) -> None:
         waits = [source.waiting for source in self._sources if source.waiting is not None]
@@ -288,12 +322,14 @@ class Several(Consumer):
         self._check_open()
         while True:
             self._spread.send_settlements()
-            there = [source for source in self._sources if source.part is not None and not source.lost.is_set()]
+            there = [source for source in self._sources if source.part is not None and source.part.reachable]
             if any([await self._flushed(source) for source in there]):
                 return
             self._check_open()
             if all(source.error is not None for source in self._sources):
                 raise Unavailable("no node is left to settle at")
+            if not there and any(source.link.up for source in self._sources):
+                return  # at another node than before: what is settled is so there as its copies come
             waits = [asyncio.ensure_future(each.link.wait_up()) for each in self._sources if not each.error]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -310,8 +346,8 @@ class Several(Consumer):
         flushing, losing = asyncio.ensure_future(part.flush()), asyncio.ensure_future(source.lost.wait())
         try:
             await asyncio.wait((flushing, losing), return_when=asyncio.FIRST_COMPLETED)
-            if not flushing.done():
-                return False
+            if not flushing.done() or (flushing.exception() is not None and part.stopped is not None):
+                return False  # lost, or it ended: another node answers
             await flushing
             return True
         finally:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import ssl
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.model.errors import TlsFailed
 
@@ -35,6 +38,43 @@ class TlsOptions:
         except OSError as error:  # of which ssl's errors are
             raise TlsFailed(f"cannot use {at}: {error.strerror or error}") from error
         return context
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a node showed."""
+
+    subject: str
+    issuer: str
+    names: list[str]
+    """The hosts that it is for."""
+    ends_at: float
+    """Seconds since 1970."""
+
+    @property
+    def ends_in_s(self) -> float:
+        return self.ends_at - time.time()
+
+    def as_object(self) -> dict[str, object]:
+        return {
+            "subject": self.subject,
+            "issuer": self.issuer,
+            "names": self.names,
+            "ends_in_s": round(self.ends_in_s, 3),
+        }
+
+
+def shown_certificate(shown: Mapping[str, Any] | None) -> Certificate | None:
+    """A certificate as ``ssl`` tells of it; None without TLS."""
+    if not shown:
+        return None
+
+    def name(parts: Any) -> str:
+        return ", ".join(f"{key}={value}" for part in parts for key, value in part)
+
+    names = [value for _, value in shown.get("subjectAltName", ())]
+    ends_at = float(ssl.cert_time_to_seconds(shown["notAfter"]))
+    return Certificate(name(shown.get("subject", ())), name(shown.get("issuer", ())), names, ends_at)
 
 
 def tls_failure(error: ssl.SSLError) -> TlsFailed:
