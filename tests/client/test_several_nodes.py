@@ -14,7 +14,7 @@ import penstock.sync
 from penstock.client.backoff import Backoff
 from penstock.client.consumer import Consumer
 from penstock.client.several import Several
-from penstock.model.errors import BadRequest, NotAcrossNodes, TopicMismatch
+from penstock.model.errors import BadRequest, NotAcrossNodes, TopicMismatch, TopicNotFound
 from penstock.model.policy import Policy
 from penstock.wire.control import SubscriptionInfo
 from tests.client.peer import until
@@ -223,6 +223,34 @@ def test_a_node_that_is_away_at_the_start_is_read_when_it_comes(pair: Pair, topi
             await until_settled(pair, topic)
             waiting.cancel()
             assert consumer.copies == COUNT
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_fails_for_good_is_told_and_the_others_are_read(pair: Pair, topic: str) -> None:
+    one, two = pair
+
+    async def scenario() -> None:
+        await fill(pair, topic)
+        async with reading(pair, topic) as consumer, penstock.connect(two.url) as admin:
+            messages = await take(consumer, COUNT)
+            await admin.admin.delete_topic(topic)
+            waiting = asyncio.create_task(take(consumer, 1))
+            await until_state(consumer, "reading", "failed")
+            assert isinstance(consumer.nodes[1].error, TopicNotFound)
+            for message in messages:  # whichever node they came from
+                await consumer.ack(message)
+            await consumer.flush()
+            async with penstock.connect(one.url) as client, client.producer(topic) as producer:
+                await producer.send(b"more")
+            (more,) = await waiting
+            assert more.value == b"more"
+            assert (await standing(one, topic)).settled == COUNT
+            await consumer.ack(more)
+            async with penstock.connect(one.url) as client:
+                await client.admin.delete_topic(topic)
+            with pytest.raises(TopicNotFound):
+                await take(consumer, 1)
 
     asyncio.run(scenario())
 
