@@ -98,9 +98,12 @@ async def until_state(consumer: Several, *states: str) -> None:
 
 def test_a_consumer_of_two_nodes_gets_each_message_once_and_settles_it_at_both(pair: Pair, topic: str) -> None:
     async def scenario() -> None:
+        async with penstock.connect(pair[0].url) as client:
+            await client.admin.create_topic(topic, shards=2)
         await fill(pair, topic)
         async with reading(pair, topic) as consumer:
             messages = await take(consumer, COUNT)
+            assert {message.shard for message in messages} == {0, 1}
             assert sorted(message.value for message in messages) == sorted(EVERY)
             assert len({message.identity for message in messages}) == COUNT
             for number, message in enumerate(messages):
@@ -223,6 +226,26 @@ def test_a_node_that_is_away_at_the_start_is_read_when_it_comes(pair: Pair, topi
             await until_settled(pair, topic)
             waiting.cancel()
             assert consumer.copies == COUNT
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_that_a_copy_does_not_have_yet_is_waited_for_and_not_made(pair: Pair, topic: str) -> None:
+    one, two = pair
+
+    async def scenario() -> None:
+        async with penstock.connect(one.url) as client:
+            await client.admin.create_topic(topic, shards=4)
+        async with reading(pair, topic) as consumer:
+            waiting = asyncio.create_task(take(consumer, COUNT))
+            await until(lambda: isinstance(consumer.nodes[1].error, TopicNotFound))
+            await fill(pair, topic)
+            assert {message.value for message in await waiting} == set(EVERY)
+            waiting = asyncio.create_task(take(consumer, 1))
+            await until_state(consumer, "reading", "reading")
+            waiting.cancel()
+        async with penstock.connect(two.url) as client:
+            assert (await client.admin.show_topic(topic)).shards == 4, "made by who knew it"
 
     asyncio.run(scenario())
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from operator import length_hint
 from typing import Any, Self
 
@@ -23,7 +24,7 @@ from penstock.client.seen import Seen
 from penstock.client.settling import check_delay
 from penstock.client.source import Part, Source
 from penstock.client.spread import Spread
-from penstock.model.errors import Closed, PenstockError, SubscriptionBusy, Unavailable
+from penstock.model.errors import Closed, PenstockError, SubscriptionBusy, TopicNotFound, Unavailable
 from penstock.model.message import Message
 from penstock.model.policy import Policy
 from penstock.model.several_errors import NotAcrossNodes
@@ -48,10 +49,13 @@ class Several(Consumer):
         super().__init__(links[0], topic, subscription, name, options)
         self._spread = spread = Spread(Seen() if options.dedup else None, self._unread_at, self._drop_rest)
 
-        def make(link: Link) -> Part:
-            return Part(spread, link, topic, subscription, name, options)
+        def make(link: Link, create: bool) -> Part:
+            return Part(spread, link, topic, subscription, name, replace(options, create=create))
 
-        self._sources = [Source(spread, link, make) for link in links]
+        self._sources = [
+            Source(spread, link, make, create=options.create and not number)
+            for number, link in enumerate(links)
+        ]
         self._turn = 0
         self._rest: deque[Batch] = deque()
         """Batches that came and nobody waited for."""
@@ -68,6 +72,8 @@ class Several(Consumer):
         results = await asyncio.gather(*(source.open() for source in here), return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
         grave = [each for each in failures if _grave(each)]
+        if isinstance(results[0], TopicNotFound) and here[0] is self._sources[0]:
+            grave.append(results[0])
         if grave or len(failures) == len(here):
             await self._end()
             raise (grave or failures)[0]
@@ -84,7 +90,8 @@ class Several(Consumer):
             part = source.part
             state = "failed" if source.error else "reading" if part and part.reachable else "away"
             node = part.node if part else None
-            found.append(NodeState(source.link.service, node, state, source.messages, source.error))
+            error = source.error or source.trouble
+            found.append(NodeState(source.link.service, node, state, source.messages, error))
         return found
 
     @property
@@ -359,4 +366,6 @@ def _grave(error: BaseException) -> bool:
     """Whether a consumer is not to be opened without this node: it is there, and said no."""
     if isinstance(error, SubscriptionBusy):
         return True
+    if isinstance(error, TopicNotFound):  # the first copy of a message makes it there
+        return False
     return not isinstance(error, PenstockError) or not error.retryable

@@ -16,7 +16,7 @@ from penstock.client.consumer import Consumer
 from penstock.client.link import Link
 from penstock.client.options import ConsumerOptions
 from penstock.client.settler import Settler
-from penstock.model.errors import PenstockError
+from penstock.model.errors import PenstockError, TopicNotFound
 from penstock.wire.control import GiveBack, Settle, Span
 
 log = logging.getLogger("penstock.client")
@@ -71,6 +71,8 @@ class Part(Consumer):
         super().__init__(link, topic, subscription, name, options, TellingSettler)
         self._owner = owner
         self.node = ""
+        self.ended_elsewhere = False
+        """Whether it ended because another node answered."""
         self._gate.on_lost = lambda shard, spans, reason: owner.on_lost_entries(self, shard, spans, reason)
 
     async def open(self) -> Part:
@@ -118,6 +120,11 @@ class Part(Consumer):
         self._intake.end()
         return dropped
 
+    def _on_ended(self, error: PenstockError) -> PenstockError:
+        welcome = self._link.welcome
+        self.ended_elsewhere = welcome is not None and self.node not in ("", welcome.node)
+        return super()._on_ended(error)
+
     def _on_reset(self, error: PenstockError | None) -> None:
         super()._on_reset(error)
         if error is not None and error.code == "subscription-moved":
@@ -125,11 +132,18 @@ class Part(Consumer):
 
 
 class Source:
-    def __init__(self, owner: Owner, link: Link, make_part: Callable[[Link], Part]) -> None:
+    """``make_part`` is told whether the topic may be made: a copy of it is for who knows its shards to make."""
+
+    def __init__(
+        self, owner: Owner, link: Link, make_part: Callable[[Link, bool], Part], *, create: bool
+    ) -> None:
         self.link = link
         self.part: Part | None = None
         self.error: PenstockError | None = None
         """Why it is not read any more, if so."""
+        self.trouble: PenstockError | None = None
+        """Why it could not be opened yet; it is tried again."""
+        self.create = create
         self.messages = 0
         """Handed out."""
         self.waiting: asyncio.Task[Batch | None] | None = None
@@ -150,9 +164,9 @@ class Source:
 
     async def open(self) -> None:
         """Subscribes; a refusal is raised."""
-        part = self._make_part(self.link)
+        part = self._make_part(self.link, self.create)
         await part.open()
-        self.part = part
+        self.part, self.create, self.trouble = part, False, None
         self._owner.on_source_begun(self)
 
     async def next(self) -> Batch | None:
@@ -165,7 +179,7 @@ class Source:
             try:
                 batches = await part.next_batches(1)
             except PenstockError as error:
-                if not self._elsewhere(part):
+                if not part.ended_elsewhere:
                     raise
                 log.warning("%s: another node answers, reading goes on there (%s)", self.link.service, error)
                 self._owner.on_source_ended(self)
@@ -177,11 +191,6 @@ class Source:
                 self.messages += len(batch)
                 return batch
 
-    def _elsewhere(self, part: Part) -> bool:
-        """Whether the consumer ended because another node answers now."""
-        welcome = self.link.welcome
-        return self.link.up and welcome is not None and welcome.node != part.node
-
     async def _open_sometime(self) -> None:
         attempts = 0
         while True:
@@ -190,9 +199,11 @@ class Source:
                 await self.open()
                 return
             except PenstockError as error:
-                if not error.retryable:
+                if not (error.retryable or isinstance(error, TopicNotFound)):
                     raise
-                log.warning("%s: %s; trying again", self.link.service, error.message)
+                if self.trouble is None or self.trouble.message != error.message:
+                    log.warning("%s: %s; trying again", self.link.service, error.message)
+                self.trouble = error
                 await asyncio.sleep(self.link.backoff.delay_s(attempts))
                 attempts += 1
 
