@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.client.batch import Batch
     from penstock.client.connect import Client, connect
     from penstock.client.consumer import Consumer
-    from penstock.client.options import LostSpan
+    from penstock.client.options import LostSpan, NodeState
     from penstock.client.producer import Producer
     from penstock.client.producer_stats import ProducerStats
     from penstock.client.promise import BatchReceipt, Promise
@@ -34,6 +34,7 @@ __all__ = [
     "Identity",
     "LostSpan",
     "Message",
+    "NodeState",
     "Outcome",
     "PenstockError",
     "Policy",
@@ -58,6 +59,7 @@ _PLACES = {
     "Durability": "model.receipt",
     "Identity": "model.identity",
     "LostSpan": "client.options",
+    "NodeState": "client.options",
     "Message": "model.message",
     "Outcome": "model.receipt",
     "PenstockError": "model.errors",

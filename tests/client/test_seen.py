@@ -62,6 +62,8 @@ def test_what_its_own_node_gives_again_passes_in_hand_or_settled(seen: Seen) -> 
     arrive(seen, "a", 0, 10)
     assert seen.refuse("a", 0, [(11, 12)]) == [There("a", 0, [(11, 12)])]
     assert arrive(seen, "a", 0, 10, (1, 2)) == ([(11, 12)], [])
+    seen.settle("a", 0, [(10, 11)])
+    assert arrive(seen, "a", 0, 10, (0, 1)) == ([(10, 11)], []), "its deadline passed before it was settled"
     seen.settle("a", 0, [(10, 13)])
     assert arrive(seen, "a", 0, 10) == ([(10, 13)], []), "set back by somebody"
     assert arrive(seen, "b", 0, 70) == ([], []), "and in hand again"
@@ -115,6 +117,7 @@ def test_copies_of_what_the_first_node_put_aside_are_not_wanted_and_a_redrive_pa
     arrive(seen, "b", 0, 70)
     seen.refuse("a", 0, [(10, 11)])
     assert seen.dead("a", 0, [(10, 11)]) == [There("b", 0, [(70, 71)])]
+    assert seen.held("b") == [(0, (71, 73))]
     assert arrive(seen, "a", 0, 10, (0, 1)) == ([(10, 11)], [])
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import penstock
 from penstock.client.backoff import Backoff
+from penstock.client.checkup import check_up
 from penstock.model.errors import PenstockError, TlsFailed, Unavailable
 from tests.client.certificates import Certificates
 from tests.fire.real_node import RealNode, wait_until
@@ -188,3 +189,13 @@ def test_a_handshake_that_never_ends_is_given_up(tls_node: RealNode) -> None:
     with socket.create_connection(tls_node.address, timeout=20) as silent:
         silent.sendall(b"\x16\x03\x01")  # the beginning of a TLS record, and nothing more
         assert silent.recv(100) == b""
+
+
+def test_a_checkup_tells_the_certificate_that_a_node_shows(
+    tls_node: RealNode, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CA", certificates.ca)
+    (found,) = asyncio.run(check_up(tls_node.url, None))
+    assert found.certificate is not None, found.error
+    assert "127.0.0.1" in found.certificate.names and found.certificate.ends_in_s > 0
+    assert found.as_object()["certificate"]["names"] == found.certificate.names
