@@ -55,6 +55,10 @@ kill: $(READY) ## kills a node fifty times under load and balances the books
 torture-producer: $(READY) ## a million messages to two nodes while they and their producer are killed in turn
 	@$(BIN)/python -m tests.fire.kill_producer
 
+torture-readers: $(READY) ## two nodes killed in turn under a producer and a reader of both; then a reader of either
+	@$(BIN)/python -m tests.fire.kill_several
+	@$(BIN)/python -m tests.fire.kill_several --list
+
 retention: $(READY) ## what soft and hard time to live, max_bytes and a message's own ttl delete, told by a real node
 	@$(BIN)/python examples/retention.py
 
