@@ -1,8 +1,8 @@
 """Two nodes are killed in turn, while a producer sends to both and a consumer reads both.
 
 ``python -m tests.fire.kill_several``. Everything that the producer got a receipt for is handed out; nothing
-comes twice but what was refused; in the end both nodes have all of it settled. With ``--list`` the consumer reads
-one service of two addresses instead, and goes on at the other node whenever one is killed.
+comes twice but what was refused; in the end both nodes have all of it settled. With ``--list`` the consumer
+reads one service of two addresses instead, and goes on at the other node whenever one is killed.
 """
 
 from __future__ import annotations
