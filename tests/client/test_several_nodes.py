@@ -223,6 +223,7 @@ def test_a_node_that_is_away_at_the_start_is_read_when_it_comes(pair: Pair, topi
             assert [each.state for each in consumer.nodes] == ["reading", "away"]
             await asyncio.to_thread(two.start)
             waiting = asyncio.create_task(consumer.receive(30))  # somebody waits, as a program does
+            await until_state(consumer, "reading", "reading")
             await until_settled(pair, topic)
             waiting.cancel()
             assert consumer.copies == COUNT
