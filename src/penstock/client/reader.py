@@ -7,8 +7,8 @@ beside what can; checksums are checked on the way, as a consumer's are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Self
 
@@ -55,6 +55,8 @@ class Part:
     entry_next: int
     entry_end: int
     """One past the last durable entry of the shard."""
+    producers: dict[bytes, str] = field(default_factory=dict)
+    """If asked for: by block, the name of its producer, where the node knows one."""
 
 
 async def read_ends(
@@ -149,12 +151,16 @@ class Reader(Scope):
         incarnation: int | None = None,
         bytes_max: int = FETCH_BYTES,
         filter: str = "",
+        columns: Collection[str] | None = None,
+        named: bool = False,
     ) -> Part:
         """The messages from ``entry`` up to ``end``, as far as ``bytes_max`` goes, at least one record.
 
-        With a ``filter`` (docs/spark_source.md) the node leaves out what it is not true of.
+        With a ``filter`` (docs/spark_source.md) the node leaves out what it is not true of; with ``columns`` all
+        but those of value, key, id, headers and sent_at. With ``named`` the part tells producers' names.
         """
-        ask = FetchEntries(self.uuid, shard, entry, end, incarnation, bytes_max, filter)
+        wanted = None if columns is None else list(columns)
+        ask = FetchEntries(self.uuid, shard, entry, end, incarnation, bytes_max, filter, wanted, named)
         answer = await self._link.request(ask, retry=True)
         if not isinstance(answer, tuple):
             raise BadFrame("a fetch was answered by something else")
@@ -169,6 +175,8 @@ class Reader(Scope):
         incarnation: int | None = None,
         bytes_max: int = FETCH_BYTES,
         filter: str = "",
+        columns: Collection[str] | None = None,
+        named: bool = False,
     ) -> AsyncIterator[Part]:
         """All messages of a range, part by part; the next is on its way while one is looked at.
 
@@ -178,7 +186,16 @@ class Reader(Scope):
             return
 
         def ask(entry: int) -> asyncio.Future[Part]:
-            part = self.fetch(shard, entry, end, incarnation=incarnation, bytes_max=bytes_max, filter=filter)
+            part = self.fetch(
+                shard,
+                entry,
+                end,
+                incarnation=incarnation,
+                bytes_max=bytes_max,
+                filter=filter,
+                columns=columns,
+                named=named,
+            )
             return asyncio.ensure_future(part)
 
         coming = ask(start)
@@ -214,9 +231,8 @@ class Reader(Scope):
                 meant = [span for each in meant for span in compacted.missing(*each)]
             batches.append(read_record(frame, Deliver(0, ask.shard, 1, 1, meant), *where))
         lost = [LostSpan(ask.shard, *span) for span in fetched.lost]
-        return Part(
-            [batch for batch in batches if batch is not None], lost, fetched.entry_next, fetched.entry_end
-        )
+        found = [batch for batch in batches if batch is not None]
+        return Part(found, lost, fetched.entry_next, fetched.entry_end, fetched.producers)
 
 
 def _meant(frame: Frame, mask: bytes | None, start: int, end: int) -> list[Span]:

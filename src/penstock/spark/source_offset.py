@@ -2,11 +2,12 @@
 
 ::
 
-    {"version": 1, "topics": {"TOPIC": {"uuid": "…", "incarnations": [1, 1], "entries": [120, 98]}}}
+    {"version": 1, "topics": {"TOPIC": {"uuid": "…", "incarnations": [1, 1], "entries": [120, 98], "stored": [9, 9]}}}
 
-``entries`` are the next to read, by shard. Uuid and incarnation make a topic that was re-created or restored
-recognisable. A topic that a pattern found later has ``from``, the entries that its reading begins with. Spark
-compares offsets as text, so topics stand in order.
+``entries`` are the next to read, by shard; all before them was stored at ``stored`` (µs since 1970) or earlier.
+Uuid, incarnation and that time make a topic that was re-created or restored recognisable. Where reading does not
+go on at the entries before, ``from`` tells where: in a topic that a pattern found later, or in one that an old
+copy was restored of. Spark compares offsets as text, so topics stand in order.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class TopicOffset:
     incarnations: tuple[int, ...]
     entries: tuple[int, ...]
     begins: tuple[int, ...] | None = None
-    """Of a topic that was not in the offset before: where its reading begins."""
+    """Where the reading begins that leads here, if not at the entries of the offset before."""
+    stored: tuple[int, ...] = ()
+    """By shard, a time at which all that was read was stored; empty in an offset of a version without."""
 
     def as_json(self) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -33,7 +36,13 @@ class TopicOffset:
             "incarnations": list(self.incarnations),
             "entries": list(self.entries),
         }
+        if self.stored:
+            told["stored"] = list(self.stored)
         return told if self.begins is None else {**told, "from": list(self.begins)}
+
+    def place(self) -> tuple[bytes, tuple[int, ...], tuple[int, ...]]:
+        """What it stands for, however it was come to."""
+        return self.uuid, self.incarnations, self.entries
 
 
 Offset = dict[str, TopicOffset]
@@ -58,6 +67,7 @@ def read_offset(told: dict[str, Any]) -> Offset:
                 tuple(map(int, each["incarnations"])),
                 tuple(map(int, each["entries"])),
                 tuple(map(int, each["from"])) if "from" in each else None,
+                tuple(map(int, each.get("stored", ()))),
             )
             for topic, each in told["topics"].items()
         }

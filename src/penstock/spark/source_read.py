@@ -16,6 +16,7 @@ from penstock.client.batch import Batch
 from penstock.client.options import LostSpan
 from penstock.client.reader import Part
 from penstock.model.errors import (
+    BadRequest,
     EntriesMissing,
     IncarnationChanged,
     PenstockError,
@@ -27,6 +28,7 @@ from penstock.spark.source_options import SourceOptions
 from penstock.spark.source_rows import Rows
 from penstock.spark.source_schema import arrow_schema
 from penstock.spark.told import told
+from penstock.wire.columns import NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -79,6 +81,7 @@ def _read(options: SourceOptions, schema: StructType, span: Span) -> Iterator[pa
     try:
         for part in _parts(options, span):
             at = part.entry_next
+            rows.name(part.producers)
             for item in _in_order(part):
                 if isinstance(item, Batch):
                     yield from rows.add(item)
@@ -99,9 +102,29 @@ def _parts(options: SourceOptions, span: Span) -> Iterator[Part]:
         connect(options) as client,
         client.reader(span.topic, uuid=span.uuid, schema_version=span.schema_version) as reader,
     ):
-        yield from reader.read(
-            span.shard, span.start, span.end, incarnation=span.incarnation, filter=options.filter
-        )
+        try:
+            yield from reader.read(
+                span.shard,
+                span.start,
+                span.end,
+                incarnation=span.incarnation,
+                filter=options.filter,
+                columns=_given(options),
+                named="producer" in options.columns,
+            )
+        except BadRequest:
+            if reader.ends()[span.shard].entry_next >= span.end:
+                raise
+            raise IncarnationChanged(
+                f"shard {span.shard} of topic {TopicName.parse(span.topic).short} ends before entry {span.end - 1}, "
+                "which it had: an old copy of it was restored"
+            ) from None
+
+
+def _given(options: SourceOptions) -> list[str] | None:
+    """The columns that the node is to send; None for all."""
+    given = [name for name in NAMES if name in options.columns]
+    return None if len(given) == len(NAMES) else given
 
 
 def _in_order(part: Part) -> list[Batch | LostSpan]:

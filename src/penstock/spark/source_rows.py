@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -30,13 +30,15 @@ class Rows:
         self._shard = shard
         self._batches: list[Batch] = []
         self._rows = self._bytes = 0
+        self._names: dict[bytes, str] = {}
+        """Of producers, by block, as the node told them."""
         self._makers: dict[str, Callable[[list[Batch]], pa.Array]] = {
             "topic": lambda batches: pa.repeat(pa.scalar(topic), sum(_counts(batches))),
             "shard": lambda batches: pa.repeat(pa.scalar(shard, pa.int32()), sum(_counts(batches))),
             "entry": lambda batches: pa.array(_entries(batches)),
             "stored_at": _stored_at,
             "identity": _identities,
-            "producer": lambda batches: _each([batch.origin.block.hex() for batch in batches], batches),
+            "producer": lambda batches: _each([self._producer(batch) for batch in batches], batches),
         }
 
     def add(self, batch: Batch) -> Iterator[pa.RecordBatch]:
@@ -46,6 +48,14 @@ class Rows:
         self._bytes += batch.nbytes
         if self._rows >= ROWS_TARGET or self._bytes >= BYTES_TARGET:
             yield from self.flush()
+
+    def name(self, producers: Mapping[bytes, str]) -> None:
+        """What producers are called whose batches follow."""
+        self._names |= producers
+
+    def _producer(self, batch: Batch) -> str:
+        """One without a name is told by its run."""
+        return self._names.get(batch.origin.block) or batch.origin.block.hex()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yields what was gathered."""

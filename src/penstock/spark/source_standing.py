@@ -2,10 +2,17 @@
 
 With ``onGap = fail`` any of it is an error. Otherwise the stream goes on with what there is, and what can be
 said of the gap becomes part of the batch.
+
+A shard that an old copy was restored of may have grown beyond what was read before anybody looks. Stored times
+never fall within a shard, so the first entry that was stored later than all that was read tells: if it stands
+before the place that was read up to, others stand where those were, and reading goes on with it.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
+import penstock.sync
 from penstock.model.errors import EntriesMissing, IncarnationChanged, TopicMismatch, TopicNotFound
 from penstock.model.topic import TopicName
 from penstock.spark.source_offset import TopicOffset
@@ -14,6 +21,7 @@ from penstock.wire.control import Ends
 
 RECREATED = "recreated"
 INCARNATION = "incarnation"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def check_standing(options: SourceOptions, topic: str, offset: TopicOffset, now: Ends) -> None:
@@ -35,7 +43,8 @@ def check_standing(options: SourceOptions, topic: str, offset: TopicOffset, now:
     for shard, (known, end) in enumerate(zip(offset.incarnations, now.shards, strict=True)):
         if known != end.incarnation:
             raise IncarnationChanged(
-                f"shard {shard} of topic {shown} lost entries and began incarnation {end.incarnation}; {read}"
+                f"shard {shard} of topic {shown} lost entries and began incarnation {end.incarnation}; {read}",
+                hint=_RESTORED,
             )
         if offset.entries[shard] < end.entry_first:
             raise EntriesMissing(
@@ -44,22 +53,56 @@ def check_standing(options: SourceOptions, topic: str, offset: TopicOffset, now:
             )
 
 
+_RESTORED = "Begin anew with a new checkpoint, or go on with what there is with onGap = report or skip."
+
+
+def check_same_life(options: SourceOptions, topic: str, offset: TopicOffset, goes_on: tuple[int, ...]) -> None:
+    """Raises if reading would not go on where it was, unless ``onGap`` lets that pass."""
+    if options.on_gap == "fail" and goes_on != offset.entries:
+        raise IncarnationChanged(
+            f"an old copy of topic {TopicName.parse(topic).short} was restored: it was read up to "
+            f"{list(offset.entries)}, and goes on at {list(goes_on)} with other messages",
+            hint=_RESTORED,
+        )
+
+
+def goes_on(client: penstock.sync.Client, topic: str, offset: TopicOffset, now: Ends) -> tuple[int, ...]:
+    """Where the reading of a topic goes on in each shard: where it was, or where an old copy went on."""
+    if now.uuid != offset.uuid:
+        return offset.entries
+    found = [min(entry, shard.entry_next) for entry, shard in zip(offset.entries, now.shards, strict=True)]
+    if not offset.stored:
+        return tuple(found)
+    with client.reader(topic, uuid=offset.uuid) as reader:
+        for stored in set(offset.stored):
+            # The times of the shards differ where they stood still, and each is asked for by itself.
+            since = reader.entries_at(_EPOCH + timedelta(microseconds=stored + 1))
+            for shard, entry in enumerate(since):
+                if offset.stored[shard] == stored:
+                    found[shard] = min(found[shard], entry)
+    return tuple(found)
+
+
 def span_start(before: TopicOffset | None, after: TopicOffset, shard: int) -> int:
     """Where a batch begins in a shard."""
-    if before is None:
-        return after.begins[shard] if after.begins is not None else 0
-    if before.uuid != after.uuid:
+    if after.begins is not None:
+        return after.begins[shard]
+    if before is None or before.uuid != after.uuid:
         return 0
     return before.entries[shard]
 
 
 def gap_between(before: TopicOffset | None, after: TopicOffset, shard: int) -> tuple[int, int, str] | None:
-    """What lies between two offsets that are not of one life of a shard: (start, end, reason)."""
+    """What lies between two offsets that are not of one life of a shard: (start, end, reason).
+
+    How much of the old life was not read is not known, so it begins and ends where the reading did.
+    """
     if before is None or shard >= len(before.entries):
         return None
     entry = before.entries[shard]
     if before.uuid != after.uuid:
         return (entry, entry, RECREATED)
-    if before.incarnations[shard] != after.incarnations[shard]:
-        return (min(entry, after.entries[shard]), entry, INCARNATION)
+    moved = after.begins is not None and after.begins[shard] != entry
+    if moved or before.incarnations[shard] != after.incarnations[shard]:
+        return (entry, entry, INCARNATION)
     return None

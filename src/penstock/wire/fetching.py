@@ -34,6 +34,12 @@ class ShardEnds(msgspec.Struct, frozen=True, array_like=True):
     entry_next: int
     """One past the last durable entry."""
     bytes: int
+    stored_at_us: int = 0
+    """When the last of them was stored, or later; 0 where that is not told.
+
+    Stored times never fall within a shard, so whoever has read up to ``entry_next`` knows an old copy of the log
+    again however far it has grown: something before that place was stored later than this.
+    """
 
 
 class Ends(msgspec.Struct, frozen=True):
@@ -65,6 +71,10 @@ class FetchEntries(Control, frozen=True, tag="fetch"):
     bytes_max: int = 1024 * 1024
     filter: str = ""
     """Which rows are wanted (wire/filter.py); bytes are counted before it."""
+    columns: list[str] | None = None
+    """Of the messages, those that are wanted: the node leaves the others out, and signs what is left anew."""
+    named: bool = False
+    """Whether the names of the records' producers are to be told."""
 
 
 class Fetched(Control, frozen=True):
@@ -83,6 +93,8 @@ class Fetched(Control, frozen=True):
     """With a filter: of each record a bit a row, as Arrow packs them; records without any set are left out."""
     compacted: bytes = b""
     """Which entries of the records were taken out of a state topic, as a bitmap: their rows are nobody's."""
+    producers: dict[bytes, str] = msgspec.field(default_factory=dict)
+    """If asked for: by block, the name of who sent it, as far as it has one that the node still knows."""
 
 
 class AdvanceSubscription(Control, frozen=True, tag="advance_subscription"):

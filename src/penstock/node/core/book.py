@@ -25,6 +25,8 @@ OTHERS = "(others)"
 ALONE_MAX = 1000
 """Blocks of which nothing was stored yet that are remembered one by one."""
 REASONS_MAX = 32
+NAMES_MAX = 1000
+"""Forgotten blocks whose producer's name is still known, so that a reader of their messages is told it."""
 
 
 class BlockTally(msgspec.Struct, array_like=True):
@@ -92,6 +94,7 @@ class BookImage(msgspec.Struct, array_like=True, frozen=True):
     """The fields of each account, in order."""
     counted_from: int
     lost: int
+    names: dict[bytes, str] = {}
 
 
 class Book:
@@ -105,6 +108,13 @@ class Book:
         """Entries from there on that were lost before they were counted."""
         self.dirty: dict[bytes, None] = {}
         """Blocks of which something is not in the file yet."""
+        self._names: dict[bytes, str] = {}
+        """Of producers whose block was forgotten, the latest last."""
+
+    def producer_of(self, block: bytes) -> str:
+        """Who sent a block; empty where that has no name, or is not known any more."""
+        tally = self.tallies.get(block)
+        return tally.producer if tally is not None else self._names.get(block, "")
 
     # --- what the log shows -------------------------------------------------------------------------
 
@@ -218,6 +228,11 @@ class Book:
         if tally is None:
             return
         name = tally.producer
+        if name:
+            self._names.pop(block, None)
+            self._names[block] = name
+            if len(self._names) > NAMES_MAX:
+                del self._names[next(iter(self._names))]
         if name not in self.folded and len(self.folded) >= FOLDED_MAX:
             name = OTHERS
         before = [self.folded[name]] if name in self.folded else []
@@ -235,7 +250,7 @@ class Book:
 
     def image(self) -> BookImage:
         folded = [list(msgspec.structs.astuple(account)) for account in self.folded.values()]
-        return BookImage(self.tallies, folded, self.counted_from, self.lost)
+        return BookImage(self.tallies, folded, self.counted_from, self.lost, self._names)
 
     def bytes_of(self, block: bytes) -> int:
         """What a block takes of the image."""
@@ -248,6 +263,7 @@ class Book:
         accounts = [ProducerAccount(*fields) for fields in image.folded]
         book.folded = {account.producer: account for account in accounts}
         book.counted_from, book.lost = image.counted_from, image.lost
+        book._names = image.names
         return book
 
 

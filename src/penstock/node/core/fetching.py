@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,14 @@ from penstock.model.errors import (
     TopicMismatch,
     TopicNotFound,
 )
+from penstock.model.identity import BLOCK_BYTES
 from penstock.model.topic import TopicName
 from penstock.node.core.effects import Fetch, FindEntry
 from penstock.node.core.entry_tally import DAMAGED, RETENTION
-from penstock.node.core.fetch_filter import FilteredFetch, check_filter
+from penstock.node.core.fetch_columns import ChosenFetch, check_columns
+from penstock.node.core.fetch_filter import check_filter
 from penstock.node.core.log import Run, ShardLog
+from penstock.node.core.log_reader import StoredRecord
 from penstock.node.core.session import Session
 from penstock.node.core.settlement_records import Settlement, encode_change
 from penstock.node.core.subscribing import ENTRY_MAX
@@ -60,6 +63,8 @@ FETCHES_MAX = 64
 WATCHES_MAX = 64
 """Of one connection."""
 TIME_US_MAX = 2**62
+NAMES_BYTES_MAX = 256 * 1024
+"""What the names of producers take of one answer."""
 
 Answer = Callable[[Any], None]
 Refuse = Callable[[PenstockError], None]
@@ -75,6 +80,7 @@ class Records:
     frames: list[list[bytes]]
     masks: list[bytes] | None = None
     compacted: bytes = b""
+    producers: dict[bytes, str] = field(default_factory=dict)
 
 
 def answer_parts(number: int, result: Any) -> list[bytes]:
@@ -82,7 +88,8 @@ def answer_parts(number: int, result: Any) -> list[bytes]:
     message: Control
     if isinstance(result, Records):
         places = (result.entry_next, result.entry_end)
-        message = Fetched(number, len(result.frames), *places, result.lost, result.masks, result.compacted)
+        told = (result.lost, result.masks, result.compacted, result.producers)
+        message = Fetched(number, len(result.frames), *places, *told)
         return [encode_control(message), *(part for parts in result.frames for part in parts)]
     message = Response(number, msgspec.to_builtins(result, builtin_types=(bytes,)))
     return [encode_control(message)]
@@ -195,6 +202,7 @@ class Fetching:
         wanted = Filter(ask.filter) if ask.filter else None
         if wanted is not None:
             check_filter(wanted, topic.schemas)
+        check_columns(ask.columns)
         queue = self._queues.setdefault(session.connection, deque())
         if len(queue) >= FETCHES_MAX:
             raise LimitReached(f"a connection has at most {FETCHES_MAX} fetches under way")
@@ -242,16 +250,17 @@ class Fetching:
                 refuse(StorageFailed(f"the node could not read entry {ask.entry} of topic {topic.shown}"))
             else:
                 self._node.counters["fetches"] += 1
-                answer(_cut(run, masks, ask.entry, end, log))
+                answer(_cut(run, masks, ask, end, log))
             self.opened(session)
 
         # A connection that is slow to read is closed for what waits for it: an answer is far from that.
         bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._node.settings.limits.unsent_bytes // 4)
         place = (topic.uuid, ask.shard, ask.entry, bytes_max, read)
-        if masks is None:
+        if wanted is None and ask.columns is None:
             self._node.add_effect(Fetch(*place))
         else:
-            self._node.add_effect(FilteredFetch(*place, wanted, topic.schemas, masks))
+            columns = None if ask.columns is None else frozenset(ask.columns)
+            self._node.add_effect(ChosenFetch(*place, wanted, topic.schemas, [] if masks is None else masks, columns))
 
     def _on_find_time(self, ask: FindTime, answer: Answer, refuse: Refuse) -> None:
         topic = self._node.catalog.by_uuid(ask.topic)
@@ -308,10 +317,13 @@ def _ends(name: str, topic: Topic | None) -> Ends:
     if topic is None:
         return Ends(name, None, None, [])
     shards = [
-        ShardEnds(shard.log.incarnation, shard.log.entry_first, shard.log.entry_durable, shard.log.bytes)
-        for shard in topic.shards
+        _shard_ends(shard.log) for shard in topic.shards
     ]
     return Ends(name, topic.uuid, topic.schemas.version if topic.schemas is not None else None, shards)
+
+
+def _shard_ends(log: ShardLog) -> ShardEnds:
+    return ShardEnds(log.incarnation, log.entry_first, log.entry_durable, log.bytes, log.stored_at_us)
 
 
 def _grown(ends: list[Ends], known: list[list[int]]) -> bool:
@@ -329,14 +341,16 @@ def _changed(before: list[Ends], now: list[Ends]) -> bool:
     )
 
 
-def _cut(run: Run, masks: list[bytes] | None, entry: int, end: int, log: ShardLog) -> Records:
+def _cut(run: Run, masks: list[bytes] | None, ask: FetchEntries, end: int, log: ShardLog) -> Records:
     """What a read brought, up to ``end``: which entries are gone, and why, is told by exact spans."""
+    if ask.named:
+        end = min(end, _names_end(run.records, log))
     count = sum(record.header.first_entry < end for record in run.records)
     frames = [record.parts for record in run.records[:count]]
     kept = log.entry_first
     lost: list[tuple[int, int, str]] = []
     for start, stop in run.lost:
-        start, stop = max(start, entry), min(stop, end)
+        start, stop = max(start, ask.entry), min(stop, end)
         lost += [
             (low, high, reason)
             for low, high, reason in ((start, min(stop, kept), RETENTION), (max(start, kept), stop, DAMAGED))
@@ -344,4 +358,24 @@ def _cut(run: Run, masks: list[bytes] | None, entry: int, end: int, log: ShardLo
         ]
     kept_masks = None if masks is None else masks[:count]
     compacted = log.compacted_in(run.records[:count])
-    return Records(min(run.next_entry, end), log.entry_durable, lost, frames, kept_masks, compacted)
+    places = (min(run.next_entry, end), log.entry_durable)
+    producers = _producers(run.records[:count], log) if ask.named else {}
+    return Records(*places, lost, frames, kept_masks, compacted, producers)
+
+
+def _names_end(records: list[StoredRecord], log: ShardLog) -> int:
+    """Where an answer ends so that the names of its producers fit into it."""
+    room, seen = NAMES_BYTES_MAX, set[bytes]()
+    for record in records:
+        block = record.header.block
+        if block not in seen:
+            seen.add(block)
+            room -= BLOCK_BYTES + 4 * len(log.marks.book.producer_of(block)) + 8
+            if room < 0:
+                return record.header.first_entry
+    return ENTRY_MAX
+
+
+def _producers(records: list[StoredRecord], log: ShardLog) -> dict[bytes, str]:
+    blocks = {record.header.block for record in records}
+    return {block: name for block in blocks if (name := log.marks.book.producer_of(block))}

@@ -49,6 +49,11 @@ class LogState(ReadableLog):
         """Blocks are remembered for so long at the least, ended or not: a peer may bring them again."""
 
     @property
+    def stored_at_us(self) -> int:
+        """When the last record was stored, staged ones counted."""
+        return self._stored_at_us
+
+    @property
     def staged_bytes(self) -> int:
         """What ``take`` would hand over."""
         return self._stage.bytes
