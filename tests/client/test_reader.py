@@ -239,6 +239,40 @@ def test_a_filter_is_held_against_the_rows_at_the_node(shared_url: str, topic: s
     asyncio.run(scenario())
 
 
+def test_chosen_columns_alone_travel_and_producers_have_names(shared_url: str, topic: str) -> None:
+    typed = f"{topic}-typed"
+    columns = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string())])
+
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            await client.admin.create_topic(typed, schema=columns)
+            async with client.producer(topic, name="till-1") as producer, client.producer(typed) as other:
+                for number in range(20):
+                    producer.post(b"v" * 1000, key=b"%d" % number, headers={"h": "1"})
+                    other.post({"n": number, "text": "t" * 100}, id=f"i-{number}")
+            async with client.reader(topic) as reader:
+                part = await reader.fetch(0, 0, columns=["key"], named=True)
+                (whole,) = (await reader.fetch(0, 0)).batches
+                assert set(part.producers.values()) == {"till-1"} and whole.nbytes > 20_000
+                (batch,) = part.batches
+                assert batch.nbytes < 1000 and batch.column("value") is batch.column("headers") is None
+                assert [each.key for each in batch.messages()] == [each.key for each in whole.messages()]
+                assert (batch.origin, batch.messages()[3].sent_at) == (
+                    whole.origin,
+                    whole.messages()[3].sent_at,
+                )
+                part = await reader.fetch(0, 0, columns=[], filter="key = '7'")
+                assert [batch.spans for batch in part.batches] == [[(7, 8)]] and part.producers == {}
+                with pytest.raises(BadRequest, match="no column 'colour'"):
+                    await reader.fetch(0, 0, columns=["colour"])
+            async with client.reader(typed) as reader:
+                (batch,) = (await reader.fetch(0, 0, columns=["id"], named=True)).batches
+                assert [each.id for each in batch.messages()] == [f"i-{number}" for number in range(20)]
+                assert batch.column("value").null_count == 20
+
+    asyncio.run(scenario())
+
+
 def test_what_is_damaged_is_told_by_exact_ranges_and_never_served(node: RealNode) -> None:
     stored = fill_topic(node.url)
     node.stop()

@@ -11,7 +11,9 @@ def main(url: str) -> None:
     spark = penstock.spark.session("counts")  # the one that spark-submit asks for
     orders = spark.read.format("penstock").options(url=url, topic="orders", minPartitions="8").load()
     counts = orders.groupBy("key").count().selectExpr("key", "cast(cast(count as string) as binary) as value")
-    counts.write.format("penstock").options(url=url, topic="counts", sinkId="counts", batch="1").mode("append").save()
+    counts.write.format("penstock").options(url=url, topic="counts", sinkId="counts", batch="1").mode(
+        "append"
+    ).save()
     print("counted", spark.sparkContext.master)
     assert penstock.spark.session(master=spark.sparkContext.master) is not None
     spark.stop()

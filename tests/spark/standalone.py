@@ -196,9 +196,9 @@ class Found:
             f"{worker}: " + ", ".join(f"{app} on {count} executors" for app, count in sorted(apps.items()))
             for worker, apps in self.ran.items()
         ]
+        counts = f"{self.sent:,} sent, {self.copies:,} copies, {self.lost} lost, {self.repeated} repeated"
         lines += [
-            f"penstock spark run: {self.sent:,} sent, {self.copies:,} copies, {self.lost} lost, {self.repeated} "
-            f"repeated; a worker was killed after {self.killed_after:,}",
+            f"penstock spark run: {counts}; a worker was killed after {self.killed_after:,}",
             f"spark-submit: {self.counted:,} counted by key",
         ]
         return "\n".join(lines)
@@ -218,9 +218,22 @@ def run_pipeline(cluster: Cluster, url: str, client: penstock.sync.Client, found
     conf = ", ".join(f'"{name}" = "{value}"' for name, value in cluster.conf.items())
     file = cluster.folder / "cluster.toml"
     file.write_text(PIPELINE.format(conf=conf, batch=batch))
-    command = (sys.executable, "-m", "penstock", "spark", "run", str(file), "--master", cluster.url, "--url", url)
+    command = (
+        sys.executable,
+        "-m",
+        "penstock",
+        "spark",
+        "run",
+        str(file),
+        "--master",
+        cluster.url,
+        "--url",
+        url,
+    )
     with cluster.log("run").open("ab") as log:
-        run = subprocess.Popen(command, env=cluster.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        run = subprocess.Popen(
+            command, env=cluster.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        )
         try:
             deadline = time.monotonic() + RUN_S_MAX
             while run.poll() is None and time.monotonic() < deadline:
@@ -239,7 +252,15 @@ def submit(cluster: Cluster, url: str, *options: str, program: Path | None = Non
     """Runs a program by ``spark-submit``; returns what it printed."""
     told = [part for name, value in cluster.conf.items() for part in ("--conf", f"{name}={value}")]
     started = str(program or HERE / "cluster_program.py")
-    command = [str(spark_home() / "bin" / "spark-submit"), "--master", cluster.url, *told, *options, started, url]
+    command = [
+        str(spark_home() / "bin" / "spark-submit"),
+        "--master",
+        cluster.url,
+        *told,
+        *options,
+        started,
+        url,
+    ]
     done = subprocess.run(command, env=cluster.environment, capture_output=True, text=True, timeout=RUN_S_MAX)
     if done.returncode:
         raise SubmitFailed(done.stderr)

@@ -116,6 +116,11 @@ class Client(Scope):
         """Whether a node answers now; if not, the client is reconnecting."""
         return self._link is not None and self._link.up
 
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was lost and made again: what was known of the node before may not hold."""
+        return 0 if self._link is None else self._link.reconnects
+
     def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
         """A producer of ``topic``, to be opened with ``async with``; see ``ProducerOptions``."""
         settings = ProducerOptions(**options)

@@ -156,8 +156,8 @@ class Reader(Scope):
     ) -> Part:
         """The messages from ``entry`` up to ``end``, as far as ``bytes_max`` goes, at least one record.
 
-        With a ``filter`` (docs/spark_source.md) the node leaves out what it is not true of; with ``columns`` all
-        but those of value, key, id, headers and sent_at. With ``named`` the part tells producers' names.
+        With a ``filter`` (docs/spark_source.md) the node leaves out what it is not true of, with ``columns``
+        all but these of value, key, id and headers. With ``named`` the part tells producers' names.
         """
         wanted = None if columns is None else list(columns)
         ask = FetchEntries(self.uuid, shard, entry, end, incarnation, bytes_max, filter, wanted, named)

@@ -2,12 +2,13 @@
 
 ::
 
-    {"version": 1, "topics": {"TOPIC": {"uuid": "…", "incarnations": [1, 1], "entries": [120, 98], "stored": [9, 9]}}}
+    {"version": 1, "topics": {"TOPIC": {"uuid": "…", "incarnations": [1, 1], "entries": [120, 98],
+                                        "stored": [1790000000000000, 1790000000000000]}}}
 
 ``entries`` are the next to read, by shard; all before them was stored at ``stored`` (µs since 1970) or earlier.
-Uuid, incarnation and that time make a topic that was re-created or restored recognisable. Where reading does not
-go on at the entries before, ``from`` tells where: in a topic that a pattern found later, or in one that an old
-copy was restored of. Spark compares offsets as text, so topics stand in order.
+Uuid, incarnation and that time make a topic that was re-created or restored recognisable. Where reading goes on
+elsewhere than at the entries before, ``from`` tells where: in a topic that a pattern found later, or of which
+an old copy was restored. Spark compares offsets as text, so topics stand in order.
 """
 
 from __future__ import annotations

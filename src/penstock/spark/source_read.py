@@ -115,9 +115,9 @@ def _parts(options: SourceOptions, span: Span) -> Iterator[Part]:
         except BadRequest:
             if reader.ends()[span.shard].entry_next >= span.end:
                 raise
+            where = f"shard {span.shard} of topic {TopicName.parse(span.topic).short}"
             raise IncarnationChanged(
-                f"shard {span.shard} of topic {TopicName.parse(span.topic).short} ends before entry {span.end - 1}, "
-                "which it had: an old copy of it was restored"
+                f"{where} had entries up to {span.end - 1} and ends before: an old copy of it was restored"
             ) from None
 
 

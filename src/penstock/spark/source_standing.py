@@ -74,7 +74,7 @@ def goes_on(client: penstock.sync.Client, topic: str, offset: TopicOffset, now: 
     if not offset.stored:
         return tuple(found)
     with client.reader(topic, uuid=offset.uuid) as reader:
-        for stored in set(offset.stored):
+        for stored in {*offset.stored} - {0}:
             # The times of the shards differ where they stood still, and each is asked for by itself.
             since = reader.entries_at(_EPOCH + timedelta(microseconds=stored + 1))
             for shard, entry in enumerate(since):

@@ -27,7 +27,14 @@ from penstock.spark.source_offset import Offset, TopicOffset, offset_json, read_
 from penstock.spark.source_options import EARLIEST, Places, SourceOptions, read_options
 from penstock.spark.source_plan import check_covered, cut, resolve, there, topic_names
 from penstock.spark.source_read import Span, connect, read_span
-from penstock.spark.source_standing import check_standing, gap_between, span_start
+from penstock.spark.source_standing import (
+    INCARNATION,
+    check_same_life,
+    check_standing,
+    gap_between,
+    goes_on,
+    span_start,
+)
 from penstock.spark.told import told
 
 if TYPE_CHECKING:
@@ -62,10 +69,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: dict[str, Ends] | None = None
         """Of a query that is to read what there is and end: how far."""
         self._settled: Offset = {}
+        self._looked = -1
+        """The connection in which the topics were last seen to be those that were read, by its number."""
 
     def __getstate__(self) -> dict[str, Any]:
         """To tasks go the options and the schema; what is open stays here."""
-        return {**self.__dict__, "_open": None, "_ends": {}, "_until": None, "_settled": {}}
+        return {**self.__dict__, "_open": None, "_ends": {}, "_until": None, "_settled": {}, "_looked": -1}
 
     @property
     def _options(self) -> SourceOptions:
@@ -102,8 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ends.topic, options.subscription, positions=entries, exist_ok=True
             )
             entries = made.positions
-        assert ends.uuid is not None
-        return TopicOffset(ends.uuid, tuple(shard.incarnation for shard in ends.shards), tuple(entries))
+        return _offset(ends, entries)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         with told():
@@ -135,7 +143,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic, offset in before.items():
             check_standing(self._options, topic, offset, ends[topic])
         self._check_versions(before, ends)
-        return self._limit(before, self._reachable(before, ends), ends, limit)
+        moved = self._moved(before, ends)
+        self._looked = self._client.reconnects
+        return self._limit(before, self._reachable(before, ends, moved), ends, limit)
+
+    def _moved(self, offset: Offset, ends: Mapping[str, Ends]) -> dict[str, tuple[int, ...]]:
+        """Topics whose reading does not go on where it was: an old copy was restored.
+
+        That takes a restart of the node, so it is looked for once a connection, or where a log ends too early.
+        """
+        moved: dict[str, tuple[int, ...]] = {}
+        for topic, each in offset.items():
+            now = ends.get(topic)
+            if now is None or now.uuid != each.uuid:
+                continue
+            short = any(end.entry_next < at for end, at in zip(now.shards, each.entries, strict=True))
+            if short or self._looked != self._client.reconnects:
+                place = goes_on(self._client, topic, each, now)
+                check_same_life(self._options, topic, each, place)
+                if place != each.entries:
+                    moved[topic] = place
+        return moved
 
     def _look(self, before: Offset, wait_s: float) -> dict[str, Ends]:
         """How far the topics reach, those of the offset and those that a pattern finds now."""
@@ -154,7 +182,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = client.admin.ends(names, known, wait=wait_s) if waits else client.admin.ends(names)
         return {each.topic: each for each in found}
 
-    def _reachable(self, before: Offset, ends: Mapping[str, Ends]) -> Offset:
+    def _reachable(
+        self, before: Offset, ends: Mapping[str, Ends], moved: Mapping[str, tuple[int, ...]]
+    ) -> Offset:
         """What could be read by now; of a query that is to end, what was there when it began."""
         after: Offset = {}
         for topic, now in ends.items():
@@ -168,10 +198,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if known is not None:
                     after[topic] = known
                 continue
-            begins = None if known is not None else self._first(now, EARLIEST).entries
-            incarnations = tuple(shard.incarnation for shard in now.shards)
-            entries = tuple(shard.entry_next for shard in bound.shards)
-            after[topic] = TopicOffset(now.uuid, incarnations, entries, begins)
+            begins = moved.get(topic) if known is not None else self._first(now, EARLIEST).entries
+            after[topic] = _offset(now, [shard.entry_next for shard in bound.shards], begins)
         return after
 
     def _limit(self, before: Offset, after: Offset, ends: Mapping[str, Ends], limit: ReadLimit) -> Offset:
@@ -212,11 +240,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """How far the topics reached when they were last looked at, for Spark's progress reports."""
         found = {
-            topic: TopicOffset(
-                each.uuid,
-                tuple(shard.incarnation for shard in each.shards),
-                tuple(shard.entry_next for shard in each.shards),
-            )
+            topic: _offset(each, [shard.entry_next for shard in each.shards])
             for topic, each in self._ends.items()
             if each.uuid is not None
         }
@@ -230,12 +254,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             names = sorted(after)
             if not self._ends.keys() >= set(names):
                 self._ends = {each.topic: each for each in self._client.admin.ends(names)}
+            moved = self._moved(after, self._ends)
             spans: list[Span] = []
             for topic in names:
                 offset = after[topic]
-                for shard, stop in enumerate(offset.entries):
-                    begin = min(span_start(before.get(topic), offset, shard), stop)
+                for shard, end_entry in enumerate(offset.entries):
+                    begin = min(span_start(before.get(topic), offset, shard), end_entry)
                     gap = gap_between(before.get(topic), offset, shard)
+                    stop = end_entry
+                    if topic in moved:  # a batch that is tried again, and other messages stand in its place
+                        stop = min(end_entry, moved[topic][shard])
+                        begin = min(begin, stop)
+                        lost = max(stop, span_start(before.get(topic), offset, shard))
+                        gap = (lost, end_entry, INCARNATION) if lost < end_entry else gap
                     version, incarnation = self._versions.get(topic), offset.incarnations[shard]
                     spans.append(Span(topic, offset.uuid, version, shard, incarnation, begin, stop, gap))
             return cut(spans, self._ends.values(), self._options.partitions_min)
@@ -259,13 +290,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if name is None or offset == self._settled:
             return
         for topic, each in offset.items():
-            now = self._ends.get(topic)
-            if self._settled.get(topic) == each or (now is not None and now.uuid != each.uuid):
+            if topic not in self._ends:
+                self._ends |= {found.topic: found for found in self._client.admin.ends([topic])}
+            now = self._ends[topic]
+            if self._settled.get(topic) == each or now.uuid != each.uuid:
                 continue
+            # An old copy of the topic may end before what was read.
+            places = [min(at, end.entry_next) for at, end in zip(each.entries, now.shards, strict=True)]
             try:
-                self._client.admin.advance(topic, name, each.entries, topic_uuid=each.uuid)
+                self._client.admin.advance(topic, name, places, topic_uuid=each.uuid)
             except SubscriptionNotFound:  # the checkpoint is older than it, or somebody deleted it
-                self._client.admin.create_subscription(topic, name, positions=each.entries, exist_ok=True)
+                self._client.admin.create_subscription(topic, name, positions=places, exist_ok=True)
             except (TopicNotFound, TopicMismatch):
                 continue  # told, or let pass, when the topics are looked at
         self._settled = offset
@@ -278,5 +313,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _same(before: Offset, after: Offset) -> bool:
     """Whether nothing is new; where a topic's reading began does not count."""
-    bare = {topic: replace(each, begins=None) for topic, each in before.items()}
-    return bare == after
+    if any(each.begins is not None for each in after.values()):
+        return False
+    return {topic: each.place() for topic, each in before.items()} == {
+        topic: each.place() for topic, each in after.items()
+    }
+
+
+def _offset(ends: Ends, entries: Sequence[int], begins: tuple[int, ...] | None = None) -> TopicOffset:
+    assert ends.uuid is not None
+    incarnations = tuple(shard.incarnation for shard in ends.shards)
+    stored = tuple(shard.stored_at_us for shard in ends.shards)
+    return TopicOffset(ends.uuid, incarnations, tuple(entries), begins, stored)

@@ -108,6 +108,11 @@ class Client:
         """Whether a node answers now; if not, the client is reconnecting."""
         return self._client.connected
 
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was lost and made again: what was known of the node before may not hold."""
+        return self._client.reconnects
+
     def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
         """An open producer of ``topic``; the options are those of ``ProducerOptions``."""
         settings = ProducerOptions(**options)

@@ -37,8 +37,8 @@ class ShardEnds(msgspec.Struct, frozen=True, array_like=True):
     stored_at_us: int = 0
     """When the last of them was stored, or later; 0 where that is not told.
 
-    Stored times never fall within a shard, so whoever has read up to ``entry_next`` knows an old copy of the log
-    again however far it has grown: something before that place was stored later than this.
+    Stored times never fall within a shard, so whoever has read up to ``entry_next`` recognises an old copy of
+    the log however far it has grown: something before that place was stored later than this.
     """
 
 

@@ -2,7 +2,7 @@
 
 A record keeps its header, with the checksum of the frame that its producer made, and gets a frame of its own:
 what was read was checked against the one on the disk. One that has no other columns than those wanted goes as
-it is stored. When it was sent belongs to every message and stays. It runs in a worker thread, as the filter does.
+it is stored. When it was sent belongs to every message and stays. It runs in a worker thread, as filters do.
 """
 
 from __future__ import annotations

@@ -88,8 +88,15 @@ def answer_parts(number: int, result: Any) -> list[bytes]:
     message: Control
     if isinstance(result, Records):
         places = (result.entry_next, result.entry_end)
-        told = (result.lost, result.masks, result.compacted, result.producers)
-        message = Fetched(number, len(result.frames), *places, *told)
+        message = Fetched(
+            number,
+            len(result.frames),
+            *places,
+            result.lost,
+            result.masks,
+            result.compacted,
+            result.producers,
+        )
         return [encode_control(message), *(part for parts in result.frames for part in parts)]
     message = Response(number, msgspec.to_builtins(result, builtin_types=(bytes,)))
     return [encode_control(message)]
@@ -260,7 +267,9 @@ class Fetching:
             self._node.add_effect(Fetch(*place))
         else:
             columns = None if ask.columns is None else frozenset(ask.columns)
-            self._node.add_effect(ChosenFetch(*place, wanted, topic.schemas, [] if masks is None else masks, columns))
+            self._node.add_effect(
+                ChosenFetch(*place, wanted, topic.schemas, [] if masks is None else masks, columns)
+            )
 
     def _on_find_time(self, ask: FindTime, answer: Answer, refuse: Refuse) -> None:
         topic = self._node.catalog.by_uuid(ask.topic)
@@ -316,9 +325,7 @@ class Fetching:
 def _ends(name: str, topic: Topic | None) -> Ends:
     if topic is None:
         return Ends(name, None, None, [])
-    shards = [
-        _shard_ends(shard.log) for shard in topic.shards
-    ]
+    shards = [_shard_ends(shard.log) for shard in topic.shards]
     return Ends(name, topic.uuid, topic.schemas.version if topic.schemas is not None else None, shards)
 
 
