@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from penstock.cli.output import (
     print_table,
     reports_errors,
 )
+from penstock.cli.spark_audit_ledger import audit_ledger
 from penstock.cli.spark_follow import EXIT_NOT_ONCE, follow_audit, share_text
 from penstock.cli.spark_shown import Master, Overwrite, shown
 
@@ -29,8 +31,18 @@ LINES_MAX = 20
 
 @reports_errors
 def audit(
-    sent: Annotated[str, typer.Argument(metavar="SENT", help="A topic, or a folder of Parquet files.")],
-    received: Annotated[str, typer.Argument(metavar="RECEIVED", help="Likewise.")],
+    sent: Annotated[
+        str | None, typer.Argument(metavar="SENT", help="A topic, or a folder of Parquet files.")
+    ] = None,
+    received: Annotated[str | None, typer.Argument(metavar="RECEIVED", help="Likewise.")] = None,
+    sent_ledger: Annotated[
+        str | None,
+        typer.Option(
+            "--sent-ledger",
+            metavar="TOPIC[@PRODUCER]",
+            help="In the place of SENT: what producers announced, as that topic's ledger knows it.",
+        ),
+    ] = None,
     by: Annotated[
         str,
         typer.Option(
@@ -80,12 +92,26 @@ def audit(
     """
     from penstock.spark.jobs.audit import audit as run_audit
 
+    whole = (("--out", out), ("--start", start), ("--end", end), ("--sent-by", sent_by))
+    if sent_ledger is not None:
+        if received is not None:
+            raise typer.BadParameter("stands for SENT; name RECEIVED alone", param_hint="'--sent-ledger'")
+        _refuse((*whole, ("--follow", follow or None)), by, "--sent-ledger")
+        audit_ledger(
+            sent_ledger,
+            sent,
+            as_json=as_json,
+            url=url,
+            token=token,
+            received_url=received_url,
+            received_token=received_token,
+            master=master,
+        )
+        return
+    if sent is None or received is None:
+        raise typer.BadParameter("name what was sent and what was received", param_hint="'SENT RECEIVED'")
     if follow:
-        for option, given in (("--out", out), ("--start", start), ("--end", end), ("--sent-by", sent_by)):
-            if given is not None:
-                raise typer.BadParameter("is not for --follow", param_hint=f"'{option}'")
-        if by != "identity":
-            raise typer.BadParameter("with --follow it is identity", param_hint="'--by'")
+        _refuse(whole, by, "--follow")
         follow_audit(
             sent,
             received,
@@ -126,6 +152,14 @@ def audit(
         raise typer.Exit(EXIT_ERROR)
     if not result.clean:
         raise typer.Exit(EXIT_NOT_ONCE)
+
+
+def _refuse(options: Iterable[tuple[str, object]], by: str, what: str) -> None:
+    for option, given in options:
+        if given is not None:
+            raise typer.BadParameter(f"is not for {what}", param_hint=f"'{option}'")
+    if by != "identity":
+        raise typer.BadParameter(f"with {what} it is identity", param_hint="'--by'")
 
 
 def _print(result: AuditResult) -> None:

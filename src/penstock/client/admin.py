@@ -111,12 +111,14 @@ class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin, AccessAdmin, PeerAdmin
         producer: str | None = None,
         subscription: str | None = None,
         blocks: bool = False,
+        segments: bool = False,
     ) -> LedgerInfo:
         """What became of everything: announced, stored, refused, settled; whether it balances; R and UR.
 
-        With ``blocks`` every run of a producer is told of by itself.
+        With ``blocks`` every run of a producer is told of by itself, with ``segments`` also which segments
+        exist and which were admitted.
         """
-        ask = ShowLedger(str(TopicName.parse(topic)), producer, subscription, blocks)
+        ask = ShowLedger(str(TopicName.parse(topic)), producer, subscription, blocks, segments)
         return read_result(await self._link.request(ask, retry=True), LedgerInfo)
 
     async def top(self, pattern: str = "", *, limit: int = 50) -> TopInfo:

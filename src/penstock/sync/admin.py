@@ -75,9 +75,12 @@ class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin, AccessAdmin, PeerAdmin
         producer: str | None = None,
         subscription: str | None = None,
         blocks: bool = False,
+        segments: bool = False,
     ) -> LedgerInfo:
         """What became of everything: announced, stored, refused, settled; whether it balances; R and UR."""
-        asked = self._admin.ledger(topic, producer=producer, subscription=subscription, blocks=blocks)
+        asked = self._admin.ledger(
+            topic, producer=producer, subscription=subscription, blocks=blocks, segments=segments
+        )
         return self._background.run(asked)
 
     def top(self, pattern: str = "", *, limit: int = 50) -> TopInfo:

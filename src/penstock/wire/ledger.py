@@ -10,6 +10,8 @@ from penstock.wire.conversation import Control
 BLOCKS_MAX = 1000
 """Blocks in one answer; the longest silent are left out, and counted."""
 RANGES_MAX = 1000
+SEGMENT_RANGES_MAX = 100_000
+"""Ranges of segments in one answer; blocks beyond that are left out, and counted."""
 
 
 class ShowLedger(Control, frozen=True, tag="show_ledger"):
@@ -22,6 +24,18 @@ class ShowLedger(Control, frozen=True, tag="show_ledger"):
     """Of one subscription alone."""
     blocks: bool = False
     """Whether every block is told of by itself."""
+    segments: bool = False
+    """Whether of every block it is told which of its segments exist, and which came to be stored or refused."""
+
+
+class BlockSegments(msgspec.Struct, frozen=True, array_like=True):
+    """The segments of one block in one shard, as ranges of their numbers."""
+
+    shard: int
+    announced: list[tuple[int, int]]
+    """Known to exist."""
+    admitted: list[tuple[int, int]]
+    """Stored, or refused for good."""
 
 
 class BlockAccount(msgspec.Struct, frozen=True):
@@ -31,6 +45,8 @@ class BlockAccount(msgspec.Struct, frozen=True):
     """Whether its producer said that nothing follows."""
     touched_at_us: int
     """When something of it last came."""
+    segments: list[BlockSegments] = []
+    """By shard, if that was asked for."""
 
 
 class SubscriptionLedger(msgspec.Struct, frozen=True):

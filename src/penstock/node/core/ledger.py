@@ -13,11 +13,12 @@ from penstock.model.ledger import (
     sum_shards,
 )
 from penstock.model.ranges import RangeSet
+from penstock.node.core.book import BlockTally
 from penstock.node.core.cursor import ShardCursor
 from penstock.node.core.runs import Runs
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
-from penstock.wire.ledger import BLOCKS_MAX, BlockAccount
+from penstock.wire.ledger import BLOCKS_MAX, SEGMENT_RANGES_MAX, BlockAccount, BlockSegments
 
 
 class _Page(NamedTuple):
@@ -34,11 +35,14 @@ class _Page(NamedTuple):
 class ProducerPages:
     """What all producers of a topic announced and what came of it. ``open_blocks`` are spoken of by clients."""
 
-    def __init__(self, topic: Topic, runs: Runs, open_blocks: Collection[bytes]) -> None:
+    def __init__(
+        self, topic: Topic, runs: Runs, open_blocks: Collection[bytes], *, segments: bool = False
+    ) -> None:
         self._runs = runs
         parts: dict[bytes, list[tuple[ProducerAccount, bool, int]]] = {}
         self._folded: dict[str, list[ProducerAccount]] = {}
-        for shard in topic.shards:
+        self._segments: dict[bytes, list[BlockSegments]] = {}
+        for number, shard in enumerate(topic.shards):
             marks = shard.log.marks
             for block, tally in marks.book.tallies.items():
                 known = marks.get(block)
@@ -46,6 +50,9 @@ class ProducerPages:
                 account = tally.account(admitted, marks.under_way(block))
                 closed = tally.closed or tally.sparse
                 parts.setdefault(block, []).append((account, closed, tally.touched_us))
+                if segments:
+                    found = _segments(number, tally, admitted)
+                    self._segments.setdefault(block, []).append(found)
             for name, account in marks.book.folded.items():
                 self._folded.setdefault(name, []).append(account)
         self._pages = {block: _page(found, block in open_blocks) for block, found in parts.items()}
@@ -69,10 +76,22 @@ class ProducerPages:
         ]
         pages.sort(key=lambda item: item[1].touched_us, reverse=True)
         shown = []
+        room = SEGMENT_RANGES_MAX
         for block, page in pages[:BLOCKS_MAX]:
+            segments = self._segments.get(block, [])
+            room -= sum(len(each.announced) + len(each.admitted) for each in segments)
+            if room < 0:
+                break
             page.account.exact = self._runs.exact(page.account.run)
-            shown.append(BlockAccount(block, page.account, page.closed, page.touched_us))
+            shown.append(BlockAccount(block, page.account, page.closed, page.touched_us, segments))
         return shown, len(pages) - len(shown)
+
+
+def _segments(shard: int, tally: BlockTally, admitted: RangeSet) -> BlockSegments:
+    announced = admitted.copy()
+    if not tally.sparse:  # else numbers between those that came were never meant to come
+        announced.add(0, max(admitted.end, tally.declared, tally.announced))
+    return BlockSegments(shard, list(announced), list(admitted))
 
 
 def _page(parts: list[tuple[ProducerAccount, bool, int]], is_open: bool) -> _Page:

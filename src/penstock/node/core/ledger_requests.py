@@ -37,8 +37,8 @@ class LedgerRequests:
     def _ledger(self, ask: ShowLedger) -> LedgerInfo:
         topic = self._topic(ask.topic)
         runs = self._node.stores.runs
-        pages = ProducerPages(topic, runs, self._node.changes.open_blocks(topic))
-        blocks, left_out = pages.blocks(ask.producer) if ask.blocks else ([], 0)
+        pages = ProducerPages(topic, runs, self._node.changes.open_blocks(topic), segments=ask.segments)
+        blocks, left_out = pages.blocks(ask.producer) if ask.blocks or ask.segments else ([], 0)
         producers = pages.accounts()
         if ask.producer is not None:
             producers = [account for account in producers if account.producer == ask.producer]

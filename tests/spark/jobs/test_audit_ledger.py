@@ -1,0 +1,106 @@
+"""What producers announced, against what was received: each missing segment is named, also one never stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import penstock.sync
+from penstock.cli.app import app
+from penstock.model.errors import BadRequest, ProducerNotFound
+from penstock.spark.jobs.audit_ledger import audit_ledger, compare, parse_sent
+from penstock.wire.control import LedgerInfo, ShowLedger, read_result
+from tests.cli.contract import check
+from tests.fire.real_node import RealNode
+from tests.node.core.ledger_world import LedgerWorld
+from tests.node.core.test_ledger import sending
+from tests.spark.conftest import MASTER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RUN = pa.schema(
+    [
+        ("block", pa.string()),
+        ("shard", pa.int32()),
+        ("first", pa.int64()),
+        ("end", pa.int64()),
+        ("messages", pa.int64()),
+        ("repeated", pa.int64()),
+    ]
+)
+
+
+def test_holes_and_what_is_still_to_come_are_missing_though_no_node_has_them() -> None:
+    world = LedgerWorld(1)
+    sender = sending(world, 3)  # segments 0, 1, 2
+    sender.next, world.senders = 5, [sender]
+    world.declare_a_hole()  # nothing of 3 and 4 will come
+    world.transmit(sender, 5, world.body(5))
+    world.transmit(sender, 8, world.body(8))  # too early: it shows that 6, 7 and 8 exist
+    ledger = read_result(world.client.request(ShowLedger("t", segments=True)), LedgerInfo)
+    block = sender.block.hex()
+    runs = [
+        {"block": block, "shard": 0, "first": 0, "end": 1, "messages": 4, "repeated": 0},
+        {"block": block, "shard": 0, "first": 5, "end": 6, "messages": 4, "repeated": 2},
+        {"block": block, "shard": 0, "first": 9, "end": 10, "messages": 1, "repeated": 0},
+        {"block": "ff" * 16, "shard": 0, "first": 0, "end": 3, "messages": 7, "repeated": 0},
+    ]
+    found = compare(ledger, pa.Table.from_pylist(runs, RUN), None)
+    assert (found.sent, found.stored, found.holes, found.pending) == (9, 4, 2, 3)
+    assert (found.received, found.missing, found.missing_stored, found.ahead) == (2, 7, 2, 1)
+    assert (found.received_messages, found.repeated_messages, found.other_messages) == (9, 2, 7)
+    assert [(each.first, each.end, each.there) for each in found.ranges] == [
+        (1, 3, "stored"),
+        (3, 5, "not-stored"),
+        (6, 9, "not-stored"),
+    ]
+    assert found.R == 2 / 9 and not found.complete
+
+
+def test_what_an_archive_lacks_is_told_by_producer_and_range(
+    spark: SparkSession, node: RealNode, topic: str
+) -> None:
+    with penstock.sync.connect(node.url) as client:
+        client.admin.create_topic(topic, shards=2)
+        for name, count in (("till-1", 60), ("till-2", 30)):
+            with client.producer(topic, name=name) as producer:
+                for number in range(count):
+                    producer.send(b"%d" % number, key=b"%d" % number)
+        accounts = {each.producer: each for each in client.admin.ledger(topic).producers}
+    whole = audit_ledger(topic, url=node.url)
+    assert (whole.sent, whole.received, whole.received_messages, whole.clean) == (90, 90, 90, True)
+    assert [each.producer for each in whole.producers] == ["till-1", "till-2"] and not whole.unclosed
+
+    rows = spark.read.format("penstock").options(url=node.url, topic=topic).load()
+    assert {row.producer for row in rows.select("producer").distinct().collect()} == {"till-1", "till-2"}
+    number = "cast(split(identity, '/')[2] as int)"
+    lacking = rows.where(f"not (producer = 'till-1' and shard = 1 and {number} between 3 and 7)")
+    received = lacking.union(rows.where(f"producer = 'till-1' and shard = 0 and {number} = 0"))
+    found = audit_ledger(topic, received, producer="till-1", url=node.url)
+    assert (
+        (found.sent, found.messages) == (accounts["till-1"].announced, accounts["till-1"].messages) == (60, 60)
+    )
+    assert (found.missing, found.missing_stored, found.received, found.repeated_messages) == (5, 5, 55, 1)
+    assert [(each.shard, each.first, each.end, each.there) for each in found.ranges] == [(1, 3, 8, "stored")]
+    assert (found.other_messages, found.ledger_of) == (30, f"{topic}@till-1")
+
+    told = CliRunner().invoke(
+        app,
+        ["spark", "audit", "--sent-ledger", f"{topic}@till-2", "--url", node.url, "--master", MASTER, "--json"],
+    )
+    assert told.exit_code == 0, told.output
+    assert check("spark audit --sent-ledger", told.stdout.encode())["received_messages"] == 30
+    with pytest.raises(ProducerNotFound, match="'nobody'"):
+        audit_ledger(topic, producer="nobody", url=node.url)
+
+
+def test_a_topic_and_a_producer_are_told_apart() -> None:
+    assert parse_sent("orders") == ("orders", None)
+    assert parse_sent("a/b/c/orders@till@2") == ("a/b/c/orders", "till@2")
+    for wrong in ("@till", "orders@", ""):
+        with pytest.raises(BadRequest, match="TOPIC@PRODUCER"):
+            parse_sent(wrong)
