@@ -125,12 +125,14 @@ class Cluster:
     def _launch(self, name: str, main: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         (self.folder / name).mkdir(parents=True, exist_ok=True)
         command = [str(spark_home() / "bin" / "spark-class"), main, *arguments]
+        # Which Python runs tasks is for applications to say.
+        inherited = {key: value for key, value in self.environment.items() if key != "PYSPARK_PYTHON"}
         with self.log(name).open("ab") as log:
             # A group of its own, so that a worker can be killed with its executors.
             return subprocess.Popen(
                 command,
                 cwd=self.folder / name,
-                env=self.environment | environment,
+                env=inherited | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -55,6 +55,28 @@ def wanted(count: int) -> Counter[str]:
     return Counter(f"m-{n}" for n in range(count))
 
 
+def test_a_followed_topic_is_archived_until_ctrl_c_and_the_next_run_goes_on(
+    spark: SparkSession, node: RealNode, tmp_path: Path
+) -> None:
+    folder = tmp_path / "archive"
+    send(node, "followed-archive", range(50))
+
+    def interrupt(said: str) -> None:
+        if said == "archived 50 messages":
+            send(node, "followed-archive", range(50, 90))
+        if said == "archived 90 messages":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        archive(
+            "followed-archive", folder, url=node.url, follow=True, every="100 milliseconds", progress=interrupt
+        )
+    assert spark.streams.active == [] and ids(folder) == wanted(90)
+    send(node, "followed-archive", range(90, 100))
+    assert archive("followed-archive", folder, url=node.url).rows == 10
+    assert ids(folder) == wanted(100)
+
+
 def test_each_run_adds_what_came_since_and_compaction_changes_no_row(
     spark: SparkSession, node: RealNode, tmp_path: Path
 ) -> None:

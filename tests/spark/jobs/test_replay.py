@@ -15,11 +15,12 @@ import pytest
 import penstock.sync
 from penstock.model.errors import BadRequest, TopicMismatch, TopicNotFound
 from penstock.spark.jobs.archive import archive
+from penstock.spark.jobs.coverage import began_at, left_of
 from penstock.spark.jobs.follow import follow
 from penstock.spark.jobs.replay import replay
 from penstock.spark.jobs.reshard import reshard
 from tests.cli.contract import check
-from tests.fire.real_node import RealNode
+from tests.fire.real_node import RealNode, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +79,40 @@ def test_run_twice_on_a_topic_that_grows_or_its_archive_a_replay_writes_once(
     assert Counter(row.id for row in stored(spark, node, "restored")) == Counter(
         f"m-{n}" for n in range(80) if n != 3
     )
+
+
+def test_a_beginning_that_only_the_archive_has_is_written_from_there_and_the_rest_not_again(
+    spark: SparkSession, node: RealNode, tmp_path: Path
+) -> None:
+    with penstock.sync.connect(node.url) as client:
+        client.admin.create_topic("ageing")
+        with client.producer("ageing", batch_rows=10) as producer:
+            for n in range(30):
+                producer.post(b"%d" % n)
+            producer.flush()
+            archive("ageing", tmp_path / "archive", url=node.url)
+            client.admin.set_topic("ageing", hard_ttl=0.05)
+            wait_until(lambda: client.admin.show_topic("ageing").shard_list[0].entry_first == 30)
+            client.admin.unset_topic("ageing", "hard_ttl")
+            for n in range(30, 50):
+                producer.post(b"%d" % n)
+    create(node, "whole")
+    assert replay("ageing", "whole", url=node.url).rows == 20
+    archive("ageing", tmp_path / "archive", url=node.url)
+    older = replay(tmp_path / "archive", "whole", url=node.url, batch_entries=20)
+    assert (older.rows, older.there, older.batches) == (30, 20, 2)
+    assert replay("ageing", "whole", url=node.url).rows == 0
+    assert sorted(int(bytes(row.value)) for row in stored(spark, node, "whole")) == list(range(50))
+
+
+def test_each_piece_that_is_left_goes_on_where_a_writer_stopped() -> None:
+    assert left_of(0, 50, {}) == [(0, 50, 0)]
+    assert left_of(30, 50, {0: 30}) == [(30, 50, 0)]
+    assert left_of(0, 70, {0: 10, 30: 50}) == [(10, 30, 0), (50, 70, 30)]
+    assert left_of(20, 40, {0: 100}) == []
+    assert [began_at("t/replay-a", name) for name in ("t/replay-a", "t/replay-a-30", "t/replay-b-30")] == [
+        *(0, 30, None)
+    ]
 
 
 def test_files_of_others_are_known_by_what_is_in_them(

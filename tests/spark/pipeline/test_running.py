@@ -154,6 +154,29 @@ def test_what_spark_refuses_is_told_with_the_line_in_the_file(spark: SparkSessio
     assert "to_json" in caught.value.faults[4].hint
 
 
+def test_a_check_changes_nothing_and_what_is_no_query_is_a_fault(spark: SparkSession, tmp_path: Path) -> None:
+    write(spark, tmp_path, [(1, 10.0)])
+    folder = tmp_path / "made"
+    for number, command in enumerate(
+        (
+            f"create table made using parquet location '{folder}' as select 1 as one",
+            f"insert overwrite directory '{folder}' using parquet select * from rows",
+            f"with a as (select 1 as n) insert overwrite directory '{folder}' using parquet select * from a",
+            "set spark.sql.shuffle.partitions = 77",
+            "begin select 1; end",
+        )
+    ):
+        pipeline = (
+            Pipeline(f"ddl_{number}", checkpoint=str(tmp_path / "checkpoint"))
+            .source("rows", parquet=str(tmp_path / "in"), stream=True)
+            .step("changed", sql=command)
+            .sink("out", from_="changed", console=True)
+        )
+        with pytest.raises(BadPipeline, match="a step's SQL is a query, and this is a command"):
+            pipeline.check()
+    assert not folder.exists() and spark.conf.get("spark.sql.shuffle.partitions") != "77"
+
+
 def test_rows_that_come_early_wait_for_their_turn_and_a_gap_is_given_up(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -2,8 +2,8 @@
 
 What is read is cut into lanes (lanes.py). A lane is written under a writer of its own, whose name is made from
 what is read and the topic that it goes to, in batches numbered by where they end. The node records the newest
-batch with the rows, in one step, so the next run begins right behind what is there. Nothing is kept on this
-side: run twice, after a kill, or on a topic that grew meanwhile, each message is written once.
+batch with the rows, in one step, so the next run writes what is not there (coverage.py). Nothing is kept on
+this side: run twice, after a kill, or on a topic that grew meanwhile, each message is written once.
 
 Each message gets the header ``penstock-origin`` with the identity that it had.
 """
@@ -20,9 +20,10 @@ import msgspec
 
 import penstock.sync
 from penstock.model.address import DEFAULT_URL
-from penstock.model.errors import BadRequest, WriterNotFound
+from penstock.model.errors import BadRequest
 from penstock.spark.jobs.archive_folder import INSIDE, ArchiveFolder
 from penstock.spark.jobs.audit import ORIGIN_HEADER
+from penstock.spark.jobs.coverage import began_at, left_of, writer_name
 from penstock.spark.jobs.feed import FORMAT, Feed, Kind, Reach, Source, check_feed, feed_of, need_columns
 from penstock.spark.jobs.lanes import Lane, archive_lanes, file_lanes, topic_lanes
 from penstock.spark.jobs.work import Progress, Work, run_job
@@ -120,14 +121,17 @@ class Target(msgspec.Struct, frozen=True):
         key = "\n".join([lane.source, self.uuid, where or ""])
         return f"replay-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
 
-    def reached(self, writer: str) -> int:
-        """Where the newest batch of a writer ended; 0 if it wrote none."""
+    def written(self, writer: str) -> dict[int, int]:
+        """Where the writers of a lane began, and where the newest batch of each ended."""
         with penstock.sync.connect(self.reach.url, token=self.reach.token) as client:
-            try:
-                # The sink adds the topic: two topics written under one id do not count each other's batches.
-                return client.admin.show_writer(f"{self.feed.name}/{writer}").batch or 0
-            except WriterNotFound:
-                return 0
+            known = client.admin.list_writers()
+        found: dict[int, int] = {}
+        for each in known:
+            # The sink adds the topic: two topics written under one id do not count each other's batches.
+            began = began_at(f"{self.feed.name}/{writer}", each.writer)
+            if began is not None and each.batch:
+                found[began] = each.batch
+        return found
 
     def write(self, rows: DataFrame, writer: str, batch: int) -> None:
         options = {"topic": self.feed.name, "sinkId": writer, "batch": str(batch)}
@@ -174,16 +178,18 @@ def _run_lane(work: Work, lane: Lane, target: Target, where: str | None, counts:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    writer = target.writer(lane, where)
-    at = max(lane.first, min(target.reached(writer), lane.end))
-    counts.found(at - lane.first)
-    while at < lane.end and not work.stopping.is_set():
-        stop = min(at + lane.step, lane.end)
-        seen = Observation()
-        rows = outgoing(lane.rows(at, stop), where).observe(seen, F.count("*").alias("rows"))
-        target.write(rows, writer, stop)
-        counts.wrote(int(seen.get["rows"]), stop - at)
-        at = stop
+    base = target.writer(lane, where)
+    left = left_of(lane.first, lane.end, target.written(base))
+    counts.found(lane.end - lane.first - sum(piece.end - piece.first for piece in left))
+    for piece in left:
+        at = piece.first
+        while at < piece.end and not work.stopping.is_set():
+            stop = min(at + lane.step, piece.end)
+            seen = Observation()
+            rows = outgoing(lane.rows(at, stop), where).observe(seen, F.count("*").alias("rows"))
+            target.write(rows, writer_name(base, piece.writer), stop)
+            counts.wrote(int(seen.get["rows"]), stop - at)
+            at = stop
 
 
 def outgoing(rows: DataFrame, where: str | None) -> DataFrame:

@@ -14,6 +14,7 @@ from penstock.spark.pipeline.outlets import check_folder, message_columns
 from penstock.spark.pipeline.plan import Plan, Sink, Source, Step, Watermark, kind_of
 from penstock.spark.pipeline.steps.dead_letter import dead_letter
 from penstock.spark.pipeline.steps.dedup import dedup, has_watermark
+from penstock.spark.pipeline.steps.query import check_query
 from penstock.spark.pipeline.steps.reorder import reorder
 from penstock.spark.pipeline.steps.route import route
 
@@ -147,6 +148,7 @@ class Frames:
 
     def _add_step(self, name: str, step: Step) -> None:
         if step.sql is not None:
+            check_query(self.spark, step.sql)
             self._view(name, self.spark.sql(step.sql))
             return
         assert step.from_ is not None
