@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST))) help demo test lint types layers pytest bench pipes cuts kill torture-producer torture-spark ledger lives fmt install clean retention cluster
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ ring: $(READY) ## three nodes that follow each other, killed, cut off and put ba
 
 torture-spark: $(READY) ## Spark's driver, its tasks and the node killed between stage, commit and checkpoint
 	@$(BIN)/python -m tests.fire.kill_spark
+
+cluster: $(READY) ## Spark's own cluster on this machine: a pipeline and a submitted program, a worker killed, and the counts
+	@$(BIN)/python -m tests.spark.standalone
 
 lives: $(READY) ## ten thousand lives of a producer under every fault there is, from seeds
 	@$(BIN)/python -m tests.transport.lives --seeds 10000
