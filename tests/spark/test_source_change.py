@@ -1,4 +1,4 @@
-"""Topics that change under real queries of Spark: each change is told exactly, or ends the query by its name."""
+"""Topics that change under queries of Spark: each change is told exactly, or ends the query by its name."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ def test_a_running_query_tells_every_gap_and_loses_nothing_that_is_there(
             post(client, "orders", 7, 8)
             expect(1 + 2)
             assert (gaps(query.rows), sorted(numbers(query.rows))) == ([("recreated", 40, 40)], [7, 8])
+            running.processAllAvailable()  # Spark has written down that the batch is done with
     finally:
         running.stop()
     query.rows.clear()
