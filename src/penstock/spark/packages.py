@@ -91,12 +91,19 @@ def job_errors() -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         text = str(error)
-        missing = _NOT_THERE.search(text)
-        if missing is not None:
-            raise SparkWorker(f"the Python of Spark's workers has no {missing[1]}") from error
-        if "PYTHON_VERSION_MISMATCH" in text:
-            raise SparkWorker("the Python of Spark's workers is of another version than this one") from error
+        if (lacking := worker_fault(text)) is not None:
+            raise lacking from error
         raise SparkFailed(f"a job of Spark failed: {_first_lines(text)}") from error
+
+
+def worker_fault(text: str) -> SparkWorker | None:
+    """What workers lack, if that is why a job failed."""
+    missing = _NOT_THERE.search(text)
+    if missing is not None:
+        return SparkWorker(f"the Python of Spark's workers has no {missing[1]}")
+    if "PYTHON_VERSION_MISMATCH" in text:
+        return SparkWorker("the Python of Spark's workers is of another version than this one")
+    return None
 
 
 def _major(version: str) -> int:

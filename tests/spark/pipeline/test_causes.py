@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.model.errors import EntriesMissing, PenstockError, SparkFailed
+from penstock.model.errors import EntriesMissing, PenstockError, SparkFailed, SparkWorker
 from penstock.spark.pipeline.causes import cause_of
 
 FAILED = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure
@@ -33,6 +33,11 @@ RuntimeError: no row"""
         ("penstock.model.errors.EntriesMissing: gone [entries-missing] Go on.", EntriesMissing, "gone"),
         ("ValueError: 5 is too many", SparkFailed, "ValueError: 5 is too many"),
         ("shop.TooMany: 5", SparkFailed, "shop.TooMany: 5"),
+        (
+            "ModuleNotFoundError: No module named 'penstock'",
+            SparkWorker,
+            "the Python of Spark's workers has no penstock",
+        ),
         (AGAIN, SparkFailed, "KeyError: 'customer'"),
     ],
 )

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from penstock.model.errors import CATALOGUE, PenstockError, SparkFailed
+from penstock.spark.packages import worker_fault
 
 MESSAGE_MAX = 2000
 _OURS = re.compile(r"penstock\.[\w.]*?(?P<kind>[A-Z]\w+): (?P<message>[^\n]*)")
@@ -25,6 +26,8 @@ def cause_of(error: Any) -> PenstockError:
         if (kind := _KINDS.get(found["kind"])) is not None:
             message, _, hint = found["message"].strip().partition(f" [{kind.code}] ")
             return kind(message, hint=hint or None)
+    if (lacking := worker_fault(text)) is not None:
+        return lacking
     if (raised := _PYTHON.search(text)) is not None:
         return SparkFailed(raised["what"][:MESSAGE_MAX])
     if causes := _JAVA.findall(text):
