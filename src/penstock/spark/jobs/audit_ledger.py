@@ -18,10 +18,10 @@ import msgspec
 import pyarrow as pa
 
 import penstock.sync
+from penstock.model.address import DEFAULT_URL
 from penstock.model.errors import BadRequest, LimitReached
 from penstock.model.ranges import RangeSet
 from penstock.model.topic import TopicName
-from penstock.spark.jobs.audit import URL
 from penstock.spark.jobs.feed import (
     Feed,
     Kind,
@@ -118,7 +118,7 @@ def audit_ledger(
     received: Source | DataFrame | None = None,
     *,
     producer: str | None = None,
-    url: str = URL,
+    url: str = DEFAULT_URL,
     token: str | None = None,
     received_url: str | None = None,
     received_token: str | None = None,
