@@ -249,7 +249,8 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Js
         node.start()
         with penstock.sync.connect(node.url) as client:
             post(client, "orders", *range(100, 140))
-        yield node.url, *offsets
+        begin, middle, end = offsets
+        yield node.url, begin, middle, end
 
 
 def test_an_old_copy_is_recognised_however_far_it_has_grown(restored: tuple[str, Json, Json, Json]) -> None:

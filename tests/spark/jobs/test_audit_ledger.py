@@ -77,9 +77,9 @@ def test_what_an_archive_lacks_is_told_by_producer_and_range(
 
     rows = spark.read.format("penstock").options(url=node.url, topic=topic).load()
     assert {row.producer for row in rows.select("producer").distinct().collect()} == {"till-1", "till-2"}
-    number = "cast(split(identity, '/')[2] as int)"
-    lacking = rows.where(f"not (producer = 'till-1' and shard = 1 and {number} between 3 and 7)")
-    received = lacking.union(rows.where(f"producer = 'till-1' and shard = 0 and {number} = 0"))
+    segment = "cast(split(identity, '/')[2] as int)"
+    lacking = rows.where(f"not (producer = 'till-1' and shard = 1 and {segment} between 3 and 7)")
+    received = lacking.union(rows.where(f"producer = 'till-1' and shard = 0 and {segment} = 0"))
     found = audit_ledger(topic, received, producer="till-1", url=node.url)
     assert (
         (found.sent, found.messages) == (accounts["till-1"].announced, accounts["till-1"].messages) == (60, 60)
