@@ -55,6 +55,11 @@ def check(command: str, out: bytes) -> Any:
     return _checked(command, json.loads(out), prints)
 
 
+def check_object(command: str, out: bytes, kind: str) -> Any:
+    """The same for what a command prints only with some option: an object that the page has under a title."""
+    return _checked(command, json.loads(out), f"[{kind}](#{kind.replace(' ', '-')})")
+
+
 def _checked(command: str, value: Any, kind: str) -> Any:
     faults = list(_faults(value, kind, command.removesuffix(" CODE"), command))
     assert not faults, "\n".join(faults)

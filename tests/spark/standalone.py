@@ -26,7 +26,7 @@ from tests.fire.real_node import RealNode
 
 HOST = "127.0.0.1"
 START_S_MAX = 120.0
-RUN_S_MAX = 240.0
+RUN_S_MAX = 400.0
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ import pytest
 from tests.spark.standalone import run_all
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_counts_are_exact_on_a_cluster_that_loses_a_worker(tmp_path: Path) -> None:
     found = run_all(tmp_path, 5_000)
     assert found.exact, str(found)

@@ -13,7 +13,7 @@ from penstock.cli.app import app
 from penstock.model.errors import BadRequest, ProducerNotFound
 from penstock.spark.jobs.audit_ledger import audit_ledger, compare, parse_sent
 from penstock.wire.control import LedgerInfo, ShowLedger, read_result
-from tests.cli.contract import check
+from tests.cli.contract import check_object
 from tests.fire.real_node import RealNode
 from tests.node.core.ledger_world import LedgerWorld
 from tests.node.core.test_ledger import sending
@@ -93,7 +93,8 @@ def test_what_an_archive_lacks_is_told_by_producer_and_range(
         ["spark", "audit", "--sent-ledger", f"{topic}@till-2", "--url", node.url, "--master", MASTER, "--json"],
     )
     assert told.exit_code == 0, told.output
-    assert check("spark audit --sent-ledger", told.stdout.encode())["received_messages"] == 30
+    found_there = check_object("spark audit", told.stdout.encode(), "ledger audit")
+    assert found_there["received_messages"] == 30
     with pytest.raises(ProducerNotFound, match="'nobody'"):
         audit_ledger(topic, producer="nobody", url=node.url)
 
