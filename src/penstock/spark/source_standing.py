@@ -78,9 +78,21 @@ def goes_on(client: penstock.sync.Client, topic: str, offset: TopicOffset, now: 
             # The times of the shards differ where they stood still, and each is asked for by itself.
             since = reader.entries_at(_EPOCH + timedelta(microseconds=stored + 1))
             for shard, entry in enumerate(since):
-                if offset.stored[shard] == stored:
-                    found[shard] = min(found[shard], entry)
+                if offset.stored[shard] == stored and entry < found[shard]:
+                    found[shard] = _first_since(reader, shard, entry, found[shard], stored)
     return tuple(found)
+
+
+def _first_since(reader: penstock.sync.Reader, shard: int, start: int, end: int, stored_us: int) -> int:
+    """The first message from ``start`` on that was stored later than that; ``end`` where there is none.
+
+    In a state topic a time may be that of compacted entries, which have the last one's.
+    """
+    for part in reader.read(shard, start, end, columns=()):
+        for batch in part.batches:
+            if batch.origin.stored_at_us > stored_us:
+                return batch.spans[0][0]
+    return end
 
 
 def span_start(before: TopicOffset | None, after: TopicOffset, shard: int) -> int:
