@@ -278,6 +278,23 @@ def test_an_old_copy_is_recognised_however_far_it_has_grown(restored: tuple[str,
         )
 
 
+def test_a_compacted_topic_is_not_taken_for_an_old_copy(
+    client: penstock.sync.Client, shared_url: str, topic: str
+) -> None:
+    client.admin.create_topic(topic, state=True)
+    with client.producer(topic) as producer:
+        for number in range(10):
+            producer.send(b"%d" % number, key=b"k")
+        with stream(shared_url, topic=topic) as read:
+            read.next()
+            offset = read.offset
+        for number in range(10, 30):
+            producer.send(b"%d" % number, key=b"k")
+    client.admin.compact_topic(topic)
+    with stream(shared_url, offset, topic=topic) as read:
+        assert numbers(read.next()) == [29]
+
+
 def lag(url: str, subscription: str) -> int:
     with penstock.sync.connect(url) as client:
         return client.admin.show_subscription("orders", subscription).unsettled
