@@ -189,7 +189,7 @@ def test_stages_that_nobody_commits_expire_and_are_counted() -> None:
 
 
 def test_a_topic_that_is_deleted_before_the_commit_refuses_it_and_after_it_is_named() -> None:
-    node = Node()
+    node = Node(memory_bytes=0)
     node.client.request(CreateTopic("gone"))
     kept, lost = node.stage("kept", b"a"), node.stage("lost", b"b", b"c", topic="gone")
     node.client.send(Request(77, CommitBatch("w", 0, [kept, lost])))
@@ -209,7 +209,7 @@ def test_a_topic_that_is_deleted_before_the_commit_refuses_it_and_after_it_is_na
 
 
 def test_a_stage_that_rots_before_its_batch_is_published_is_named_and_the_rest_published() -> None:
-    node = Node()
+    node = Node(memory_bytes=0)
     good, bad = node.stage("good", b"a"), node.stage("bad", b"rot " * 50)
     after = node.stage("after", b"z")
     path = "stages/00000001.stages"

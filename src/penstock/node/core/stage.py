@@ -15,6 +15,8 @@ class Chunk:
     origin_crc: int
     bytes: int
     place: Place
+    segment: bytes | None = None
+    """What stands at the place, while it is kept in memory too (stage_memory)."""
 
 
 @dataclass(slots=True, eq=False)
