@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -35,6 +35,17 @@ ROWS = 60
 AGAIN = 15
 """Of earlier ones, sent once more: the query drops them."""
 KEYS = 17
+AT_ONCE = {
+    "in-write.raise": 4,
+    "staged.raise": 4,
+    "in-write.kill": 3,
+    "staged.kill": 3,
+    "staged.twice": 2,
+    "in-write.node": 2,
+    "staged.node": 2,
+}
+"""Failures of a kind that are laid for one batch; they may need two."""
+ROUNDS = 4
 STEP_S_MAX = 300.0
 POLL_S = 0.05
 
@@ -64,8 +75,15 @@ TIMES = {"raise": 30, "kill": 25, "twice": 25, "node": 22, "zombie": 5, "driver"
 """How often each kind of this fate is injected at scale 1: a driver takes long to start."""
 
 
-def plan(scale: float) -> dict[str, int]:
-    return {kind: max(1, round(TIMES[kind.partition(".")[2]] * scale)) for kind in KINDS}
+def plan(scale: float) -> list[tuple[str, int]]:
+    """Rounds of all kinds, so that what is there after some time is a picture of the whole."""
+    steps: list[tuple[str, int]] = []
+    for number in range(ROUNDS):
+        for kind in KINDS:
+            times = max(1, round(TIMES[kind.partition(".")[2]] * scale))
+            share = times * (number + 1) // ROUNDS - times * number // ROUNDS
+            steps += [(kind, share)] if share else []
+    return steps
 
 
 @dataclass
@@ -216,13 +234,16 @@ class Torture:
         row = self.ledger.kinds.setdefault(kind, Row())
         told_before = len(self._told())
         orphans_before = self._orphans()
-        for _ in range(times):
-            fuse = self.folder / "fuses" / kind
-            fuse.touch()
-            self.send()
-            if not self._await(lambda fuse=fuse: not fuse.exists()):  # type: ignore[misc]
-                raise TimeoutError(f"{kind} did not happen; see {self.folder / 'driver.log'}")
-            row.injected += 1
+        while times:
+            laid = min(times, AT_ONCE.get(kind, 1))
+            for number in range(laid):
+                (self.folder / "fuses" / f"{kind}.{number}").touch()
+            while self._fuses():  # a batch may have passed too few tasks that could burn one
+                self.send()
+                if not self._await(lambda: not self._fuses() or self._stored() >= self.ledger.wanted):
+                    raise TimeoutError(f"{kind} did not happen; see {self.folder / 'driver.log'}")
+            times -= laid
+            row.injected += laid
             if kind.endswith("zombie"):
                 self._end_zombie()
         self._settle()
@@ -233,6 +254,9 @@ class Torture:
         redone, tasks = runs_again(self._told()[told_before:])
         row.redone += redone
         row.tasks += tasks
+
+    def _fuses(self) -> bool:
+        return any((self.folder / "fuses").iterdir())
 
     def _end_zombie(self) -> None:
         """When the next driver has written its rows the zombie may go on, and must not matter any more."""
@@ -292,18 +316,26 @@ def runs_again(told: list[list[str]]) -> tuple[int, int]:
 
 
 def run(
-    folder: Path, kinds: Mapping[str, int], *, seed: int = 1, say: Callable[[str], None] = lambda _: None
+    folder: Path,
+    steps: Sequence[tuple[str, int]],
+    *,
+    seed: int = 1,
+    seconds_max: float = float("inf"),
+    say: Callable[[str], None] = lambda _: None,
 ) -> Ledger:
+    """Injects each kind so many times; past ``seconds_max`` no step is begun."""
     began = time.monotonic()
     with Torture(folder, seed) as torture:
         ledger = torture.ledger
         torture.send()
         torture._settle()
-        for number, (kind, times) in enumerate(kinds.items(), 1):
+        for number, (kind, times) in enumerate(steps, 1):
+            if time.monotonic() - began > seconds_max:
+                break
             torture.inject(kind, times)
             ledger.seconds = time.monotonic() - began
             say(
-                f"{ledger.seconds:6.0f} s  {number:>2} of {len(kinds)}  {KINDS[kind]:<42} {times:>3} times  "
+                f"{ledger.seconds:6.0f} s  {number:>2} of {len(steps)}  {KINDS[kind]:<42} {times:>3} times  "
                 f"{ledger.injected:>4} failures so far, {ledger.wanted:,} rows"
             )
         torture.count()
@@ -313,12 +345,19 @@ def run(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0, help="of how often each failure is injected")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="no step is begun later")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    kinds = plan(asked.scale)
-    print(f"{sum(kinds.values())} failures of {len(kinds)} kinds; some 15 minutes on an idle machine", flush=True)
+    steps = plan(asked.scale)
+    print(f"{sum(times for _, times in steps)} failures of {len(KINDS)} kinds in {len(steps)} steps", flush=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        ledger = run(Path(folder), kinds, seed=asked.seed, say=lambda line: print(line, flush=True))
+        ledger = run(
+            Path(folder),
+            steps,
+            seed=asked.seed,
+            seconds_max=60 * asked.minutes,
+            say=lambda line: print(line, flush=True),
+        )
     print(f"\n{ledger}")
     sys.exit(0 if ledger.balanced else 1)
 

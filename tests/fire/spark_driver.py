@@ -1,7 +1,7 @@
 """A Spark driver that is made to be killed: ``python -m tests.fire.spark_driver FOLDER URL IN OUT``.
 
 It reads a topic, drops rows that it has seen before (a shuffle, and state) and writes the rest to another topic,
-for as long as it lives. At five points of every batch it looks for a fuse, a file ``FOLDER/fuses/POINT.FATE``;
+for as long as it lives. At five points of every batch it looks for a fuse, a file ``FOLDER/fuses/POINT.FATE.NUMBER``;
 whoever removes one meets that fate on the spot. What it does is told in ``FOLDER/told``, a line each.
 """
 
@@ -39,11 +39,13 @@ class TaskFails(Exception):
 
 def burns(folder: Path, point: str, fate: str) -> bool:
     """Whether there is a fuse of this name; it is used up."""
-    try:
-        (folder / "fuses" / f"{point}.{fate}").unlink()
-    except FileNotFoundError:
-        return False
-    return True
+    for fuse in (folder / "fuses").glob(f"{point}.{fate}.*"):
+        try:
+            fuse.unlink()
+        except FileNotFoundError:
+            continue  # another was faster
+        return True
+    return False
 
 
 def burn(folder: Path, point: str) -> None:
