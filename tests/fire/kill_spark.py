@@ -3,8 +3,8 @@
 A driver (spark_driver) reads a topic and writes every row that it has not seen before to another. One kind of
 failure after the other is injected some times, each in the middle of a batch: tasks raise or are killed before
 and behind their stage, stage twice, or go on as zombies when their driver is gone; the node, the driver or both
-are killed (SIGKILL) while a batch is planned, between stage and commit, and between commit and checkpoint. After
-each kind all rows must have arrived, and none twice; in the end every row is looked at.
+are killed (SIGKILL) while a batch is planned, between stage and commit, and between commit and checkpoint.
+After each kind all rows must have arrived, and none twice; in the end every row is looked at.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class Ledger:
             f"{self.drivers}, nodes {self.nodes}, queries that failed under a living driver {self.queries}"
         )
         lines.append(
-            f"sent {self.sent:,} ({self.wanted:,} different)  received {self.received:,}  unique {self.unique:,}  "
-            f"strangers {self.strangers}  R {self.r:.6f}  UR {self.ur:.6f}"
+            f"sent {self.sent:,} ({self.wanted:,} different)  received {self.received:,}  "
+            f"unique {self.unique:,}  strangers {self.strangers}  R {self.r:.6f}  UR {self.ur:.6f}"
         )
         return "\n".join(lines)
 
@@ -195,7 +195,8 @@ class Torture:
         (self.folder / "node.pid").write_text(str(self._node.pid))
 
     def _start_driver(self) -> None:
-        command = [sys.executable, "-m", "tests.fire.spark_driver", str(self.folder), self._node.url, SOURCE, SINK]
+        command = [sys.executable, "-m", "tests.fire.spark_driver"]
+        command += [str(self.folder), self._node.url, SOURCE, SINK]
         with (self.folder / "driver.log").open("ab") as log:
             self._driver = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -214,7 +215,7 @@ class Torture:
                 assert self._driver is not None
                 if self._driver.poll() is not None:
                     self._start_driver()
-        except Exception as fault:  # noqa: BLE001  (raised where somebody waits)
+        except Exception as fault:
             self._fault = fault
 
     def _await(self, reached: Callable[[], bool]) -> bool:
@@ -349,7 +350,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     steps = plan(asked.scale)
-    print(f"{sum(times for _, times in steps)} failures of {len(KINDS)} kinds in {len(steps)} steps", flush=True)
+    failures = sum(times for _, times in steps)
+    print(f"{failures} failures of {len(KINDS)} kinds in {len(steps)} steps", flush=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         ledger = run(
             Path(folder),

@@ -1,8 +1,9 @@
 """A Spark driver that is made to be killed: ``python -m tests.fire.spark_driver FOLDER URL IN OUT``.
 
-It reads a topic, drops rows that it has seen before (a shuffle, and state) and writes the rest to another topic,
-for as long as it lives. At five points of every batch it looks for a fuse, a file ``FOLDER/fuses/POINT.FATE.NUMBER``;
-whoever removes one meets that fate on the spot. What it does is told in ``FOLDER/told``, a line each.
+It reads a topic, drops rows that it has seen before (a shuffle, and state) and writes the rest to another
+topic, for as long as it lives. At five points of every batch it looks for a fuse, a file
+``FOLDER/fuses/POINT.FATE.NUMBER``; whoever removes one meets that fate on the spot. What it does is told in
+``FOLDER/told``, a line each.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ def live(start: Callable[[], Any], folder: Path) -> None:
     while True:
         try:
             start().awaitTermination()
-        except Exception as error:  # noqa: BLE001  (whatever the query died of, the next goes on)
+        except Exception as error:
             tell(folder, "query", type(error).__name__)
             print(error, file=sys.stderr, flush=True)
         time.sleep(FAILED_AGAIN_S)

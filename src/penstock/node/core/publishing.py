@@ -198,7 +198,8 @@ class Publishing:
                         known = (chunk.rows, chunk.origin_crc, chunk.bytes, chunk.place, chunk)
                         yield Item(part.topic, shard, block, first + index, part.stage, number, *known)
                     else:
-                        yield Item(part.topic, shard, block, first + index, part.stage, index, 0, 0, 0, None, None)
+                        gone = (0, 0, 0, None, None)
+                        yield Item(part.topic, shard, block, first + index, part.stage, index, *gone)
 
     def _read(self, publication: Publication, read: ReadPortion) -> None:
         publication.reading = False
