@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import random
 import subprocess
 import sys
@@ -45,7 +46,8 @@ AT_ONCE = {
     "staged.node": 2,
 }
 """Failures of a kind that are laid for one batch; they may need two."""
-ROUNDS = 4
+ROUNDS = 8
+KILLS_DRIVER = ("zombie", "driver", "both")
 STEP_S_MAX = 300.0
 POLL_S = 0.05
 
@@ -75,14 +77,22 @@ TIMES = {"raise": 30, "kill": 25, "twice": 25, "node": 22, "zombie": 5, "driver"
 """How often each kind of this fate is injected at scale 1: a driver takes long to start."""
 
 
-def plan(scale: float) -> list[tuple[str, int]]:
-    """Rounds of all kinds, so that what is there after some time is a picture of the whole."""
+def plan(scale: float, drivers: float) -> list[tuple[str, int]]:
+    """Rounds of failures that leave the driver alive, with kills of it between them, one kind after the other.
+
+    So what is there after some time is a picture of the whole.
+    """
+    times = {kind: TIMES[kind.partition(".")[2]] for kind in KINDS}
+    kills = [kind for kind in KINDS if kind.endswith(KILLS_DRIVER)]
+    turns = [kind for turn in range(max(times.values())) for kind in kills if turn < times[kind] * drivers]
     steps: list[tuple[str, int]] = []
     for number in range(ROUNDS):
-        for kind in KINDS:
-            times = max(1, round(TIMES[kind.partition(".")[2]] * scale))
-            share = times * (number + 1) // ROUNDS - times * number // ROUNDS
+        for kind in (each for each in KINDS if each not in kills):
+            wanted = round(times[kind] * scale)
+            share = wanted * (number + 1) // ROUNDS - wanted * number // ROUNDS
             steps += [(kind, share)] if share else []
+        first, last = len(turns) * number // ROUNDS, len(turns) * (number + 1) // ROUNDS
+        steps += [(kind, 1) for kind in turns[first:last]]
     return steps
 
 
@@ -345,11 +355,13 @@ def run(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0, help="of how often each failure is injected")
+    parser.add_argument("--scale", type=float, default=1.0, help="of failures that leave the driver alive")
+    parser.add_argument("--drivers", type=float, default=1.0, help="of those that kill it")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no step is begun later")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    steps = plan(asked.scale)
+    steps = plan(asked.scale, asked.drivers)
+    logging.getLogger("penstock").setLevel(logging.ERROR)  # that connections are lost is no news here
     failures = sum(times for _, times in steps)
     print(f"{failures} failures of {len(KINDS)} kinds in {len(steps)} steps", flush=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
