@@ -11,7 +11,7 @@ import pytest
 
 from tests.fire.kill_spark import run
 
-KINDS = ("in-write.raise", "staged.kill", "staged.twice", "before-commit.node", "after-commit.both")
+KINDS = ("staged.kill", "staged.twice", "before-commit.node", "after-commit.both")
 
 
 @pytest.mark.timeout(900)
