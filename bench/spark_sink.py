@@ -1,12 +1,15 @@
 """Spark's sink: ``python -m bench.spark_sink [--rows N] [--bytes N] [--repeat N] [--shards N] [--folder DIR]``.
 
 The same DataFrame is written to a node in another process, and by a writer that takes the same Arrow batches
-and discards them, in turn. What a job costs besides its rows (planning, starting tasks) is in both.
+and discards them, in turn. What a job costs besides its rows (planning, starting tasks) is in both. The CPU
+time of Spark with its workers, and of the node, is told too: on a busy machine it says more than seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -49,6 +52,22 @@ def write_s(frame: DataFrame, name: str, **options: str) -> float:
     return time.perf_counter() - started
 
 
+def family_cpu_s() -> float:
+    """What this process, Java and the workers that live now have used, and those of them that ended."""
+    ticks: dict[int, float] = {}
+    parents: dict[int, int] = {}
+    for place in Path("/proc").iterdir():
+        if place.name.isdecimal():
+            with contextlib.suppress(OSError):
+                fields = (place / "stat").read_text().rpartition(")")[2].split()
+                parents[int(place.name)] = int(fields[1])
+                ticks[int(place.name)] = sum(map(int, fields[11:15]))
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -63,6 +82,7 @@ def main() -> None:
     frame = spark.sql(f"{text} from range(0, {asked.rows}, 1, 4)").cache()
     frame.count()
     times: dict[str, list[float]] = {"discard": [], "penstock": []}
+    cpu: dict[str, list[float]] = {"discard": [], "penstock": [], "node": []}
     with tempfile.TemporaryDirectory(dir=asked.folder) as place, running_node(Path(place)) as node:
         url = node.url
         with penstock.sync.connect(url) as client:
@@ -70,9 +90,12 @@ def main() -> None:
         for number in range(asked.repeat + 1):
             for name in times:
                 options = {"url": url, "topic": "bench"} if name == "penstock" else {}
+                before_s, node_s = family_cpu_s() - node.cpu_s(), node.cpu_s()
                 taken_s = write_s(frame, name, **options)
                 if number:  # the first of each starts the workers
                     times[name].append(taken_s)
+                    cpu[name].append(family_cpu_s() - node.cpu_s() - before_s)
+                    cpu["node"] += [node.cpu_s() - node_s] if name == "penstock" else []
         with penstock.sync.connect(url) as client:
             stored = sum(shard.entry_next for shard in client.admin.show_topic("bench").shard_list)
         assert stored == asked.rows * (asked.repeat + 1), f"{stored:,} rows are stored"
@@ -82,6 +105,8 @@ def main() -> None:
     print(f"{figure.name}: {figure.value:,.0f} {figure.unit}; {figure.limit_name}: {figure.limit:,.0f}")
     best = min(times["discard"]) / min(times["penstock"])
     print(f"ratio of the medians: {figure.ratio:.2f}; of the best: {best:.2f}")
+    spent = {name: quantile(each, 0.5) for name, each in cpu.items()}
+    print("CPU seconds, median:", {name: round(each, 2) for name, each in spent.items()})
     print("seconds:", {name: [round(one, 2) for one in taken] for name, taken in times.items()})
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import penstock.sync
 from penstock.model.errors import CATALOGUE
 from tests.cli.conftest import Cli, Node, clean_environment
 from tests.fire import forked
@@ -38,7 +39,7 @@ def complete(line: str, url: str = NOWHERE, shell: str = "bash") -> list[str]:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A node that knows two topics, a subscription and a producer."""
+    """A node that knows two topics, two subscriptions, a producer and a writer."""
     with Node(tmp_path_factory.mktemp("completion")) as node:
         environment = clean_environment() | {"PENSTOCK_URL": node.url}
         for command in (
@@ -49,6 +50,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "producer create orders till-1",
         ):
             forked.run(command.split(), environment).check_returncode()
+        with penstock.sync.connect(node.url) as client, client.writer("nightly") as writer:
+            writer.commit(0, [])
         yield node.url
 
 
@@ -65,6 +68,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("penstock dead list orders --subscription b", ["billing"]),
         ("penstock dead list --subscription b", []),
         ("penstock producer show orders t", ["till-1"]),
+        ("penstock writer show n", ["nightly"]),
         ("penstock tenant show ", ["acme", "default"]),
         ("penstock product show a", ["acme/shop"]),
         ("penstock component delete a", ["acme/shop/web"]),

@@ -1,8 +1,9 @@
-"""A Spark driver that is made to be killed: ``python -m tests.fire.spark_driver FOLDER URL TOPIC``.
+"""A Spark driver that is made to be killed: ``python -m tests.fire.spark_driver FOLDER URL IN OUT``.
 
-It writes the rows of ``FOLDER/input``, a file a batch and through a shuffle, to a topic, until all are written.
-At four points of every batch it looks for a fuse, a file ``FOLDER/fuses/POINT.VICTIM``; whoever removes one
-kills that victim on the spot: the task's own process, the node, or the driver with its Java.
+It reads a topic, drops rows that it has seen before (a shuffle, and state) and writes the rest to another
+topic, for as long as it lives. At five points of every batch it looks for a fuse, a file
+``FOLDER/fuses/POINT.FATE.NUMBER``; whoever removes one meets that fate on the spot. What it does is told in
+``FOLDER/told``, a line each.
 """
 
 from __future__ import annotations
@@ -10,38 +11,87 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, WriterCommitMessage
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, InputPartition, WriterCommitMessage
 
 import penstock.spark
 from penstock.spark.sink import Staged, StreamSink, stream_writer
+from penstock.spark.source import schema as source_schema
+from penstock.spark.source_stream import StreamReader
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-POINTS = ("in-write", "staged", "before-commit", "after-commit")
-VICTIMS = ("task", "node", "driver")
-"""In this order, where several are to die at one point."""
+POINTS = ("planning", "in-write", "staged", "before-commit", "after-commit")
+ZOMBIE_S_MAX = 120.0
+FAILED_AGAIN_S = 0.2
+
+
+class TaskFails(Exception):
+    """On purpose."""
+
+
+def burns(folder: Path, point: str, fate: str) -> bool:
+    """Whether there is a fuse of this name; it is used up."""
+    for fuse in (folder / "fuses").glob(f"{point}.{fate}.*"):
+        try:
+            fuse.unlink()
+        except FileNotFoundError:
+            continue  # another was faster
+        return True
+    return False
 
 
 def burn(folder: Path, point: str) -> None:
-    """Kills whoever the fuses of this point are meant for."""
-    for victim in VICTIMS:
-        try:
-            (folder / "fuses" / f"{point}.{victim}").unlink()
-        except FileNotFoundError:
-            continue
-        if victim == "task":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif victim == "driver":
-            os.killpg(int((folder / "driver.pid").read_text()), signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)  # the workers are a group of their own
-        else:
-            os.kill(int((folder / "node.pid").read_text()), signal.SIGKILL)
+    """Meets the fates of this point."""
+    if burns(folder, point, "raise"):
+        raise TaskFails(f"a task fails at {point}")
+    if burns(folder, point, "kill"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if burns(folder, point, "node"):
+        kill_node(folder)
+    if burns(folder, point, "driver"):
+        kill_driver(folder)
+        os.kill(os.getpid(), signal.SIGKILL)  # the workers are a group of their own
+    if burns(folder, point, "both"):
+        kill_node(folder)
+        kill_driver(folder)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_node(folder: Path) -> None:
+    os.kill(int((folder / "node.pid").read_text()), signal.SIGKILL)
+
+
+def kill_driver(folder: Path) -> None:
+    os.killpg(int((folder / "driver.pid").read_text()), signal.SIGKILL)
+
+
+def tell(folder: Path, *words: object) -> None:
+    """One line, whole, whoever else writes."""
+    line = " ".join(map(str, words)) + "\n"
+    place = os.open(folder / "told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.write(place, line.encode())
+    finally:
+        os.close(place)
+
+
+class BurningReader(StreamReader):
+    """The source, with a fuse where a batch is planned."""
+
+    folder: Path
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        burn(self.folder, "planning")
+        return super().partitions(start, end)
 
 
 class BurningSink(StreamSink):
@@ -50,15 +100,40 @@ class BurningSink(StreamSink):
     folder: Path
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        def watched() -> Iterator[pa.RecordBatch]:
-            for batch in iterator:
-                yield batch.slice(0, 1)
-                burn(self.folder, "in-write")
-                yield batch.slice(1)
-
-        staged = super().write(watched())
+        context = TaskContext.get()
+        assert context is not None
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        driver = (self.folder / "driver.pid").read_text()
+        tell(self.folder, "task", batch, driver, context.stageId(), context.partitionId())
+        held = [each for each in iterator if each.num_rows]
+        if not held:
+            return super().write(iter(()))
+        if burns(self.folder, "in-write", "zombie"):
+            self._outlive_driver(held)
+        if burns(self.folder, "staged", "twice"):
+            super().write(iter(held))
+        staged = super().write(self._watched(held))
         burn(self.folder, "staged")
         return staged
+
+    def _watched(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Half of the rows are sent when the fate is met."""
+        for batch in held:
+            yield batch.slice(0, 1)
+            burn(self.folder, "in-write")
+            yield batch.slice(1)
+
+    def _outlive_driver(self, held: list[pa.RecordBatch]) -> None:
+        """Stages its rows when the next driver has long written them."""
+        os.setsid()  # Spark ends its workers as a group
+        (self.folder / "zombie.lives").touch()
+        kill_driver(self.folder)
+        deadline = time.monotonic() + ZOMBIE_S_MAX
+        while not (self.folder / "zombie.go").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        staged = super().write(iter(held))
+        (self.folder / "zombie.done").write_text(str(sum(stage.rows for stage in staged.stages)))
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         burn(self.folder, "before-commit")
@@ -71,36 +146,64 @@ class BurningSource(DataSource):
     def name(cls) -> str:
         return "burning"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> BurningSink:
+    def _told(self) -> tuple[dict[str, str], Path]:
         told: Mapping[str, str] = self.options
-        options = {name: value for name, value in told.items() if name != "folder"}
+        return {name: value for name, value in told.items() if name != "folder"}, Path(told["folder"])
+
+    def schema(self) -> StructType:
+        return source_schema(self._told()[0])
+
+    def streamReader(self, schema: StructType) -> BurningReader:
+        options, folder = self._told()
+        reader = BurningReader(schema, options)
+        reader.folder = folder
+        return reader
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> BurningSink:
+        options, folder = self._told()
         sink = stream_writer(schema, options, overwrite)
         burning = BurningSink.__new__(BurningSink)
         burning.__dict__.update(sink.__dict__)
-        burning.folder = Path(told["folder"])
+        burning.folder = folder
         return burning
 
 
-def main(folder: Path, url: str, topic: str) -> None:
+def flow(spark: SparkSession, folder: Path, url: str, source: str) -> DataFrame:
+    """Every row once, though the topic has some of them twice: a shuffle by id, and what was seen as state."""
+    read = spark.readStream.format("burning").options(url=url, topic=source, folder=str(folder))
+    return read.load().select("id", "key", "value").dropDuplicates(["id"])
+
+
+def live(start: Callable[[], Any], folder: Path) -> None:
+    """A query that fails is started again: only a kill ends this."""
+    while True:
+        try:
+            start().awaitTermination()
+        except Exception as error:
+            tell(folder, "query", type(error).__name__)
+            print(error, file=sys.stderr, flush=True)
+        time.sleep(FAILED_AGAIN_S)
+
+
+def main(folder: Path, url: str, source: str, sink: str) -> None:
     spark = penstock.spark.session(
         "penstock torture",
         master="local[2, 8]",
-        conf={"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
+        conf={
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.sql.streaming.stateStore.maintenanceInterval": "1h",
+            "spark.task.reaper.enabled": "false",
+        },
     )
     spark.dataSource.register(BurningSource)
-    read = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1)
-    query = (
-        read.json(str(folder / "input"))
-        .repartition(2, "value")
-        .writeStream.format("burning")
-        .options(url=url, topic=topic, folder=str(folder))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    spark.stop()
+    rows = flow(spark, folder, url, source)
+
+    def start() -> Any:
+        write = rows.writeStream.format("burning").options(url=url, topic=sink, folder=str(folder))
+        return write.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+    live(start, folder)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -41,9 +41,9 @@ SMALL = Settings(
     data="memory",
     journal_compact_bytes=512,
     log=LogSettings(rotate_bytes=4096, preallocate_bytes=1024, index_every_bytes=512),
-    staging=StagingSettings(file_bytes=1500),
+    staging=StagingSettings(file_bytes=1500, memory_bytes=400),
 )
-"""So that a short run rotates and compacts."""
+"""So that a short run rotates and compacts, and some of what is published is in memory."""
 
 
 @dataclass

@@ -60,6 +60,13 @@ def producers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 
 @quietly
+def writers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    from penstock.wire.control import ListWriters
+
+    return [each["writer"] for each in _ask(ctx, ListWriters())]
+
+
+@quietly
 def places(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Tenants, products or components, as the command's group says, with all their parts."""
     from penstock.wire.control import ListPlaces

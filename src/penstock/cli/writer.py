@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.ask import ask, confirm
+from penstock.cli.completion import writers
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from penstock.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 writer_app = typer.Typer(
     help="List, show and delete writers of staged batches.", no_args_is_help=True, rich_markup_mode=None
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The writer.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The writer.", autocompletion=writers)]
 
 
 @writer_app.command("list")

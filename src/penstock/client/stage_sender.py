@@ -1,8 +1,8 @@
 """One stage on its way to the node, over lost connections and refusals that pass.
 
 Chunks are numbered and kept until the node has them on its disk, which is asked for now and then so that little
-is kept. After a loss the stage is opened again; the node says which chunk it wants next, and sending goes on
-there.
+is kept; sending goes on while the answer is on its way. After a loss the stage is opened again; the node says
+which chunk it wants next, and sending goes on there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from typing import Any
 
 from penstock.client.link import Link
 from penstock.model.errors import PenstockError
@@ -18,6 +19,8 @@ from penstock.wire.staging import chunk_parts
 
 WINDOW_BYTES = 16 * 1024 * 1024
 """What is sent and not confirmed, before a confirmation is waited for."""
+ASK_BYTES = WINDOW_BYTES // 4
+"""After so much the node is asked, unless it has not answered yet."""
 
 
 class StageSender:
@@ -43,6 +46,9 @@ class StageSender:
         """The frames of the last chunks, in pieces."""
         self._kept_bytes = 0
         self._reconnects = link.reconnects
+        self._asked: asyncio.Task[Any] | None = None
+        self._asked_chunks = 0
+        self._unasked_bytes = 0
 
     async def open(self) -> StageOpened:
         self._reconnects = self._link.reconnects
@@ -55,12 +61,42 @@ class StageSender:
         self._chunks += 1
         self._kept.append(parts)
         self._kept_bytes += len(segment)
+        self._unasked_bytes += len(segment)
         await self._write(parts)
-        if self._kept_bytes >= WINDOW_BYTES:
-            await self._confirm(last=False)
+        if self._asked is not None:
+            if self._asked.done() or self._kept_bytes >= WINDOW_BYTES:
+                await self._hear()
+        elif self._unasked_bytes >= ASK_BYTES:
+            if self._link.reconnects == self._reconnects:
+                self._ask_for(self._chunks)
+            else:
+                await self._confirm(last=False)
 
     async def finish(self) -> None:
+        if self._asked is not None:
+            await self._hear()
         await self._confirm(last=True)
+
+    def _ask_for(self, chunks: int) -> None:
+        """Asks for a confirmation without waiting for it."""
+        ask = FinishStage(self.stage, chunks, last=False)
+        self._asked = asyncio.ensure_future(self._link.request(ask, timeout_s=self._timeout_s))
+        self._asked.add_done_callback(_heed)
+        self._asked_chunks, self._unasked_bytes = chunks, 0
+
+    async def _hear(self) -> None:
+        """Waits for the answer; one that can pass is asked for again, which also mends the connection."""
+        assert self._asked is not None
+        asked, self._asked = self._asked, None
+        try:
+            await asked
+        except PenstockError as error:
+            if not error.retryable and self._link.reconnects == self._reconnects:
+                raise
+            await self._confirm(last=False, again=True)
+        else:
+            for _ in range(self._asked_chunks - (self._chunks - len(self._kept))):
+                self._kept_bytes -= len(self._kept.popleft()[1])
 
     async def _write(self, parts: list[bytes]) -> None:
         """Writes when there is room; on another connection than the stage's, confirming sees to it."""
@@ -70,12 +106,15 @@ class StageSender:
         if self._link.reconnects == self._reconnects:
             self._link.send_frames(parts)
 
-    async def _confirm(self, *, last: bool) -> None:
-        """Returns when the node has all chunks on its disk; what can pass is tried again for a while."""
+    async def _confirm(self, *, last: bool, again: bool = False) -> None:
+        """Returns when the node has all chunks on its disk; what can pass is tried again for a while.
+
+        ``again``: the connection is not the stage's any more, or about to be another.
+        """
         deadline = time.monotonic() + self._timeout_s
         ask = FinishStage(self.stage, self._chunks, last)
         attempt = 0
-        again = self._link.reconnects != self._reconnects
+        again = again or self._link.reconnects != self._reconnects
         while True:
             try:
                 if again:
@@ -88,7 +127,7 @@ class StageSender:
                 again = True
             else:
                 self._kept.clear()
-                self._kept_bytes = 0
+                self._kept_bytes = self._unasked_bytes = 0
                 return
             await asyncio.sleep(self._link.backoff.delay_s(attempt))
             attempt += 1
@@ -100,3 +139,9 @@ class StageSender:
         for number, parts in enumerate(list(self._kept), first_kept):
             if number >= opened.chunks:
                 await self._write(parts)
+
+
+def _heed(asked: asyncio.Task[Any]) -> None:
+    """A stage may be given up while an answer is on its way; what that says is then nobody's concern."""
+    if not asked.cancelled():
+        asked.exception()

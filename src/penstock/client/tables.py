@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.model.errors import BadRequest, KeyMissing, ValueMissing
 from penstock.transport.sharder import Sharder
-from penstock.wire.columns import table_to_batches
+from penstock.wire.columns import cut_batch, table_to_batches
 
 SPLIT_BYTES_MAX = 4 * 1024 * 1024
 """How much of a table with keys is split by shard at a time: each shard's piece is near a whole segment."""
@@ -39,7 +39,7 @@ def cut_table(
     for block in table_to_batches(table, sent_at_us, max(block_bytes, bytes_target)):
         for shard, rows, places in sharder.split(block):
             at = 0
-            for batch in table_to_batches(rows, sent_at_us, bytes_target) if keyed else [rows]:
+            for batch in cut_batch(rows, bytes_target) if keyed else [rows]:
                 where = None if places is None else places.slice(at, batch.num_rows)
                 yield Piece(shard, batch, first if places is not None else first + at, where)
                 at += batch.num_rows

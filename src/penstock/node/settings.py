@@ -79,6 +79,8 @@ class StagingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A stage that nothing was added to for so long, and that no batch has, is dropped."""
     file_bytes: int = 32 * MIB
     """A stage file that has grown to this size is followed by another."""
+    memory_bytes: int = 128 * MIB
+    """The newest chunks up to this size stay in memory until their batch is published."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

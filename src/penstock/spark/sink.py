@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.spark")
 
 QUERY_ID = "sql.streaming.queryId"
+CHECK_S = 20.0
+"""How long a stream waits for a node that is away when it begins, and before a commit."""
+CHECK_AGAIN_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +61,18 @@ def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool
 def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> StreamSink:
     with told():
         read = read_options(options, streaming=True)
-        return StreamSink(read, own_topic=_check(schema, read, overwrite))
+        # Spark makes the writer anew for every commit: a node that restarts just then must not end the query.
+        return StreamSink(read, own_topic=_check(schema, read, overwrite, wait_s=CHECK_S))
 
 
-def _check(schema: StructType, options: SinkOptions, overwrite: bool) -> bool:
+def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s: float = 0.0) -> bool:
     """Refuses what can be known to be wrong before the first task; tells whether the column topic is data."""
     if overwrite:
         raise BadRequest(
             "a topic is only ever appended to",
             hint='Use mode("append"), and outputMode("append") for a stream.',
         )
-    with penstock.sync.connect(options.url, options.token) as client:
+    with _reached(options, wait_s) as client:
         schemas = _schemas(client, options.topic)
     columns = to_arrow_schema(schema, timezone="UTC")
     check_columns(columns, options.topic, schemas)
@@ -182,6 +187,18 @@ def _name(own: str, options: SinkOptions) -> str:
 def _connected(options: SinkOptions) -> Client:
     """A node that restarts right now is waited for, as long as each call may take."""
     return penstock.sync.connect(options.url, options.token, wait=False)
+
+
+def _reached(options: SinkOptions, wait_s: float) -> Client:
+    """A node that is away is tried again for a while; then it is said why it cannot be reached."""
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            return penstock.sync.connect(options.url, options.token)
+        except PenstockError as error:
+            if not error.retryable or time.monotonic() >= until:
+                raise
+        time.sleep(CHECK_AGAIN_S)
 
 
 def _writer(client: Client, name: str, options: SinkOptions) -> Writer:

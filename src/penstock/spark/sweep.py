@@ -11,7 +11,6 @@ import os
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -22,13 +21,13 @@ import pyarrow.parquet as pq
 
 from penstock.model.errors import BadRequest
 from penstock.spark.grid import Grid
-from penstock.spark.packages import job_errors, need_plots, need_spark
-from penstock.spark.session import session
+from penstock.spark.jobs.work import Work, run_job
+from penstock.spark.packages import need_plots, need_spark
 from penstock.spark.summary import RouteSummary, summarize
 from penstock.spark.trial import SCHEMA, SPARK_SCHEMA, run_cells
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 RUNS_FILE = "runs.parquet"
 TASKS_A_CORE = 16
@@ -118,16 +117,10 @@ def _write(runs: pa.Table, target: Path) -> None:
 
 
 def _run(grid: Grid, master: str | None, progress: Progress | None) -> pa.Table:
-    from pyspark import SparkContext
+    def body(work: Work) -> pa.Table:
+        return run_grid(work.spark, grid, progress)
 
-    borrowed = SparkContext._active_spark_context is not None
-    spark = session("penstock lab sweep", master=master, conf=None if borrowed else SESSION_SETTINGS)
-    try:
-        with job_errors():
-            return run_grid(spark, grid, progress)
-    finally:
-        if not borrowed:
-            spark.stop()
+    return run_job("lab sweep", body, master=master, conf=SESSION_SETTINGS)
 
 
 def run_grid(spark: SparkSession, grid: Grid, progress: Progress | None = None) -> pa.Table:
@@ -136,36 +129,13 @@ def run_grid(spark: SparkSession, grid: Grid, progress: Progress | None = None) 
     cells = spark.createDataFrame(grid.cells()).repartition(tasks)
     watch = None if progress is None else _Watch(spark, tasks, len(grid), progress)
     try:
-        found = _collect(spark, cells.mapInArrow(run_cells, SPARK_SCHEMA))
+        found = cells.mapInArrow(run_cells, SPARK_SCHEMA).toArrow()
     finally:
         if watch is not None:
             watch.stop()
     if progress is not None:
         progress(len(grid), len(grid))
     return found.cast(SCHEMA).sort_by("run")
-
-
-def _collect(spark: SparkSession, rows: DataFrame) -> pa.Table:
-    """Waits for the rows, and cancels their job if it is interrupted.
-
-    Spark works in a thread of its own. Ctrl-C in the middle of a call to Java would leave its answer behind on
-    the thread's connection, to be taken for the answer of the next call; a thread that only waits has none.
-    """
-    tag = f"penstock-sweep-{uuid.uuid4()}"
-    context = spark.sparkContext
-
-    def collect() -> pa.Table:
-        context.addJobTag(tag)
-        context.setInterruptOnCancel(True)
-        return rows.toArrow()
-
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(collect)
-        try:
-            return answer.result()
-        except BaseException:
-            context.cancelJobsWithTag(tag)
-            raise
 
 
 class _Watch:

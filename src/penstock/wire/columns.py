@@ -103,13 +103,12 @@ def table_to_batches(
     if "value" not in names:
         raise SchemaMismatch(f"column 'value' is missing; it must be {ALLOWED['value']}")
     chunks = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
-    bytes_max = min(2 * bytes_target, SEGMENT_BYTES_MAX - _ENCODED_SLACK_BYTES)
     return [
         piece
         for chunk in chunks
         if chunk.num_rows
         for batch in _cast(chunk, sent_at_us)
-        for piece in _cut(batch, bytes_target, bytes_max)
+        for piece in cut_batch(batch, bytes_target)
     ]
 
 
@@ -182,8 +181,9 @@ def _cast_column(name: str, column: pa.Array, kind: pa.DataType, sent_at_us: int
     return column
 
 
-def _cut(batch: pa.RecordBatch, bytes_target: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """Slices of about the target; where rows differ much in size, a slice above the maximum is halved."""
+def cut_batch(batch: pa.RecordBatch, bytes_target: int) -> Iterator[pa.RecordBatch]:
+    """Slices of about the target; where rows differ much in size, one of twice that and more is halved."""
+    bytes_max = min(2 * bytes_target, SEGMENT_BYTES_MAX - _ENCODED_SLACK_BYTES)
     rows = batch.num_rows
     rows_each = max(1, rows * bytes_target // max(1, batch.nbytes))
     for at in range(0, rows, rows_each):

@@ -18,6 +18,9 @@ from penstock.model.errors import (
     StagingFull,
     TopicNotFound,
 )
+from penstock.node.core.stage import Chunk, Stage
+from penstock.node.core.stage_file import Place
+from penstock.node.core.stage_memory import StageMemory
 from penstock.node.core.stages import Stages
 from penstock.node.core.writers import (
     BatchRecorded,
@@ -28,7 +31,7 @@ from penstock.node.core.writers import (
     block_of,
     decode_change,
 )
-from penstock.node.settings import Settings, StagingSettings
+from penstock.node.settings import Limits, Settings, StagingSettings
 from penstock.wire.control import (
     AbortStages,
     BatchInfo,
@@ -104,6 +107,65 @@ def test_many_small_stages_share_syncs_and_files() -> None:
     assert [path for path in node.disk.paths() if path.startswith("stages/")] == ["stages/00000001.stages"]
     assert node.commit(0, *(number.to_bytes(16, "big") for number in range(200))).rows == 200
     assert node.entries() == [100, 100]
+
+
+def test_chunks_are_written_when_somebody_asks_for_them() -> None:
+    node = Node()
+    stage = bytes(16)
+    node.client.request(OpenStage(stage, "w", "t"))
+    for number in range(9):
+        node.client.send(encode_chunk(stage, 0, number, segment_body([b"v"])))
+        assert not node.shell.pending
+    node.client.send(Request(7, FinishStage(stage, 5, last=False)))  # more have come by now
+    assert len(node.shell.pending) == 1
+    node.shell.work()
+    assert len(node.client.take(Response)) == 1
+    assert not node.shell.pending
+    node.client.request(FinishStage(stage, 9))
+    assert node.commit(0, stage).rows == 9
+
+
+def test_a_connection_that_is_stopped_for_what_is_not_durable_is_never_stopped_for_good() -> None:
+    settings = Settings(data="memory", limits=Limits(window_bytes=40_000))
+    shell = CoreShell(MemoryDisk(), seed=1, settings=settings)
+    client = shell.connect()
+    client.request(CreateTopic("t"))
+    client.request(OpenStage(bytes(16), "w", "t"))
+    for number in range(200):  # nobody asks for them, and none is large
+        client.send(encode_chunk(bytes(16), 0, number, segment_body([b"v"])))
+        shell.work_all()
+        assert shell.core.unacked_bytes <= settings.limits.window_bytes // 2
+
+
+def test_what_is_in_memory_is_published_without_reading_it_back() -> None:
+    node = Node(memory_bytes=10_000)
+    early, late = node.stage("early", b"rot " * 2000), node.stage("late", b"rut " * 2000)
+    path = "stages/00000001.stages"
+    node.disk.flip(path, node.disk.contents(path).index(b"rut rut"))
+    assert node.commit(0, late).rows == 1
+    assert node.counters["messages_lost_staged"] == 0
+    assert node.commit(1, early).rows == 1  # pushed out of memory by the other, and whole on the disk
+    assert node.entries() == [2, 0]
+
+
+def test_memory_holds_the_newest_chunks_and_lets_go_of_those_that_are_done_with() -> None:
+    memory = StageMemory(100)
+    stages = [Stage(bytes([number]) * 16, "w", b"t", 0, 0) for number in range(3)]
+    for stage in stages:
+        for number in range(2):
+            stage.chunks.append(Chunk(0, 1, 0, 20, Place(1, 0)))
+            memory.keep(stage, number, bytes(20))
+    assert [[chunk.segment is not None for chunk in stage.chunks] for stage in stages] == [
+        [False, True],
+        [True, True],
+        [True, True],
+    ]
+    memory.forget(stages[1])
+    memory.forget(stages[1])
+    assert memory.bytes == 60
+    stages[0].chunks.append(Chunk(0, 1, 0, 200, Place(1, 0)))
+    memory.keep(stages[0], 2, bytes(200))
+    assert memory.bytes == 0
 
 
 def test_a_chunk_that_cannot_be_taken_is_the_answer_to_the_finish() -> None:
@@ -189,7 +251,7 @@ def test_stages_that_nobody_commits_expire_and_are_counted() -> None:
 
 
 def test_a_topic_that_is_deleted_before_the_commit_refuses_it_and_after_it_is_named() -> None:
-    node = Node()
+    node = Node(memory_bytes=0)
     node.client.request(CreateTopic("gone"))
     kept, lost = node.stage("kept", b"a"), node.stage("lost", b"b", b"c", topic="gone")
     node.client.send(Request(77, CommitBatch("w", 0, [kept, lost])))
@@ -209,7 +271,7 @@ def test_a_topic_that_is_deleted_before_the_commit_refuses_it_and_after_it_is_na
 
 
 def test_a_stage_that_rots_before_its_batch_is_published_is_named_and_the_rest_published() -> None:
-    node = Node()
+    node = Node(memory_bytes=0)
     good, bad = node.stage("good", b"a"), node.stage("bad", b"rot " * 50)
     after = node.stage("after", b"z")
     path = "stages/00000001.stages"

@@ -72,10 +72,13 @@ class Lane:
         on_done: Callable[[Any, OSError | None], bool],
         dirty: dict[Lane, None],
         sharing: Sharing | None = None,
+        *,
+        lazy: bool = False,
     ) -> None:
         """``on_done`` returns whether what was staged behind a failed write is lost with it.
 
-        ``dirty`` collects the lanes that have something to write, in the order they got it.
+        ``dirty`` collects the lanes that have something to write, in the order they got it. A ``lazy`` one
+        writes when somebody is in a hurry for it.
         """
         self.name = name
         self.stage = stage
@@ -85,6 +88,9 @@ class Lane:
         """No write before this time: after a failure the disk is given a moment."""
         self._on_done = on_done
         self._dirty = dirty
+        self._lazy = lazy
+        self._hurried = False
+        """Whether somebody is in a hurry for what is staged."""
         self._staged: list[Waiter] = []
         self._under_way: list[Waiter] | None = None
 
@@ -100,12 +106,18 @@ class Lane:
 
     def mark(self) -> None:
         """Something was staged that nobody waits for."""
-        if self.stage.staged_bytes > 0 and self._under_way is None:
-            self._dirty[self] = None
+        if self.stage.staged_bytes > 0:
+            self._hurried = True
+            if self._under_way is None:
+                self._dirty[self] = None
 
-    def wait(self, waiter: Waiter, *, staged: bool = True) -> None:
-        """Calls ``waiter`` when what is staged now is durable; with ``staged=False``, what is under way."""
-        self.mark()
+    def wait(self, waiter: Waiter, *, staged: bool = True, hurry: bool = True) -> None:
+        """Calls ``waiter`` when what is staged now is durable; with ``staged=False``, what is under way.
+
+        In a lazy lane those without ``hurry`` wait until somebody with it comes.
+        """
+        if hurry or not self._lazy:
+            self.mark()
         if not staged and self._under_way is not None:
             self._under_way.append(waiter)
         elif self.stage.staged_bytes > 0:
@@ -120,6 +132,7 @@ class Lane:
         assert self.due, "nothing to write, or a write is under way"
         self._dirty.pop(self, None)
         write: Write = self.stage.take()
+        self._hurried = False
         self._under_way, self._staged = self._staged, []
         return write
 
@@ -128,7 +141,7 @@ class Lane:
         assert self._under_way is not None
         waiters, self._under_way = self._under_way, None
         dropped = self._on_done(write, error)
-        if self.stage.staged_bytes > 0:
+        if self.stage.staged_bytes > 0 and (self._hurried or not self._lazy or error is not None):
             self._dirty[self] = None
         else:
             self._dirty.pop(self, None)

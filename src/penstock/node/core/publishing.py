@@ -1,9 +1,9 @@
 """Publishing: what a recorded batch names goes from its stages into the topics' logs.
 
 It begins when the record is durable, and again when a node starts and finds a batch that was not published to
-its end. A portion at a time is read, and the next while that one is synced, so that a large batch takes little
-memory. A segment
-that the marks know is passed over, which makes all of this safe to repeat; a write that fails is made again.
+its end. A portion at a time is read, as far as it is not in memory anyhow, and the next while that one is
+synced, so that a large batch takes little memory. A segment that the marks know is passed over, which makes all
+of this safe to repeat; a write that fails is made again.
 
 What cannot be published is counted and named: rows of a topic that was deleted after the commit, and rows whose
 stage file rotted after it was synced. The number of such a segment is used up, like that of any refused one.
@@ -22,6 +22,7 @@ from penstock.files.disk import Disk
 from penstock.model.errors import BadFrame, PenstockError
 from penstock.node.core.commits import Lane
 from penstock.node.core.effects import Commit, Effect
+from penstock.node.core.stage import Chunk
 from penstock.node.core.stage_file import Place, read_segment
 from penstock.node.core.staging_stores import Errand, StagingStores
 from penstock.node.core.topics import Catalog, Topic
@@ -52,6 +53,7 @@ class Item(NamedTuple):
     bytes: int
     place: Place | None
     """None where the stage is gone."""
+    chunk: Chunk | None
 
 
 class ReadPortion(Errand):
@@ -68,9 +70,11 @@ class ReadPortion(Errand):
     def run(self, disk: Disk) -> None:
         for item in self.items:
             try:
-                if item.place is None:
-                    raise BadFrame("it is gone")
-                self.segments.append(read_segment(disk, item.place, item.stage, item.number))
+                if (segment := _kept(item)) is None:
+                    if item.place is None:
+                        raise BadFrame("it is gone")
+                    segment = read_segment(disk, item.place, item.stage, item.number)
+                self.segments.append(segment)
             except (OSError, BadFrame) as error:
                 self.fault = str(error)
                 self.segments.append(None)
@@ -171,7 +175,13 @@ class Publishing:
                 size += item.bytes
         if portion:
             publication.reading = True
-            self._effect(Commit(ReadPortion(portion, lambda read: self._read(publication, read))))
+            read = ReadPortion(portion, lambda read: self._read(publication, read))
+            kept = [_kept(item) for item in portion]
+            if None not in kept:
+                read.segments = kept
+                read.ended(None)
+            else:
+                self._effect(Commit(read))
         elif not publication.writing:
             self._end(publication)
 
@@ -185,10 +195,11 @@ class Publishing:
                 for index in range(count):
                     if index < len(chunks):
                         number, chunk = chunks[index]
-                        known = (chunk.rows, chunk.origin_crc, chunk.bytes, chunk.place)
+                        known = (chunk.rows, chunk.origin_crc, chunk.bytes, chunk.place, chunk)
                         yield Item(part.topic, shard, block, first + index, part.stage, number, *known)
                     else:
-                        yield Item(part.topic, shard, block, first + index, part.stage, index, 0, 0, 0, None)
+                        gone = (0, 0, 0, None, None)
+                        yield Item(part.topic, shard, block, first + index, part.stage, index, *gone)
 
     def _read(self, publication: Publication, read: ReadPortion) -> None:
         publication.reading = False
@@ -284,3 +295,8 @@ def _is_there(topic: Topic, item: Item) -> bool:
     """Whether the topic has a segment already. The block is the writer's alone: its number is enough."""
     known = topic.shards[item.shard].log.marks.get(item.block)
     return known is not None and item.segment in known.admitted
+
+
+def _kept(item: Item) -> bytes | None:
+    """The segment itself, where it is still in memory."""
+    return item.chunk.segment if item.chunk is not None else None

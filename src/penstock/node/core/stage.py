@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from penstock.model.errors import PenstockError, StorageFailed
 from penstock.node.core.stage_file import Place
+
+Segment: TypeAlias = bytes
 
 
 @dataclass(slots=True)
@@ -15,6 +18,8 @@ class Chunk:
     origin_crc: int
     bytes: int
     place: Place
+    segment: Segment | None = None
+    """What stands at the place, while it is kept in memory too (stage_memory)."""
 
 
 @dataclass(slots=True, eq=False)

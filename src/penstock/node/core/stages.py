@@ -2,7 +2,7 @@
 
 Appending works as in a log: it goes to memory, ``take`` hands everything over as one write, ``committed`` makes
 it count, ``failed`` puts every stage back to what is durable. Which stages there are is known by reading the
-files when a node starts; while it runs all but the segments themselves is in memory.
+files when a node starts; while it runs all but the segments themselves is in memory, and the newest of those.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from penstock.node.core.stage_file import (
     read_file,
     stored_chunk,
 )
+from penstock.node.core.stage_memory import StageMemory
 
 
 class StageWrite(FrameWrite):
@@ -54,9 +55,10 @@ class _Batch:
 class Stages:
     """Filled by ``open``. One thread appends and takes, another may run the write meanwhile."""
 
-    def __init__(self, *, file_bytes: int, preallocate_bytes: int) -> None:
+    def __init__(self, *, file_bytes: int, preallocate_bytes: int, memory_bytes: int = 0) -> None:
         self.bytes = 0
         """Of all stages that there are."""
+        self._memory = StageMemory(memory_bytes)
         self._all: dict[bytes, Stage] = {}
         self._of_writer: dict[str, dict[bytes, Stage]] = {}
         self._file_bytes = file_bytes
@@ -168,6 +170,7 @@ class Stages:
         parts = stored_chunk(stage.uuid, number, shard, rows, origin_crc, segment)
         place = Place(batch.number, batch.offset + batch.bytes)
         stage.chunks.append(Chunk(shard, rows, origin_crc, len(segment), place))
+        self._memory.keep(stage, number, segment)
         stage.rows += rows
         stage.bytes += len(segment)
         stage.touched_us = now_us
@@ -230,6 +233,7 @@ class Stages:
 
     def _remove(self, stage: Stage) -> None:
         del self._all[stage.uuid]
+        self._memory.forget(stage)
         self.bytes -= stage.bytes
         others = self._of_writer[stage.writer]
         del others[stage.uuid]
@@ -332,6 +336,7 @@ class Stages:
         for batch in (self._batch, write.batch):
             for stage in dict.fromkeys((*batch.chunks, *batch.finishes)):
                 before = stage.bytes
+                self._memory.forget(stage)
                 stage.take_back()
                 if stage.uuid in self._all:
                     self.bytes += stage.bytes - before

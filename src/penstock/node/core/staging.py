@@ -58,6 +58,8 @@ logger = logging.getLogger("penstock.node")
 
 TICK_US = 10_000_000
 FRAME_COST_BYTES = 512
+WRITE_BYTES = 4 * 1024 * 1024
+"""Chunks that nobody asks for yet are written together, so many bytes at a time."""
 
 Answer = Callable[[Any], None]
 Refuse = Callable[[PenstockError], None]
@@ -75,6 +77,10 @@ class Staging:
         self._tick_us = node.clock_us()
         self.unacked_bytes = 0
         """Bytes of chunks that are taken in and not durable yet."""
+        limits = node.settings.limits
+        self._write_bytes = min(WRITE_BYTES, limits.window_bytes // 2, limits.staged_bytes // 4)
+        """Less than what a connection is stopped at: one that waits for the disk cannot ask for a write."""
+        self._unwritten_bytes = 0
         self._writers = WriterRequests(node, self.shown_topic)
         self._publishing = Publishing(
             self._stores,
@@ -200,12 +206,16 @@ class Staging:
     def _count_unacked(self, session: Session, size: int) -> None:
         session.unacked_bytes += size
         self.unacked_bytes += size
+        self._unwritten_bytes += size
+        hurry = self._unwritten_bytes >= self._write_bytes
+        if hurry:
+            self._unwritten_bytes = 0
 
         def durable(error: PenstockError | None) -> None:
             session.unacked_bytes -= size
             self.unacked_bytes -= size
 
-        self._stores.stage_lane.wait(durable)
+        self._stores.stage_lane.wait(durable, hurry=hurry)
 
     def _finish(self, ask: FinishStage, answer: Answer, refuse: Refuse) -> None:
         stage = self._stages.get(ask.stage)
@@ -213,7 +223,8 @@ class Staging:
             raise StageNotFound(f"there is no stage {ask.stage.hex()}")
         if stage.fault is not None:
             raise stage.fault.again()
-        if len(stage.chunks) != ask.chunks:
+        # More may have come by now where the stage goes on: its client does not stop for the answer.
+        if len(stage.chunks) < ask.chunks or (ask.last and len(stage.chunks) > ask.chunks):
             kind: type[PenstockError] = (
                 StageMismatch if stage.finished or ask.chunks < len(stage.chunks) else Gap
             )
@@ -229,7 +240,7 @@ class Staging:
             else:
                 answer(self._writers.stage_info(stage))
 
-        if stage.finish_durable or (not ask.last and stage.durable == ask.chunks):
+        if stage.finish_durable or (not ask.last and stage.durable >= ask.chunks):
             durable(None)
         else:
             self._stores.stage_lane.wait(durable)

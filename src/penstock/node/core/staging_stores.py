@@ -59,7 +59,9 @@ class StagingStores:
     def __init__(self, disk: Disk, settings: Settings, dirty: dict[Lane, None], recovered: list[str]) -> None:
         self.writers = Writers()
         self.stages = Stages(
-            file_bytes=settings.staging.file_bytes, preallocate_bytes=settings.log.preallocate_bytes
+            file_bytes=settings.staging.file_bytes,
+            preallocate_bytes=settings.log.preallocate_bytes,
+            memory_bytes=settings.staging.memory_bytes,
         )
         self._compact_bytes = settings.journal_compact_bytes
         self._journal = journal = FileJournal.open(disk, "writers")
@@ -71,7 +73,7 @@ class StagingStores:
             journal.compact(list(self.writers.snapshot()))
             self._writers_lane.mark()
         self.stages.open(disk, recovered)
-        self.stage_lane = Lane("the stage files", self.stages, self._stages_wrote, dirty)
+        self.stage_lane = Lane("the stage files", self.stages, self._stages_wrote, dirty, lazy=True)
         for writer in self.writers:
             for part in writer.pending.parts if writer.pending is not None else ():
                 if (stage := self.stages.get(part.stage)) is not None:

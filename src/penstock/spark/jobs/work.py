@@ -8,7 +8,7 @@ connection, to be taken for the answer of the next call; a thread that only wait
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed, wait
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeVar
@@ -111,13 +111,17 @@ def run_job(
     *,
     master: str | None = None,
     progress: Progress | None = None,
+    conf: Mapping[str, object] = SETTINGS,
 ) -> Result:
-    """Runs the body in the session of this process, or in one of its own that it stops afterwards."""
+    """Runs the body in the session of this process, or in one of its own that it stops afterwards.
+
+    ``conf`` is for a session of its own.
+    """
     need_spark()
     from pyspark import SparkContext
 
     borrowed = SparkContext._active_spark_context is not None
-    spark = session(f"penstock {name}", master=master, conf=None if borrowed else SETTINGS)
+    spark = session(f"penstock {name}", master=master, conf=None if borrowed else conf)
     try:
         with job_errors():
             return _run(Work(spark, progress), body)
