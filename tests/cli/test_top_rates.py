@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from penstock.cli.top_rates import sample
 from penstock.cli.top_screen import count, duration, screen, size
+from penstock.shapes.top_rates import sample
 from penstock.wire.top import TopInfo, TopNode, TopSubscription, TopTopic
 
 

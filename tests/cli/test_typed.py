@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.cli.columns import parse_column, parse_type, read_schema
 from penstock.model.errors import PenstockError, SchemaMismatch
+from penstock.shapes.columns import parse_column, parse_type, read_schema
 from tests.cli.conftest import Cli, Node
 from tests.fire.typed_writer import TypedWriter
 

@@ -10,12 +10,9 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from datetime import datetime
 from enum import StrEnum
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from penstock.cli.completion import subscriptions
@@ -24,7 +21,6 @@ from penstock.cli.output import note, reports_errors, run
 from penstock.cli.start import parse_start
 from penstock.cli.stdio import Writer
 from penstock.model.errors import TopicNotFound
-from penstock.model.message import from_micros
 from penstock.wire.readable import json_lines, readable
 
 if TYPE_CHECKING:
@@ -98,6 +94,7 @@ async def _consume(
     as_json: bool,
 ) -> None:
     import penstock
+    from penstock.shapes.message import batch_rows
 
     writer = Writer(sys.stdout.fileno())
     async with AsyncExitStack() as stack:
@@ -108,7 +105,8 @@ async def _consume(
         left = count
         async for batch in _until_idle(consumer, idle, wanted=count != 0):
             rows = len(batch) if left is None else min(left, len(batch))
-            await writer.write(_json_lines(batch, rows) if as_json else _value_lines(batch, rows))
+            lines = json_lines(batch_rows(batch, rows)) if as_json else _value_lines(batch, rows)
+            await writer.write(lines)
             await consumer.ack(batch, rows=None if rows == len(batch) else list(range(rows)))
             if left is not None:
                 left -= rows
@@ -150,44 +148,3 @@ def _value_lines(batch: Batch, rows: int) -> bytes:
         values = [value or b"" for value in values]
     values.append(b"")  # so that the last line ends too
     return b"\n".join(values)  # type: ignore[arg-type]  # no None is left
-
-
-class Row(msgspec.Struct, gc=False):
-    """What ``--json`` prints of a message."""
-
-    topic: str
-    shard: int
-    entry: int
-    id: str | None
-    key: Any
-    value: Any
-    headers: dict[str, str]
-    sent_at: datetime
-    stored_at: datetime
-    identity: str
-    attempt: int
-
-
-def _json_lines(batch: Batch, rows: int) -> bytes:
-    """One object a line. What all rows of a batch share is worked out once."""
-    origin = batch.origin
-    identity = f"{origin.block.hex()}/{origin.shard}/{origin.segment}/"
-    stored_at = from_micros(origin.stored_at_us)
-    sent_at = cache(from_micros)
-    lines = [
-        Row(
-            origin.topic,
-            origin.shard,
-            message.entry,
-            message.id,
-            readable(message.key),
-            readable(message.value),
-            message.headers,
-            sent_at(message.sent_at_us),
-            stored_at,
-            f"{identity}{message.entry - origin.first_entry}",
-            message.attempt,
-        )
-        for message in batch.messages()[:rows]
-    ]
-    return json_lines(lines)

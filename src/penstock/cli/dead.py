@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +10,7 @@ from penstock.cli.ask import ask
 from penstock.cli.completion import subscriptions
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
 from penstock.cli.output import print_fields, print_json, print_table, reports_errors
-from penstock.wire.readable import readable
+from penstock.shapes.dead import dead_object
 
 if TYPE_CHECKING:
     from penstock.client.admin import Admin
@@ -46,13 +45,14 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the messages that are dead now: those re-driven since are not among them."""
-    objects = [as_object(message) for message in _dead(topic, subscription, url, token)]
+    objects = [dead_object(message) for message in _dead(topic, subscription, url, token)]
     if as_json:
         print_json(objects)
         return
     heads = ("SHARD", "ENTRY", "ATTEMPTS", "REASON", "DIED AT", "ID", "KEY")
     names = ("shard", "entry", "attempts", "reason", "died_at", "id", "key")
-    print_table(heads, [tuple(each[name] for name in names) for each in objects])
+    rows: list[dict[str, object]] = [{**each} for each in objects]
+    print_table(heads, [tuple(each[name] for name in names) for each in rows])
 
 
 @dead_app.command()
@@ -70,7 +70,7 @@ def show(
 
     place = _place(entry)
     for message in _dead(topic, subscription, url, token):
-        found = as_object(message)
+        found = dead_object(message)
         if (found["shard"], found["entry"]) == place:
             if as_json:
                 print_json(found)
@@ -121,27 +121,3 @@ def _place(text: str) -> tuple[int, int]:
     if not (entry.isascii() and entry.isdigit()) or not (shard.isdigit() or not shard):
         raise typer.BadParameter(f"{text!r} is not ENTRY or SHARD/ENTRY", param_hint="ENTRY")
     return int(shard or 0), int(entry)
-
-
-def as_object(message: Message) -> dict[str, Any]:
-    """What ``--json`` prints of a dead message; places are those of the original."""
-    headers = message.headers
-    return {
-        "topic": headers.get("dead.topic"),
-        "subscription": headers.get("dead.subscription"),
-        "shard": int(headers.get("dead.shard", 0)),
-        "entry": int(headers.get("dead.entry", 0)),
-        "identity": headers.get("dead.identity"),
-        "reason": headers.get("dead.reason"),
-        "attempts": int(headers["dead.attempts"]) if "dead.attempts" in headers else None,
-        "died_at": _time(message.stored_at) if "dead.reason" in headers else None,
-        "sent_at": _time(message.sent_at),
-        "id": message.id,
-        "key": readable(message.key),
-        "value": readable(message.value),
-        "headers": {name: text for name, text in headers.items() if not name.startswith("dead.")},
-    }
-
-
-def _time(at: datetime) -> str:
-    return at.isoformat().replace("+00:00", "Z")

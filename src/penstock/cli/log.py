@@ -9,6 +9,7 @@ import typer
 from penstock.cli.ask import ask
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url
 from penstock.cli.output import iso_time, print_json, print_table, reports_errors
+from penstock.shapes.admin_log import administered_object
 
 log_app = typer.Typer(help="Read the logs that a node keeps.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -30,18 +31,7 @@ def admin(
     records = ask(url, token, lambda asked: asked.list_admin_log(count))
     if as_json:
         for each in records:
-            print_json(
-                {
-                    "at": iso_time(each.at_us),
-                    "token": each.token or None,
-                    "name": each.name or None,
-                    "client": each.client,
-                    "operation": each.operation,
-                    "what": each.what,
-                    "result": each.result,
-                    "detail": each.detail,
-                }
-            )
+            print_json(administered_object(each))
         return
     rows = [
         (

@@ -17,6 +17,8 @@ import typer
 
 from penstock.model.errors import BadRequest, PenstockError
 from penstock.model.token_text import redacted
+from penstock.shapes.error import error_object
+from penstock.shapes.times import iso_time as iso_time
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -97,11 +99,6 @@ def print_error(error: PenstockError, *, as_json: bool) -> None:
         print(redacted(f"error: {error.message}\nhint: {error.hint}"), file=sys.stderr)
 
 
-def error_object(error: PenstockError) -> dict[str, Any]:
-    message, hint = redacted(error.message), redacted(error.hint)
-    return {"code": error.code, "message": message, "hint": hint, "retryable": error.retryable}
-
-
 def note(text: str) -> None:
     """Something for the person at the terminal, out of the way of the output."""
     print(text, file=sys.stderr, flush=True)
@@ -135,13 +132,6 @@ def print_fields(fields: Sequence[tuple[str, object]]) -> None:
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
         print(f"{name.ljust(width)}  {_cell(value)}".rstrip())
-
-
-def iso_time(micros: int) -> str:
-    """A time in UTC, to the millisecond."""
-    from penstock.model.message import from_micros
-
-    return from_micros(micros).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _is_number(value: object) -> bool:

@@ -10,14 +10,8 @@ from penstock.cli import completion
 from penstock.cli.ask import ask, confirm
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from penstock.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
-from penstock.cli.settings import (
-    Assignments,
-    Names,
-    SetOption,
-    print_settings,
-    read_assignments,
-    settings_object,
-)
+from penstock.cli.settings import Assignments, Names, SetOption, print_settings, read_assignments
+from penstock.shapes.place import place_deleted_object, place_object
 
 if TYPE_CHECKING:
     from penstock.client.admin import Admin
@@ -66,7 +60,7 @@ def place_app(level: str, form: str) -> typer.Typer:
     def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
         infos: list[PlaceInfo] = ask(url, token, lambda admin: _call(admin, "list", f"{level}s")())
         if as_json:
-            print_json([_object(info) for info in infos])
+            print_json([place_object(info) for info in infos])
             return
         rows = [(info.place, info.places, info.topics, iso_time(info.created_at_us)) for info in infos]
         print_table((level.upper(), "PLACES", "TOPICS", "CREATED"), rows)
@@ -76,7 +70,7 @@ def place_app(level: str, form: str) -> typer.Typer:
     def show(place: PlaceName, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
         info: PlaceInfo = ask(url, token, lambda admin: _call(admin, "show", level)(place))
         if as_json:
-            print_json(_object(info, whole=True))
+            print_json(place_object(info, whole=True))
         else:
             _print(info)
 
@@ -128,35 +122,9 @@ def _call(admin: Admin, verb: str, noun: str) -> Any:
     return getattr(admin, f"{verb}_{noun}")
 
 
-def _object(info: PlaceInfo, *, whole: bool = False) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        info.level: info.place,
-        "created_at": iso_time(info.created_at_us),
-        "places": info.places,
-        "topics": info.topics,
-        "settings": settings_object(info.settings),
-    }
-    if whole:
-        found |= {
-            "entries": info.entries,
-            "bytes": info.bytes,
-            "subscriptions": info.subscriptions,
-            "producers": info.producers,
-            "place_list": info.place_list,
-            "topic_list": info.topic_list,
-        }
-    if whole and info.level == "tenant":
-        found |= {
-            "connections": info.connections,
-            "quota_slowed": info.quota_slowed,
-            "quota_refused": info.quota_refused,
-        }
-    return found
-
-
 def _print_change(info: PlaceInfo, told: str, as_json: bool) -> None:
     if as_json:
-        print_json(_object(info))
+        print_json(place_object(info))
     else:
         print(told)
 
@@ -210,7 +178,7 @@ def _confirm(info: PlaceInfo) -> None:
 
 def _print_deleted(gone: PlaceDeleted, as_json: bool) -> None:
     if as_json:
-        print_json({"deleted": gone.place, "places": gone.places, "topics": gone.topics})
+        print_json(place_deleted_object(gone))
         return
     below = (
         f" with {len(gone.places):,} places and {len(gone.topics):,} topics"

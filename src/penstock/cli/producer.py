@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,7 @@ from penstock.cli.ask import ask, confirm
 from penstock.cli.completion import accesses, producers
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, TopicFilter, Url, Yes
 from penstock.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
+from penstock.shapes.producer import producer_object
 
 if TYPE_CHECKING:
     from penstock.wire.control import ProducerInfo
@@ -42,7 +43,7 @@ def create(
     """Register a producer's name at a topic."""
     info = ask(url, token, lambda admin: admin.create_producer(topic, producer, access=access))
     if as_json:
-        print_json(_object(info))
+        print_json(producer_object(info))
     else:
         print(f"registered {info.producer} at {info.topic} with {info.access} access")
 
@@ -58,7 +59,7 @@ def list_(
     """List registered producers."""
     infos = ask(url, token, lambda admin: admin.list_producers(topic))
     if as_json:
-        print_json([_object(info) for info in infos])
+        print_json([producer_object(info) for info in infos])
         return
     rows = [
         (
@@ -83,7 +84,7 @@ def show(
     """Show a producer: its access, when it was last seen, who holds its lease."""
     info = ask(url, token, lambda admin: admin.show_producer(topic, producer))
     if as_json:
-        print_json(_object(info))
+        print_json(producer_object(info))
         return
     print_fields(
         [
@@ -129,18 +130,3 @@ def _held(info: ProducerInfo) -> str | None:
     return (
         info.holder if info.lapses_in_s is None else f"{info.holder} (lost, lapses in {info.lapses_in_s:.1f} s)"
     )
-
-
-def _object(info: ProducerInfo) -> dict[str, Any]:
-    return {
-        "producer": info.producer,
-        "topic": info.topic,
-        "access": info.access,
-        "registered_at": iso_time(info.registered_at_us),
-        "seen_at": _seen(info),
-        "epoch": info.epoch,
-        "holder": info.holder or None,
-        "lapses_in_s": info.lapses_in_s,
-        "clients": info.clients,
-        "connections": info.connections,
-    }

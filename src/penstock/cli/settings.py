@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -60,11 +60,3 @@ def print_settings(settings: Sequence[SettingInfo]) -> None:
         shown = known.shown(each.value) if known is not None else str(each.value)
         rows.append((each.name, shown, f"{each.origin} {each.place}".strip()))
     print_table(("SETTING", "VALUE", "FROM"), rows)
-
-
-def settings_object(settings: Sequence[SettingInfo]) -> dict[str, Any]:
-    """By name: ``{"value", "origin", "place"}``."""
-    return {
-        each.name: {"value": each.value, "origin": each.origin, "place": each.place or None}
-        for each in settings
-    }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +22,7 @@ from penstock.cli.options import (
 )
 from penstock.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
 from penstock.cli.start import parse_start
+from penstock.shapes.subscription import subscription_object
 
 if TYPE_CHECKING:
     from penstock.wire.control import SubscriptionInfo
@@ -95,7 +97,7 @@ def list_(
     infos = ask(url, token, lambda admin: admin.list_subscriptions(topic))
     infos.sort(key=lambda info: (info.topic, info.subscription))
     if as_json:
-        print_json([as_object(info) for info in infos])
+        print_json([subscription_object(info) for info in infos])
         return
     heads = (
         "TOPIC",
@@ -139,9 +141,9 @@ def show(
     """Show a subscription: its policy with every value in effect, its counts and its places."""
     info = ask(url, token, lambda admin: admin.show_subscription(topic, subscription))
     if as_json:
-        print_json(as_object(info))
+        print_json(subscription_object(info))
         return
-    policy = as_object(info)["policy"] or {}
+    policy: Mapping[str, object] = subscription_object(info)["policy"] or {}
     print_fields(
         [
             ("subscription", info.subscription),
@@ -238,7 +240,7 @@ def delete(
 
 def _say(info: SubscriptionInfo, as_json: bool, text: str) -> None:
     if as_json:
-        print_json(as_object(info))
+        print_json(subscription_object(info))
     else:
         print(text)
 
@@ -246,18 +248,3 @@ def _say(info: SubscriptionInfo, as_json: bool, text: str) -> None:
 def _range(lost: tuple[int, int, int, str, int]) -> str:
     shard, start, end, reason, at_us = lost
     return f"shard {shard}, entries {start:,}–{end - 1:,}: {reason}, {iso_time(at_us)}"
-
-
-def as_object(info: SubscriptionInfo) -> dict[str, Any]:
-    """What ``--json`` prints of a subscription."""
-    import msgspec
-
-    plain: dict[str, Any] = msgspec.to_builtins(info)
-    plain["created_at"] = iso_time(plain.pop("created_at_us"))
-    seen_at_us = plain.pop("seen_at_us")
-    plain["seen_at"] = iso_time(seen_at_us) if seen_at_us else None
-    plain["lost_ranges"] = [
-        {"shard": shard, "first": start, "end": end, "reason": reason, "at": iso_time(at_us)}
-        for shard, start, end, reason, at_us in info.lost_ranges
-    ]
-    return plain

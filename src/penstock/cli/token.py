@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from penstock.cli.ask import ask, confirm
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from penstock.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
 from penstock.model.token_text import without_secret
+from penstock.shapes.token import token_object
 
 if TYPE_CHECKING:
     from penstock.wire.access import TokenInfo
@@ -147,7 +148,7 @@ def create(
         ),
     )
     if as_json:
-        print_json({**_object(made.info), "secret": made.secret})
+        print_json({**token_object(made.info), "secret": made.secret})
     else:
         print(made.secret)
         note(f"token {made.info.token} ({name}). It is not shown again")
@@ -159,7 +160,7 @@ def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) 
     """List the tokens within the scope of yours, revoked ones too."""
     infos = ask(url, token, lambda admin: admin.list_tokens())
     if as_json:
-        print_json([_object(info) for info in infos])
+        print_json([token_object(info) for info in infos])
         return
     rows = [
         (
@@ -181,7 +182,7 @@ def show(which: Which, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJ
     """Show a token: what it may do, since when, until when."""
     info = ask(url, token, lambda admin: admin.show_token(which))
     if as_json:
-        print_json(_object(info))
+        print_json(token_object(info))
         return
     print_fields(
         [
@@ -226,20 +227,3 @@ def _state(info: TokenInfo) -> str:
     if info.expires_at_us is not None:
         return f"until {iso_time(info.expires_at_us)}"
     return "good"
-
-
-def _object(info: TokenInfo) -> dict[str, Any]:
-    return {
-        "token": info.token,
-        "name": info.name,
-        "rights": info.rights,
-        "scopes": info.scopes,
-        "producer": info.producer or None,
-        "subscription": info.subscription or None,
-        "created_at": iso_time(info.created_at_us),
-        "created_by": info.created_by or None,
-        "expires_at": None if info.expires_at_us is None else iso_time(info.expires_at_us),
-        "revoked_at": None if info.revoked_at_us is None else iso_time(info.revoked_at_us),
-        "used_at": iso_time(info.used_at_us) if info.used_at_us else None,
-        "connections": info.connections,
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,8 +11,8 @@ from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url
 from penstock.cli.output import json_text, note, reports_errors, run
 
 if TYPE_CHECKING:
-    from penstock.cli.top_rates import Sample
     from penstock.client.admin import Admin
+    from penstock.shapes.top_rates import Sample
     from penstock.wire.top import TopInfo
 
 ASK_S_MAX = 5.0
@@ -46,7 +45,7 @@ def top(
 async def _watch(
     url: str, token: str | None, topic: str, limit: int, interval: float, *, once: bool, as_json: bool
 ) -> None:
-    from penstock.cli.top_rates import sample
+    from penstock.shapes.top_rates import sample
 
     show = _JsonLines() if as_json else _Plain() if once or not sys.stdout.isatty() else _Screen(url)
     reader = _Reader(url, token, topic, limit)
@@ -125,7 +124,9 @@ class _JsonLines:
     def __exit__(self, *exc: object) -> None: ...
 
     def sample(self, sample: Sample) -> None:
-        print(json_text(as_object(sample)), flush=True)
+        from penstock.shapes.top import top_object
+
+        print(json_text(top_object(sample)), flush=True)
 
     def waiting(self, why: str) -> None:
         note(f"no answer, trying ({why})")
@@ -180,25 +181,3 @@ class _Screen:
         from penstock.cli.top_screen import no_answer
 
         self._live.update(no_answer(why, self._url), refresh=True)
-
-
-def as_object(sample: Sample) -> dict[str, Any]:
-    """As ``--json`` prints it: rates beside the totals they were made from."""
-    import msgspec
-
-    def flat(rows: list[Any]) -> list[dict[str, Any]]:
-        return [
-            msgspec.structs.asdict(row.now)
-            | {name: value for name, value in asdict(row).items() if name != "now"}
-            for row in rows
-        ]
-
-    rates = {"stored_s": sample.stored_s, "delivered_s": sample.delivered_s, "cpu": sample.cpu}
-    return {
-        "seconds": sample.seconds,
-        "node": msgspec.structs.asdict(sample.node) | rates,
-        "topics": flat(sample.topics),
-        "subscriptions": flat(sample.subscriptions),
-        "topics_left_out": sample.topics_left_out,
-        "subscriptions_left_out": sample.subscriptions_left_out,
-    }

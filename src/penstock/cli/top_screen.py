@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.top_rates import Rate, Sample, SubscriptionRates, TopicRates
 from penstock.model.topic import TopicName
+from penstock.shapes.top_rates import Rate, Sample, SubscriptionRates, TopicRates
 
 WIDE = 110
 """From this width on every column is shown."""

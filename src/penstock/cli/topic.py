@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.ask import ask, confirm
 from penstock.cli.options import DEFAULT_URL, AsJson, NewTopicArgument, Token, TopicArgument, Url, Yes
 from penstock.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
-from penstock.cli.settings import (
-    Assignments,
-    Names,
-    SetOption,
-    print_settings,
-    read_assignments,
-    settings_object,
-)
+from penstock.cli.settings import Assignments, Names, SetOption, print_settings, read_assignments
+from penstock.shapes.topic import bytes_of, columns_object, compaction_object, entries_of, topic_object
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +63,7 @@ def create(
         lambda admin: admin.create_topic(topic, shards=shards, schema=schema, state=state, settings=values),
     )
     if as_json:
-        print_json(_object(info))
+        print_json(topic_object(info))
     else:
         typed = f" and {len(schema)} column{'s' if len(schema) > 1 else ''}" if schema is not None else ""
         kind = "state topic " if info.state else ""
@@ -102,7 +96,7 @@ def alter(
 
     version, info = ask(url, token, change)
     if as_json:
-        print_json(_object(info))
+        print_json(topic_object(info))
     elif version == info.schema_version:
         print(f"{info.topic} has these columns already (schema version {info.schema_version})")
     else:
@@ -113,7 +107,7 @@ def _schema(file: Path | None, columns: list[str] | None) -> pa.Schema | None:
     """What the two options say together; None for a plain topic."""
     import pyarrow as pa
 
-    from penstock.cli.columns import parse_column, read_schema
+    from penstock.shapes.columns import parse_column, read_schema
 
     if file is not None and columns:
         raise typer.BadParameter("--schema and --column cannot both be given", param_hint="'--column'")
@@ -143,7 +137,7 @@ def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) 
     """List all topics."""
     infos = sorted(ask(url, token, lambda admin: admin.list_topics()), key=lambda info: info.topic)
     if as_json:
-        print_json([_object(info) for info in infos])
+        print_json([topic_object(info) for info in infos])
         return
     rows = [
         (info.topic, info.shards, info.durability, info.schema_version, iso_time(info.created_at_us))
@@ -158,7 +152,7 @@ def show(topic: TopicArgument, url: Url = DEFAULT_URL, token: Token = None, as_j
     """Show a topic's settings, its columns and its shards: entries kept, bytes, damage."""
     info = ask(url, token, lambda admin: admin.show_topic(topic))
     if as_json:
-        print_json(_object(info))
+        print_json(topic_object(info))
         return
     print_fields(
         [
@@ -169,16 +163,16 @@ def show(topic: TopicArgument, url: Url = DEFAULT_URL, token: Token = None, as_j
             ("shards", info.shards),
             ("schema", f"version {info.schema_version}" if info.schema_version is not None else None),
             ("kind", "state topic: the latest value a key" if info.state else None),
-            ("entries", _entries(info)),
+            ("entries", entries_of(info)),
             ("compacted", _compacted(info) if info.state else None),
-            ("bytes", _bytes(info)),
+            ("bytes", bytes_of(info)),
         ]
     )
     print()
     if info.schema is not None:
         print_table(
             ("COLUMN", "TYPE", "NULLABLE"),
-            [(each["name"], each["type"], each["nullable"]) for each in _columns(info.schema)],
+            [(each["name"], each["type"], each["nullable"]) for each in columns_object(info.schema)],
         )
         print()
     rows = [
@@ -204,7 +198,7 @@ def set_(
     values = read_assignments(assignments)
     info = ask(url, token, lambda admin: admin.set_topic(topic, **values))
     if as_json:
-        print_json(_object(info))
+        print_json(topic_object(info))
     else:
         print(f"set {', '.join(values)} at topic {info.topic}")
 
@@ -217,7 +211,7 @@ def unset(
     """Go back to what a topic inherits."""
     info = ask(url, token, lambda admin: admin.unset_topic(topic, *names))
     if as_json:
-        print_json(_object(info))
+        print_json(topic_object(info))
     else:
         print(f"unset {', '.join(names)} at topic {info.topic}")
 
@@ -226,11 +220,9 @@ def unset(
 @reports_errors
 def compact(topic: TopicArgument, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
     """Take superseded messages out of a state topic's files now; ends when that is done."""
-    import msgspec
-
     result = ask(url, token, lambda admin: admin.compact_topic(topic))
     if as_json:
-        print_json(msgspec.to_builtins(result))
+        print_json(compaction_object(result))
         return
     gone = sum(each.compacted for each in result.shards)
     before, after = (
@@ -258,46 +250,8 @@ def delete(
         print(f"deleted {topic}")
 
 
-def _object(info: TopicInfo) -> dict[str, Any]:
-    """What ``--json`` prints of a topic; its shards only where the node told of them (``show``)."""
-    import msgspec
-
-    found: dict[str, Any] = {
-        "topic": info.topic,
-        "uuid": info.uuid.hex(),
-        "shards": info.shards,
-        "durability": info.durability,
-        "created_at": iso_time(info.created_at_us),
-        "state": bool(info.state),
-        "schema_version": info.schema_version,
-        "schema": _columns(info.schema) if info.schema is not None else None,
-    }
-    if info.settings:
-        found["settings"] = settings_object(info.settings)
-    if not info.shard_list:
-        return found
-    shards = msgspec.to_builtins(info.shard_list)
-    return {**found, "entries": _entries(info), "bytes": _bytes(info), "shard_list": shards}
-
-
-def _columns(encoded: bytes) -> list[dict[str, Any]]:
-    """The columns as ``--schema`` takes them from a file."""
-    from penstock.wire.schema import decode_schema
-
-    schema = decode_schema(encoded)
-    return [{"name": each.name, "type": str(each.type), "nullable": each.nullable} for each in schema]
-
-
-def _entries(info: TopicInfo) -> int:
-    return sum(each.entry_next - each.entry_first for each in info.shard_list)
-
-
 def _compacted(info: TopicInfo) -> int:
     return sum(each.compacted for each in info.shard_list)
-
-
-def _bytes(info: TopicInfo) -> int:
-    return sum(each.bytes for each in info.shard_list)
 
 
 def _spans(spans: list[tuple[int, int]]) -> str | None:

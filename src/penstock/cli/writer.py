@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,7 @@ from penstock.cli.ask import ask, confirm
 from penstock.cli.completion import writers
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from penstock.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
+from penstock.shapes.writer import writer_object
 
 if TYPE_CHECKING:
     from penstock.wire.control import StageInfo, WriterInfo
@@ -26,7 +27,7 @@ def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) 
     """List writers, their newest batch and what they have staged."""
     infos = ask(url, token, lambda admin: admin.list_writers())
     if as_json:
-        print_json([_object(info) for info in infos])
+        print_json([writer_object(info) for info in infos])
         return
     rows = [
         (info.writer, info.batch, info.batches, info.rows, info.stages, info.staged_bytes, _committed(info))
@@ -41,7 +42,7 @@ def show(writer: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJ
     """Show a writer: its newest batch, its counts, its topics and its stages."""
     info = ask(url, token, lambda admin: admin.show_writer(writer))
     if as_json:
-        print_json(_object(info) | {"stage_list": [_stage(stage) for stage in info.stage_list]})
+        print_json(writer_object(info, whole=True))
         return
     print_fields(
         [
@@ -91,30 +92,3 @@ def _committed(info: WriterInfo) -> str | None:
 
 def _opened(stage: StageInfo) -> str:
     return iso_time(stage.opened_at_us)
-
-
-def _object(info: WriterInfo) -> dict[str, Any]:
-    return {
-        "writer": info.writer,
-        "batch": info.batch,
-        "committed_at": _committed(info),
-        "created_at": iso_time(info.created_at_us) if info.created_at_us is not None else None,
-        "publishing": info.publishing,
-        "batches": info.batches,
-        "rows": info.rows,
-        "bytes": info.size_bytes,
-        "topics": info.topics,
-        "stages": info.stages,
-        "staged_bytes": info.staged_bytes,
-    }
-
-
-def _stage(stage: StageInfo) -> dict[str, Any]:
-    return {
-        "stage": stage.stage.hex(),
-        "topic": stage.topic,
-        "rows": stage.rows,
-        "bytes": stage.size_bytes,
-        "finished": stage.finished,
-        "opened_at": _opened(stage),
-    }

@@ -1,0 +1,69 @@
+"""A tenant, a product or a component."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+from penstock.shapes.setting import SettingShape, settings_object
+from penstock.shapes.times import iso_time
+
+if TYPE_CHECKING:
+    from penstock.wire.control import PlaceDeleted, PlaceInfo
+
+
+class PlaceShape(TypedDict):
+    """One of the first three names it, with all its parts."""
+
+    tenant: NotRequired[str]
+    product: NotRequired[str]
+    component: NotRequired[str]
+    created_at: str
+    places: int
+    topics: int
+    settings: dict[str, SettingShape]
+    entries: NotRequired[int]
+    bytes: NotRequired[int]
+    subscriptions: NotRequired[int]
+    producers: NotRequired[int]
+    place_list: NotRequired[list[str]]
+    topic_list: NotRequired[list[str]]
+    connections: NotRequired[int]
+    quota_slowed: NotRequired[int]
+    quota_refused: NotRequired[int]
+
+
+class PlaceDeletedShape(TypedDict):
+    deleted: str
+    places: list[str]
+    topics: list[str]
+
+
+def place_object(info: PlaceInfo, *, whole: bool = False) -> PlaceShape:
+    """``whole`` tells what stands below it, too."""
+    found: PlaceShape = {
+        info.level: info.place,  # type: ignore[misc]  # one of the three names
+        "created_at": iso_time(info.created_at_us),
+        "places": info.places,
+        "topics": info.topics,
+        "settings": settings_object(info.settings),
+    }
+    if whole:
+        found |= {
+            "entries": info.entries,
+            "bytes": info.bytes,
+            "subscriptions": info.subscriptions,
+            "producers": info.producers,
+            "place_list": info.place_list,
+            "topic_list": info.topic_list,
+        }
+    if whole and info.level == "tenant":
+        found |= {
+            "connections": info.connections,
+            "quota_slowed": info.quota_slowed,
+            "quota_refused": info.quota_refused,
+        }
+    return found
+
+
+def place_deleted_object(gone: PlaceDeleted) -> PlaceDeletedShape:
+    return {"deleted": gone.place, "places": gone.places, "topics": gone.topics}

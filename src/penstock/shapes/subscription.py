@@ -1,0 +1,73 @@
+"""A subscription, its policy and what it lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from penstock.shapes.times import iso_time
+
+if TYPE_CHECKING:
+    from penstock.wire.control import SubscriptionInfo
+
+
+class PolicyShape(TypedDict):
+    deadline: float | None
+    backoff: float
+    backoff_max: float
+    max_attempts: int | None
+    dead_letter: str | None
+    failover_after: int
+    lease: float
+
+
+class LostRangeShape(TypedDict):
+    shard: int
+    first: int
+    end: int
+    reason: str
+    at: str
+
+
+class SubscriptionShape(TypedDict):
+    subscription: str
+    topic: str
+    kind: str
+    mode: str
+    consumers: list[str]
+    settled: int
+    unsettled: int
+    in_flight: int
+    unacked: int
+    lost: int
+    positions: list[int]
+    policy: PolicyShape | None
+    paused: bool
+    created_at: str
+    acked: int
+    skipped: int
+    dead: int
+    nacked: int
+    late: int
+    delivered: int
+    redelivered: int
+    redriven: int
+    dead_entries: list[list[int]]
+    expired: int
+    lost_ranges: list[LostRangeShape]
+    seen_at: str | None
+    compacted: int
+    bury_fault: str
+
+
+def subscription_object(info: SubscriptionInfo) -> SubscriptionShape:
+    import msgspec
+
+    plain: dict[str, Any] = msgspec.to_builtins(info)
+    plain["created_at"] = iso_time(plain.pop("created_at_us"))
+    seen_at_us = plain.pop("seen_at_us")
+    plain["seen_at"] = iso_time(seen_at_us) if seen_at_us else None
+    plain["lost_ranges"] = [
+        {"shard": shard, "first": start, "end": end, "reason": reason, "at": iso_time(at_us)}
+        for shard, start, end, reason, at_us in info.lost_ranges
+    ]
+    return plain  # type: ignore[return-value]  # tests/cli/test_json.py compares it with the page
