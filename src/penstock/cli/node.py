@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +21,10 @@ def node(
     listen: Annotated[
         str | None,
         typer.Option("--listen", metavar="HOST:PORT", help="Port 0: a free one. [default: 127.0.0.1:7411]"),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve HTTP there too, as in 127.0.0.1:7412."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings; options win over them.")
@@ -58,6 +62,7 @@ def node(
     overrides = {
         "data": None if data is None else str(data),
         "listen": listen,
+        "http": http,
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "tls_client_ca": tls_client_ca,
@@ -70,10 +75,22 @@ def node(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     note(f"data in {settings.data}")
 
-    def on_ready(address: str) -> None:
-        print(json_text({"ready": address}) if as_json else f"ready {address}", flush=True)
+    urls: list[str] = []
 
-    run(settings, on_ready)
+    async def open_door(*node: Any) -> Any:
+        from penstock.api.door import open_door as open_http
+
+        door = await open_http(*node)
+        urls.append(door.url)
+        return door
+
+    def on_ready(address: str) -> None:
+        if as_json:
+            print(json_text({"ready": address, "http": urls[0] if urls else None}), flush=True)
+        else:
+            print("\n".join([f"ready {address}", *(f"http {url}" for url in urls)]), flush=True)
+
+    run(settings, on_ready, open_door if settings.http else None)
 
 
 def default_data_folder() -> Path:

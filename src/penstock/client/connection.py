@@ -62,9 +62,7 @@ class Connection(asyncio.Protocol):
         """Connects and greets; any failure is a ``PenstockError`` that says why."""
         try:
             async with asyncio.timeout(timeout_s):
-                host, port = self.address.host, self.address.port
-                context = self._tls.context() if self.address.tls else None
-                await self._loop.create_connection(lambda: self, host, port, ssl=context)
+                await self._dial()
                 return await self._welcome
         except TimeoutError:
             self.abort(TimedOut(f"no answer within {timeout_s:.3g} s"))
@@ -77,6 +75,12 @@ class Connection(asyncio.Protocol):
         except asyncio.CancelledError:
             self.abort(ConnectionLost("connecting was given up"))
             raise
+
+    async def _dial(self) -> None:
+        """Makes the way that bytes go."""
+        host, port = self.address.host, self.address.port
+        context = self._tls.context() if self.address.tls else None
+        await self._loop.create_connection(lambda: self, host, port, ssl=context)
 
     @property
     def certificate(self) -> Certificate | None:

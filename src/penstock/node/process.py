@@ -7,15 +7,18 @@ import contextlib
 import logging
 import resource
 import signal
+import ssl
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
 import uvloop
 
 from penstock import __version__
 from penstock.io.os_disk import OsDisk
 from penstock.io.process_vitals import process_vitals
+from penstock.model.address import Address
 from penstock.model.errors import BadConfig, BadData, Insecure
 from penstock.node.core.node import NodeCore
 from penstock.node.data_folder import open_identity, refuse_foreign
@@ -36,7 +39,8 @@ def check_secure(settings: Settings, *, guarded: bool) -> None:
         *([] if guarded else ["tokens, so anybody could read and delete everything"]),
         *([] if settings.tls_cert else ["TLS, so tokens and messages would travel in the clear"]),
     ]
-    raise Insecure(f"{settings.listen} can be reached by others, and this node has no {' and no '.join(lacks)}")
+    place = settings.http if Address(*settings.address).on_loopback else settings.listen
+    raise Insecure(f"{place} can be reached by others, and this node has no {' and no '.join(lacks)}")
 
 
 def _reload(certificates: Certificates | None) -> None:
@@ -51,7 +55,23 @@ def _reload(certificates: Certificates | None) -> None:
         logger.info("the certificate was read again")
 
 
-async def _serve(disk: OsDisk, core: NodeCore, settings: Settings, on_ready: Callable[[str], None]) -> None:
+class Door(Protocol):
+    """Another way in, beside the node's own port."""
+
+    async def stop(self) -> None:
+        """Takes nothing new, and lets what is under way end for a moment."""
+
+
+OpenDoor = Callable[[Server, Settings, ssl.SSLContext | None], Awaitable[Door]]
+
+
+async def _serve(
+    disk: OsDisk,
+    core: NodeCore,
+    settings: Settings,
+    on_ready: Callable[[str], None],
+    open_door: OpenDoor | None,
+) -> None:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -61,9 +81,16 @@ async def _serve(disk: OsDisk, core: NodeCore, settings: Settings, on_ready: Cal
     loop.add_signal_handler(signal.SIGHUP, _reload, certificates)
     server = Server(disk, core, settings, tls)
     url = await server.start()
+    try:
+        door = await open_door(server, settings, tls) if open_door is not None else None
+    except BaseException:
+        await server.stop()
+        raise
     on_ready(url)
     await stopped.wait()
     logger.info("stopping")
+    if door is not None:
+        await door.stop()
     await server.stop()
 
 
@@ -76,9 +103,16 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def run(settings: Settings, on_ready: Callable[[str], None] = lambda url: None) -> None:
-    """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready(url)`` when clients can connect."""
-    settings.address  # noqa: B018  (a fault in it is told before anything is opened)
+def run(
+    settings: Settings,
+    on_ready: Callable[[str], None] = lambda url: None,
+    open_door: OpenDoor | None = None,
+) -> None:
+    """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready(url)`` when clients can connect.
+
+    ``open_door`` opens another way in (HTTP), once the node serves and before it says so.
+    """
+    settings.address, settings.http_address  # noqa: B018  (a fault in them is told before anything is opened)
     tls_context(settings)  # likewise
     _raise_file_limit()
     folder = Path(settings.data).expanduser()
@@ -103,6 +137,6 @@ def run(settings: Settings, on_ready: Callable[[str], None] = lambda url: None) 
         for line in core.recovered:
             logger.warning("%s", line)
         check_secure(settings, guarded=core.stores.tokens.guarded)
-        uvloop.run(_serve(disk, core, settings, on_ready))
+        uvloop.run(_serve(disk, core, settings, on_ready, open_door))
     finally:
         disk.unlock()

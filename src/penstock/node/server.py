@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import socket
 import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -168,6 +169,10 @@ class Server:
     def _accept(self) -> Connection:
         self._numbers += 1
         return Connection(self, self._numbers)
+
+    async def accept(self, ours: socket.socket) -> None:
+        """Takes the node's end of a pair of sockets for a connection like any other."""
+        await self._loop.connect_accepted_socket(self._accept, ours)
 
     # --- connections --------------------------------------------------------------------------------
 

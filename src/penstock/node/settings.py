@@ -55,6 +55,39 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A connection that is silent for longer (clients ping) is closed."""
 
 
+class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds on what can be had over HTTP (docs/http.md)."""
+
+    connections: int = 1000
+    """Past it the connection that has been idle for longest is closed, or the new one if none is idle."""
+    requests: int = 500
+    """Under way at once, waits and streams of events too; more are refused, to be tried again."""
+    header_bytes: int = 32 * 1024
+    """The first line and the headers of a request."""
+    body_bytes: int = 16 * MIB
+    """One request's body."""
+    bodies_bytes: int = 128 * MIB
+    """The bodies of all requests that are under way."""
+    header_s: float = 10.0
+    """A request's headers must be whole by then, counted from the connection or the first byte."""
+    body_s: float = 60.0
+    """So must its body, counted from the headers."""
+    idle_s: float = 30.0
+    """A connection without a request for so long is closed."""
+    unread_s: float = 60.0
+    """So is one that reads nothing of what it is sent for so long."""
+    wait_s: float = 60.0
+    """The longest wait that a request may ask for."""
+    callers: int = 256
+    """Tokens whose connection to the node is kept."""
+    caller_idle_s: float = 120.0
+    """Such a connection is closed when nothing was asked with that token for so long."""
+    consumers: int = 1000
+    """Held for callers that fetch from subscriptions."""
+    consumer_idle_s: float = 60.0
+    """A consumer that nobody fetches with for so long is closed: what it held goes to the others."""
+
+
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rotate_bytes: int = 64 * MIB
     preallocate_bytes: int = 8 * MIB
@@ -86,6 +119,8 @@ class StagingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: str = ""
     listen: str = "127.0.0.1:7411"
+    http: str = ""
+    """Where to serve HTTP, HOST:PORT; empty: nowhere."""
     tls_cert: str = ""
     """A PEM file with the node's certificate; with it the node speaks TLS."""
     tls_key: str = ""
@@ -105,6 +140,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     journal_compact_bytes: int = 8 * MIB
     """The catalog and the settlement journal are compacted once they are longer than this."""
     limits: Limits = Limits()
+    http_limits: HttpLimits = HttpLimits()
     log: LogSettings = LogSettings()
     staging: StagingSettings = StagingSettings()
 
@@ -142,7 +178,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def on_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        return Address(*self.address).on_loopback
+        return all(Address(*place).on_loopback for place in (self.address, self.http_address) if place)
 
     def check(self) -> None:
         """Refuses numbers that cannot work."""
@@ -161,6 +197,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "threads": self.threads,
             "journal_compact_bytes": self.journal_compact_bytes,
             **{f"limits.{name}": getattr(self.limits, name) for name in self.limits.__struct_fields__},
+            **{f"http_limits.{name}": getattr(self.http_limits, name) for name in HttpLimits.__struct_fields__},
             **{f"log.{name}": getattr(self.log, name) for name in self.log.__struct_fields__},
             **{f"staging.{name}": getattr(self.staging, name) for name in self.staging.__struct_fields__},
         }
@@ -171,7 +208,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def address(self) -> tuple[str, int]:
         """Host and port to listen on."""
-        host, colon, port = self.listen.rpartition(":")
-        if not colon or not host or not port.isdigit() or int(port) > 65535:
-            raise BadConfig(f"listen = {self.listen!r} is not HOST:PORT", hint="For example 127.0.0.1:7411.")
-        return host.removeprefix("[").removesuffix("]"), int(port)
+        return _host_port("listen", self.listen)
+
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        """The same for HTTP; None where that is not served."""
+        return _host_port("http", self.http) if self.http else None
+
+
+def _host_port(name: str, text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        example = "127.0.0.1:7412" if name == "http" else "127.0.0.1:7411"
+        raise BadConfig(f"{name} = {text!r} is not HOST:PORT", hint=f"For example {example}.")
+    return host.removeprefix("[").removesuffix("]"), int(port)

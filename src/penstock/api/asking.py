@@ -1,0 +1,104 @@
+"""What routes share: who asks, names in paths, waiting until there is something or nobody waits any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from litestar import Request
+from litestar.params import Parameter
+
+from penstock.api.callers import Caller
+from penstock.model.errors import BadRequest, NodeStopping
+from penstock.model.topic import TopicName
+
+if TYPE_CHECKING:
+    from penstock.api.door import Door
+
+Asked = Request[Any, Any, Any]
+Result = TypeVar("Result")
+
+TopicPath = Annotated[
+    str,
+    Parameter(description="A topic: `NAME`, or `tenant:product:component:NAME`. In answers: with slashes."),
+]
+Count = Annotated[int, Parameter(ge=1, le=1000, description="How many messages at most.")]
+Wait = Annotated[
+    float, Parameter(ge=0, description="Seconds to wait for a message; at most `http_limits.wait_s`.")
+]
+
+
+def door_of(request: Asked) -> Door:
+    door: Door = request.app.state.door
+    return door
+
+
+def token_of(request: Asked) -> str | None:
+    """The token of ``Authorization: Bearer TOKEN``."""
+    given = request.headers.get("authorization")
+    if given is None:
+        return None
+    scheme, _, token = given.strip().partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token:
+        raise BadRequest(
+            "the Authorization header is not `Bearer TOKEN`", hint="Write Authorization: Bearer pst_…"
+        )
+    return token
+
+
+async def provide_caller(request: Asked) -> Caller:
+    """The connection of whoever asks."""
+    return await door_of(request).callers.get(token_of(request))
+
+
+def topic_name(text: str) -> str:
+    """A topic's whole name."""
+    return str(TopicName.parse(text.replace(":", "/")))
+
+
+def wait_of(request: Asked, wait: float) -> float:
+    limit = door_of(request).callers.limits.wait_s
+    if not wait <= limit:
+        raise BadRequest(f"a wait of {wait:g} s; at most {limit:g} are allowed (http_limits.wait_s)")
+    return wait
+
+
+def parse_start(text: str, *, new: bool = True) -> str | int | datetime:
+    """``earliest``, ``latest``, ``state`` (of a new one), an entry, or a time in ISO 8601."""
+    if text in ("earliest", "latest") or (new and text == "state"):
+        return text
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        words = "earliest, latest, state" if new else "earliest, latest"
+        raise BadRequest(f"{text[:80]!r} is none of {words}, an entry or a time (ISO 8601)") from None
+
+
+async def while_asked(request: Asked, work: Coroutine[Any, Any, Result]) -> Result | None:
+    """What ``work`` brings; None where whoever asked has gone meanwhile. A stopping node ends it."""
+    doing = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    stopping = asyncio.ensure_future(door_of(request).stopping.wait())
+    try:
+        await asyncio.wait([doing, gone, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            return doing.result()
+        if stopping.done():
+            raise NodeStopping("the node is shutting down")
+        return None
+    finally:
+        for each in (doing, gone, stopping):
+            each.cancel()
+        await asyncio.gather(doing, gone, stopping, return_exceptions=True)
+
+
+async def _gone(request: Asked) -> None:
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            return

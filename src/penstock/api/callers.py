@@ -1,0 +1,183 @@
+"""Callers: for each token a connection to the node, kept for a while, and what is open through it.
+
+A token that is revoked, or whose time is over, loses its connection at once, as with any client of the node;
+the next request with it asks the node anew and is told why. What is kept of a token is a digest of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+from time import monotonic
+
+from penstock.api.held import Held
+from penstock.api.inside import Accept, InsideClient
+from penstock.client.producer import Producer
+from penstock.model.errors import LimitReached, PenstockError
+from penstock.node.settings import HttpLimits
+
+logger = logging.getLogger("penstock.http")
+
+SWEEP_S = 2.0
+PRODUCERS_MAX = 64
+"""Open for one caller; the one used longest ago is closed for another."""
+PRODUCER_IDLE_S = 60.0
+SEND_S_MAX = 30.0
+"""How long a message may wait to be stored."""
+CLIENT = "http"
+"""What the door calls itself, in the log of administration and in lists of consumers."""
+
+ConsumerKey = tuple[str, str, str]
+"""Topic, subscription, consumer."""
+
+
+class Caller:
+    """One token's connection, its producers and its consumers."""
+
+    def __init__(self, client: InsideClient, digest: bytes) -> None:
+        self.client = client
+        self.digest = digest
+        self.used_at = monotonic()
+        self.streams = 0
+        """Streams of events that are open."""
+        self.consumers: dict[ConsumerKey, Held] = {}
+        self._producers: dict[tuple[str, str], tuple[Producer, float]] = {}
+        self.opening = asyncio.Lock()
+        """Held while a producer or a consumer is opened, so that it is opened once."""
+
+    async def producer(self, topic: str, name: str) -> Producer:
+        """An open producer of ``topic``."""
+        key = (topic, name)
+        async with self.opening:
+            found = self._producers.pop(key, None)
+            producer = None if found is None or found[0].stopped is not None else found[0]
+            if producer is None:
+                while len(self._producers) >= PRODUCERS_MAX:
+                    await self._close(self._producers.pop(next(iter(self._producers)))[0])
+                made = self.client.producer(
+                    topic, name or None, refill=None, timeout=SEND_S_MAX, close_timeout=5.0
+                )
+                producer = await made.open()
+            self._producers[key] = (producer, monotonic())
+            return producer
+
+    async def drop_producer(self, topic: str, name: str) -> None:
+        if (found := self._producers.pop((topic, name), None)) is not None:
+            await self._close(found[0])
+
+    async def sweep(self, now: float, consumer_idle_s: float) -> None:
+        """Closes what nobody used for a while."""
+        for key, (producer, used_at) in list(self._producers.items()):
+            if now - used_at > PRODUCER_IDLE_S:
+                del self._producers[key]
+                await self._close(producer)
+        for place, held in list(self.consumers.items()):
+            if held.over or (not held.busy and now - held.used_at > consumer_idle_s):
+                del self.consumers[place]
+                await held.close()
+
+    async def close(self) -> None:
+        for held in list(self.consumers.values()):
+            await held.close()
+        self.consumers.clear()
+        try:
+            await self.client.close()
+        except PenstockError as error:
+            logger.info("closing a caller's connection: %s", error.message)
+
+    async def _close(self, producer: Producer) -> None:
+        try:
+            await producer.close()
+        except PenstockError as error:
+            logger.info("closing a producer of %s: %s", producer.topic, error.message)
+
+
+class Callers:
+    def __init__(self, accept: Accept, limits: HttpLimits, is_guarded: Callable[[], bool]) -> None:
+        self.limits = limits
+        self.is_guarded = is_guarded
+        """Whether the node asks for tokens."""
+        self._accept = accept
+        self._callers: dict[bytes, Caller] = {}
+        self._opening: dict[bytes, asyncio.Future[Caller]] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep_on())
+
+    async def stop(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        callers, self._callers = list(self._callers.values()), {}
+        await asyncio.gather(*(caller.close() for caller in callers), return_exceptions=True)
+
+    @property
+    def consumers(self) -> int:
+        return sum(len(caller.consumers) for caller in self._callers.values())
+
+    async def get(self, token: str | None) -> Caller:
+        """The caller with this token; an error says why the node does not let it in."""
+        digest = b"" if token is None else hashlib.sha256(token.encode()).digest()
+        caller = self._callers.get(digest)
+        if caller is not None and caller.client.connected and caller.client.link.refusal is None:
+            caller.used_at = monotonic()
+            return caller
+        if caller is not None:
+            del self._callers[digest]
+            await caller.close()
+        if (opening := self._opening.get(digest)) is not None:
+            return await asyncio.shield(opening)
+        opening = self._opening[digest] = asyncio.ensure_future(self._open(token, digest))
+        try:
+            return await asyncio.shield(opening)
+        finally:
+            if opening.done():
+                self._opening.pop(digest, None)
+            else:
+                opening.add_done_callback(lambda done: self._forget(digest, done))
+
+    def _forget(self, digest: bytes, done: asyncio.Future[Caller]) -> None:
+        self._opening.pop(digest, None)
+        if not done.cancelled():
+            done.exception()  # whoever asked has gone
+
+    async def _open(self, token: str | None, digest: bytes) -> Caller:
+        if len(self._callers) >= self.limits.callers:
+            await self._make_room()
+        client = await InsideClient(self._accept, token, CLIENT).open()
+        caller = self._callers[digest] = Caller(client, digest)
+        return caller
+
+    async def _make_room(self) -> None:
+        """Closes who asked longest ago, if that is long enough that none of its requests is under way."""
+        now = monotonic()
+        idle = [
+            caller for caller in self._callers.values() if self._is_idle(caller, now, self.limits.wait_s + 5)
+        ]
+        if not idle:
+            raise LimitReached(f"{self.limits.callers:,} tokens are in use over HTTP (http_limits.callers)")
+        await self._drop(min(idle, key=lambda caller: caller.used_at))
+
+    async def _drop(self, caller: Caller) -> None:
+        if self._callers.get(caller.digest) is caller:
+            del self._callers[caller.digest]
+        await caller.close()
+
+    def _is_idle(self, caller: Caller, now: float, idle_s: float) -> bool:
+        return not caller.streams and not caller.consumers and now - caller.used_at > idle_s
+
+    async def _sweep_on(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now = monotonic()
+            for caller in list(self._callers.values()):
+                try:
+                    await caller.sweep(now, self.limits.consumer_idle_s)
+                    refused = caller.client.link.refusal is not None
+                    if refused or self._is_idle(caller, now, self.limits.caller_idle_s):
+                        await self._drop(caller)
+                except Exception:
+                    logger.exception("looking after a caller's connection failed")

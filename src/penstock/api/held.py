@@ -1,0 +1,133 @@
+"""A consumer that is held for a caller between its requests: what it handed out, until that is settled.
+
+It is one consumer of the subscription like any other. Nobody fetching with it for a while closes it, and what
+it held goes to the others at once; so do a lost connection to the node and a revoked token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+from penstock.api.faults import PositionsNotHeld
+from penstock.client.consumer import Consumer
+from penstock.model.errors import BadRequest, PenstockError
+from penstock.model.message import Message
+
+logger = logging.getLogger("penstock.http")
+
+HELD_MAX = 10_000
+"""Messages handed out and not settled; past it nothing more is handed out."""
+Place = tuple[int, int]
+"""Shard and entry."""
+
+
+def parse_position(text: str) -> Place:
+    """``SHARD/ENTRY``."""
+    shard, slash, entry = text.partition("/")
+    for part in (shard, entry):
+        if not (slash and part.isascii() and part.isdigit() and len(part) < 20):
+            raise BadRequest(f"{text[:80]!r} is not a position", hint="A position is SHARD/ENTRY, as in 0/17.")
+    return int(shard), int(entry)
+
+
+class Held:
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.used_at = monotonic()
+        self.busy = 0
+        """Requests that are under way with it."""
+        self._handed: dict[Place, Message] = {}
+        self._returned: deque[Message] = deque()
+        """Handed to somebody who had gone; they come first with the next fetch."""
+        self._turn = asyncio.Lock()
+
+    @property
+    def over(self) -> bool:
+        return self.consumer.stopped is not None
+
+    async def fetch(self, count: int, wait_s: float) -> list[Message]:
+        """The next messages: waits for the first, then takes what is there."""
+        self.busy += 1
+        try:
+            async with self._turn:
+                found: list[Message] = []
+                room = min(count, HELD_MAX - len(self._handed))
+                try:
+                    while len(found) < room:
+                        message = await self._next(0.0 if found else wait_s)
+                        if message is None:
+                            break
+                        found.append(message)
+                except BaseException:
+                    self._returned.extendleft(reversed(found))
+                    raise
+                for message in found:
+                    self._handed[message.shard, message.entry] = message
+                return found
+        finally:
+            self._used()
+
+    async def _next(self, wait_s: float) -> Message | None:
+        return self._returned.popleft() if self._returned else await self.consumer.receive(wait_s)
+
+    def put_back(self, messages: list[Message]) -> None:
+        """Nobody saw these: the next fetch gets them."""
+        kept = [each for each in messages if self._handed.pop((each.shard, each.entry), None) is not None]
+        self._returned.extendleft(reversed(kept))
+
+    def in_hand(self, place: Place) -> Message | None:
+        """The message that was handed out and not settled."""
+        return self._handed.get(place)
+
+    async def ack_upto(self, position: str) -> None:
+        """Acknowledges what was handed out before a message, in the order it was handed out, and the message.
+
+        A position that is not in hand acknowledges nothing: what is in hand comes again.
+        """
+        place = parse_position(position)
+        if place in self._handed:
+            seen = [f"{shard}/{entry}" for shard, entry in self._handed]
+            await self.settle(seen[: seen.index(position) + 1], self.consumer.ack)
+        self.put_back(list(self._handed.values()))
+
+    async def settle(
+        self, positions: list[str], settle: Callable[[Message], Awaitable[None]], *, flush: bool = True
+    ) -> int:
+        """Settles what is in hand; returns when that is on the node's disk. What is not in hand is told."""
+        places = [parse_position(each) for each in positions]
+        self.busy += 1
+        try:
+            missing = []
+            settled = 0
+            for text, place in zip(positions, places, strict=True):
+                message = self._handed.get(place)
+                if message is None:
+                    missing.append(text)
+                    continue
+                await settle(message)
+                self._handed.pop(place, None)
+                settled += 1
+            if settled and flush:
+                await self.consumer.flush()
+            if missing:
+                raise PositionsNotHeld(missing)
+            return settled
+        finally:
+            self._used()
+
+    async def close(self) -> None:
+        """What was handed out and not settled goes to the others; what nobody saw is not counted as tried."""
+        try:
+            for message in self._returned if not self.over else ():
+                self.consumer.put_back(message)
+            await self.consumer.close()
+        except PenstockError as error:
+            logger.info("closing a consumer of %s: %s", self.consumer.topic, error.message)
+
+    def _used(self) -> None:
+        self.busy -= 1
+        self.used_at = monotonic()

@@ -1,0 +1,211 @@
+"""``/v1/topics/{topic}/messages``: messages sent, and read by their position without a subscription."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+from litestar import Response, get, post
+from litestar.params import Parameter
+
+from penstock.api.asking import Asked, TopicPath, Wait, parse_start, topic_name, wait_of, while_asked
+from penstock.api.bodies import ARROW, JSON, read_body
+from penstock.api.callers import Caller
+from penstock.api.faults import body_of, headers_of
+from penstock.api.publishing import publish
+from penstock.api.request_body import PublishOperation
+from penstock.api.status import status_of
+from penstock.client.reader import Part, Reader
+from penstock.model.errors import BadRequest
+from penstock.model.receipt import Receipt
+from penstock.shapes.error import ErrorShape, error_object
+from penstock.shapes.message import Row, batch_rows
+
+FETCH_BYTES = 1024 * 1024
+
+
+class ReceiptShape(msgspec.Struct):
+    outcome: str
+    """stored, duplicate or rejected"""
+    shard: int
+    entry: int | None
+    """Where it stands; of a duplicate: where the first copy stands, if that is still known."""
+    identity: str
+    durability: str | None
+    error: ErrorShape | None = None
+
+
+class Published(msgspec.Struct):
+    topic: str
+    stored: int
+    duplicate: int
+    rejected: int
+    receipts: list[ReceiptShape]
+
+
+class LostShape(msgspec.Struct):
+    shard: int
+    first: int
+    end: int
+    reason: str
+
+
+class Fetched(msgspec.Struct):
+    topic: str
+    uuid: str
+    shard: int
+    incarnation: int
+    messages: list[Row]
+    lost: list[LostShape]
+    entry_next: int
+    """Where to read on."""
+    entry_end: int
+    """One past the last durable entry of the shard."""
+
+
+class EndShape(msgspec.Struct):
+    shard: int
+    incarnation: int
+    entry_first: int
+    entry_next: int
+
+
+class EndsShape(msgspec.Struct):
+    topic: str
+    uuid: str
+    shards: list[EndShape]
+
+
+@post("/topics/{topic:str}/messages", status_code=200, operation_class=PublishOperation, tags=["messages"])
+async def publish_messages(
+    request: Asked,
+    caller: Caller,
+    topic: TopicPath,
+    idempotency_key: Annotated[str | None, Parameter(header="Idempotency-Key")] = None,
+    producer: str = "",
+) -> Response[Any]:
+    """Store messages; a receipt each. With an Idempotency-Key a repeat stores nothing."""
+    name = topic_name(topic)
+    media = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    query = {key: str(value) for key, value in request.query_params.items()}
+    messages = read_body(media, await request.body(), query, request.headers)
+    receipts = await publish(caller, name, messages, producer, idempotency_key)
+    made = _published(name, receipts)
+    error = next((each.error for each in receipts if each.error is not None), None)
+    if error is None:
+        return Response(made)
+    status = status_of(error)
+    body = {**body_of(error), **msgspec.to_builtins(made)}
+    return Response(body, status_code=status, headers=headers_of(error, status))
+
+
+def _published(topic: str, receipts: list[Receipt]) -> Published:
+    shapes = [
+        ReceiptShape(
+            each.outcome.value,
+            each.shard,
+            each.entry,
+            str(each.identity),
+            None if each.durability is None else each.durability.value,
+            None if each.error is None else error_object(each.error),
+        )
+        for each in receipts
+    ]
+    outcomes = [each.outcome for each in shapes]
+    return Published(
+        topic, outcomes.count("stored"), outcomes.count("duplicate"), outcomes.count("rejected"), shapes
+    )
+
+
+@get("/topics/{topic:str}/messages", tags=["messages"])
+async def fetch_messages(
+    request: Asked,
+    caller: Caller,
+    topic: TopicPath,
+    shard: Annotated[int, Parameter(ge=0, le=65535)] = 0,
+    entry: Annotated[int | None, Parameter(ge=0, le=2**62, description="The first entry.")] = None,
+    start: Annotated[str, Parameter(description="Without `entry`: earliest, latest or a time.")] = "earliest",
+    end: Annotated[int | None, Parameter(ge=0, le=2**62, description="One past the last entry.")] = None,
+    incarnation: Annotated[int | None, Parameter(ge=0, le=2**62)] = None,
+    count: Annotated[int, Parameter(ge=1, le=10_000)] = 1000,
+    bytes_max: Annotated[int, Parameter(ge=1, le=8 * 1024 * 1024)] = FETCH_BYTES,
+    filter: Annotated[str, Parameter(description="What is to be true of a message.")] = "",
+    wait: Wait = 0.0,
+) -> Response[Fetched]:
+    """Read by position, without a subscription; nothing is settled. `Accept` chooses JSON or Arrow."""
+    arrow = ARROW in request.headers.get("accept", "")
+    wait_s = wait_of(request, wait)
+    async with caller.client.reader(topic_name(topic)) as reader:
+        if shard >= reader.shards:
+            raise BadRequest(f"the topic has no shard {shard}; it has {reader.shards}")
+        at = await _first(reader, shard, start) if entry is None else entry
+        if wait_s:
+            known = [at if each == shard else 2**62 for each in range(reader.shards)]
+            await while_asked(request, reader.ends(known, wait_s))
+        part = await reader.fetch(shard, at, end, incarnation=incarnation, bytes_max=bytes_max, filter=filter)
+        ends = await reader.ends()
+    return _arrow(part) if arrow else _json(reader, shard, ends[shard].incarnation, part, count)
+
+
+async def _first(reader: Reader, shard: int, start: str) -> int:
+    place = parse_start(start, new=False)
+    if isinstance(place, datetime):
+        return (await reader.entries_at(place))[shard]
+    if isinstance(place, int):
+        return place
+    ends = (await reader.ends())[shard]
+    return ends.entry_next if place == "latest" else ends.entry_first
+
+
+def _json(reader: Reader, shard: int, incarnation: int, part: Part, count: int) -> Response[Fetched]:
+    rows: list[Row] = []
+    entry_next = part.entry_next
+    for batch in part.batches:
+        found = batch_rows(batch)
+        if len(rows) + len(found) > count:
+            found = found[: count - len(rows)]
+            rows += found
+            entry_next = rows[-1].entry + 1 if rows else part.entry_next
+            break
+        rows += found
+    lost = [LostShape(*each) for each in part.lost if each.start < entry_next]
+    made = Fetched(reader.topic, reader.uuid.hex(), shard, incarnation, rows, lost, entry_next, part.entry_end)
+    return Response(made)
+
+
+def _arrow(part: Part) -> Response[Any]:
+    """The columns value, key, id, headers and sent_at, and before them entry and stored_at."""
+    sink = pa.BufferOutputStream()
+    stamps = pa.timestamp("us", tz="UTC")
+    writer = None
+    for batch in part.batches:
+        rows = batch.arrow
+        stored = pa.array([batch.origin.stored_at_us] * len(batch), stamps)
+        table = pa.RecordBatch.from_arrays(
+            [batch.entries, stored, *rows.columns], names=["entry", "stored_at", *rows.schema.names]
+        )
+        writer = writer or pa.ipc.new_stream(sink, table.schema)
+        writer.write_batch(table)
+    if writer is None:
+        writer = pa.ipc.new_stream(sink, pa.schema([("entry", pa.int64()), ("stored_at", stamps)]))
+    writer.close()
+    headers = {"Penstock-Entry-Next": str(part.entry_next), "Penstock-Entry-End": str(part.entry_end)}
+    return Response(sink.getvalue().to_pybytes(), media_type=ARROW, headers=headers)
+
+
+@get("/topics/{topic:str}/ends", tags=["messages"])
+async def topic_ends(caller: Caller, topic: TopicPath) -> EndsShape:
+    """How far each shard reaches."""
+    name = topic_name(topic)
+    async with caller.client.reader(name) as reader:
+        ends = await reader.ends()
+        shards = [
+            EndShape(number, each.incarnation, each.entry_first, each.entry_next)
+            for number, each in enumerate(ends)
+        ]
+        return EndsShape(name, reader.uuid.hex(), shards)
+
+
+ROUTES = [publish_messages, fetch_messages, topic_ends]

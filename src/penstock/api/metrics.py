@@ -1,0 +1,131 @@
+"""``/metrics`` for Prometheus: what the caller's token may see of the node, its topics and its subscriptions.
+
+Readings are taken when they are asked for; nothing is kept. Topics and subscriptions are at most 1,000 each,
+the busiest and the furthest behind; how many were left out is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from litestar import Response, get
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from penstock.api.asking import Asked, door_of
+from penstock.api.callers import Caller
+from penstock.model.errors import NotAllowed
+from penstock.wire.top import ROWS_MAX, TopInfo
+
+TOPIC_COUNTERS = {
+    "messages_in": "Entries given out, ever.",
+    "bytes_in": "Bytes written to its logs in this run.",
+}
+TOPIC_GAUGES = {
+    "stored": "Entries that are kept.",
+    "bytes": "Bytes that are kept.",
+    "lag": "Unsettled entries of the subscription that is furthest behind.",
+}
+SUBSCRIPTION_COUNTERS = {
+    "delivered": "Messages handed out in this run.",
+    "settled": "Entries settled.",
+    "redelivered": "Messages handed out again in this run.",
+}
+SUBSCRIPTION_GAUGES = {
+    "lag": "Entries that are not settled.",
+    "in_flight": "Entries in a consumer's hands.",
+    "dead": "Entries that were tried too often.",
+    "consumers": "Consumers that are connected.",
+    "paused": "1 while it is paused.",
+}
+NODE_COUNTERS = {
+    "messages_stored": "Messages stored in this run.",
+    "messages_delivered": "Messages handed out in this run.",
+}
+NODE_GAUGES = {
+    "connections": "Connections that are open.",
+    "topics": "Topics.",
+    "subscriptions": "Subscriptions.",
+    "unacked_bytes": "Bytes of segments taken in and not answered yet.",
+    "disk_free_bytes": "Room on the node's disk.",
+    "rss_bytes": "Memory of the process.",
+}
+
+
+class Readings(Collector):
+    """One reading of a node, as Prometheus's families."""
+
+    def __init__(self, top: TopInfo, counters: Mapping[str, Any], door: Mapping[str, int]) -> None:
+        self._top = top
+        self._counters = counters
+        self._door = door
+
+    def collect(self) -> Iterator[Metric]:
+        node = self._top.node
+        yield from _alone("penstock_node", node, NODE_COUNTERS, NODE_GAUGES)
+        yield GaugeMetricFamily("penstock_node_uptime_seconds", "Since it was started.", node.uptime_us / 1e6)
+        if node.cpu_us is not None:
+            yield CounterMetricFamily("penstock_node_cpu_seconds", "Processor time used.", node.cpu_us / 1e6)
+        yield from _rows("penstock_topic", ("topic",), self._top.topics, TOPIC_COUNTERS, TOPIC_GAUGES)
+        names = ("topic", "subscription")
+        many = self._top.subscriptions
+        yield from _rows("penstock_subscription", names, many, SUBSCRIPTION_COUNTERS, SUBSCRIPTION_GAUGES)
+        for what in ("topics_left_out", "subscriptions_left_out"):
+            yield GaugeMetricFamily(f"penstock_{what}", "Not told of here.", getattr(self._top, what))
+        events = CounterMetricFamily("penstock_node_events", "The node's own counters.", labels=["event"])
+        for name, count in sorted(self._counters.items()):
+            if isinstance(count, int | float):
+                events.add_metric([name], count)
+        yield events
+        for name, value in self._door.items():
+            yield GaugeMetricFamily(f"penstock_http_{name}", "Of the HTTP door.", value)
+
+
+def _alone(prefix: str, row: Any, counters: Mapping[str, str], gauges: Mapping[str, str]) -> Iterator[Metric]:
+    for name, text in counters.items():
+        yield CounterMetricFamily(f"{prefix}_{name}", text, getattr(row, name))
+    for name, text in gauges.items():
+        if (value := getattr(row, name)) is not None:
+            yield GaugeMetricFamily(f"{prefix}_{name}", text, value)
+
+
+def _rows(
+    prefix: str,
+    labels: tuple[str, ...],
+    rows: list[Any],
+    counters: Mapping[str, str],
+    gauges: Mapping[str, str],
+) -> Iterator[Metric]:
+    for family, texts in ((CounterMetricFamily, counters), (GaugeMetricFamily, gauges)):
+        for name, text in texts.items():
+            made = family(f"{prefix}_{name}", text, labels=labels)
+            for row in rows:
+                made.add_metric([getattr(row, label) for label in labels], float(getattr(row, name)))
+            yield made
+
+
+@get("/metrics", media_type="text/plain", tags=["health"])
+async def metrics(request: Asked, caller: Caller) -> Response[bytes]:
+    """The node's counters, its topics and its subscriptions, for Prometheus; what the token may see of them."""
+    top = await caller.client.admin.top(limit=ROWS_MAX)
+    try:
+        counters = dict(await caller.client.admin.show_node()).get("counters", {})
+    except NotAllowed:
+        counters = {}
+    door = door_of(request)
+    own = {
+        "connections": door.connections,
+        "requests": door.gate.requests,
+        "bodies_bytes": door.gate.bodies_bytes,
+        "refused": door.gate.refused,
+        "consumers": door.callers.consumers,
+    }
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Readings(top, counters, own))
+    return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+ROUTES = [metrics]

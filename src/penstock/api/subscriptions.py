@@ -1,0 +1,159 @@
+"""``/v1/topics/{topic}/subscriptions``: made, listed, shown, moved, paused, deleted; their dead messages."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+import msgspec
+from litestar import delete, get, post
+
+from penstock.api.asking import TopicPath, parse_start, topic_name
+from penstock.api.callers import Caller
+from penstock.api.held import parse_position
+from penstock.api.producers import DeletedOfTopic
+from penstock.model.errors import BadRequest
+from penstock.model.policy import Policy
+from penstock.shapes.dead import DeadShape, dead_object
+from penstock.shapes.subscription import SubscriptionShape, subscription_object
+
+DEAD_MAX = 1000
+"""Dead messages in one answer."""
+PATH = "/topics/{topic:str}/subscriptions"
+ONE = PATH + "/{subscription:str}"
+
+
+class PolicyBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What is left out takes its default (docs/subscriptions.md)."""
+
+    deadline: float | None = None
+    backoff: float = 0.1
+    backoff_max: float = 60.0
+    max_attempts: int | None = None
+    dead_letter: str | None = None
+    failover_after: int | None = None
+    lease: float | None = None
+
+
+class SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
+    subscription: str
+    kind: str = "unique"
+    mode: str = "non_resilient"
+    start: str = "earliest"
+    """earliest, latest, state, an entry or a time."""
+    policy: PolicyBody | None = None
+    exist_ok: bool = False
+
+
+class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
+    to: str
+    """earliest, latest, an entry or a time."""
+    shard: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+
+
+class RedriveBody(msgspec.Struct, forbid_unknown_fields=True):
+    positions: list[str] | None = None
+    """SHARD/ENTRY of the topic each; null: all that are dead."""
+
+
+class Redriven(TypedDict):
+    redriven: int
+
+
+@get("/subscriptions", tags=["subscriptions"])
+async def list_all_subscriptions(caller: Caller) -> list[SubscriptionShape]:
+    """List the subscriptions of all topics that the token reaches."""
+    infos = await caller.client.admin.list_subscriptions()
+    return [
+        subscription_object(info) for info in sorted(infos, key=lambda each: (each.topic, each.subscription))
+    ]
+
+
+@get(PATH, tags=["subscriptions"])
+async def list_subscriptions(caller: Caller, topic: TopicPath) -> list[SubscriptionShape]:
+    """List a topic's subscriptions and how far each has come."""
+    infos = await caller.client.admin.list_subscriptions(topic_name(topic))
+    return [subscription_object(info) for info in sorted(infos, key=lambda each: each.subscription)]
+
+
+@post(PATH, tags=["subscriptions"])
+async def create_subscription(caller: Caller, topic: TopicPath, data: SubscriptionBody) -> SubscriptionShape:
+    """Create a subscription that nobody reads yet: it holds what is stored from `start` on."""
+    policy = None if data.policy is None else Policy(**msgspec.structs.asdict(data.policy))
+    info = await caller.client.admin.create_subscription(
+        topic_name(topic),
+        data.subscription,
+        kind=data.kind,
+        mode=data.mode,
+        start=parse_start(data.start),
+        policy=policy,
+        exist_ok=data.exist_ok,
+    )
+    return subscription_object(info)
+
+
+@get(ONE, tags=["subscriptions"])
+async def show_subscription(caller: Caller, topic: TopicPath, subscription: str) -> SubscriptionShape:
+    """Show a subscription: its policy with every value in effect, its counts and its places."""
+    return subscription_object(await caller.client.admin.show_subscription(topic_name(topic), subscription))
+
+
+@delete(ONE, status_code=200, tags=["subscriptions"])
+async def delete_subscription(caller: Caller, topic: TopicPath, subscription: str) -> DeletedOfTopic:
+    """Delete a subscription and what it knows. Its topic keeps its messages."""
+    name = topic_name(topic)
+    await caller.client.admin.delete_subscription(name, subscription)
+    return {"deleted": subscription, "topic": name}
+
+
+@post(ONE + "/seek", status_code=200, tags=["subscriptions"])
+async def seek(caller: Caller, topic: TopicPath, subscription: str, data: SeekBody) -> SubscriptionShape:
+    """Set its place: what lies before counts as settled, what lies behind comes (again)."""
+    place = parse_start(data.to, new=False)
+    admin = caller.client.admin
+    return subscription_object(await admin.seek(topic_name(topic), subscription, place, shard=data.shard))
+
+
+@post(ONE + "/pause", status_code=200, tags=["subscriptions"])
+async def pause(caller: Caller, topic: TopicPath, subscription: str) -> SubscriptionShape:
+    """Hand out nothing until it is resumed, whoever is connected."""
+    return subscription_object(await caller.client.admin.pause(topic_name(topic), subscription))
+
+
+@post(ONE + "/resume", status_code=200, tags=["subscriptions"])
+async def resume(caller: Caller, topic: TopicPath, subscription: str) -> SubscriptionShape:
+    """End a pause."""
+    return subscription_object(await caller.client.admin.resume(topic_name(topic), subscription))
+
+
+@get(ONE + "/dead", tags=["subscriptions"])
+async def list_dead(caller: Caller, topic: TopicPath, subscription: str) -> list[DeadShape]:
+    """The messages that are dead now, at most 1,000, with what is known of why."""
+    found: list[DeadShape] = []
+    async for message in caller.client.admin.dead_letters(topic_name(topic), subscription):
+        found.append(dead_object(message))
+        if len(found) >= DEAD_MAX:
+            break
+    return found
+
+
+@post(ONE + "/redrive", status_code=200, tags=["subscriptions"])
+async def redrive(caller: Caller, topic: TopicPath, subscription: str, data: RedriveBody) -> Redriven:
+    """Offer dead messages again, to their own subscription alone, with attempts counted anew."""
+    if data.positions is not None and not data.positions:
+        raise BadRequest("no position is named", hint="Leave positions out to take all that are dead.")
+    places = None if data.positions is None else [parse_position(each) for each in data.positions]
+    return {"redriven": await caller.client.admin.redrive(topic_name(topic), subscription, places)}
+
+
+ROUTES = [
+    list_all_subscriptions,
+    list_subscriptions,
+    create_subscription,
+    show_subscription,
+    delete_subscription,
+    seek,
+    pause,
+    resume,
+    list_dead,
+    redrive,
+]
