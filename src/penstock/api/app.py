@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from penstock.api.door import Door
 
 DESCRIPTION = """Durable messaging. Answers have the shapes of docs/json.md; errors have `code`, `message`,
-`hint` and `retryable`. A topic is named `NAME` or `tenant:product:component:NAME` in a path, with slashes in bodies."""
+`hint` and `retryable`.
+A topic is named `NAME` or `tenant:product:component:NAME` in a path, with slashes in bodies."""
 
 V1 = [
     *topics.ROUTES,

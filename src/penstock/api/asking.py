@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from litestar import Request
-from litestar.params import Parameter
+from litestar.di import NamedDependency
+from litestar.params import PathParameter, QueryParameter
 
 from penstock.api.callers import Caller
 from penstock.model.errors import BadRequest, NodeStopping
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
 Asked = Request[Any, Any, Any]
 Result = TypeVar("Result")
 
+Called = NamedDependency[Caller]
+"""Whoever asks, in a route."""
+
 TopicPath = Annotated[
     str,
-    Parameter(description="A topic: `NAME`, or `tenant:product:component:NAME`. In answers: with slashes."),
+    PathParameter(description="A topic: `NAME`, or `tenant:product:component:NAME`. In answers: with slashes."),
 ]
-Count = Annotated[int, Parameter(ge=1, le=1000, description="How many messages at most.")]
+Count = Annotated[int, QueryParameter(ge=1, le=1000, description="How many messages at most.")]
 Wait = Annotated[
-    float, Parameter(ge=0, description="Seconds to wait for a message; at most `http_limits.wait_s`.")
+    float, QueryParameter(ge=0, description="Seconds to wait for a message; at most `http_limits.wait_s`.")
 ]
 
 

@@ -12,10 +12,11 @@ from typing import Annotated, TypedDict
 
 import msgspec
 from litestar import delete, post
-from litestar.params import Parameter
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from penstock.api.asking import (
     Asked,
+    Called,
     Count,
     TopicPath,
     Wait,
@@ -25,7 +26,7 @@ from penstock.api.asking import (
     wait_of,
     while_asked,
 )
-from penstock.api.callers import CLIENT, Caller
+from penstock.api.callers import CLIENT
 from penstock.api.faults import PositionsNotHeld
 from penstock.api.held import Held, parse_position
 from penstock.api.subscriptions import ONE
@@ -34,12 +35,12 @@ from penstock.model.message import Message
 from penstock.shapes.message import Row, message_row
 
 ConsumerName = Annotated[
-    str, Parameter(max_length=128, description="Fetches under one name share a consumer; each name is another.")
+    str, QueryParameter(max_length=128, description="Fetches under one name share a consumer.")
 ]
 Kind = Annotated[
-    str | None, Parameter(description="Of a new subscription: unique, shared, failover, key_shared.")
+    str | None, QueryParameter(description="Of a new subscription: unique, shared, failover, key_shared.")
 ]
-Mode = Annotated[str | None, Parameter(description="Of a new subscription: non_resilient, resilient.")]
+Mode = Annotated[str | None, QueryParameter(description="Of a new subscription: non_resilient, resilient.")]
 Positions = Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)]
 
 
@@ -82,13 +83,13 @@ def handed(message: Message) -> Handed:
 
 async def hold(
     request: Asked,
-    caller: Caller,
+    caller: Called,
     topic: str,
     subscription: str,
     consumer: str,
     kind: str | None = None,
     mode: str | None = None,
-    start: str = "earliest",
+    start: FromQuery[str] = "earliest",
 ) -> Held:
     """The consumer that is held for this name, opened if there is none."""
     key = (topic, subscription, consumer)
@@ -118,7 +119,7 @@ async def hold(
         return held
 
 
-async def _known(caller: Caller, topic: str, subscription: str) -> tuple[str, str]:
+async def _known(caller: Called, topic: str, subscription: str) -> tuple[str, str]:
     try:
         info = await caller.client.admin.show_subscription(topic, subscription)
     except SubscriptionNotFound:
@@ -129,15 +130,15 @@ async def _known(caller: Caller, topic: str, subscription: str) -> tuple[str, st
 @post(ONE + "/fetch", status_code=200, tags=["consuming"])
 async def fetch(
     request: Asked,
-    caller: Caller,
+    caller: Called,
     topic: TopicPath,
-    subscription: str,
+    subscription: FromPath[str],
     count: Count = 10,
     wait: Wait = 0.0,
     consumer: ConsumerName = "",
     kind: Kind = None,
     mode: Mode = None,
-    start: str = "earliest",
+    start: FromQuery[str] = "earliest",
 ) -> HandedMessages:
     """The next messages; waits up to `wait` seconds for the first. An empty list: there is nothing now."""
     wait_s = wait_of(request, wait)
@@ -148,7 +149,7 @@ async def fetch(
 
 
 async def _settle(
-    caller: Caller,
+    caller: Called,
     topic: str,
     subscription: str,
     consumer: str,
@@ -171,7 +172,11 @@ async def _settle(
 
 @post(ONE + "/ack", status_code=200, tags=["consuming"])
 async def ack(
-    caller: Caller, topic: TopicPath, subscription: str, data: SettleBody, consumer: ConsumerName = ""
+    caller: Called,
+    topic: TopicPath,
+    subscription: FromPath[str],
+    data: JSONBody[SettleBody],
+    consumer: ConsumerName = "",
 ) -> Settled:
     """Done: these messages do not come again. Answered when that is on the node's disk."""
     return await _settle(
@@ -181,7 +186,11 @@ async def ack(
 
 @post(ONE + "/skip", status_code=200, tags=["consuming"])
 async def skip(
-    caller: Caller, topic: TopicPath, subscription: str, data: SettleBody, consumer: ConsumerName = ""
+    caller: Called,
+    topic: TopicPath,
+    subscription: FromPath[str],
+    data: JSONBody[SettleBody],
+    consumer: ConsumerName = "",
 ) -> Settled:
     """Not wanted: settled like an acknowledgement, and counted apart."""
     return await _settle(
@@ -191,7 +200,11 @@ async def skip(
 
 @post(ONE + "/nack", status_code=200, tags=["consuming"])
 async def nack(
-    caller: Caller, topic: TopicPath, subscription: str, data: NackBody, consumer: ConsumerName = ""
+    caller: Called,
+    topic: TopicPath,
+    subscription: FromPath[str],
+    data: JSONBody[NackBody],
+    consumer: ConsumerName = "",
 ) -> Settled:
     """Failed: these messages come again, after `delay` seconds or as the policy says."""
     return await _settle(
@@ -206,7 +219,11 @@ async def nack(
 
 @post(ONE + "/extend", status_code=200, tags=["consuming"])
 async def extend(
-    caller: Caller, topic: TopicPath, subscription: str, data: NackBody, consumer: ConsumerName = ""
+    caller: Called,
+    topic: TopicPath,
+    subscription: FromPath[str],
+    data: JSONBody[NackBody],
+    consumer: ConsumerName = "",
 ) -> Settled:
     """More time: the deadline of these messages is `delay` seconds from now (null: as the policy says)."""
     name = topic_name(topic)
@@ -223,7 +240,9 @@ async def extend(
 
 
 @delete(ONE + "/consumer", status_code=200, tags=["consuming"])
-async def release(caller: Caller, topic: TopicPath, subscription: str, consumer: ConsumerName = "") -> Released:
+async def release(
+    caller: Called, topic: TopicPath, subscription: FromPath[str], consumer: ConsumerName = ""
+) -> Released:
     """Let go of everything that this consumer holds: others get it at once."""
     name = topic_name(topic)
     held = caller.consumers.pop((name, subscription, consumer), None)

@@ -56,7 +56,7 @@ class Door:
         host, port = self._address
         limits = self._settings.http_limits
         config = Config(
-            self.gate,  # type: ignore[arg-type]  # an ASGI application by its own names for the same types
+            self.gate,
             http=protocol_with(limits),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",

@@ -18,11 +18,10 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import get
-from litestar.params import Parameter
+from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 from litestar.response import Stream
 
-from penstock.api.asking import Asked, TopicPath, door_of, parse_start, topic_name
-from penstock.api.callers import Caller
+from penstock.api.asking import Asked, Called, TopicPath, door_of, parse_start, topic_name
 from penstock.api.consuming import ConsumerName, Kind, Mode, handed, hold
 from penstock.api.faults import body_of
 from penstock.api.held import Held
@@ -39,7 +38,7 @@ FETCH_BYTES = 256 * 1024
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 SHARDS_MAX = 256
 """An id names every shard, and the id goes with every event."""
-LastEventId = Annotated[str | None, Parameter(header="Last-Event-ID")]
+LastEventId = Annotated[str | None, HeaderParameter(name="Last-Event-ID")]
 
 
 def event(name: str, data: bytes, id: str | None = None) -> bytes:
@@ -75,10 +74,12 @@ class Standing:
 @get("/topics/{topic:str}/events", tags=["events"], media_type="text/event-stream")
 async def topic_events(
     request: Asked,
-    caller: Caller,
+    caller: Called,
     topic: TopicPath,
-    start: Annotated[str, Parameter(description="earliest, latest or a time; Last-Event-ID wins.")] = "latest",
-    filter: str = "",
+    start: Annotated[
+        str, QueryParameter(description="earliest, latest or a time; Last-Event-ID wins.")
+    ] = "latest",
+    filter: FromQuery[str] = "",
     last_event_id: LastEventId = None,
 ) -> Stream:
     """Messages as they are stored, read by position; nothing is settled."""
@@ -142,15 +143,15 @@ def _events(rows: list[Any], standing: Standing, shard: int) -> list[bytes]:
 @get(ONE + "/events", tags=["events"], media_type="text/event-stream")
 async def subscription_events(
     request: Asked,
-    caller: Caller,
+    caller: Called,
     topic: TopicPath,
-    subscription: str,
+    subscription: FromPath[str],
     consumer: ConsumerName = "",
     kind: Kind = None,
     mode: Mode = None,
-    start: str = "earliest",
+    start: FromQuery[str] = "earliest",
     ack: Annotated[
-        str, Parameter(pattern="^(none|sent)$", description="`sent`: settled as it is sent.")
+        str, QueryParameter(pattern="^(none|sent)$", description="`sent`: settled as it is sent.")
     ] = "none",
     last_event_id: LastEventId = None,
 ) -> Stream:
@@ -185,7 +186,7 @@ def _handed_event(message: Message) -> bytes:
 
 
 async def _counted(
-    caller: Caller, events: AsyncIterator[bytes], stopping: asyncio.Event
+    caller: Called, events: AsyncIterator[bytes], stopping: asyncio.Event
 ) -> AsyncIterator[bytes]:
     """The events until the node stops or one fails; what failed is told as the last event."""
     caller.streams += 1

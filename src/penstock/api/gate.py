@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
-from litestar.types import ASGIApp, HTTPReceiveMessage, Message, Receive, Scope, Send
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
 from penstock.api.faults import refusing
 from penstock.model.address import Address
@@ -29,7 +30,7 @@ class Gate:
         """Requests that were refused here."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != ScopeType.HTTP:
             return
         headers = dict(scope["headers"])
         try:
@@ -78,7 +79,7 @@ class Body:
         self._receive = receive
         self.bytes = 0
 
-    async def receive(self) -> HTTPReceiveMessage | Message:  # type: ignore[override]
+    async def receive(self) -> ReceiveMessage:
         message = await self._receive()
         if message["type"] == "http.request":
             size = len(message["body"])

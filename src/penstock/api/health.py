@@ -1,4 +1,4 @@
-"""``/livez`` and ``/readyz``: whether the process answers, whether the node takes requests. No token is asked."""
+"""``/livez`` and ``/readyz``: whether the process answers, whether the node takes requests."""
 
 from __future__ import annotations
 

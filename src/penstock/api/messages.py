@@ -8,11 +8,10 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 from litestar import Response, get, post
-from litestar.params import Parameter
+from litestar.params import FromQuery, HeaderParameter, QueryParameter
 
-from penstock.api.asking import Asked, TopicPath, Wait, parse_start, topic_name, wait_of, while_asked
+from penstock.api.asking import Asked, Called, TopicPath, Wait, parse_start, topic_name, wait_of, while_asked
 from penstock.api.bodies import ARROW, JSON, read_body
-from penstock.api.callers import Caller
 from penstock.api.faults import body_of, headers_of
 from penstock.api.publishing import publish
 from penstock.api.request_body import PublishOperation
@@ -81,10 +80,10 @@ class EndsShape(msgspec.Struct):
 @post("/topics/{topic:str}/messages", status_code=200, operation_class=PublishOperation, tags=["messages"])
 async def publish_messages(
     request: Asked,
-    caller: Caller,
+    caller: Called,
     topic: TopicPath,
-    idempotency_key: Annotated[str | None, Parameter(header="Idempotency-Key")] = None,
-    producer: str = "",
+    idempotency_key: Annotated[str | None, HeaderParameter(name="Idempotency-Key")] = None,
+    producer: FromQuery[str] = "",
 ) -> Response[Any]:
     """Store messages; a receipt each. With an Idempotency-Key a repeat stores nothing."""
     name = topic_name(topic)
@@ -122,16 +121,18 @@ def _published(topic: str, receipts: list[Receipt]) -> Published:
 @get("/topics/{topic:str}/messages", tags=["messages"])
 async def fetch_messages(
     request: Asked,
-    caller: Caller,
+    caller: Called,
     topic: TopicPath,
-    shard: Annotated[int, Parameter(ge=0, le=65535)] = 0,
-    entry: Annotated[int | None, Parameter(ge=0, le=2**62, description="The first entry.")] = None,
-    start: Annotated[str, Parameter(description="Without `entry`: earliest, latest or a time.")] = "earliest",
-    end: Annotated[int | None, Parameter(ge=0, le=2**62, description="One past the last entry.")] = None,
-    incarnation: Annotated[int | None, Parameter(ge=0, le=2**62)] = None,
-    count: Annotated[int, Parameter(ge=1, le=10_000)] = 1000,
-    bytes_max: Annotated[int, Parameter(ge=1, le=8 * 1024 * 1024)] = FETCH_BYTES,
-    filter: Annotated[str, Parameter(description="What is to be true of a message.")] = "",
+    shard: Annotated[int, QueryParameter(ge=0, le=65535)] = 0,
+    entry: Annotated[int | None, QueryParameter(ge=0, le=2**62, description="The first entry.")] = None,
+    start: Annotated[
+        str, QueryParameter(description="Without `entry`: earliest, latest or a time.")
+    ] = "earliest",
+    end: Annotated[int | None, QueryParameter(ge=0, le=2**62, description="One past the last entry.")] = None,
+    incarnation: Annotated[int | None, QueryParameter(ge=0, le=2**62)] = None,
+    count: Annotated[int, QueryParameter(ge=1, le=10_000)] = 1000,
+    bytes_max: Annotated[int, QueryParameter(ge=1, le=8 * 1024 * 1024)] = FETCH_BYTES,
+    filter: Annotated[str, QueryParameter(description="What is to be true of a message.")] = "",
     wait: Wait = 0.0,
 ) -> Response[Fetched]:
     """Read by position, without a subscription; nothing is settled. `Accept` chooses JSON or Arrow."""
@@ -146,7 +147,7 @@ async def fetch_messages(
             await while_asked(request, reader.ends(known, wait_s))
         part = await reader.fetch(shard, at, end, incarnation=incarnation, bytes_max=bytes_max, filter=filter)
         ends = await reader.ends()
-    return _arrow(part) if arrow else _json(reader, shard, ends[shard].incarnation, part, count)
+        return _arrow(part) if arrow else _json(reader, shard, ends[shard].incarnation, part, count)
 
 
 async def _first(reader: Reader, shard: int, start: str) -> int:
@@ -196,7 +197,7 @@ def _arrow(part: Part) -> Response[Any]:
 
 
 @get("/topics/{topic:str}/ends", tags=["messages"])
-async def topic_ends(caller: Caller, topic: TopicPath) -> EndsShape:
+async def topic_ends(caller: Called, topic: TopicPath) -> EndsShape:
     """How far each shard reaches."""
     name = topic_name(topic)
     async with caller.client.reader(name) as reader:

@@ -6,10 +6,9 @@ import asyncio
 from typing import Annotated, Any, TypedDict
 
 from litestar import get
-from litestar.params import Parameter
+from litestar.params import FromPath, QueryParameter
 
-from penstock.api.asking import Asked, while_asked
-from penstock.api.callers import Caller
+from penstock.api.asking import Asked, Called, while_asked
 from penstock.model.errors import CATALOGUE, BadRequest
 from penstock.shapes.top import top_object
 from penstock.shapes.top_rates import Sample, sample
@@ -24,7 +23,7 @@ class ErrorExplained(TypedDict):
 
 
 @get("/node", tags=["node"])
-async def show_node(caller: Caller) -> dict[str, Any]:
+async def show_node(caller: Called) -> dict[str, Any]:
     """The node's counters, limits and what recovery found."""
     found: dict[str, Any] = readable(dict(await caller.client.admin.show_node()))
     return found
@@ -33,10 +32,12 @@ async def show_node(caller: Caller) -> dict[str, Any]:
 @get("/top", tags=["node"])
 async def show_top(
     request: Asked,
-    caller: Caller,
-    topic: Annotated[str, Parameter(description="Topics of this form alone (* and ?).")] = "",
-    limit: Annotated[int, Parameter(ge=1, le=1000)] = 50,
-    interval: Annotated[float, Parameter(ge=0.1, le=30, description="Seconds between two readings.")] = 1.0,
+    caller: Called,
+    topic: Annotated[str, QueryParameter(description="Topics of this form alone (* and ?).")] = "",
+    limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 50,
+    interval: Annotated[
+        float, QueryParameter(ge=0.1, le=30, description="Seconds between two readings.")
+    ] = 1.0,
 ) -> dict[str, Any]:
     """Rates and lag, from two readings; the furthest behind come first."""
 
@@ -56,7 +57,7 @@ async def list_errors() -> list[ErrorExplained]:
 
 
 @get("/errors/{code:str}", tags=["node"])
-async def explain_error(code: str) -> ErrorExplained:
+async def explain_error(code: FromPath[str]) -> ErrorExplained:
     """What an error means, and what to do next."""
     if code not in CATALOGUE:
         raise BadRequest(f"there is no error {code[:80]!r}", hint="GET /v1/errors lists all there are.")

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.client.link import Link
 from penstock.client.tables import check_state_table
-from penstock.model.errors import BadRequest, PenstockError, TimedOut, from_code
+from penstock.model.errors import BadRequest, Conflict, PenstockError, TimedOut, from_code
 from penstock.model.identity import Identity
 from penstock.model.receipt import Durability, Outcome, Receipt
 from penstock.transport.encoder import Encoder, PlainEncoder, TypedEncoder
@@ -121,7 +121,7 @@ class Once:
         found: dict[int, Receipt] = {}
         for piece in self._pieces:
             item, durability = self._answers[piece.shard]
-            error = from_code(item.code, item.message) if item.outcome == "rejected" else None
+            error = _error(item) if item.outcome == "rejected" else None
             for row, place in enumerate(piece.places):
                 found[place] = Receipt(
                     Outcome(item.outcome),
@@ -159,3 +159,12 @@ class Once:
                 self._answers[ack.shard] = (item, ack.durability)
         if len(self._answers) == len(self._pieces) and not self._done.done():
             self._done.set_result(None)
+
+
+def _error(item: AckItem) -> PenstockError:
+    if item.code == Conflict.code:
+        return Conflict(
+            "this Idempotency-Key was used before, for other messages",
+            hint="A repeat has the same messages, byte for byte; take a new key for others.",
+        )
+    return from_code(item.code, item.message)

@@ -7,15 +7,17 @@ from typing import Annotated, Any
 import msgspec
 from litestar import delete, get, patch, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import Parameter
+from litestar.params import FromQuery, JSONBody, PathParameter
 
-from penstock.api.callers import Caller
+from penstock.api.asking import Called
 from penstock.api.topics import SettingsBody, SettingValue
 from penstock.model.place import Place
 from penstock.shapes.place import PlaceDeletedShape, PlaceShape, place_deleted_object, place_object
 from penstock.wire.control import PlaceInfo, read_result
 
-PlacePath = Annotated[str, Parameter(description="`tenant`, `tenant:product` or `tenant:product:component`.")]
+PlacePath = Annotated[
+    str, PathParameter(description="`tenant`, `tenant:product` or `tenant:product:component`.")
+]
 
 
 class PlaceBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -25,7 +27,7 @@ class PlaceBody(msgspec.Struct, forbid_unknown_fields=True):
     exist_ok: bool = False
 
 
-def _call(caller: Caller, verb: str, noun: str) -> Any:
+def _call(caller: Called, verb: str, noun: str) -> Any:
     """``admin.create_tenant`` and its like: the three levels differ in their names alone."""
     return getattr(caller.client.admin, f"{verb}_{noun}")
 
@@ -39,16 +41,16 @@ def routes_of(level: str) -> list[HTTPRouteHandler]:
     path = f"/{level}s"
 
     @get(path, tags=["places"], operation_id=f"list_{level}s", summary=f"List {level}s")
-    async def list_places(caller: Caller) -> list[PlaceShape]:
+    async def list_places(caller: Called) -> list[PlaceShape]:
         return [place_object(info) for info in await _call(caller, "list", f"{level}s")()]
 
     @post(path, tags=["places"], operation_id=f"create_{level}", summary=f"Create a {level}")
-    async def create_place(caller: Caller, data: PlaceBody) -> PlaceShape:
+    async def create_place(caller: Called, data: JSONBody[PlaceBody]) -> PlaceShape:
         create = _call(caller, "create", level)
         return place_object(await create(data.name, settings=data.settings, exist_ok=data.exist_ok))
 
     @get(path + "/{place:str}", tags=["places"], operation_id=f"show_{level}", summary=f"Show a {level}")
-    async def show_place(caller: Caller, place: PlacePath) -> PlaceShape:
+    async def show_place(caller: Called, place: PlacePath) -> PlaceShape:
         return place_object(await _call(caller, "show", level)(_slashed(place)), whole=True)
 
     @patch(
@@ -57,7 +59,7 @@ def routes_of(level: str) -> list[HTTPRouteHandler]:
         operation_id=f"change_{level}",
         summary=f"Set what a {level} says, or go back to what it inherits",
     )
-    async def change_place(caller: Caller, place: PlacePath, data: SettingsBody) -> PlaceShape:
+    async def change_place(caller: Called, place: PlacePath, data: JSONBody[SettingsBody]) -> PlaceShape:
         name = str(Place.parse(_slashed(place), level))
         return place_object(read_result(await data.change(caller, level, name), PlaceInfo))
 
@@ -68,7 +70,9 @@ def routes_of(level: str) -> list[HTTPRouteHandler]:
         operation_id=f"delete_{level}",
         summary=f"Delete a {level}; with `recursive` everything below it too",
     )
-    async def delete_place(caller: Caller, place: PlacePath, recursive: bool = False) -> PlaceDeletedShape:
+    async def delete_place(
+        caller: Called, place: PlacePath, recursive: FromQuery[bool] = False
+    ) -> PlaceDeletedShape:
         gone = await _call(caller, "delete", level)(_slashed(place), recursive=recursive)
         return place_deleted_object(gone)
 

@@ -6,9 +6,9 @@ from typing import TypedDict
 
 import msgspec
 from litestar import delete, get, post
+from litestar.params import FromPath, JSONBody
 
-from penstock.api.asking import TopicPath, topic_name
-from penstock.api.callers import Caller
+from penstock.api.asking import Called, TopicPath, topic_name
 from penstock.shapes.producer import ProducerShape, producer_object
 
 
@@ -24,19 +24,19 @@ class DeletedOfTopic(TypedDict):
 
 
 @get("/producers", tags=["producers"])
-async def list_all_producers(caller: Caller) -> list[ProducerShape]:
+async def list_all_producers(caller: Called) -> list[ProducerShape]:
     """List the producers registered at all topics that the token reaches."""
     return [producer_object(info) for info in await caller.client.admin.list_producers()]
 
 
 @get("/topics/{topic:str}/producers", tags=["producers"])
-async def list_producers(caller: Caller, topic: TopicPath) -> list[ProducerShape]:
+async def list_producers(caller: Called, topic: TopicPath) -> list[ProducerShape]:
     """List the producers registered at a topic."""
     return [producer_object(info) for info in await caller.client.admin.list_producers(topic_name(topic))]
 
 
 @post("/topics/{topic:str}/producers", tags=["producers"])
-async def create_producer(caller: Caller, topic: TopicPath, data: ProducerBody) -> ProducerShape:
+async def create_producer(caller: Called, topic: TopicPath, data: JSONBody[ProducerBody]) -> ProducerShape:
     """Register a producer's name: `single` lets one instance at a time send under it."""
     admin = caller.client.admin
     made = admin.create_producer(topic_name(topic), data.producer, access=data.access, exist_ok=data.exist_ok)
@@ -44,13 +44,13 @@ async def create_producer(caller: Caller, topic: TopicPath, data: ProducerBody) 
 
 
 @get("/topics/{topic:str}/producers/{producer:str}", tags=["producers"])
-async def show_producer(caller: Caller, topic: TopicPath, producer: str) -> ProducerShape:
+async def show_producer(caller: Called, topic: TopicPath, producer: FromPath[str]) -> ProducerShape:
     """Show a producer: its access, when it was last seen, who holds its lease."""
     return producer_object(await caller.client.admin.show_producer(topic_name(topic), producer))
 
 
 @delete("/topics/{topic:str}/producers/{producer:str}", status_code=200, tags=["producers"])
-async def delete_producer(caller: Caller, topic: TopicPath, producer: str) -> DeletedOfTopic:
+async def delete_producer(caller: Called, topic: TopicPath, producer: FromPath[str]) -> DeletedOfTopic:
     """Delete a registration that nobody uses. Its messages stay."""
     name = topic_name(topic)
     await caller.client.admin.delete_producer(name, producer)

@@ -47,8 +47,8 @@ BODY = RequestBody(
     content={
         JSON: OpenAPIMediaType(schema=Schema(one_of=[MANY, MESSAGE])),
         NDJSON: OpenAPIMediaType(schema=_TEXT),
-        RAW: OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING, format="binary")),
-        ARROW: OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING, format="binary")),
+        RAW: OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING, content_media_type=RAW)),
+        ARROW: OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING, content_media_type=ARROW)),
     },
 )
 

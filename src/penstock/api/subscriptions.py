@@ -6,9 +6,9 @@ from typing import Annotated, TypedDict
 
 import msgspec
 from litestar import delete, get, post
+from litestar.params import FromPath, FromQuery, JSONBody
 
-from penstock.api.asking import TopicPath, parse_start, topic_name
-from penstock.api.callers import Caller
+from penstock.api.asking import Called, TopicPath, parse_start, topic_name
 from penstock.api.held import parse_position
 from penstock.api.producers import DeletedOfTopic
 from penstock.model.errors import BadRequest
@@ -38,7 +38,7 @@ class SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
     subscription: str
     kind: str = "unique"
     mode: str = "non_resilient"
-    start: str = "earliest"
+    start: FromQuery[str] = "earliest"
     """earliest, latest, state, an entry or a time."""
     policy: PolicyBody | None = None
     exist_ok: bool = False
@@ -60,7 +60,7 @@ class Redriven(TypedDict):
 
 
 @get("/subscriptions", tags=["subscriptions"])
-async def list_all_subscriptions(caller: Caller) -> list[SubscriptionShape]:
+async def list_all_subscriptions(caller: Called) -> list[SubscriptionShape]:
     """List the subscriptions of all topics that the token reaches."""
     infos = await caller.client.admin.list_subscriptions()
     return [
@@ -69,14 +69,16 @@ async def list_all_subscriptions(caller: Caller) -> list[SubscriptionShape]:
 
 
 @get(PATH, tags=["subscriptions"])
-async def list_subscriptions(caller: Caller, topic: TopicPath) -> list[SubscriptionShape]:
+async def list_subscriptions(caller: Called, topic: TopicPath) -> list[SubscriptionShape]:
     """List a topic's subscriptions and how far each has come."""
     infos = await caller.client.admin.list_subscriptions(topic_name(topic))
     return [subscription_object(info) for info in sorted(infos, key=lambda each: each.subscription)]
 
 
 @post(PATH, tags=["subscriptions"])
-async def create_subscription(caller: Caller, topic: TopicPath, data: SubscriptionBody) -> SubscriptionShape:
+async def create_subscription(
+    caller: Called, topic: TopicPath, data: JSONBody[SubscriptionBody]
+) -> SubscriptionShape:
     """Create a subscription that nobody reads yet: it holds what is stored from `start` on."""
     policy = None if data.policy is None else Policy(**msgspec.structs.asdict(data.policy))
     info = await caller.client.admin.create_subscription(
@@ -92,13 +94,13 @@ async def create_subscription(caller: Caller, topic: TopicPath, data: Subscripti
 
 
 @get(ONE, tags=["subscriptions"])
-async def show_subscription(caller: Caller, topic: TopicPath, subscription: str) -> SubscriptionShape:
+async def show_subscription(caller: Called, topic: TopicPath, subscription: FromPath[str]) -> SubscriptionShape:
     """Show a subscription: its policy with every value in effect, its counts and its places."""
     return subscription_object(await caller.client.admin.show_subscription(topic_name(topic), subscription))
 
 
 @delete(ONE, status_code=200, tags=["subscriptions"])
-async def delete_subscription(caller: Caller, topic: TopicPath, subscription: str) -> DeletedOfTopic:
+async def delete_subscription(caller: Called, topic: TopicPath, subscription: FromPath[str]) -> DeletedOfTopic:
     """Delete a subscription and what it knows. Its topic keeps its messages."""
     name = topic_name(topic)
     await caller.client.admin.delete_subscription(name, subscription)
@@ -106,7 +108,9 @@ async def delete_subscription(caller: Caller, topic: TopicPath, subscription: st
 
 
 @post(ONE + "/seek", status_code=200, tags=["subscriptions"])
-async def seek(caller: Caller, topic: TopicPath, subscription: str, data: SeekBody) -> SubscriptionShape:
+async def seek(
+    caller: Called, topic: TopicPath, subscription: FromPath[str], data: JSONBody[SeekBody]
+) -> SubscriptionShape:
     """Set its place: what lies before counts as settled, what lies behind comes (again)."""
     place = parse_start(data.to, new=False)
     admin = caller.client.admin
@@ -114,19 +118,19 @@ async def seek(caller: Caller, topic: TopicPath, subscription: str, data: SeekBo
 
 
 @post(ONE + "/pause", status_code=200, tags=["subscriptions"])
-async def pause(caller: Caller, topic: TopicPath, subscription: str) -> SubscriptionShape:
+async def pause(caller: Called, topic: TopicPath, subscription: FromPath[str]) -> SubscriptionShape:
     """Hand out nothing until it is resumed, whoever is connected."""
     return subscription_object(await caller.client.admin.pause(topic_name(topic), subscription))
 
 
 @post(ONE + "/resume", status_code=200, tags=["subscriptions"])
-async def resume(caller: Caller, topic: TopicPath, subscription: str) -> SubscriptionShape:
+async def resume(caller: Called, topic: TopicPath, subscription: FromPath[str]) -> SubscriptionShape:
     """End a pause."""
     return subscription_object(await caller.client.admin.resume(topic_name(topic), subscription))
 
 
 @get(ONE + "/dead", tags=["subscriptions"])
-async def list_dead(caller: Caller, topic: TopicPath, subscription: str) -> list[DeadShape]:
+async def list_dead(caller: Called, topic: TopicPath, subscription: FromPath[str]) -> list[DeadShape]:
     """The messages that are dead now, at most 1,000, with what is known of why."""
     found: list[DeadShape] = []
     async for message in caller.client.admin.dead_letters(topic_name(topic), subscription):
@@ -137,7 +141,9 @@ async def list_dead(caller: Caller, topic: TopicPath, subscription: str) -> list
 
 
 @post(ONE + "/redrive", status_code=200, tags=["subscriptions"])
-async def redrive(caller: Caller, topic: TopicPath, subscription: str, data: RedriveBody) -> Redriven:
+async def redrive(
+    caller: Called, topic: TopicPath, subscription: FromPath[str], data: JSONBody[RedriveBody]
+) -> Redriven:
     """Offer dead messages again, to their own subscription alone, with attempts counted anew."""
     if data.positions is not None and not data.positions:
         raise BadRequest("no position is named", hint="Leave positions out to take all that are dead.")

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import delete, get, post
-from litestar.params import Parameter
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
-from penstock.api.callers import Caller
+from penstock.api.asking import Called
 from penstock.model.token_text import without_secret
 from penstock.shapes.admin_log import AdministeredShape, administered_object
 from penstock.shapes.times import iso_time
@@ -21,8 +21,8 @@ class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
     """Of produce, consume and admin."""
     scopes: list[str]
     """From the tenant down: acme/shop; * is everything."""
-    producer: str = ""
-    subscription: str = ""
+    producer: FromQuery[str] = ""
+    subscription: FromQuery[str] = ""
     lasts: Annotated[float, msgspec.Meta(ge=1)] | None = None
     """Seconds that it is good for; null: until it is revoked."""
 
@@ -45,13 +45,13 @@ class AccessShape(msgspec.Struct):
 
 
 @get("/tokens", tags=["tokens"])
-async def list_tokens(caller: Caller) -> list[TokenShape]:
+async def list_tokens(caller: Called) -> list[TokenShape]:
     """List the tokens within the scope of the caller's, revoked ones too."""
     return [token_object(info) for info in await caller.client.admin.list_tokens()]
 
 
 @post("/tokens", tags=["tokens"])
-async def create_token(caller: Caller, data: TokenBody) -> TokenShape:
+async def create_token(caller: Called, data: JSONBody[TokenBody]) -> TokenShape:
     """Make a token. Its `secret` is told here and never again."""
     made = await caller.client.admin.create_token(
         data.name,
@@ -65,20 +65,20 @@ async def create_token(caller: Caller, data: TokenBody) -> TokenShape:
 
 
 @get("/tokens/{token:str}", tags=["tokens"])
-async def show_token(caller: Caller, token: str) -> TokenShape:
+async def show_token(caller: Called, token: FromPath[str]) -> TokenShape:
     """Show a token, by its id or its name."""
     return token_object(await caller.client.admin.show_token(token))
 
 
 @delete("/tokens/{token:str}", status_code=200, tags=["tokens"])
-async def revoke_token(caller: Caller, token: str) -> RevokedShape:
+async def revoke_token(caller: Called, token: FromPath[str]) -> RevokedShape:
     """Revoke a token: nobody comes in with it any more, and whoever is in goes at once."""
     await caller.client.admin.revoke_token(token)
     return {"token": without_secret(token), "revoked": True}
 
 
 @get("/access", tags=["tokens"])
-async def show_access(caller: Caller) -> AccessShape:
+async def show_access(caller: Called) -> AccessShape:
     """What the caller may do, and the node's clock."""
     info = await caller.client.admin.show_access()
     return AccessShape(
@@ -97,7 +97,7 @@ async def show_access(caller: Caller) -> AccessShape:
 
 @get("/log", tags=["tokens"])
 async def admin_log(
-    caller: Caller, count: Annotated[int, Parameter(ge=1, le=10_000)] = 100
+    caller: Called, count: Annotated[int, QueryParameter(ge=1, le=10_000)] = 100
 ) -> list[AdministeredShape]:
     """What was administered, the latest, oldest first."""
     return [administered_object(each) for each in await caller.client.admin.list_admin_log(count)]

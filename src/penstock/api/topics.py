@@ -7,9 +7,9 @@ from typing import Annotated, Any, TypedDict
 import msgspec
 import pyarrow as pa
 from litestar import delete, get, patch, post
+from litestar.params import FromQuery, JSONBody
 
-from penstock.api.asking import TopicPath, topic_name
-from penstock.api.callers import Caller
+from penstock.api.asking import Called, TopicPath, topic_name
 from penstock.model.errors import BadRequest
 from penstock.model.topic import TopicName
 from penstock.shapes.columns import make_field
@@ -49,7 +49,7 @@ class SettingsBody(msgspec.Struct, forbid_unknown_fields=True):
     set: dict[str, SettingValue] = {}
     unset: list[str] = []
 
-    async def change(self, caller: Caller, level: str, place: str) -> Any:
+    async def change(self, caller: Called, level: str, place: str) -> Any:
         """Both in one step."""
         if not self.set and not self.unset:
             raise BadRequest("nothing is set and nothing is unset")
@@ -70,14 +70,14 @@ def read_columns(columns: list[ColumnBody] | None) -> pa.Schema | None:
 
 
 @get("/topics", tags=["topics"])
-async def list_topics(caller: Caller) -> list[TopicShape]:
+async def list_topics(caller: Called) -> list[TopicShape]:
     """List the topics that the token reaches."""
     infos = await caller.client.admin.list_topics()
     return [topic_object(info) for info in sorted(infos, key=lambda info: info.topic)]
 
 
 @post("/topics", tags=["topics"])
-async def create_topic(caller: Caller, data: TopicBody) -> TopicShape:
+async def create_topic(caller: Called, data: JSONBody[TopicBody]) -> TopicShape:
     """Create a topic; with columns it is typed."""
     info = await caller.client.admin.create_topic(
         str(TopicName.parse(data.topic)),
@@ -91,13 +91,13 @@ async def create_topic(caller: Caller, data: TopicBody) -> TopicShape:
 
 
 @get("/topics/{topic:str}", tags=["topics"])
-async def show_topic(caller: Caller, topic: TopicPath) -> TopicShape:
+async def show_topic(caller: Called, topic: TopicPath) -> TopicShape:
     """Show a topic: its settings with their origins, its columns, its shards."""
     return topic_object(await caller.client.admin.show_topic(topic_name(topic)))
 
 
 @patch("/topics/{topic:str}/schema", tags=["topics"])
-async def alter_topic(caller: Caller, topic: TopicPath, data: SchemaBody) -> TopicShape:
+async def alter_topic(caller: Called, topic: TopicPath, data: JSONBody[SchemaBody]) -> TopicShape:
     """Give a typed topic all its columns anew: added nullable ones and wider numbers are taken."""
     schema = read_columns(data.schema)
     assert schema is not None
@@ -105,19 +105,19 @@ async def alter_topic(caller: Caller, topic: TopicPath, data: SchemaBody) -> Top
 
 
 @patch("/topics/{topic:str}/settings", tags=["topics"])
-async def change_topic(caller: Caller, topic: TopicPath, data: SettingsBody) -> TopicShape:
+async def change_topic(caller: Called, topic: TopicPath, data: JSONBody[SettingsBody]) -> TopicShape:
     """Set what a topic says itself, or go back to what it inherits."""
     return topic_object(read_result(await data.change(caller, "topic", topic_name(topic)), TopicInfo))
 
 
 @post("/topics/{topic:str}/compact", status_code=200, tags=["topics"])
-async def compact_topic(caller: Caller, topic: TopicPath) -> CompactionShape:
+async def compact_topic(caller: Called, topic: TopicPath) -> CompactionShape:
     """Take superseded messages out of a state topic's files now; answered when it is done."""
     return compaction_object(await caller.client.admin.compact_topic(topic_name(topic)))
 
 
 @delete("/topics/{topic:str}", status_code=200, tags=["topics"])
-async def delete_topic(caller: Caller, topic: TopicPath) -> DeletedTopic:
+async def delete_topic(caller: Called, topic: TopicPath) -> DeletedTopic:
     """Delete a topic with its messages and subscriptions. There is no way back."""
     name = topic_name(topic)
     await caller.client.admin.delete_topic(name)
@@ -126,11 +126,11 @@ async def delete_topic(caller: Caller, topic: TopicPath) -> DeletedTopic:
 
 @get("/topics/{topic:str}/ledger", tags=["topics"])
 async def show_ledger(
-    caller: Caller,
+    caller: Called,
     topic: TopicPath,
-    producer: str | None = None,
-    subscription: str | None = None,
-    blocks: bool = False,
+    producer: FromQuery[str | None] = None,
+    subscription: FromQuery[str | None] = None,
+    blocks: FromQuery[bool] = False,
 ) -> dict[str, Any]:
     """What became of everything: announced, stored, settled; whether it balances; R and UR (docs/ledger.md)."""
     info = await caller.client.admin.ledger(

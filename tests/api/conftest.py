@@ -1,0 +1,24 @@
+"""Nodes that the tests of a file share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.api.nodes import HttpNode
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpNode]:
+    """An open node on loopback."""
+    with HttpNode(tmp_path_factory.mktemp("http") / "node") as running:
+        assert isinstance(running, HttpNode)
+        yield running
+
+
+@pytest.fixture
+def http(door: HttpNode) -> Iterator[httpx.Client]:
+    with door.client() as client:
+        yield client

@@ -1,0 +1,162 @@
+"""Messages sent over HTTP: what is taken, what comes back, and what a repeat does."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from tests.api.nodes import HttpNode
+
+Json = dict[str, Any]
+
+
+def published(http: httpx.Client, topic: str, body: Json, **headers: str) -> Json:
+    answer = http.post(f"/v1/topics/{topic}/messages", json=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+def stored(http: httpx.Client, topic: str, shard: int = 0) -> list[Json]:
+    answer = http.get(f"/v1/topics/{topic}/messages", params={"shard": shard})
+    assert answer.status_code == 200, answer.text
+    found: list[Json] = answer.json()["messages"]
+    return found
+
+
+def test_one_message_and_many_are_stored_with_a_receipt_each(http: httpx.Client, topic: str) -> None:
+    one = published(http, topic, {"value": "a", "key": "k", "id": "o-1", "headers": {"h": "1"}})
+    many = published(
+        http, topic, {"messages": [{"value": "b"}, {"value": {"base64": base64.b64encode(b"\xff").decode()}}]}
+    )
+    assert [each["outcome"] for each in one["receipts"] + many["receipts"]] == ["stored"] * 3
+    assert [each["entry"] for each in one["receipts"] + many["receipts"]] == [0, 1, 2]
+    first, second, third = stored(http, topic)
+    assert (first["value"], first["key"], first["id"], first["headers"]) == ("a", "k", "o-1", {"h": "1"})
+    assert second["value"] == "b"
+    assert third["value"] == {"base64": "/w=="}
+    assert [each["identity"] for each in one["receipts"]] == [first["identity"]]
+
+
+def test_the_same_key_again_stores_nothing_and_tells_the_first_entry(http: httpx.Client, topic: str) -> None:
+    http.post("/v1/topics", json={"topic": topic, "shards": 4}).raise_for_status()
+    body = {"messages": [{"value": str(n), "key": f"k{n % 3}"} for n in range(20)] + [{"value": "no key"}]}
+    first = published(http, topic, body, **{"Idempotency-Key": "batch-7"})
+    again = published(http, topic, body, **{"Idempotency-Key": "batch-7"})
+    places = [(each["shard"], each["entry"]) for each in first["receipts"]]
+    assert (first["stored"], again["duplicate"], again["stored"]) == (21, 21, 0)
+    assert places == [(each["shard"], each["entry"]) for each in again["receipts"]]
+    assert sum(len(stored(http, topic, shard)) for shard in range(4)) == 21
+    others = published(http, topic, body, **{"Idempotency-Key": "batch-8"})
+    assert others["stored"] == 21
+
+
+def test_the_same_key_for_other_messages_is_a_conflict(http: httpx.Client, topic: str) -> None:
+    published(http, topic, {"value": "a"}, **{"Idempotency-Key": "once"})
+    answer = http.post(f"/v1/topics/{topic}/messages", json={"value": "b"}, headers={"Idempotency-Key": "once"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert [each["value"] for each in stored(http, topic)] == ["a"]
+
+
+def test_a_key_is_remembered_over_a_restart_and_a_kill(tmp_path: Path) -> None:
+    with HttpNode(tmp_path / "node") as node:
+        assert isinstance(node, HttpNode)
+        for end in (node.kill, node.stop, None):
+            with node.client() as http:
+                made = published(http, "orders", {"value": "a"}, **{"Idempotency-Key": "o-1"})
+                assert made["receipts"][0]["entry"] == 0
+                assert len(stored(http, "orders")) == 1
+            if end is not None:
+                end()
+                node.start()
+        assert made["duplicate"] == 1
+
+
+def test_a_key_that_tells_its_time_is_when_the_message_was_sent(http: httpx.Client, topic: str) -> None:
+    at_ms = 1_700_000_000_123
+    version_7 = str(uuid.UUID(int=(at_ms << 80) | (7 << 76) | (2 << 62) | 5))
+    published(http, topic, {"value": "a"}, **{"Idempotency-Key": version_7})
+    published(http, topic, {"value": "b"}, **{"Idempotency-Key": "another"})
+    assert [each["sent_at"] for each in stored(http, topic)] == [
+        "2023-11-14T22:13:20.123000Z",
+        "1970-01-01T00:00:00Z",
+    ]
+
+
+def test_lines_raw_bytes_and_arrow_are_taken_too(http: httpx.Client, topic: str) -> None:
+    path = f"/v1/topics/{topic}/messages"
+    lines = b"".join(json.dumps({"value": str(n)}).encode() + b"\n" for n in range(3))
+    assert (
+        http.post(path, content=lines, headers={"Content-Type": "application/x-ndjson"}).json()["stored"] == 3
+    )
+    raw = {"Content-Type": "application/octet-stream", "Penstock-Header-Kind": "png"}
+    answer = http.post(path, params={"key": "k", "id": "i"}, content=b"\x00\xff", headers=raw)
+    assert answer.json()["stored"] == 1
+    sink = io.BytesIO()
+    table = pa.table({"value": pa.array([b"x", b"y"]), "key": pa.array([b"1", b"2"])})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    arrow = {"Content-Type": "application/vnd.apache.arrow.stream", "Idempotency-Key": "t"}
+    for outcome in ("stored", "duplicate"):
+        assert http.post(path, content=sink.getvalue(), headers=arrow).json()[outcome] == 2
+    found = stored(http, topic)
+    assert [each["value"] for each in found] == ["0", "1", "2", {"base64": "AP8="}, "x", "y"]
+    assert (found[3]["key"], found[3]["id"], found[3]["headers"]) == ("k", "i", {"kind": "png"})
+
+
+def test_a_typed_topic_takes_objects_of_its_columns_and_gives_them_back(http: httpx.Client, topic: str) -> None:
+    columns = [
+        {"name": "at", "type": "timestamp[us, UTC]"},
+        {"name": "amount", "type": "decimal128(10, 2)", "nullable": False},
+        {"name": "tags", "type": "map<string, string>"},
+        {"name": "raw", "type": "binary"},
+    ]
+    http.post("/v1/topics", json={"topic": topic, "schema": columns}).raise_for_status()
+    row = {"at": "2026-01-02T03:04:05Z", "amount": "12.50", "tags": {"a": "b"}, "raw": {"base64": "/w=="}}
+    for outcome in ("stored", "duplicate"):
+        made = published(http, topic, {"value": row, "key": "k"}, **{"Idempotency-Key": "r"})
+        assert made[outcome] == 1
+    assert published(http, topic, {"value": row})["stored"] == 1
+    assert [each["value"] for each in stored(http, topic)] == [row, row]
+    refused = http.post(f"/v1/topics/{topic}/messages", json={"value": {"amount": "1", "colour": "red"}})
+    assert (refused.status_code, refused.json()["code"]) == (400, "schema-mismatch")
+    assert "colour" in refused.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("content", "media", "status", "code"),
+    [
+        (b"{", "application/json", 400, "bad-request"),
+        (b'{"messages": []}', "application/json", 400, "bad-request"),
+        (b'{"value": "a", "colour": 1}', "application/json", 400, "bad-request"),
+        (b'{"value": {"a": 1}}', "application/json", 400, "bad-request"),
+        (b'{"value": "a", "key": {"base64": "!"}}', "application/json", 400, "bad-request"),
+        (b'{"value": null}', "application/json", 400, "value-missing"),
+        (b"[" * 100_000, "application/json", 400, "bad-request"),
+        (b"nonsense", "application/vnd.apache.arrow.stream", 400, "bad-segment"),
+        (b"<a/>", "application/xml", 415, "media-type"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_and_nothing_is_stored(
+    http: httpx.Client, topic: str, content: bytes, media: str, status: int, code: str
+) -> None:
+    path = f"/v1/topics/{topic}/messages"
+    answer = http.post(path, content=content, headers={"Content-Type": media, "Idempotency-Key": "k"})
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert set(answer.json()) >= {"code", "message", "hint", "retryable"}
+    assert http.get(path).status_code == 404 or stored(http, topic) == []
+
+
+def test_a_topic_in_another_tenant_is_named_with_colons_or_encoded_slashes(http: httpx.Client) -> None:
+    for name in ("acme:shop:till:orders", "acme%2Fshop%2Ftill%2Forders"):
+        assert published(http, name, {"value": "a"})["topic"] == "acme/shop/till/orders"
+    assert len(stored(http, "acme:shop:till:orders")) == 2
+    assert http.get("/v1/tenants/acme").json()["topics"] == 1
