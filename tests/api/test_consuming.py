@@ -100,7 +100,7 @@ def test_two_names_share_a_subscription_and_one_that_lets_go_leaves_its_messages
     http: httpx.Client, topic: str
 ) -> None:
     send(http, topic, *"abcdef")
-    both = {"kind": "shared", "wait": 5}
+    both: Json = {"kind": "shared", "wait": 5}
     mine = fetch(http, topic, consumer="one", count=3, **both)
     assert len(mine) == 3
     path = f"/v1/topics/{topic}/subscriptions/s/consumer"
@@ -130,7 +130,7 @@ def test_a_consumer_that_nobody_fetches_with_gives_its_messages_back(tmp_path_fa
         assert isinstance(node, HttpNode)
         with node.client() as http:
             send(http, "t", "a")
-            both = {"kind": "shared", "wait": 20}
+            both: Json = {"kind": "shared", "wait": 20}
             assert len(fetch(http, "t", consumer="gone", **both)) == 1
             (found,) = fetch(http, "t", consumer="here", **both)
             assert found["value"] == "a"

@@ -8,13 +8,13 @@ machine (a page can give its own name this machine's address). Programs send no 
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
 from penstock.api.faults import refusing
-from penstock.model.address import Address
 from penstock.model.errors import BadRequest, BodyTooLarge, CrossSite, LimitReached, PenstockError
 from penstock.node.settings import HttpLimits
 
@@ -51,7 +51,7 @@ class Gate:
     def _check(self, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
         origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin.decode("latin-1")).netloc != host:
+        if origin is not None and not _is_of(origin.decode("latin-1"), host):
             raise CrossSite("the request comes from a page of another site")
         if not self._is_guarded() and not _is_here(host):
             raise CrossSite(f"this node asks for no tokens, and {host[:80]!r} is not a name of its machine")
@@ -89,9 +89,19 @@ class Body:
         return message
 
 
+def _is_of(origin: str, host: str) -> bool:
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
+
+
 def _is_here(host: str) -> bool:
-    name = urlsplit(f"//{host}").hostname
-    return name is not None and Address(name).on_loopback
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def _join_parts(scope: Scope) -> None:

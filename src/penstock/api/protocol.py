@@ -44,6 +44,9 @@ class DoorProtocol(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self.idle_since: float | None = None
+        """Since when it has no request whose headers are whole."""
+        self._between = False
+        """Whether a request was answered and nothing of the next one has come."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -60,9 +63,9 @@ class DoorProtocol(H11Protocol):
             min(idle, key=lambda each: each.idle_since or 0.0).transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self.idle_since is not None and self.cycle is not None:  # the first bytes of another request
+        if self._between:  # the first bytes of another request
+            self._between = False
             self._within(self.limits.header_s)
-        self.idle_since = None if self.idle_since is None else self.idle_since
         super().data_received(data)
         self._look()
 
@@ -85,7 +88,10 @@ class DoorProtocol(H11Protocol):
             self._within(UNREAD_BODY_S)
         elif self.cycle.response_complete:
             self.idle_since = self.loop.time()
+            self._between = True
             self._within(self.limits.idle_s)
+        else:  # the next request came with this one
+            self._within(self.limits.body_s if self.cycle.more_body else None)
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -1,0 +1,219 @@
+"""What a client cannot do to the door: be slow, be many, send too much, or come from another site's page."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+
+from penstock.model.errors import BadConfig, Insecure
+from penstock.node.process import check_secure
+from penstock.node.settings import Settings
+from tests.api.nodes import HttpNode
+from tests.fire.real_node import NodeDidNotStart
+
+TIGHT = """
+[http_limits]
+header_s = 0.5
+body_s = 0.5
+idle_s = 2.0
+unread_s = 0.5
+connections = 20
+requests = 5
+body_bytes = 1000000
+wait_s = 20
+"""
+
+
+@pytest.fixture(scope="module")
+def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpNode]:
+    with HttpNode(tmp_path_factory.mktemp("tight") / "node", more=TIGHT) as running:
+        assert isinstance(running, HttpNode)
+        yield running
+
+
+def connect(node: HttpNode) -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", node.port))
+    made.settimeout(30)
+    return made
+
+
+def ends(connection: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while data := connection.recv(65536):
+            found += data
+    return found
+
+
+def drip(connection: socket.socket, data: bytes) -> None:
+    """A byte at a time, until the other side has had enough."""
+    with contextlib.suppress(OSError):
+        for at in range(len(data)):
+            connection.sendall(data[at : at + 1])
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("first", "rest"),
+    [
+        (b"", b""),
+        (b"", b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: " + b"x" * 500),
+        (
+            b"POST /v1/topics/t/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 500\r\n\r\n",
+            b"x" * 500,
+        ),
+        (b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"GET /livez HTTP/1.1\r\nX-Slow: " + b"x" * 500),
+    ],
+    ids=["silent", "headers", "body", "second request"],
+)
+def test_a_client_that_is_slow_is_cut(tight: HttpNode, first: bytes, rest: bytes) -> None:
+    with connect(tight) as slow:
+        slow.sendall(first)
+        dripping = threading.Thread(target=drip, args=(slow, rest))
+        dripping.start()
+        ends(slow)
+        dripping.join()
+    with tight.client() as http:
+        assert http.get("/livez").text == "ok\n"
+
+
+def test_headers_of_ten_megabytes_are_refused(tight: HttpNode) -> None:
+    with connect(tight) as large:
+        with contextlib.suppress(OSError):
+            large.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 10_000_000)
+        assert b" 200 " not in ends(large)
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(tight: HttpNode) -> None:
+    head = b"POST /v1/topics/t/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    with connect(tight) as large:
+        large.sendall(head + b"Content-Length: 2000000\r\n\r\n")  # and not a byte of it
+        answer = ends(large)
+    assert b" 413 " in answer and b"body-too-large" in answer
+    with connect(tight) as chunked:
+        with contextlib.suppress(OSError):
+            chunked.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+            for _ in range(20):
+                chunked.sendall(b"%x\r\n%s\r\n" % (100_000, b" " * 100_000))
+        answer = ends(chunked)
+    assert b" 413 " in answer and b"body-too-large" in answer
+
+
+def test_what_is_no_http_is_answered_and_closed(tight: HttpNode) -> None:
+    with connect(tight) as other:
+        other.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
+        assert b" 400 " in ends(other)
+
+
+def test_connections_that_say_nothing_do_not_keep_others_out(tight: HttpNode) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(connect(tight))
+        with tight.client() as http:
+            assert http.get("/livez").status_code == 200
+            assert http.get("/metrics").text.count("penstock_http_connections ") >= 1
+            held = [
+                line for line in http.get("/metrics").text.splitlines() if line.startswith("penstock_http_c")
+            ]
+            assert float(held[0].split()[1]) <= 20
+
+
+def test_more_requests_than_allowed_are_told_to_come_again(tight: HttpNode) -> None:
+    with tight.client() as http:
+        http.post("/v1/topics", json={"topic": "waits", "exist_ok": True}).raise_for_status()
+        with contextlib.ExitStack() as stack:
+            streams = [
+                stack.enter_context(
+                    stack.enter_context(tight.client()).stream("GET", "/v1/topics/waits/events")
+                )
+                for _ in range(5)
+            ]
+            for stream in streams:
+                assert next(stream.iter_lines()) == ": connected"
+            answer = http.get("/livez")
+            assert (answer.status_code, answer.json()["code"]) == (503, "limit")
+            assert answer.headers["retry-after"] == "1"
+        while http.get("/livez").status_code != 200:
+            time.sleep(0.05)
+
+
+def test_a_stream_that_nobody_reads_is_cut(tight: HttpNode) -> None:
+    with tight.client() as http:
+        body = {"messages": [{"value": "x" * 90_000} for _ in range(10)]}
+        for _ in range(12):
+            http.post("/v1/topics/large/messages", json=body).raise_for_status()
+        with connect(tight) as lazy:
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            lazy.sendall(b"GET /v1/topics/large/events?start=earliest HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            deadline = time.monotonic() + 30
+            while "penstock_http_requests 1.0" not in http.get("/metrics").text:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+
+
+def test_a_wait_that_is_too_long_is_refused(tight: HttpNode) -> None:
+    with tight.client() as http:
+        answer = http.post("/v1/topics/t/subscriptions/s/fetch", params={"wait": 21})
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad-request")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example:7412"},
+    ],
+)
+def test_other_sites_pages_get_nothing_from_an_open_node(tight: HttpNode, headers: dict[str, str]) -> None:
+    with tight.client() as http:
+        answer = http.post("/v1/topics", json={"topic": "theirs"}, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (403, "cross-site")
+        assert "access-control-allow-origin" not in answer.headers
+        assert http.get("/v1/topics/theirs").status_code == 404
+
+
+def test_http_beyond_loopback_needs_tokens_and_tls(tmp_path: Path) -> None:
+    settings = Settings(data=str(tmp_path), http="0.0.0.0:7412")
+    with pytest.raises(Insecure, match=r"0\.0\.0\.0:7412"):
+        check_secure(settings, guarded=False)
+    with pytest.raises(Insecure, match="no TLS"):
+        check_secure(settings, guarded=True)
+    check_secure(Settings(http="0.0.0.0:7412", insecure=True), guarded=False)
+    check_secure(Settings(http="0.0.0.0:7412", tls_cert="a"), guarded=True)
+    assert not settings.creates_on_first_use
+    with pytest.raises(BadConfig, match="http = 'nonsense'"):
+        _ = Settings(http="nonsense").http_address
+
+
+def test_a_port_that_is_taken_is_told_and_the_node_does_not_start(tight: HttpNode, tmp_path: Path) -> None:
+    other = HttpNode(tmp_path / "other")
+    (tmp_path / "other" / "node.toml").write_text(f'http = "127.0.0.1:{tight.port}"\n')
+    with pytest.raises(NodeDidNotStart, match="for HTTP"):
+        other.start()
+
+
+def test_with_the_nodes_certificate_the_door_speaks_tls(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    made = authority.issue_cert("127.0.0.1")
+    pem = tmp_path / "node.pem"
+    pem.write_bytes(made.private_key_and_cert_chain_pem.bytes())
+    with HttpNode(tmp_path / "node", more=f'tls_cert = "{pem}"\n') as node:
+        assert isinstance(node, HttpNode)
+        assert node.http.startswith("https://")
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        with httpx.Client(base_url=node.http, verify=context, timeout=30) as http:
+            assert http.get("/readyz").text == "ok\n"
+            assert http.post("/v1/topics/t/messages", json={"value": "a"}).json()["stored"] == 1
