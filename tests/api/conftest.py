@@ -1,4 +1,4 @@
-"""Nodes that the tests of a file share."""
+"""A node that the tests share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.api.nodes import HttpNode
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpNode]:
     """An open node on loopback."""
     with HttpNode(tmp_path_factory.mktemp("http") / "node") as running:

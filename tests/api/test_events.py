@@ -1,0 +1,108 @@
+"""Streams of events: by position, continued by their last id; and of a subscription, settled or come again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from tests.api.nodes import HttpNode
+
+Event = tuple[str, dict[str, Any]]
+"""Its id and its data."""
+
+
+def events(answer: httpx.Response) -> Iterator[Event]:
+    found: dict[str, str] = {}
+    for line in answer.iter_lines():
+        if line:
+            name, _, text = line.partition(": ")
+            found[name] = text
+        elif found.get("event") == "message":
+            yield found["id"], json.loads(found["data"])
+            found = {}
+        else:
+            found = {}
+
+
+def send(http: httpx.Client, topic: str, *values: str) -> None:
+    body = {"messages": [{"value": value, "key": value} for value in values]}
+    http.post(f"/v1/topics/{topic}/messages", json=body).raise_for_status()
+
+
+def test_a_stream_tells_what_is_stored_and_goes_on_after_the_last_id(
+    door: HttpNode, http: httpx.Client, topic: str
+) -> None:
+    http.post("/v1/topics", json={"topic": topic, "shards": 4}).raise_for_status()
+    send(http, topic, *"abcdef")
+    path = f"/v1/topics/{topic}/events"
+    with door.client() as other, other.stream("GET", path, params={"start": "earliest"}) as answer:
+        coming = events(answer)
+        first = [next(coming) for _ in range(4)]
+    last = first[-1][0]
+    with door.client() as other, other.stream("GET", path, headers={"Last-Event-ID": last}) as answer:
+        coming = events(answer)
+        rest = [next(coming) for _ in range(2)]
+        send(http, topic, "live")
+        rest.append(next(coming))
+    assert sorted(data["value"] for _, data in first + rest) == [*"abcdef", "live"]
+    assert rest[-1][1]["value"] == "live"
+
+
+def test_a_stream_without_a_start_tells_only_what_comes(door: HttpNode, http: httpx.Client, topic: str) -> None:
+    send(http, topic, "before")
+    with door.client() as other, other.stream("GET", f"/v1/topics/{topic}/events") as answer:
+        send(http, topic, "after")
+        assert next(events(answer))[1]["value"] == "after"
+
+
+def test_an_id_of_another_topic_is_refused(http: httpx.Client, topic: str) -> None:
+    send(http, topic, "a")
+    path = f"/v1/topics/{topic}/events"
+    refused = http.get(path, headers={"Last-Event-ID": "00" * 16 + "/1.5"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "topic-mismatch")
+    assert http.get(path, headers={"Last-Event-ID": "nonsense"}).status_code == 400
+    assert http.get("/v1/topics/nowhere/events").status_code == 404
+
+
+def test_a_subscriptions_events_are_settled_by_ack_and_come_again_without(
+    door: HttpNode, http: httpx.Client, topic: str
+) -> None:
+    send(http, topic, *"abc")
+    path = f"/v1/topics/{topic}/subscriptions/s"
+    with door.client() as other, other.stream("GET", f"{path}/events") as answer:
+        coming = events(answer)
+        seen = [next(coming) for _ in range(3)]
+        assert [(at, data["value"]) for at, data in seen] == [("0/0", "a"), ("0/1", "b"), ("0/2", "c")]
+        http.post(f"{path}/ack", json={"positions": ["0/0"]}).raise_for_status()
+    headers = {"Last-Event-ID": "0/1"}
+    with door.client() as other, other.stream("GET", f"{path}/events", headers=headers) as answer:
+        assert next(events(answer))[1]["value"] == "c"
+        assert http.get(path).json()["acked"] == 2
+
+
+def test_what_is_settled_as_it_is_sent_does_not_come_again(
+    door: HttpNode, http: httpx.Client, topic: str
+) -> None:
+    send(http, topic, *"abc")
+    path = f"/v1/topics/{topic}/subscriptions/s"
+    with door.client() as other, other.stream("GET", f"{path}/events", params={"ack": "sent"}) as answer:
+        coming = events(answer)
+        assert [next(coming)[1]["value"] for _ in range(3)] == [*"abc"]
+    while http.get(path).json()["acked"] < 3:
+        pass
+    assert http.post(f"{path}/fetch").json()["messages"] == []
+
+
+def test_metrics_tell_of_topics_subscriptions_and_the_door(http: httpx.Client, topic: str) -> None:
+    send(http, topic, *"abc")
+    http.post(f"/v1/topics/{topic}/subscriptions", json={"subscription": "s"}).raise_for_status()
+    answer = http.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    name = f"default/default/default/{topic}"
+    assert f'penstock_topic_messages_in_total{{topic="{name}"}} 3.0' in answer.text
+    assert f'penstock_subscription_lag{{subscription="s",topic="{name}"}} 3.0' in answer.text
+    assert "penstock_http_requests 1.0" in answer.text
+    assert 'penstock_node_events_total{event="messages_stored"}' in answer.text
