@@ -74,6 +74,9 @@ torture-spark: $(READY) ## Spark's driver, its tasks and the node killed between
 cluster: $(READY) ## Spark's own cluster on this machine: a pipeline and a submitted program, a worker killed, and the counts
 	@$(BIN)/python -m tests.spark.standalone
 
+fuzz-http: $(READY) ## thousands of requests made up from the OpenAPI schema; none may make the node fail
+	@$(BIN)/python -m tests.api.fuzz --examples 1000
+
 lives: $(READY) ## ten thousand lives of a producer under every fault there is, from seeds
 	@$(BIN)/python -m tests.transport.lives --seeds 10000
 

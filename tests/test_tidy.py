@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.node.settings import Limits, LogSettings, Settings, StagingSettings
+from penstock.node.settings import HttpLimits, Limits, LogSettings, Settings, StagingSettings
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -112,9 +112,9 @@ def test_the_documents_links_lead_somewhere() -> None:
 
 def test_every_setting_of_a_node_is_documented() -> None:
     text = (ROOT / "docs" / "settings.md").read_text()
-    structs = (Settings, Limits, LogSettings, StagingSettings)
+    structs = (Settings, Limits, HttpLimits, LogSettings, StagingSettings)
     names = [name for struct in structs for name in struct.__struct_fields__]
-    sections = {"limits", "log", "staging"}
+    sections = {"limits", "http_limits", "log", "staging"}
     missing = [name for name in names if f"| `{name}` |" not in text and name not in sections]
     assert missing == []
     assert all(f"`[{section}]`" in text for section in sections)

@@ -79,7 +79,7 @@ def walk(node: HttpNode, examples: int, seconds: float) -> Counter[int]:
     schema = schemathesis.openapi.from_dict(schema_to_walk())
     schema.config.update(base_url=node.http)
     walker = Walker(node)
-    operations = [each.ok() for each in schema.get_all_operations()]
+    operations: list[Any] = [each.ok() for each in schema.get_all_operations()]  # type: ignore[union-attr]
     began = time.monotonic()
     with node.client() as walker.http:
         for number, operation in enumerate(operations):
@@ -114,13 +114,11 @@ class Walker:
             return  # no client sends such headers
         headers.pop("User-Agent", None)
         content = made.get("data")
+        body: dict[str, Any] = {"json": made["json"]} if "json" in made else {}
+        if isinstance(content, bytes | str):
+            body["content"] = content
         answer = self.http.request(
-            made["method"],
-            made["url"],
-            params=made.get("params"),
-            headers=headers,
-            **({"json": made["json"]} if "json" in made else {}),
-            **({"content": content} if isinstance(content, bytes | str) else {}),
+            made["method"], made["url"], params=made.get("params"), headers=headers, **body
         )
         self.statuses[answer.status_code] += 1
         if answer.status_code >= 400:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from penstock.shapes.setting import SettingShape, settings_object
 from penstock.shapes.times import iso_time
@@ -11,25 +11,28 @@ if TYPE_CHECKING:
     from penstock.wire.control import PlaceDeleted, PlaceInfo
 
 
-class PlaceShape(TypedDict):
-    """One of the first three names it, with all its parts."""
-
-    tenant: NotRequired[str]
-    product: NotRequired[str]
-    component: NotRequired[str]
+class PlaceListed(TypedDict):
     created_at: str
     places: int
     topics: int
     settings: dict[str, SettingShape]
-    entries: NotRequired[int]
-    bytes: NotRequired[int]
-    subscriptions: NotRequired[int]
-    producers: NotRequired[int]
-    place_list: NotRequired[list[str]]
-    topic_list: NotRequired[list[str]]
-    connections: NotRequired[int]
-    quota_slowed: NotRequired[int]
-    quota_refused: NotRequired[int]
+
+
+class PlaceShape(PlaceListed, total=False):
+    """One of the first three names it, with all its parts."""
+
+    tenant: str
+    product: str
+    component: str
+    entries: int
+    bytes: int
+    subscriptions: int
+    producers: int
+    place_list: list[str]
+    topic_list: list[str]
+    connections: int
+    quota_slowed: int
+    quota_refused: int
 
 
 class PlaceDeletedShape(TypedDict):

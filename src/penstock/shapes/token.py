@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from penstock.shapes.times import iso_time
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from penstock.wire.access import TokenInfo
 
 
-class TokenShape(TypedDict):
+class TokenListed(TypedDict):
     token: str
     name: str
     rights: list[str]
@@ -23,7 +23,10 @@ class TokenShape(TypedDict):
     revoked_at: str | None
     used_at: str | None
     connections: int
-    secret: NotRequired[str]
+
+
+class TokenShape(TokenListed, total=False):
+    secret: str
     """Where it was made just now, and never again."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from penstock.shapes.setting import SettingShape, settings_object
 from penstock.shapes.times import iso_time
@@ -27,7 +27,7 @@ class ShardShape(TypedDict):
     compacted: int
 
 
-class TopicShape(TypedDict):
+class TopicListed(TypedDict):
     topic: str
     uuid: str
     shards: int
@@ -36,10 +36,13 @@ class TopicShape(TypedDict):
     state: bool
     schema_version: int | None
     schema: list[ColumnShape] | None
-    settings: NotRequired[dict[str, SettingShape]]
-    entries: NotRequired[int]
-    bytes: NotRequired[int]
-    shard_list: NotRequired[list[ShardShape]]
+
+
+class TopicShape(TopicListed, total=False):
+    settings: dict[str, SettingShape]
+    entries: int
+    bytes: int
+    shard_list: list[ShardShape]
 
 
 class CompactedShardShape(TypedDict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from penstock.shapes.times import iso_time
 
@@ -19,7 +19,7 @@ class StageShape(TypedDict):
     opened_at: str
 
 
-class WriterShape(TypedDict):
+class WriterListed(TypedDict):
     writer: str
     batch: int | None
     committed_at: str | None
@@ -31,7 +31,10 @@ class WriterShape(TypedDict):
     topics: list[str]
     stages: int
     staged_bytes: int
-    stage_list: NotRequired[list[StageShape]]
+
+
+class WriterShape(WriterListed, total=False):
+    stage_list: list[StageShape]
 
 
 class WriterDeletedShape(TypedDict):
