@@ -217,3 +217,28 @@ def test_with_the_nodes_certificate_the_door_speaks_tls(tmp_path: Path) -> None:
         with httpx.Client(base_url=node.http, verify=context, timeout=30) as http:
             assert http.get("/readyz").text == "ok\n"
             assert http.post("/v1/topics/t/messages", json={"value": "a"}).json()["stored"] == 1
+
+
+def test_a_node_that_stops_ends_waits_and_streams(tmp_path: Path) -> None:
+    with HttpNode(tmp_path / "node") as node:
+        assert isinstance(node, HttpNode)
+        answers: list[int] = []
+
+        def wait() -> None:
+            with node.client() as waiting:
+                path = "/v1/topics/t/subscriptions/s/fetch"
+                answers.append(waiting.post(path, params={"wait": 50}).status_code)
+
+        with node.client() as http:
+            http.post("/v1/topics", json={"topic": "t"}).raise_for_status()
+            waiter = threading.Thread(target=wait)
+            waiter.start()
+            while not http.get("/v1/topics/t/subscriptions").json():
+                time.sleep(0.05)
+            with http.stream("GET", "/v1/topics/t/events") as stream:
+                lines = stream.iter_lines()
+                assert next(lines) == ": connected"
+                node.stop()
+                assert [line for line in lines if line] == []
+        waiter.join(20)
+        assert answers == [503]

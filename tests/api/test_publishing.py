@@ -158,3 +158,23 @@ def test_a_topic_in_another_tenant_is_named_with_colons_or_encoded_slashes(http:
         assert published(http, name, {"value": "a"})["topic"] == "acme/shop/till/orders"
     assert len(stored(http, "acme:shop:till:orders")) == 2
     assert http.get("/v1/tenants/acme").json()["topics"] == 1
+
+
+def test_a_topic_that_was_made_anew_is_sent_to_without_a_fault(http: httpx.Client, topic: str) -> None:
+    assert published(http, topic, {"value": "old"})["stored"] == 1
+    http.delete(f"/v1/topics/{topic}").raise_for_status()
+    http.post("/v1/topics", json={"topic": topic, "shards": 2}).raise_for_status()
+    for body in ({"value": "new", "key": "k"}, {"messages": [{"value": "new", "key": "k"}] * 2}):
+        published(http, topic, body)
+    assert sum(len(stored(http, topic, shard)) for shard in range(2)) == 3
+
+
+def test_a_quota_that_refuses_says_when_to_come_again(http: httpx.Client) -> None:
+    small = {"name": "small", "settings": {"tenant_stored_bytes": 1000}}
+    http.post("/v1/tenants", json=small).raise_for_status()
+    published(http, "small:a:b:one", {"value": "x" * 2000}, **{"Idempotency-Key": "first"})
+    for headers in ({}, {"Idempotency-Key": "second"}):
+        answer = http.post("/v1/topics/small:a:b:one/messages", json={"value": "y"}, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (429, "quota"), answer.text
+        assert answer.json()["retryable"] is True
+        assert answer.headers["retry-after"] == "1"

@@ -86,7 +86,8 @@ def on_http_exception(request: Request[Any, Any, Any], error: HTTPException) -> 
 
 def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[dict[str, Any]]:
     """A fault of ours: told in the log, not in the answer."""
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    route = request.scope.get("path_template") or "a request"  # the path itself may hold what is secret
+    logger.error("%s %s failed", request.method, route, exc_info=error)
     return answer(PenstockError("the node failed to do this; its log says why"))
 
 

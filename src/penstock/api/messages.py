@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from time import monotonic
 from typing import Annotated, Any
 
 import msgspec
@@ -16,6 +17,7 @@ from penstock.api.faults import body_of, headers_of
 from penstock.api.publishing import publish
 from penstock.api.request_body import PublishOperation
 from penstock.api.status import status_of
+from penstock.client.batch import Batch
 from penstock.client.reader import Part, Reader
 from penstock.model.errors import BadRequest
 from penstock.model.receipt import Receipt
@@ -23,6 +25,7 @@ from penstock.shapes.error import ErrorShape, error_object
 from penstock.shapes.message import Row, batch_rows
 
 FETCH_BYTES = 1024 * 1024
+NODE_WAIT_S = 20.0
 
 
 class ReceiptShape(msgspec.Struct):
@@ -143,11 +146,19 @@ async def fetch_messages(
             raise BadRequest(f"the topic has no shard {shard}; it has {reader.shards}")
         at = await _first(reader, shard, start) if entry is None else entry
         if wait_s:
-            known = [at if each == shard else 2**62 for each in range(reader.shards)]
-            await while_asked(request, reader.ends(known, wait_s))
+            await while_asked(request, _until_more(reader, shard, at, wait_s))
         part = await reader.fetch(shard, at, end, incarnation=incarnation, bytes_max=bytes_max, filter=filter)
         ends = await reader.ends()
-        return _arrow(part) if arrow else _json(reader, shard, ends[shard].incarnation, part, count)
+        return _arrow(part, count) if arrow else _json(reader, shard, ends[shard].incarnation, part, count)
+
+
+async def _until_more(reader: Reader, shard: int, entry: int, wait_s: float) -> None:
+    """Returns when the shard has the entry, or nothing came in time; a node waits for less at a time."""
+    known = [entry if each == shard else 2**62 for each in range(reader.shards)]
+    until = monotonic() + wait_s
+    while (left_s := until - monotonic()) > 0:
+        if (await reader.ends(known, min(left_s, NODE_WAIT_S)))[shard].entry_next > entry:
+            return
 
 
 async def _first(reader: Reader, shard: int, start: str) -> int:
@@ -160,39 +171,45 @@ async def _first(reader: Reader, shard: int, start: str) -> int:
     return ends.entry_next if place == "latest" else ends.entry_first
 
 
-def _json(reader: Reader, shard: int, incarnation: int, part: Part, count: int) -> Response[Fetched]:
-    rows: list[Row] = []
-    entry_next = part.entry_next
+def _first_rows(part: Part, count: int) -> tuple[list[tuple[Batch, int]], int]:
+    """The batches with how many rows of each are meant, and where to read on."""
+    found: list[tuple[Batch, int]] = []
+    left = count
     for batch in part.batches:
-        found = batch_rows(batch)
-        if len(rows) + len(found) > count:
-            found = found[: count - len(rows)]
-            rows += found
-            entry_next = rows[-1].entry + 1 if rows else part.entry_next
-            break
-        rows += found
+        rows = min(len(batch), left)
+        found.append((batch, rows))
+        left -= rows
+        if rows < len(batch) or (not left and batch is not part.batches[-1]):
+            return found, batch.entries[rows - 1].as_py() + 1 if rows else batch.entries[0].as_py()
+    return found, part.entry_next
+
+
+def _json(reader: Reader, shard: int, incarnation: int, part: Part, count: int) -> Response[Fetched]:
+    batches, entry_next = _first_rows(part, count)
+    rows = [row for batch, wanted in batches for row in batch_rows(batch, wanted)]
     lost = [LostShape(*each) for each in part.lost if each.start < entry_next]
     made = Fetched(reader.topic, reader.uuid.hex(), shard, incarnation, rows, lost, entry_next, part.entry_end)
     return Response(made)
 
 
-def _arrow(part: Part) -> Response[Any]:
+def _arrow(part: Part, count: int) -> Response[Any]:
     """The columns value, key, id, headers and sent_at, and before them entry and stored_at."""
     sink = pa.BufferOutputStream()
     stamps = pa.timestamp("us", tz="UTC")
     writer = None
-    for batch in part.batches:
+    batches, entry_next = _first_rows(part, count)
+    for batch, wanted in batches:
         rows = batch.arrow
         stored = pa.array([batch.origin.stored_at_us] * len(batch), stamps)
         table = pa.RecordBatch.from_arrays(
             [batch.entries, stored, *rows.columns], names=["entry", "stored_at", *rows.schema.names]
         )
         writer = writer or pa.ipc.new_stream(sink, table.schema)
-        writer.write_batch(table)
+        writer.write_batch(table.slice(0, wanted))
     if writer is None:
         writer = pa.ipc.new_stream(sink, pa.schema([("entry", pa.int64()), ("stored_at", stamps)]))
     writer.close()
-    headers = {"Penstock-Entry-Next": str(part.entry_next), "Penstock-Entry-End": str(part.entry_end)}
+    headers = {"Penstock-Entry-Next": str(entry_next), "Penstock-Entry-End": str(part.entry_end)}
     return Response(sink.getvalue().to_pybytes(), media_type=ARROW, headers=headers)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.api.bodies import Rows
 from penstock.api.callers import Caller
 from penstock.api.once import Once, check_key, sent_at_of
-from penstock.model.errors import TopicMismatch
+from penstock.model.errors import TopicMismatch, TopicNotFound
 from penstock.model.receipt import Outcome, Receipt
 from penstock.wire.control import OpenTopic, TopicInfo, read_result
 from penstock.wire.schema import decode_schema
@@ -23,8 +23,8 @@ async def publish(
     if key is not None:
         return await _publish_once(caller, topic, messages, producer, check_key(key))
     receipts = await _publish(caller, topic, messages, producer)
-    if receipts and all(isinstance(each.error, TopicMismatch) for each in receipts):
-        await caller.drop_producer(topic, producer)  # the topic was deleted and made anew: nothing was stored
+    if receipts and all(isinstance(each.error, TopicMismatch | TopicNotFound) for each in receipts):
+        await caller.drop_producer(topic, producer)  # the topic was deleted: nothing was stored
         receipts = await _publish(caller, topic, messages, producer)
     return receipts
 
