@@ -85,5 +85,5 @@ def test_places_that_are_not_there_are_refused(http: httpx.Client, topic: str) -
         ({"filter": "value ="}, 400, "bad-filter"),
         ({"incarnation": 99, "entry": 0}, 409, "incarnation-changed"),
     ):
-        answer = http.get(path, params=params)  # type: ignore[arg-type]
+        answer = http.get(path, params=params)
         assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text

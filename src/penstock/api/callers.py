@@ -14,9 +14,11 @@ from time import monotonic
 
 from penstock.api.held import Held
 from penstock.api.inside import Accept, InsideClient
+from penstock.api.lane import Lane
 from penstock.client.producer import Producer
 from penstock.model.errors import LimitReached, PenstockError
 from penstock.node.settings import HttpLimits
+from penstock.wire.control import OpenTopic, TopicInfo, read_result
 
 logger = logging.getLogger("penstock.http")
 
@@ -24,6 +26,8 @@ SWEEP_S = 2.0
 PRODUCERS_MAX = 64
 """Open for one caller; the one used longest ago is closed for another."""
 PRODUCER_IDLE_S = 60.0
+LANE_IDLE_S = 300.0
+"""Longer than any flight takes."""
 SEND_S_MAX = 30.0
 """How long a message may wait to be stored."""
 CLIENT = "http"
@@ -44,11 +48,27 @@ class Caller:
         """Streams of events that are open."""
         self.consumers: dict[ConsumerKey, Held] = {}
         self._producers: dict[tuple[str, str], tuple[Producer, float]] = {}
+        self._lanes: dict[str, Lane] = {}
         self.opening = asyncio.Lock()
         """Held while a producer or a consumer is opened, so that it is opened once."""
 
+    async def topic(self, topic: str) -> TopicInfo:
+        """What a topic is like, to send to it; it is made if the node allows that."""
+        ask = OpenTopic(topic, create=True)
+        return read_result(await self.client.link.request(ask, retry=True), TopicInfo)
+
+    async def lane(self, topic: str) -> Lane:
+        """The way into a topic that this caller's requests share."""
+        found = self._lanes.get(topic)
+        if found is None:
+            async with self.opening:
+                found = self._lanes.get(topic)
+                if found is None:
+                    found = self._lanes[topic] = Lane(self.client.link, await self.topic(topic))
+        return found
+
     async def producer(self, topic: str, name: str) -> Producer:
-        """An open producer of ``topic``."""
+        """An open producer of ``topic`` under a name."""
         key = (topic, name)
         async with self.opening:
             found = self._producers.pop(key, None)
@@ -63,7 +83,9 @@ class Caller:
             self._producers[key] = (producer, monotonic())
             return producer
 
-    async def drop_producer(self, topic: str, name: str) -> None:
+    async def drop_ways(self, topic: str, name: str) -> None:
+        """The topic is not what it was: the next message finds out anew."""
+        self._lanes.pop(topic, None)
         if (found := self._producers.pop((topic, name), None)) is not None:
             await self._close(found[0])
 
@@ -73,6 +95,10 @@ class Caller:
             if now - used_at > PRODUCER_IDLE_S:
                 del self._producers[key]
                 await self._close(producer)
+        for topic, lane in list(self._lanes.items()):
+            if now - lane.used_at > LANE_IDLE_S:
+                del self._lanes[topic]
+                lane.close()
         for place, held in list(self.consumers.items()):
             if held.over or (not held.busy and now - held.used_at > consumer_idle_s):
                 del self.consumers[place]
@@ -82,6 +108,8 @@ class Caller:
         for held in list(self.consumers.values()):
             await held.close()
         self.consumers.clear()
+        for lane in self._lanes.values():
+            lane.close()
         try:
             await self.client.close()
         except PenstockError as error:
