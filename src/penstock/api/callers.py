@@ -26,6 +26,7 @@ SWEEP_S = 2.0
 PRODUCERS_MAX = 64
 """Open for one caller; the one used longest ago is closed for another."""
 PRODUCER_IDLE_S = 60.0
+LANES_MAX = 256
 LANE_IDLE_S = 300.0
 """Longer than any flight takes."""
 SEND_S_MAX = 30.0
@@ -64,8 +65,14 @@ class Caller:
             async with self.opening:
                 found = self._lanes.get(topic)
                 if found is None:
+                    self._make_room()
                     found = self._lanes[topic] = Lane(self.client.link, await self.topic(topic))
         return found
+
+    def _make_room(self) -> None:
+        idle = [topic for topic, lane in self._lanes.items() if lane.idle]
+        if len(self._lanes) >= LANES_MAX and idle:
+            self._lanes.pop(min(idle, key=lambda topic: self._lanes[topic].used_at)).close()
 
     async def producer(self, topic: str, name: str) -> Producer:
         """An open producer of ``topic`` under a name."""

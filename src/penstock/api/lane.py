@@ -50,9 +50,13 @@ class Lane:
         rows = self._block.rows(table, time.time_ns() // 1000)
         answer: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
         self._waiting.append(Waiting(rows, answer))
-        if self._flying is None or self._flying.done():
+        if self.idle:
             self._flying = asyncio.ensure_future(self._fly())
         return await asyncio.shield(answer)
+
+    @property
+    def idle(self) -> bool:
+        return self._flying is None or self._flying.done()
 
     def close(self) -> None:
         """Ends its block. Nothing is under way then: a lane is closed when it is idle."""
