@@ -75,7 +75,7 @@ class Block:
         return made
 
     def end(self, link: Link, refused: Collection[int] = ()) -> None:
-        """Nothing follows: the node forgets it in a day. The last segment of ``refused`` shards does not count."""
+        """Nothing follows: it is forgotten in a day. The last segment of ``refused`` shards does not count."""
         ends = {shard: each.last_segment + (shard not in refused) for shard, each in self._encoders.items()}
         link.send(BlockEnd(self.block, ends))
 
