@@ -132,14 +132,12 @@ def test_more_requests_than_allowed_are_told_to_come_again(tight: HttpNode) -> N
     with tight.client() as http:
         http.post("/v1/topics", json={"topic": "waits", "exist_ok": True}).raise_for_status()
         with contextlib.ExitStack() as stack:
-            streams = [
-                stack.enter_context(
-                    stack.enter_context(tight.client()).stream("GET", "/v1/topics/waits/events")
-                )
-                for _ in range(5)
-            ]
-            for stream in streams:
-                assert next(stream.iter_lines()) == ": connected"
+            open_ones = []  # kept, since a reader that is let go of closes its stream
+            for _ in range(5):
+                other = stack.enter_context(tight.client())
+                lines = stack.enter_context(other.stream("GET", "/v1/topics/waits/events")).iter_lines()
+                assert next(lines) == ": connected"
+                open_ones.append(lines)
             answer = http.get("/livez")
             assert (answer.status_code, answer.json()["code"]) == (503, "limit")
             assert answer.headers["retry-after"] == "1"

@@ -66,6 +66,7 @@ class Door:
             timeout_keep_alive=round(limits.idle_s) + 1,  # the protocol's own clock is before it
         )
         config.load()
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # who sends no HTTP must not fill the log
         loop = asyncio.get_running_loop()
 
         def connect() -> DoorProtocol:
