@@ -200,6 +200,13 @@ def test_a_producers_name_is_sent_under(http: httpx.Client, topic: str) -> None:
     ).raise_for_status()
     path = f"/v1/topics/{topic}/ledger"
     assert [each["producer"] for each in http.get(path).json()["producers"]] == ["till-1"]
+    single = {"producer": "solo", "access": "single"}
+    http.post(f"/v1/topics/{topic}/producers", json=single).raise_for_status()
+    for headers, status in (({}, 200), ({"Idempotency-Key": "k"}, 400)):
+        answer = http.post(
+            f"/v1/topics/{topic}/messages", params={"producer": "solo"}, json={"value": "b"}, headers=headers
+        )
+        assert answer.status_code == status, answer.text
 
 
 def test_a_quota_that_refuses_says_when_to_come_again(http: httpx.Client) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.api.bodies import Rows
 from penstock.api.callers import Caller
 from penstock.api.once import check_key, send_once, sent_at_of
-from penstock.model.errors import TopicMismatch, TopicNotFound
+from penstock.model.errors import BadRequest, ProducerNotFound, TopicMismatch, TopicNotFound
 from penstock.model.receipt import Receipt
 from penstock.wire.control import TopicInfo
 from penstock.wire.schema import decode_schema
@@ -40,9 +40,24 @@ async def _publish_once(
     caller: Caller, topic: str, messages: Rows | pa.Table, producer: str, key: str
 ) -> list[Receipt]:
     info = await caller.topic(topic)
+    if producer:
+        await _check_no_lease(caller, topic, producer)
     sent_at_us = sent_at_of(key)
     table = _table(messages, info, sent_at_us)
     return await send_once(caller.client.link, info, producer, key, table, sent_at_us)
+
+
+async def _check_no_lease(caller: Caller, topic: str, producer: str) -> None:
+    """A key has no part in a lease, so what it sends under such a name would pass the holder by."""
+    try:
+        access = (await caller.client.admin.show_producer(topic, producer)).access
+    except ProducerNotFound:
+        return
+    if access == "single":
+        raise BadRequest(
+            f"producer {producer!r} has single access, and an Idempotency-Key is sent without its lease",
+            hint="Send without a key under this name, or with a key under another.",
+        )
 
 
 async def _publish(caller: Caller, topic: str, messages: Rows | pa.Table, producer: str) -> list[Receipt]:
