@@ -24,6 +24,7 @@ FILLED = {
     "writer": "acme/nightly",
     "token": "nobody",
     "code": "gap",
+    "peer": "127.0.0.1:1",
 }
 PLACES = {"tenants": "acme", "products": "acme:shop", "components": "acme:shop:till"}
 
@@ -64,6 +65,10 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("get", "/v1/node"): Route(NODE),
     ("get", "/v1/top"): Route(NODE, query={"interval": 0.1}),
     ("get", "/v1/log"): Route(NODE),
+    ("get", "/v1/peers"): Route(NODE),
+    ("post", "/v1/peers"): Route(NODE, {"url": "penstock://127.0.0.1:1", "topics": ["acme/*"]}),
+    ("get", "/v1/peers/{peer}"): Route(NODE),
+    ("delete", "/v1/peers/{peer}"): Route(NODE),
     ("get", "/v1/tokens"): Route(ADMIN, listing=True),
     ("post", "/v1/tokens"): Route(ADMIN, {"name": "x", "rights": ["consume"], "scopes": ["acme/shop"]}),
     ("get", "/v1/tokens/{token}"): Route(ADMIN, listing=True),

@@ -21,6 +21,7 @@ from penstock.api import (
     messages,
     metrics,
     node,
+    peers,
     places,
     producers,
     subscriptions,
@@ -49,6 +50,7 @@ V1 = [
     *producers.ROUTES,
     *writers.ROUTES,
     *tokens.ROUTES,
+    *peers.ROUTES,
     *node.ROUTES,
 ]
 

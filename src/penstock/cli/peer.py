@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,7 @@ from penstock.cli.ask import ask, confirm
 from penstock.cli.context import read_token
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from penstock.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
-
-if TYPE_CHECKING:
-    from penstock.wire.peering import PeerInfo, PeerTopicInfo
+from penstock.shapes.peer import peer_object
 
 peer_app = typer.Typer(
     help="Link a node to other nodes, so that topics follow.", no_args_is_help=True, rich_markup_mode=None
@@ -78,7 +76,7 @@ def add(
         lambda admin: admin.add_peer(peer_url, topics, direction=direction, name=name, token=secret),
     )
     if as_json:
-        print_json(_object(info))
+        print_json(peer_object(info))
     else:
         print(f"linked {info.name}")
         note(f"`penstock peer show {info.name}` tells how it does")
@@ -90,7 +88,7 @@ def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) 
     """List the links of the node, and how each does."""
     infos = ask(url, token, lambda admin: admin.list_peers())
     if as_json:
-        print_json([_object(info) for info in infos])
+        print_json([peer_object(info) for info in infos])
         return
     rows = [
         (
@@ -114,7 +112,7 @@ def show(name: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJso
     """Show a link: its state, what it carried, and every topic that it is about."""
     info = ask(url, token, lambda admin: admin.show_peer(name))
     if as_json:
-        print_json({**_object(info), "topic_list": [_topic(each) for each in info.topic_list]})
+        print_json(peer_object(info, whole=True))
         return
     counts = [(each.replace("_", " "), count) for each, count in info.counts.items()]
     print_fields(
@@ -158,35 +156,3 @@ def remove(
         print_json({"peer": name, "removed": True})
     else:
         print(f"removed {name}")
-
-
-def _object(info: PeerInfo) -> dict[str, Any]:
-    return {
-        "peer": info.name,
-        "url": info.url,
-        "topics": info.topics,
-        "direction": info.direction,
-        "made_at": iso_time(info.made_at_us),
-        "made_by": info.made_by or None,
-        "has_token": info.has_token,
-        "state": info.state,
-        "since": iso_time(info.since_us),
-        "node": info.node or None,
-        "lag": info.lag,
-        "following": info.following,
-        "refused": info.refused,
-        "error": info.error or None,
-        "error_code": info.error_code or None,
-        "counts": info.counts,
-    }
-
-
-def _topic(info: PeerTopicInfo) -> dict[str, Any]:
-    return {
-        "topic": info.topic,
-        "direction": info.direction,
-        "state": info.state,
-        "lag": info.lag,
-        "code": info.code or None,
-        "message": info.message or None,
-    }
