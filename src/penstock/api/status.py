@@ -56,6 +56,7 @@ BY_ERROR: Final[dict[type[e.PenstockError], int]] = {
     e.SchemaChanged: 409,
     e.LeaseLost: 409,
     e.NotHeld: 409,
+    e.Closed: 409,
     # too much
     e.BodyTooLarge: 413,
     e.SegmentTooLarge: 413,
