@@ -122,7 +122,9 @@ class StageSender:
                 left_s = max(deadline - time.monotonic(), 0.001)
                 await self._link.request(ask, timeout_s=left_s)
             except PenstockError as error:
-                if not error.retryable or time.monotonic() >= deadline:
+                # On a connection that is not the stage's the node does not know it: it is to be opened there.
+                moved = self._link.reconnects != self._reconnects
+                if not (error.retryable or moved) or time.monotonic() >= deadline:
                     raise
                 again = True
             else:
