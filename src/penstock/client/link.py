@@ -46,11 +46,13 @@ from penstock.wire.control import (
     check_fields,
     encode_control,
 )
-from penstock.wire.frame import Frame
+from penstock.wire.frame import FILE_BODY_BYTES_MAX, Frame
 
 log = logging.getLogger("penstock.client")
 
 REQUEST_TIMEOUT_S = 30.0
+FETCHED_BYTES_MAX = 2 * FILE_BODY_BYTES_MAX
+"""What one answer to a fetch may bring: a node sends a few MiB, or a single record."""
 TELL_AFTER_S = 10.0
 """How often a link that finds no node says so."""
 
@@ -82,6 +84,7 @@ class Link:
         self._numbers = 0
         self._answers = Answers()
         self._delivery: tuple[Deliver | Fetched, list[Frame]] | None = None
+        self._delivery_bytes = 0
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -344,7 +347,7 @@ class Link:
             if (block := self._blocks.get(event.block)) is not None:
                 block.on_ack(event)
         elif isinstance(event, Deliver | Fetched):
-            self._delivery = (event, [])
+            self._delivery, self._delivery_bytes = (event, []), 0
             self._deliver_if_whole()
         elif isinstance(event, Subscribed | Unsubscribed | Settled | Lost):
             if (consumer := self._consumers.get(event.consumer)) is not None:
@@ -361,7 +364,12 @@ class Link:
         if not isinstance(event, Frame):
             self._distrust(f"a {type(event).__name__} inside a delivery")
             return
-        self._delivery[1].append(event)
+        deliver, frames = self._delivery
+        frames.append(event)
+        self._delivery_bytes += len(event.body)
+        if isinstance(deliver, Fetched) and self._delivery_bytes > FETCHED_BYTES_MAX:
+            self._distrust("more than was asked for")
+            return
         self._deliver_if_whole()
 
     def _deliver_if_whole(self) -> None:

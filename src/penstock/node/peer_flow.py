@@ -8,6 +8,7 @@ concerns the connection ends the flow; whoever runs it dials again.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -25,8 +26,11 @@ from penstock.model.errors import (
     TopicNotFound,
     Unavailable,
 )
+from penstock.model.topic import TopicName
+from penstock.model.topic_patterns import TopicPatterns
 from penstock.model.topic_settings import QUOTAS
 from penstock.node.core.peer_links import LinkMade
+from penstock.node.core.peer_sink import FEEDS_MAX
 from penstock.node.core.peer_status import LinkStatus, TopicStatus
 from penstock.node.core.peer_stream import PART_BYTES, Part, PeerStream
 from penstock.node.peer_nodes import PeerNode, Stored
@@ -44,6 +48,8 @@ from penstock.wire.peering import (
     ReadHeads,
 )
 from penstock.wire.record import RecordHeader, decode_record_header
+
+logger = logging.getLogger("penstock.peers")
 
 FOLLOW_S = 20.0
 """How long a source is asked to wait for news."""
@@ -72,16 +78,20 @@ class PeerFlow:
         sink: PeerNode,
         status: LinkStatus,
         claim: Claim = lambda topic: True,
+        release: Callable[[str], None] = lambda topic: None,
     ) -> None:
-        """``claim`` says whether this flow is the one that carries a topic."""
+        """``claim`` says whether this flow is the one that carries a topic; ``release`` lets another try."""
         self.direction = direction
         self.source = source
         self.sink = sink
         self.status = status
         self.claim = claim
+        self.release = release
         self.slots = asyncio.Semaphore(STREAMS_MAX)
         self._made = made
+        self._patterns = TopicPatterns.parse(made.topics)
         self._feeds: dict[str, PeerFeed] = {}
+        self._crowded = False
 
     async def run(self) -> None:
         """Until the connection ends, which is an error."""
@@ -93,7 +103,13 @@ class PeerFlow:
                     self._meet(topic, tasks)
                 await asyncio.sleep(FOLLOW_PAUSE_S)
 
+    def _check(self, name: str) -> None:
+        """What the link is about is decided here: the other node cannot write to more by naming it."""
+        if str(TopicName.parse(name)) != name or not self._patterns.match(name):
+            raise ProtocolError(f"the other node told of topic {name[:80]!r}, which the link is not about")
+
     def _meet(self, topic: Followed, tasks: asyncio.TaskGroup) -> None:
+        self._check(topic.topic)
         feed = self._feeds.get(topic.topic)
         if feed is not None and feed.uuid != topic.uuid:  # deleted, and perhaps made again
             feed.task.cancel()
@@ -101,6 +117,11 @@ class PeerFlow:
             self.status.topics.pop((self.direction, topic.topic), None)
             feed = None
         if topic.uuid is None:
+            return
+        if feed is None and len(self._feeds) >= FEEDS_MAX:
+            if not self._crowded:
+                logger.warning("link %s: topics beyond the first %d do not follow", self._made.name, FEEDS_MAX)
+            self._crowded = True
             return
         if feed is None:
             status = self.status.topics[self.direction, topic.topic] = TopicStatus()
@@ -146,6 +167,7 @@ class PeerFeed:
             except PenstockError as error:
                 self._opened = None
                 self._status.refuse(error)
+                self._flow.release(self._name)
                 await self._pause(AGAIN_SOON_S if error.retryable else AGAIN_S)
 
     async def _pause(self, seconds: float) -> None:
@@ -198,6 +220,8 @@ class PeerFeed:
     async def _open(self) -> None:
         async with self._flow.slots:  # there may be thousands of topics
             info = await self._flow.source.show(self._name)
+            if info.topic != self._name:
+                raise ProtocolError(f"asked for topic {self._name}, the other node told of another")
             if info.uuid != self.uuid:
                 raise TopicNotFound(f"topic {self._name} was deleted and created again")
             opened = await self._flow.sink.open_feed(_open_feed(info, self._flow.source.id))
@@ -243,6 +267,7 @@ class PeerFeed:
 
     async def _bring(self, stream: PeerStream, part: Part, uuid: bytes) -> None:
         flow = self._flow
+        wanted = {head.first_entry: head for head in part.heads if head.count}
         found: dict[int, Stored] = {}
         entry = part.start
         while entry < part.end:
@@ -250,13 +275,25 @@ class PeerFeed:
             fetched, entry_next = await flow.source.fetch(ask)
             if entry_next <= entry:
                 raise ProtocolError(f"a fetch from entry {entry} on brought nothing")
-            found |= {decode_record_header(each.record).first_entry: each for each in fetched}
+            for each in fetched:
+                first_entry = decode_record_header(each.record).first_entry
+                if (head := wanted.get(first_entry)) is not None and _is_of(each, head):
+                    found[first_entry] = each
             entry = entry_next
         records = [_refusal(head) if not head.count else found.get(head.first_entry) for head in part.heads]
+        # What the source dropped, or could not read any more, between its head and now.
+        flow.status.counts["lost"] += sum(wanted[each].count for each in wanted.keys() - found.keys())
         ask_admit = AdmitRecords(uuid, stream.shard, flow.source.id, part.place)
         admitted = await flow.sink.admit(ask_admit, [each for each in records if each is not None])
         stream.on_admitted(part.place)
         flow.status.carried(flow.direction, admitted)
+
+
+def _is_of(stored: Stored, head: Head) -> bool:
+    """Whether a record is the one that its head told of; others are not asked for, and not kept."""
+    header = decode_record_header(stored.record)
+    told = (head.count, head.block, head.segment, head.origin_crc, head.size)
+    return told == (header.count, header.block, stored.segment, header.origin_crc, len(stored.record))
 
 
 def _refusal(head: Head) -> Stored:

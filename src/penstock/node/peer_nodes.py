@@ -9,10 +9,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from penstock.client.link import Link
-from penstock.model.errors import BadFrame, ConnectionLost, PenstockError
+from penstock.model.errors import BadFrame, ConnectionLost, PenstockError, ProtocolError
 from penstock.node.core.fetching import Records
 from penstock.node.core.node import NodeCore
+from penstock.node.core.peer_sink import NODE_LENGTH_MAX
 from penstock.node.core.peering import local_session
 from penstock.wire.control import Fetched, FetchEntries, Operation, ShowTopic, TopicInfo, read_result
 from penstock.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame
@@ -130,15 +133,30 @@ class HereNode:
 
 
 class ThereNode:
-    """The other node, over a connection."""
+    """The other node, over one connection: what was said on it, stamps and feeds, means nothing on the next."""
 
     def __init__(self, link: Link) -> None:
         assert link.welcome is not None
         self._link = link
         self.id = link.welcome.node
+        if not 0 < len(self.id) <= NODE_LENGTH_MAX or not self.id.isprintable():
+            raise ProtocolError("the other node has no name, or one that cannot be")
+
+    def _check(self) -> None:
+        if self._link.reconnects or not self._link.up:
+            raise ConnectionLost("the connection was lost")
+
+    async def _request(self, operation: Operation) -> Any:
+        self._check()
+        return await self._link.request(operation, timeout_s=TIMEOUT_S)
 
     async def _ask(self, operation: Operation, kind: type[Kind]) -> Kind:
-        return read_result(await self._link.request(operation, timeout_s=TIMEOUT_S), kind)
+        answer = await self._request(operation)
+        try:
+            return read_result(answer, kind)
+        except msgspec.ValidationError as error:
+            what = type(operation).__name__
+            raise ProtocolError(f"an answer to {what} that cannot be: {error}") from error
 
     async def follow(self, ask: FollowTopics) -> list[Followed]:
         return await self._ask(ask, list[Followed])
@@ -150,7 +168,7 @@ class ThereNode:
         return await self._ask(ask, Heads)
 
     async def fetch(self, ask: FetchEntries) -> tuple[list[Stored], int]:
-        answer = await self._link.request(ask, timeout_s=TIMEOUT_S)
+        answer = await self._request(ask)
         if not isinstance(answer, tuple):
             raise BadFrame("a fetch was answered by something else")
         fetched: Fetched = answer[0]
@@ -164,6 +182,7 @@ class ThereNode:
         return await self._ask(ask, list[int])
 
     async def admit(self, ask: AdmitRecords, records: list[Stored]) -> Admitted:
+        self._check()
         for segment, record in records:
             if not self._link.send_frames(peer_parts(ask.topic, ask.shard, segment, record)):
                 raise ConnectionLost("the connection was lost")

@@ -17,6 +17,8 @@ from penstock.model.address import parse_addresses
 from penstock.model.errors import PeerItself, PenstockError
 from penstock.node.core.node import NodeCore
 from penstock.node.core.peer_links import LinkMade
+from penstock.node.core.peer_status import MESSAGE_LENGTH_MAX
+from penstock.node.core.session import shown
 from penstock.node.peer_flow import PeerFlow
 from penstock.node.peer_nodes import HereNode, ThereNode
 
@@ -79,7 +81,8 @@ class Peers:
             except* PenstockError as errors:
                 error = _first(errors)
                 if status.error is None or status.error.message != error.message:
-                    logger.warning("link %s to %s: %s; trying again", made.name, made.url, error.message)
+                    said = shown(error.message[:MESSAGE_LENGTH_MAX])
+                    logger.warning("link %s to %s: %s; trying again", made.name, made.url, said)
                 status.wait(error)
             except* Exception as errors:
                 logger.exception("link %s failed", made.name)
@@ -120,7 +123,11 @@ class Peers:
         def claim(topic: str) -> bool:
             return claims.setdefault((direction, there.id, topic), number) == number
 
-        return PeerFlow(made, direction, source, sink, self._core.peering.status[made.name], claim)
+        def release(topic: str) -> None:
+            if claim(topic):
+                del claims[direction, there.id, topic]
+
+        return PeerFlow(made, direction, source, sink, self._core.peering.status[made.name], claim, release)
 
     def _release(self, number: int) -> None:
         claims = self._core.peering.claims

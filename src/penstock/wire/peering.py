@@ -13,6 +13,8 @@ Settlements that follow their data are to be further requests of the sink, besid
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 from google_crc32c import extend, value
 
@@ -27,6 +29,9 @@ HEADS_MAX = 1024
 """Records that one ``read_heads`` tells of, and one ``offer_heads`` asks about."""
 WANTED, KNOWN, CONFLICTING = 0, 1, 2
 """What a sink says of a head."""
+Entry = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Small = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+"""What another node says is added up and remembered; whatever it says, the sums can be told."""
 
 # --- links, for who administers a node ----------------------------------------------------------------
 
@@ -124,7 +129,7 @@ class Followed(msgspec.Struct, frozen=True):
     """None: it was deleted."""
     stamp: int
     schema_version: int | None
-    shards: list[tuple[int, int, int]]
+    shards: list[tuple[Small, Entry, Entry]]
     """Incarnation, first kept and next durable entry of each."""
 
 
@@ -138,13 +143,13 @@ class ReadHeads(Control, frozen=True, tag="read_heads"):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    first_entry: int
-    count: int
+    first_entry: Entry
+    count: Small
     """0: the segment was refused for good; ``refusal`` says why."""
     block: bytes
     segment: int
-    origin_crc: int
-    size: int
+    origin_crc: Small
+    size: Small
     stored_at_us: int = 0
     """At the source: the same record stored once more, as after restoring an old copy, has another one."""
     refusal: bytes = b""
@@ -163,11 +168,11 @@ class BlockName(msgspec.Struct, frozen=True, array_like=True):
 class Heads(msgspec.Struct, frozen=True):
     heads: list[Head]
     blocks: dict[bytes, BlockName]
-    entry_next: int
+    entry_next: Entry
     """Where to read on."""
-    entry_end: int
+    entry_end: Entry
     """One past the last durable entry."""
-    lost: list[tuple[int, int]] = []
+    lost: list[tuple[Entry, Entry]] = []
     """Entries on the way that cannot be had any more: dropped or damaged."""
 
 
@@ -179,8 +184,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
     uuid: bytes
     """The source's topic."""
-    incarnation: int
-    entry: int
+    incarnation: Small
+    entry: Entry
     last: Head | None = None
     """The last record before it, by which another log of the same name is told from this one."""
 
@@ -234,6 +239,8 @@ class Admitted(msgspec.Struct, frozen=True):
     """Segments that the source has nothing of."""
     unreadable: int = 0
     """Records that are none; they were not taken."""
+    conflicts: int = 0
+    """Records whose number was used for something else between the offer and now; they were not taken."""
 
 
 PeerOperation = (

@@ -28,6 +28,8 @@ from penstock.node.core.marks import DAY_US
 from penstock.wire.peering import Place
 
 BARRED_MAX = 10_000
+PLACES_MAX = 256
+"""Nodes that have a place in a shard; the one that was silent for longest goes, and compares again."""
 HOLD_US = 30 * DAY_US
 """How long the blocks of a linked topic are remembered, from the time that every link had caught up."""
 HOLD_US_MAX = 366 * DAY_US
@@ -139,7 +141,7 @@ class PeerLinks:
             self.links.pop(change.name, None)
             self._patterns.pop(change.name, None)
         elif isinstance(change, PlaceNoted):
-            self.places.setdefault(change.topic, {})[change.node, change.shard] = change
+            self._note(self.places.setdefault(change.topic, {}), change)
         elif isinstance(change, PlacesGone):
             self.places.pop(change.topic, None)
         elif isinstance(change, Barred):
@@ -149,6 +151,15 @@ class PeerLinks:
                 del self.barred[next(iter(self.barred))]
         else:
             self.barred.pop(change.topic, None)
+
+    def _note(self, places: dict[tuple[str, int], PlaceNoted], change: PlaceNoted) -> None:
+        key = (change.node, change.shard)
+        if key not in places:
+            others = [each for each in places.values() if each.shard == change.shard]
+            if len(others) >= PLACES_MAX:
+                oldest = min(others, key=lambda each: each.at_us)
+                del places[oldest.node, oldest.shard]
+        places[key] = change
 
     def on_damage(self, *, lost: bool) -> None:
         """A place that was lost is found again by comparing; a link has to be made again."""

@@ -55,7 +55,7 @@ from penstock.wire.peering import (
 )
 from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader
 from penstock.wire.schema import decode_schema
-from penstock.wire.typed_record import stored_rows, version_of
+from penstock.wire.typed_record import check_messages, stored_rows, version_of
 
 if TYPE_CHECKING:
     from penstock.node.core.peering import Peering
@@ -161,6 +161,8 @@ class PeerSink:
 
         def altered(_: object) -> None:
             try:
+                if topic.schemas is not None and topic.schemas.version <= version:
+                    raise PeerMismatch(f"topic {topic.shown} has the same schema there in two versions")
                 self._follow_schema(topic, ask, opened, refuse)
             except PenstockError as error:
                 refuse(error)
@@ -186,23 +188,23 @@ class PeerSink:
         intake = self._intake(connection, topic, ask.shard)
         if len(ask.heads) > HEADS_MAX:
             raise BadRequest(f"{len(ask.heads)} heads; at most {HEADS_MAX} can be asked about")
-        intake.blocks = ask.blocks
+        intake.blocks = ask.blocks  # of all that is wanted of these, in however many parts it comes
         lookups = LOOKUPS_MAX
         verdicts: list[int] = []
         for head in ask.heads:
             if len(head.block) != BLOCK_BYTES or not 0 <= head.segment <= SEGMENT_NUMBER_MAX:
                 raise BadRequest(f"segment {head.segment} of a block of {len(head.block)} bytes cannot be")
-            verdict, looked = _judge(shard, head.block, head.segment, head.origin_crc, look=lookups > 0)
+            verdict, looked = _judge(shard, head, look=lookups > 0)
             lookups -= looked
             verdicts.append(verdict)
         if conflicts := verdicts.count(CONFLICTING):
-            self._node.counters["peer_conflicts"] += conflicts
-            first = ask.heads[verdicts.index(CONFLICTING)]
-            where = (
-                f"topic {topic.shown}, shard {ask.shard}, block {first.block.hex()}, segment {first.segment}"
-            )
-            logger.error("%s: a peer has other content under this number (%d in all)", where, conflicts)
+            self._conflict(topic, ask.shard, ask.heads[verdicts.index(CONFLICTING)], conflicts)
         return verdicts
+
+    def _conflict(self, topic: Topic, number: int, first: Head, conflicts: int = 1) -> None:
+        self._node.counters["peer_conflicts"] += conflicts
+        where = f"topic {topic.shown}, shard {number}, block {first.block.hex()}, segment {first.segment}"
+        logger.error("%s: a peer has other content under this number (%d in all)", where, conflicts)
 
     # --- records ------------------------------------------------------------------------------------
 
@@ -229,8 +231,13 @@ class PeerSink:
         full = self._node.watermark.refusal(len(record)) or self._node.quotas.refusal(topic, len(record))
         if full is not None:
             raise full
-        verdict, _ = _judge(shard, header.block, segment, header.origin_crc, look=False)
-        if verdict != WANTED:  # another path brought it meanwhile
+        head = Head(0, header.count, header.block, segment, header.origin_crc, len(record))
+        verdict, _ = _judge(shard, head, look=False)
+        if verdict == CONFLICTING:  # another path brought something meanwhile, and this is not it
+            intake.count("conflicts")
+            self._conflict(topic, number, head)
+            return
+        if verdict == KNOWN:
             intake.count("duplicates")
             return
         body = record[RECORD_HEADER_BYTES:]
@@ -242,7 +249,6 @@ class PeerSink:
             intake.count("unreadable")
             self._node.counters["peer_records_unreadable"] += 1
             return
-        head = Head(0, header.count, header.block, segment, header.origin_crc, len(record))
         self._append(topic, shard, intake, head, body)
 
     def _append(self, topic: Topic, shard: Shard, intake: Intake, head: Head, body: bytes) -> None:
@@ -285,7 +291,7 @@ class PeerSink:
         odd = last is not None and (len(last.block) != BLOCK_BYTES or last.refusal)
         if odd or not 0 < len(ask.node) <= NODE_LENGTH_MAX or len(ask.place.uuid) != UUID_BYTES:
             raise BadRequest("a place that cannot be")
-        self._intakes[connection][topic.uuid, ask.shard] = Intake()
+        self._intakes[connection][topic.uuid, ask.shard] = Intake(intake.blocks)
         if intake.fault is not None:
             raise intake.fault
         incarnation, own_end = shard.log.incarnation, shard.log.entry_next
@@ -316,23 +322,24 @@ class PeerSink:
         return intake
 
 
-def _judge(shard: Shard, block: bytes, segment: int, origin_crc: int, *, look: bool) -> tuple[int, bool]:
+def _judge(shard: Shard, head: Head, *, look: bool) -> tuple[int, bool]:
     """What the marks say of a segment, and whether the files had to be asked.
 
     Whoever compares a whole log meets every segment there is: those whose checksum is not in memory are looked
-    up while ``look`` lasts, and then taken for what their number says.
+    up while ``look`` lasts, and then taken for what their number says. A segment that one node refused and the
+    other stored is a conflict too.
     """
-    known = shard.log.marks.get(block)
-    if known is None or segment not in known.admitted:
+    known = shard.log.marks.get(head.block)
+    if known is None or head.segment not in known.admitted:
         return WANTED, False
-    stored = known.recent.get(segment)
+    stored = known.recent.get(head.segment)
     looked = stored is None and look
     if looked:
         try:
-            stored = shard.log.find_segment(block, segment)
+            stored = shard.log.find_segment(head.block, head.segment)
         except OSError:
             stored = None
-    if stored is not None and stored[0] != origin_crc:
+    if stored is not None and (stored[0], stored[2] > 0) != (head.origin_crc, head.count > 0):
         return CONFLICTING, looked
     return KNOWN, looked
 
@@ -349,7 +356,7 @@ def _check_rows(topic: Topic, header: RecordHeader, body: bytes) -> None:
         raise SchemaMismatch(
             f"topic {topic.shown}: a record of schema version {version_of(body)} came too early"
         )
-    rows = stored_rows(body, topic.schemas).num_rows
+    rows = stored_rows(body, None).num_rows if topic.schemas is None else check_messages(body, topic.schemas)
     if rows != header.count:
         raise BadSegment(f"a record of {rows} rows that says {header.count}")
 

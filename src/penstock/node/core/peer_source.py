@@ -43,6 +43,9 @@ class Waiting:
     until_us: int
     answer: Answer
 
+    def concerns(self, topic: str) -> bool:
+        return self.patterns.match(topic) and (self.grant is ALL or self.grant.reaches(Place.of(topic)))
+
 
 class PeerSource:
     def __init__(self, node: NodeCore) -> None:
@@ -64,7 +67,7 @@ class PeerSource:
         if len(self._stamps) > len(self._node.catalog) + GONE_MAX:
             known = self._node.catalog.by_name
             self._stamps = {name: stamp for name, stamp in self._stamps.items() if known(name) is not None}
-        for waiting in [each for each in self._waiting if any(map(each.patterns.match, topics))]:
+        for waiting in [each for each in self._waiting if any(map(each.concerns, topics))]:
             if found := self._changed(waiting.grant, waiting.patterns, waiting.seen):
                 self._waiting.remove(waiting)
                 waiting.answer(found)

@@ -12,6 +12,8 @@ from penstock.wire.peering import Admitted, PeerInfo, PeerTopicInfo
 
 TOPICS_SHOWN_MAX = 1000
 MESSAGE_LENGTH_MAX = 300
+TOLD_MAX = 2**63 - 1
+"""The other node has a say in some of these numbers; larger ones could not be told."""
 COUNTS = (
     "records_in",
     "messages_in",
@@ -40,7 +42,7 @@ class TopicStatus:
 
     @property
     def lag(self) -> int:
-        return sum(self.lags.values())
+        return min(sum(self.lags.values()), TOLD_MAX)
 
     def refuse(self, error: PenstockError) -> None:
         self.state, self.code, self.message = "refused", error.code, error.message[:MESSAGE_LENGTH_MAX]
@@ -87,12 +89,12 @@ class LinkStatus:
         self.counts[f"records_{way}"] += admitted.records
         self.counts[f"messages_{way}"] += admitted.messages
         self.counts[f"bytes_{way}"] += admitted.bytes
-        for name in ("duplicates", "late", "holes", "unreadable"):
+        for name in ("duplicates", "late", "holes", "unreadable", "conflicts"):
             self.counts[name] += getattr(admitted, name)
 
     def info(self, made: LinkMade, *, whole: bool = False) -> PeerInfo:
         states = [status.state for status in self.topics.values()]
-        lag = sum(status.lag for status in self.topics.values())
+        lag = min(sum(status.lag for status in self.topics.values()), TOLD_MAX)
         behind = self.state == "connected" and (lag > 0 or "opening" in states)
         infos: list[PeerTopicInfo] = []
         if whole:
@@ -114,6 +116,6 @@ class LinkStatus:
             states.count("refused"),
             self.error.message[:MESSAGE_LENGTH_MAX] if self.error is not None else "",
             self.error.code if self.error is not None else "",
-            {name: self.counts[name] for name in COUNTS},
+            {name: min(self.counts[name], TOLD_MAX) for name in COUNTS},
             infos[:TOPICS_SHOWN_MAX],
         )

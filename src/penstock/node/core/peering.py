@@ -113,6 +113,7 @@ class Peering:
         topic = self.node.catalog.by_uuid(uuid)
         if topic is None or frame.shard >= len(topic.shards):
             return
+        self.node.quotas.charge(session, topic, size=len(record))
         size = len(record) + RECORD_COST_BYTES
         session.unacked_bytes += size
         self.unacked_bytes += size
@@ -164,7 +165,8 @@ class Peering:
                 refuse(error)
                 return
             self.links.apply(made)
-            self.status[name] = LinkStatus(self.node.now_us)
+            if known != made:  # else the link goes on as it is
+                self.status[name] = LinkStatus(self.node.now_us)
             self.hold_all()
             self.on_links()
             answer(self._info(made))
