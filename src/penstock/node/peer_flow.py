@@ -19,6 +19,7 @@ from penstock.model.errors import (
     ConnectionLost,
     IncarnationChanged,
     NodeStopping,
+    NotAllowed,
     PenstockError,
     ProtocolError,
     StorageFailed,
@@ -97,11 +98,23 @@ class PeerFlow:
         """Until the connection ends, which is an error."""
         seen = 0
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch_sink())
             while True:
                 for topic in await self.source.follow(FollowTopics(list(self._made.topics), seen, FOLLOW_S)):
                     seen = max(seen, topic.stamp)
                     self._meet(topic, tasks)
                 await asyncio.sleep(FOLLOW_PAUSE_S)
+
+    async def _watch_sink(self) -> None:
+        """Topics may be deleted and made again at the sink too, which a quiet feed would not notice."""
+        seen = 0
+        with suppress(NotAllowed):  # then each topic says what is missing
+            while True:
+                for topic in await self.sink.follow(FollowTopics(list(self._made.topics), seen, FOLLOW_S)):
+                    seen = max(seen, topic.stamp)
+                    if (feed := self._feeds.get(topic.topic)) is not None:
+                        feed.meet_sink(topic.uuid)
+                await asyncio.sleep(AGAIN_SOON_S)
 
     def _check(self, name: str) -> None:
         """What the link is about is decided here: the other node cannot write to more by naming it."""
@@ -144,6 +157,7 @@ class PeerFeed:
         self._status = status
         self._news = asyncio.Event()
         self._opened: FeedOpened | None = None
+        self._sink_uuid: bytes | None = None
         self._schema_version: int | None = None
         self._streams: list[PeerStream] = []
 
@@ -155,6 +169,13 @@ class PeerFeed:
             self._flow.status.counts["rewinds"] += stream.take_rewinds()
             self._status.lags[stream.shard] = stream.lag
         self._news.set()
+
+    def meet_sink(self, uuid: bytes | None) -> None:
+        """The sink told which topic it has under this name; None: it was deleted."""
+        if uuid != self._sink_uuid and (self._opened is None or self._opened.uuid != uuid):
+            self._opened = None
+            self._news.set()
+        self._sink_uuid = uuid
 
     async def run(self) -> None:
         while True:

@@ -11,6 +11,7 @@ import pytest
 from penstock.io.memory_disk import MemoryDisk
 from penstock.model.errors import BadRequest, SchemaMismatch
 from penstock.model.topic_patterns import TopicPatterns
+from penstock.node import peer_flow
 from penstock.node.core.marks import DAY_US
 from penstock.wire.access import ListAdminLog
 from penstock.wire.control import AlterTopic, BlockEnd, CreateTopic, DeletePlace, DeleteTopic, Hole, ShowLedger
@@ -346,6 +347,27 @@ def test_a_topic_deleted_here_does_not_come_back_until_somebody_makes_it(
             assert not b.has(TOPIC)
         b.create()
         async with linked(pull(a, b)):
+            await until(lambda: same(a, b))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("way", [pull, push])
+def test_a_topic_deleted_and_made_again_at_the_sink_is_filled_though_nothing_new_comes(
+    way: Callable[..., Way], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_flow, "AGAIN_SOON_S", 0.0)
+    a, b = MemoryNode("a"), MemoryNode("b")
+    a.create()
+    a.produce(X, range(5))
+
+    async def scenario() -> None:
+        link = way(a, b)
+        async with linked(link):
+            await until(lambda: b.has(TOPIC) and same(a, b))
+            b.admin.request(DeleteTopic(TOPIC))
+            await until(lambda: [each.code for each in link.status.topics.values()] == ["peer-barred"])
+            b.create()
             await until(lambda: same(a, b))
 
     run(scenario)
