@@ -36,6 +36,7 @@ GOODBYE_S = 2.0
 PING_S = 5.0
 """How often a client hears from a node that does not read from it now."""
 STOP_S_MAX = 30.0
+LEAVE_TURNS = 500
 """How long a stopping node waits for its last writes."""
 
 
@@ -107,6 +108,7 @@ class Server:
         self._partial_bytes = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
+        self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._listener: asyncio.Server | None = None
@@ -163,6 +165,13 @@ class Server:
             if connection.transport is not None:
                 connection.transport.abort()
         self._readers.shutdown(wait=True)
+        for _ in range(LEAVE_TURNS):  # each connection that leaves may have something written down
+            await asyncio.sleep(0.001)
+            if not self._connections:
+                break
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._quiet.wait(), STOP_S_MAX)
+        self._closed = True
         await self._loop.run_in_executor(self._writers, self.core.close)
         self._writers.shutdown(wait=True)
 
@@ -285,6 +294,8 @@ class Server:
 
     def drain(self) -> None:
         """Carries out what the core asks for."""
+        if self._closed:  # its files are being closed, by a thread
+            return
         while effects := self.core.effects():
             for effect in effects:
                 self._do(effect)
@@ -332,6 +343,8 @@ class Server:
             self._timer = self._loop.call_later(max(0.0, (due_us - clock_us()) / 1e6) + 0.001, self._on_time)
 
     def _on_time(self) -> None:
+        if self._closed:
+            return
         self.core.on_time()
         self.drain()
 
