@@ -36,8 +36,9 @@ GOODBYE_S = 2.0
 PING_S = 5.0
 """How often a client hears from a node that does not read from it now."""
 STOP_S_MAX = 30.0
-LEAVE_TURNS = 500
 """How long a stopping node waits for its last writes."""
+LEAVE_TURNS = 500
+"""How often it looks whether its connections are gone."""
 
 
 def now_us() -> int:
