@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from penstock.client.link import Link
-from penstock.model.errors import BadFrame, ConnectionLost, PenstockError, ProtocolError
+from penstock.model.errors import BadFrame, ConnectionLost, LimitReached, PenstockError, ProtocolError
 from penstock.node.core.fetching import Records
 from penstock.node.core.node import NodeCore
 from penstock.node.core.peer_sink import NODE_LENGTH_MAX
@@ -179,7 +179,19 @@ class ThereNode:
         return await self._ask(ask, FeedOpened)
 
     async def offer(self, ask: OfferHeads) -> list[int]:
-        return await self._ask(ask, list[int])
+        """In halves where names of producers are so long that one request cannot hold them."""
+        try:
+            return await self._ask(ask, list[int])
+        except LimitReached:
+            middle = len(ask.heads) // 2
+            if not middle:
+                raise
+        verdicts: list[int] = []
+        for heads in (ask.heads[:middle], ask.heads[middle:]):
+            named = {head.block for head in heads}
+            blocks = {block: name for block, name in ask.blocks.items() if block in named}
+            verdicts += await self.offer(OfferHeads(ask.topic, ask.shard, heads, blocks))
+        return verdicts
 
     async def admit(self, ask: AdmitRecords, records: list[Stored]) -> Admitted:
         self._check()

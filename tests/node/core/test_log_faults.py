@@ -14,6 +14,7 @@ from penstock.model.ranges import RangeSet
 from penstock.node.core.log import LogOptions, LogWrite, ShardLog
 from penstock.node.core.log_index import FileIndex, load_index
 from penstock.wire.frame import FrameType
+from penstock.wire.peering import Head
 from penstock.wire.record import decode_record_header
 from tests.node.core.logs import (
     FOLDER,
@@ -319,6 +320,9 @@ def test_an_index_that_another_file_of_the_same_name_left_costs_no_entry(loaded:
     disk.remove(index)
     disk.create(index).write_at(0, [stale])
     assert (load_index(disk, index, disk.open(log_files(disk)[0]), 0) is not None) == loaded
+    heads: list[Head] = []
+    assert open_log(disk.copy()).walk_heads(0, heads).lost == []
+    assert sum(head.count for head in heads) == len(rows)
     assert read_all(open_log(disk)) == (rows, [])
     assert disk.contents(index) != stale
 

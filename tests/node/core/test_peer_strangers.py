@@ -152,6 +152,16 @@ def test_other_content_that_comes_between_offer_and_record_is_a_conflict() -> No
     assert b.shell.core.counters["peer_conflicts"] == 1
 
 
+def test_an_offer_that_comes_in_two_requests_is_one() -> None:
+    b = MemoryNode("b")
+    uuid = feed(b)
+    for block in (X, Y):
+        b.admin.request(OfferHeads(uuid, 0, [Head(0, 1, block, 0, 7, 99)], {block: BlockName("till")}))
+    send(b, uuid, 0, 7, 1, segment_frame([b"x"])[11:-4])
+    b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 1, 1)))
+    assert [each["producer"] for each in b.admin.request(ShowLedger(TOPIC))["producers"]] == ["till"]
+
+
 def test_what_one_node_refused_and_the_other_stored_is_a_conflict() -> None:
     b = MemoryNode("b")
     uuid = feed(b)
@@ -254,6 +264,24 @@ def test_what_was_said_on_a_connection_is_not_gone_on_with_on_the_next() -> None
                 await there.follow(FollowTopics(["*"], seen=1000, wait_s=20.0))
             with pytest.raises(ConnectionLost):
                 await there.admit(AdmitRecords(U, 0, "a", Place(U, 1, 0)), [Stored(0, b"r")])
+            await link.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_offer_too_long_for_one_request_is_made_in_two() -> None:
+    async def scenario() -> None:
+        async with serving() as other:
+            link = await open_link(other.url)
+            conversation = await other.conversation()
+            heads = [Head(at, 1, at.to_bytes(16), 0, 7, 99) for at in range(1024)]
+            named = {head.block: BlockName("\U0001f600" * 256) for head in heads}
+            asked = asyncio.ensure_future(ThereNode(link).offer(OfferHeads(U, 0, heads, named)))
+            for _ in range(2):
+                request = await conversation.next(Request)
+                assert isinstance(request.operation, OfferHeads) and len(request.operation.blocks) == 512
+                conversation.say(Response(request.number, [0] * len(request.operation.heads)))
+            assert await asked == [0] * 1024
             await link.close()
 
     asyncio.run(scenario())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.files.disk import DiskFile
 from penstock.node.core.effects import Fetch
 from penstock.node.core.log_index import place_of
 from penstock.node.core.log_reader import READ_BYTES_MIN, LogReader, Replaced, Run, Span, View
@@ -73,37 +74,59 @@ def _walk_file(
     lost: list[Span],
 ) -> tuple[int, int]:
     """Where to go on, and how many bytes may still be read."""
-    limit = view.end_entry(number)
     try:
         file = reader.open_file(view.files[number])
     except FileNotFoundError:
         reader.check_replaced(view.files[number])
-        lost.append((at, limit))
-        return limit, room
+        lost.append((at, view.end_entry(number)))
+        return view.end_entry(number), room
+    known = len(heads)
     try:
-        points, end_offset = reader.points_of(view, number, file)
-        point = place_of(points, at)
-        bounds = Bounds(0, end_offset, view.files[number].first, limit)
-        if point is not None:
-            bounds = Bounds(point.offset, end_offset, point.entry, limit)
-        expected, refusals = at, 0
-        for item in walk(file, bounds, shard, max(CHUNK_BYTES, READ_BYTES_MIN)):
-            header = item.header
-            if header.end_entry <= at and (header.count or header.first_entry < at):
-                continue
-            if header.count:
-                if len(heads) >= HEADS_MAX or room <= 0:
-                    return expected, 0
-                if header.first_entry > expected:
-                    lost.append((expected, header.first_entry))
-                expected, refusals = header.end_entry, 0
-            elif (refusals := refusals + 1) > REFUSALS_MAX:
-                continue
-            room -= len(item.raw)
-            if (head := _head(item)) is not None:
-                heads.append(head)
+        spans: list[Span] = []
+        end = _walk_open(reader, view, number, file, shard, at, room, heads, spans)
+        if spans and reader.index_was_wrong(view, number, file):
+            del heads[known:]
+            spans = []
+            end = _walk_open(reader, view, number, file, shard, at, room, heads, spans)
     finally:
         file.close()
+    lost += spans
+    return end
+
+
+def _walk_open(
+    reader: LogReader,
+    view: View,
+    number: int,
+    file: DiskFile,
+    shard: int,
+    at: int,
+    room: int,
+    heads: list[Head],
+    lost: list[Span],
+) -> tuple[int, int]:
+    limit = view.end_entry(number)
+    points, end_offset = reader.points_of(view, number, file)
+    point = place_of(points, at)
+    bounds = Bounds(0, end_offset, view.files[number].first, limit)
+    if point is not None:
+        bounds = Bounds(point.offset, end_offset, point.entry, limit)
+    expected, refusals = at, 0
+    for item in walk(file, bounds, shard, max(CHUNK_BYTES, READ_BYTES_MIN)):
+        header = item.header
+        if header.end_entry <= at and (header.count or header.first_entry < at):
+            continue
+        if header.count:
+            if len(heads) >= HEADS_MAX or room <= 0:
+                return expected, 0
+            if header.first_entry > expected:
+                lost.append((expected, header.first_entry))
+            expected, refusals = header.end_entry, 0
+        elif (refusals := refusals + 1) > REFUSALS_MAX:
+            continue
+        room -= len(item.raw)
+        if (head := _head(item)) is not None:
+            heads.append(head)
     if expected < limit:
         lost.append((expected, limit))
     return max(expected, limit), room

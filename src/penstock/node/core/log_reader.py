@@ -178,7 +178,7 @@ class LogReader:
             return limit
         try:
             part = self._read_part(view, number, file, at, room, first=not records)
-            if part.lost and self._index_was_wrong(view, number, file):
+            if part.lost and self.index_was_wrong(view, number, file):
                 part = self._read_part(view, number, file, at, room, first=not records)
         finally:
             file.close()
@@ -243,7 +243,7 @@ class LogReader:
             self._keep(its_id, index)
         return index.points, index.end_offset
 
-    def _index_was_wrong(self, view: View, number: int, file: DiskFile) -> bool:
+    def index_was_wrong(self, view: View, number: int, file: DiskFile) -> bool:
         """Makes a sealed file's index anew, once; True where that changed it.
 
         Before entries are called lost, it must be certain that they were looked for in the right place.

@@ -79,6 +79,8 @@ class Intake:
     outcome: dict[str, int] = field(default_factory=dict)
     fault: PenstockError | None = None
     """Why the rest of it is not taken."""
+    begun: bool = False
+    """Whether some of what was offered has come: the next offer is another one."""
 
     def count(self, name: str, by: int = 1) -> None:
         self.outcome[name] = self.outcome.get(name, 0) + by
@@ -188,7 +190,9 @@ class PeerSink:
         intake = self._intake(connection, topic, ask.shard)
         if len(ask.heads) > HEADS_MAX:
             raise BadRequest(f"{len(ask.heads)} heads; at most {HEADS_MAX} can be asked about")
-        intake.blocks = ask.blocks  # of all that is wanted of these, in however many parts it comes
+        # What was offered may come in several parts, and may have been offered in several requests.
+        intake.blocks = ask.blocks if intake.begun else {**intake.blocks, **ask.blocks}
+        intake.begun = len(intake.blocks) > HEADS_MAX
         lookups, probed = LOOKUPS_MAX, _probed(ask.heads)
         verdicts: list[int] = []
         for head in ask.heads:
@@ -291,7 +295,7 @@ class PeerSink:
         odd = last is not None and (len(last.block) != BLOCK_BYTES or last.refusal)
         if odd or not 0 < len(ask.node) <= NODE_LENGTH_MAX or len(ask.place.uuid) != UUID_BYTES:
             raise BadRequest("a place that cannot be")
-        self._intakes[connection][topic.uuid, ask.shard] = Intake(intake.blocks)
+        self._intakes[connection][topic.uuid, ask.shard] = Intake(intake.blocks, begun=True)
         if intake.fault is not None:
             raise intake.fault
         incarnation, own_end = shard.log.incarnation, shard.log.entry_next
