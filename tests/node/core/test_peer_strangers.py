@@ -12,12 +12,12 @@ import pytest
 from penstock.client.backoff import Backoff
 from penstock.client.link import Link, LinkOptions
 from penstock.model.address import parse_addresses
-from penstock.model.errors import ConnectionLost, PeerMismatch, PenstockError, ProtocolError
+from penstock.model.errors import ConnectionLost, PeerBarred, PeerMismatch, PenstockError, ProtocolError
 from penstock.node.core.peer_links import PLACES_MAX, LinkMade
 from penstock.node.core.peer_status import LinkStatus, TopicStatus
 from penstock.node.peer_flow import PeerFlow
 from penstock.node.peer_nodes import HereNode, Stored, ThereNode
-from penstock.wire.control import FetchEntries, Request, Response, ShowLedger, TopicInfo
+from penstock.wire.control import DeleteTopic, FetchEntries, Request, Response, ShowLedger, TopicInfo
 from penstock.wire.peering import (
     CONFLICTING,
     AddPeer,
@@ -240,6 +240,14 @@ def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
 
     asyncio.run(scenario())
     assert carried == [TOPIC]
+
+
+def test_an_empty_topic_that_is_deleted_while_it_is_fed_does_not_come_back_either() -> None:
+    b = MemoryNode("b")
+    feed(b)
+    b.admin.request(DeleteTopic(TOPIC))
+    with pytest.raises(PeerBarred):
+        feed(b)
 
 
 # --- the connection -----------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from penstock.model.identity import BLOCK_BYTES, SEGMENT_NUMBER_MAX, SHARD_POWER
 from penstock.model.topic import TopicName
 from penstock.node.core.fetching import Answer, Refuse
 from penstock.node.core.peer_links import PlaceNoted
+from penstock.node.core.session import shown
 from penstock.node.core.topics import Shard, Topic
 from penstock.wire.control import AlterTopic, CreateTopic
 from penstock.wire.expiry import expiries_us, last_us
@@ -96,6 +97,10 @@ class PeerSink:
     def on_disconnect(self, connection: int) -> None:
         self._intakes.pop(connection, None)
 
+    def is_fed(self, uuid: bytes) -> bool:
+        """Whether somebody is about to send to a topic now."""
+        return any((uuid, 0) in intakes for intakes in self._intakes.values())
+
     # --- a topic ------------------------------------------------------------------------------------
 
     def open_feed(self, connection: int, ask: OpenFeed, answer: Answer, refuse: Refuse) -> None:
@@ -145,6 +150,7 @@ class PeerSink:
             if topic is None:
                 refuse(TopicNotFound(f"topic {name} was deleted at once"))
                 return
+            logger.info("topic %s was made like that of node %s", topic.shown, shown(ask.node))
             try:
                 self._follow_schema(topic, ask, opened, refuse)
             except PenstockError as error:

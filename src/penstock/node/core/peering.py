@@ -231,7 +231,11 @@ class Peering:
     def before_deletion(self, topics: list[Topic], go_on: Callable[[PenstockError | None], None]) -> None:
         """Topics are to be deleted: that no link brings linked ones back is on the disk first."""
         now_us = self.node.now_us()
-        linked = [topic.name for topic in topics if self.links.concerns(topic.name, topic.uuid)]
+        linked = [
+            topic.name
+            for topic in topics
+            if self.links.concerns(topic.name, topic.uuid) or self.sink.is_fed(topic.uuid)
+        ]
         bars = [Barred(name, now_us) for name in linked]
         if not bars:
             go_on(None)
