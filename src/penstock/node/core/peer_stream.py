@@ -113,14 +113,15 @@ class PeerStream:
         assert self.place is not None and len(verdicts) == len(batch.heads)
         parts: list[Part] = []
         run: list[Head] = []
+        size = 0
         for head, verdict in zip(batch.heads, verdicts, strict=True):
             if verdict != WANTED:
                 continue
-            size = sum(each.size for each in run)
             if run and (run[-1].end_entry != head.first_entry or size + head.size > PART_BYTES):
                 parts.append(self._part(run))
-                run = []
+                run, size = [], 0
             run.append(head)
+            size += head.size
         if run:
             parts.append(self._part(run))
         if parts and parts[-1].place.entry == batch.end.entry:
