@@ -13,22 +13,17 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.model.errors import (
-    AccessRefused,
-    Closed,
-    ConnectionLost,
     IncarnationChanged,
-    NodeStopping,
     PenstockError,
     ProtocolError,
     StorageFailed,
-    TimedOut,
     TopicNotFound,
-    Unavailable,
 )
 from penstock.model.topic_settings import QUOTAS
 from penstock.node.core.peer_links import LinkMade
 from penstock.node.core.peer_status import LinkStatus, TopicStatus
 from penstock.node.core.peer_stream import PART_BYTES, Part, PeerStream
+from penstock.node.peer_follow import OF_THE_LINK, Fed, PeerFollow
 from penstock.node.peer_nodes import PeerNode, Stored
 from penstock.wire.control import FetchEntries, TopicInfo
 from penstock.wire.peering import (
@@ -55,8 +50,6 @@ AGAIN_S = 15.0
 """After so long a topic that was refused is tried again; sooner when it changes."""
 AGAIN_SOON_S = 1.0
 """The same after what a retry can help."""
-OF_THE_LINK = (ConnectionLost, Unavailable, Closed, TimedOut, AccessRefused, NodeStopping, ProtocolError)
-"""What concerns the connection and not one topic."""
 LOCAL_SETTINGS = QUOTAS | {"dead_letter", "create_on_first_use"}
 """What a topic does not take over from its source."""
 
@@ -80,18 +73,25 @@ class PeerFlow:
         self.status = status
         self.claim = claim
         self.slots = asyncio.Semaphore(STREAMS_MAX)
-        self._made = made
+        self.made = made
         self._feeds: dict[str, PeerFeed] = {}
 
     async def run(self) -> None:
         """Until the connection ends, which is an error."""
         seen = 0
         async with asyncio.TaskGroup() as tasks:
+            if self.made.subscriptions:
+                tasks.create_task(PeerFollow(self).run())
             while True:
-                for topic in await self.source.follow(FollowTopics(list(self._made.topics), seen, FOLLOW_S)):
+                for topic in await self.source.follow(FollowTopics(list(self.made.topics), seen, FOLLOW_S)):
                     seen = max(seen, topic.stamp)
                     self._meet(topic, tasks)
                 await asyncio.sleep(FOLLOW_PAUSE_S)
+
+    def opened(self, topic: str) -> Fed | None:
+        """A topic that follows, if it does."""
+        feed = self._feeds.get(topic)
+        return feed.fed if feed is not None else None
 
     def _meet(self, topic: Followed, tasks: asyncio.TaskGroup) -> None:
         feed = self._feeds.get(topic.topic)
@@ -125,6 +125,11 @@ class PeerFeed:
         self._opened: FeedOpened | None = None
         self._schema_version: int | None = None
         self._streams: list[PeerStream] = []
+
+    @property
+    def fed(self) -> Fed | None:
+        opened = self._opened
+        return Fed(self.uuid, opened.uuid, self._streams) if opened is not None else None
 
     def meet(self, topic: Followed) -> None:
         """The source told how the topic is now."""

@@ -49,6 +49,9 @@ class PeerNode(Protocol):
     @property
     def id(self) -> str: ...
 
+    async def ask(self, operation: Operation, kind: type[Kind]) -> Kind:
+        """The answer to any other question."""
+
     async def follow(self, ask: FollowTopics) -> list[Followed]: ...
 
     async def show(self, topic: str) -> TopicInfo: ...
@@ -98,6 +101,10 @@ class HereNode:
         self._drain()
         return await answer
 
+    async def ask(self, operation: Operation, kind: type[Kind]) -> Kind:
+        answer: Kind = await self._ask(operation)
+        return answer
+
     async def follow(self, ask: FollowTopics) -> list[Followed]:
         return list(await self._ask(ask))
 
@@ -139,6 +146,9 @@ class ThereNode:
 
     async def _ask(self, operation: Operation, kind: type[Kind]) -> Kind:
         return read_result(await self._link.request(operation, timeout_s=TIMEOUT_S), kind)
+
+    async def ask(self, operation: Operation, kind: type[Kind]) -> Kind:
+        return await self._ask(operation, kind)
 
     async def follow(self, ask: FollowTopics) -> list[Followed]:
         return await self._ask(ask, list[Followed])

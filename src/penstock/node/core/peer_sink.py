@@ -243,7 +243,9 @@ class PeerSink:
             self._node.counters["peer_records_unreadable"] += 1
             return
         head = Head(0, header.count, header.block, segment, header.origin_crc, len(record))
+        first = shard.log.entry_next
         self._append(topic, shard, intake, head, body)
+        self._peering.following.sink.stored(topic, number, first, header)
 
     def _append(self, topic: Topic, shard: Shard, intake: Intake, head: Head, body: bytes) -> None:
         now_us, book = self._node.now_us(), shard.log.marks.book

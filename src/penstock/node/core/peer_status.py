@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from penstock.model.errors import PenstockError
 from penstock.node.core.peer_links import LinkMade
-from penstock.wire.peering import Admitted, PeerInfo, PeerTopicInfo
+from penstock.wire.peering import Admitted, PeerInfo, PeerSubscriptionInfo, PeerTopicInfo
 
 TOPICS_SHOWN_MAX = 1000
 MESSAGE_LENGTH_MAX = 300
@@ -27,6 +27,8 @@ COUNTS = (
     "unreadable",
     "rewinds",
     "connections",
+    "settled_in",
+    "settled_out",
 )
 
 
@@ -63,6 +65,8 @@ class LinkStatus:
         self.counts: Counter[str] = Counter()
         self.topics: dict[tuple[str, str], TopicStatus] = {}
         """By direction and topic."""
+        self.subscriptions: dict[tuple[str, str, str], PeerSubscriptionInfo] = {}
+        """By direction, topic and name."""
 
     def connecting(self) -> None:
         self._be("connecting")
@@ -70,6 +74,7 @@ class LinkStatus:
     def connected(self, node: str) -> None:
         self.node, self.error = node, None
         self.topics.clear()
+        self.subscriptions.clear()
         self.counts["connections"] += 1
         self._be("connected")
 
@@ -116,4 +121,6 @@ class LinkStatus:
             self.error.code if self.error is not None else "",
             {name: self.counts[name] for name in COUNTS},
             infos[:TOPICS_SHOWN_MAX],
+            list(made.subscriptions),
+            [self.subscriptions[each] for each in sorted(self.subscriptions)] if whole else [],
         )
