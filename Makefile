@@ -77,6 +77,9 @@ cluster: $(READY) ## Spark's own cluster on this machine: a pipeline and a submi
 fuzz-http: $(READY) ## thousands of requests made up from the OpenAPI schema; none may make the node fail
 	@$(BIN)/python -m tests.api.fuzz --examples 1000
 
+move: $(READY) ## a consumer moves to the follower of a node that is killed: sent, settled, repeated, lost
+	@$(BIN)/python -m tests.fire.move_consumer
+
 lives: $(READY) ## ten thousand lives of a producer under every fault there is, from seeds
 	@$(BIN)/python -m tests.transport.lives --seeds 10000
 

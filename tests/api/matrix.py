@@ -101,6 +101,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("post", S + "/seek"): Route(CONSUME, {"to": "earliest"}),
     ("post", S + "/pause"): Route(CONSUME),
     ("post", S + "/resume"): Route(CONSUME),
+    ("post", S + "/promote"): Route(ADMIN),
     ("get", S + "/dead"): Route(CONSUME),
     ("post", S + "/redrive"): Route(CONSUME, {}),
     ("post", S + "/fetch"): Route(CONSUME),

@@ -75,7 +75,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("penstock topic set orders hard", ["hard_ttl="]),
         ("penstock sub seek orders billing --to ", ["earliest", "latest"]),
         ("penstock consume orders --kind f", ["failover"]),
-        ("penstock sub p", ["pause"]),
+        ("penstock sub p", ["pause", "promote"]),
     ],
 )
 def test_the_names_that_the_node_knows_are_offered(url: str, line: str, offered: list[str]) -> None:

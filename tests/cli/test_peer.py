@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import penstock.sync
 from penstock.cli.app import app
-from tests.cli.conftest import Node
+from tests.cli.conftest import Cli, Node
 from tests.fire.real_node import wait_until
 
 
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path / "other") as running:
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with Node(tmp_path_factory.mktemp("other")) as running:
         yield running
 
 
@@ -42,3 +41,43 @@ def test_a_link_from_the_command_line_brings_a_topic(
         assert message is not None and message.value == b"x"
     assert said("remove", topic, "--yes") == f"removed {topic}\n"
     assert topic not in said("list")
+
+
+def test_a_subscription_follows_is_refused_and_is_promoted(
+    service: Node,
+    other: Node,
+    topic: str,
+    cli: Cli,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PENSTOCK_URL", service.url)
+
+    def said(*words: str) -> str:
+        app([*words], prog_name="penstock", standalone_mode=False)
+        out, err = capsys.readouterr()
+        return out + err
+
+    with penstock.sync.connect(other.url) as there:
+        with there.producer(topic) as producer:
+            for number in range(3):
+                producer.send(b"%d" % number)
+        with there.consumer(topic, "billing") as consumer:
+            first = consumer.receive(20)
+            assert first is not None
+            consumer.ack(first)
+    names = ("--name", topic, "--with-subscriptions")
+    said("peer", "add", other.url, "--topics", topic, *names)
+    wait_until(lambda: "passive" in said("sub", "show", topic, "billing"))
+    wait_until(lambda: "acknowledged 1 " in " ".join(said("sub", "show", topic, "billing").split()))
+    shown = said("sub", "show", topic, "billing")
+    assert f"link {topic}, 0 behind, told 20" in shown
+    assert "following" in said("peer", "show", topic).splitlines()[-1]
+    refused = cli("consume", topic, "--subscription", "billing", "--count", "1", url=service.url).err
+    assert f"lives on node {first.node}" in refused.replace("\n", " ") and "sub promote" in refused
+    assert said("sub", "promote", topic, "billing").endswith("is active here, with 2 to settle\n")
+    with penstock.sync.connect(service.url) as here, here.consumer(topic, "billing") as consumer:
+        messages = [consumer.receive(20) for _ in range(2)]
+        assert [message and (message.value, message.attempt) for message in messages] == [(b"1", 1), (b"2", 1)]
+    wait_until(lambda: "promoted" in said("peer", "show", topic).splitlines()[-1])
+    said("peer", "remove", topic, "--yes")

@@ -19,6 +19,8 @@ class PeerBody(msgspec.Struct, forbid_unknown_fields=True):
     name: str = ""
     token: str | None = None
     """A token of the other node."""
+    subscriptions: list[str] = []
+    """Subscriptions that follow too: names, beginnings with a star, or * for all."""
 
 
 @get("/peers", tags=["peers"])
@@ -31,7 +33,12 @@ async def list_peers(caller: Called) -> list[PeerShape]:
 async def add_peer(caller: Called, data: JSONBody[PeerBody]) -> PeerShape:
     """Link the node to another; the same name and URL again changes topics, direction and token."""
     info = await caller.client.admin.add_peer(
-        data.url, data.topics, direction=data.direction, name=data.name, token=data.token
+        data.url,
+        data.topics,
+        direction=data.direction,
+        name=data.name,
+        token=data.token,
+        subscriptions=data.subscriptions,
     )
     return peer_object(info)
 

@@ -129,6 +129,12 @@ async def resume(caller: Called, topic: TopicPath, subscription: FromPath[str]) 
     return subscription_object(await caller.client.admin.resume(topic_name(topic), subscription))
 
 
+@post(ONE + "/promote", status_code=200, tags=["subscriptions"])
+async def promote(caller: Called, topic: TopicPath, subscription: FromPath[str]) -> SubscriptionShape:
+    """Go on here with a subscription that followed another node's."""
+    return subscription_object(await caller.client.admin.promote(topic_name(topic), subscription))
+
+
 @get(ONE + "/dead", tags=["subscriptions"])
 async def list_dead(caller: Called, topic: TopicPath, subscription: FromPath[str]) -> list[DeadShape]:
     """The messages that are dead now, at most 1,000, with what is known of why."""
@@ -160,6 +166,7 @@ ROUTES = [
     seek,
     pause,
     resume,
+    promote,
     list_dead,
     redrive,
 ]

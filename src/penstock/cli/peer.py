@@ -61,19 +61,37 @@ def add(
             show_default=False,
         ),
     ] = None,
+    with_subscriptions: Annotated[
+        bool,
+        typer.Option(
+            "--with-subscriptions", help="Subscriptions of these topics follow too.", show_default=False
+        ),
+    ] = False,
+    subscription: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--subscription",
+            metavar="PATTERN",
+            help="Only these follow: a name, or 'billing-*'. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
     """Link the node at --url to the one at URL: messages keep their identities, each arrives once.
 
-    The same name and URL again changes topics, direction and token.
+    The same name and URL again changes topics, direction, subscriptions and token.
     """
     secret = read_token() if peer_token == "-" else peer_token
+    names = subscription or (["*"] if with_subscriptions else [])
     info = ask(
         url,
         token,
-        lambda admin: admin.add_peer(peer_url, topics, direction=direction, name=name, token=secret),
+        lambda admin: admin.add_peer(
+            peer_url, topics, direction=direction, name=name, token=secret, subscriptions=names
+        ),
     )
     if as_json:
         print_json(peer_object(info))
@@ -121,6 +139,7 @@ def show(name: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJso
             ("url", info.url),
             ("topics", " ".join(info.topics)),
             ("direction", info.direction),
+            *([("subscriptions", " ".join(info.subscriptions))] if info.subscriptions else []),
             ("token", "kept" if info.has_token else None),
             ("made", f"{iso_time(info.made_at_us)} by {info.made_by or 'a client without a token'}"),
             ("state", f"{info.state} since {iso_time(info.since_us)}"),
@@ -136,6 +155,13 @@ def show(name: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJso
             (each.topic, each.direction, each.state, each.lag, each.message or None) for each in info.topic_list
         ]
         print_table(("TOPIC", "DIRECTION", "STATE", "LAG", "WHY"), rows)
+    if info.subscription_list:
+        print()
+        copies = [
+            (each.topic, each.subscription, each.direction, each.state, each.behind, each.message or None)
+            for each in info.subscription_list
+        ]
+        print_table(("TOPIC", "SUBSCRIPTION", "DIRECTION", "STATE", "BEHIND", "WHY"), copies)
 
 
 @peer_app.command()

@@ -1,4 +1,4 @@
-"""``penstock sub create|list|show|seek|pause|resume|delete``."""
+"""``penstock sub create|list|show|seek|pause|resume|promote|delete``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.wire.control import SubscriptionInfo
 
 sub_app = typer.Typer(
-    help="Create, list, show, move, pause and delete subscriptions.",
+    help="Create, list, show, move, pause, promote and delete subscriptions.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -110,6 +110,7 @@ def list_(
         "UNACKED",
         "DEAD",
         "PAUSED",
+        "PASSIVE",
     )
     rows = [
         (
@@ -123,6 +124,7 @@ def list_(
             info.unacked,
             info.dead,
             "yes" if info.paused else "no",
+            info.link if info.passive else "no",
         )
         for info in infos
     ]
@@ -152,6 +154,7 @@ def show(
             ("mode", info.mode),
             ("created", iso_time(info.created_at_us)),
             ("paused", "yes" if info.paused else "no"),
+            *_copy(info),
             ("consumers", ", ".join(info.consumers) or "none"),
             ("positions", ", ".join(map(str, info.positions))),
             ("acknowledged", info.acked),
@@ -220,6 +223,20 @@ def resume(
 
 @sub_app.command()
 @reports_errors
+def promote(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on here with a subscription that followed another node's: from now on its link changes nothing."""
+    info = ask(url, token, lambda admin: admin.promote(topic, subscription))
+    _say(info, as_json, f"{info.subscription} of {info.topic} is active here, with {info.unsettled} to settle")
+
+
+@sub_app.command()
+@reports_errors
 def delete(
     topic: TopicArgument,
     subscription: SubscriptionArgument,
@@ -243,6 +260,21 @@ def _say(info: SubscriptionInfo, as_json: bool, text: str) -> None:
         print_json(subscription_object(info))
     else:
         print(text)
+
+
+def _copy(info: SubscriptionInfo) -> list[tuple[str, object]]:
+    """What there is to say of one that follows another node's, or did."""
+    elsewhere: list[tuple[str, object]] = [("also active on", info.elsewhere)] if info.elsewhere else []
+    if not info.node:
+        return elsewhere
+    told = f", told {iso_time(info.told_at_us)}" if info.told_at_us else ", not heard of since the node began"
+    behind = f"{info.behind or 0} behind{told}"
+    return [
+        ("passive", f"yes, of node {info.node}, link {info.link}, {behind}" if info.passive else "no"),
+        ("promotions", info.epoch),
+        ("settlements ignored", info.ignored),
+        *elsewhere,
+    ]
 
 
 def _range(lost: tuple[int, int, int, str, int]) -> str:

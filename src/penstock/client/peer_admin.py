@@ -22,14 +22,16 @@ class PeerAdmin:
         direction: str = "pull",
         name: str = "",
         token: str | None = None,
+        subscriptions: Sequence[str] = (),
     ) -> PeerInfo:
         """Links the node to the one at ``url``: topics that match follow, those made later too.
 
         ``direction`` is ``pull`` (the other's messages come here), ``push`` or ``both``. ``name`` is the
         address if none is given; the same name and URL again changes topics, direction and token. ``token`` is
-        one of the other node: to consume for ``pull``, of an admin for ``push``.
+        one of the other node: to consume for ``pull``, of an admin for ``push``. ``subscriptions`` names those
+        that follow too: names, beginnings with a star, or ``*`` for all.
         """
-        ask = AddPeer(url, list(topics), direction, name, token)
+        ask = AddPeer(url, list(topics), direction, name, token, list(subscriptions))
         return read_result(await self._link.request(ask), PeerInfo)
 
     async def list_peers(self) -> list[PeerInfo]:

@@ -32,6 +32,7 @@ from penstock.wire.control import (
     TopicInfo,
     read_result,
 )
+from penstock.wire.following import PromoteSubscription
 from penstock.wire.frame import FILE_BODY_BYTES_MAX, decode_at
 from penstock.wire.schema_versions import SchemaVersions
 
@@ -111,6 +112,15 @@ class SubscriptionAdmin:
     async def resume(self, topic: str, subscription: str) -> SubscriptionInfo:
         """Ends a pause."""
         ask = PauseSubscription(_full(topic), subscription, False)
+        return read_result(await self._link.request(ask, retry=True), SubscriptionInfo)
+
+    async def promote(self, topic: str, subscription: str) -> SubscriptionInfo:
+        """Makes the passive copy of another node's subscription active here; one that is active stays so.
+
+        From then on nothing that its link brings changes it. What may have been handed out over there and was
+        not settled comes again, with an ``attempt`` above 1.
+        """
+        ask = PromoteSubscription(_full(topic), subscription)
         return read_result(await self._link.request(ask, retry=True), SubscriptionInfo)
 
     # --- dead letters -------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ catalogue; ``penstock errors CODE`` prints its docstring. The base is in error.p
 byte_errors.py, about Spark alone in spark_errors.py, about a producer's refill in refill_errors.py, about
 state topics in state_errors.py, about positions in reading_errors.py, about tenants, settings and registered
 producers in tenancy_errors.py, about staged writes in staging_errors.py, about tokens, TLS and quotas in
-access_errors.py, about links between nodes in peer_errors.py, about HTTP alone in http_errors.py, about running
-a node in running_errors.py, about reading several nodes in several_errors.py; all of it can be imported from
-here.
+access_errors.py, about links between nodes in peer_errors.py and follow_errors.py, about HTTP alone in
+http_errors.py, about running a node in running_errors.py, about reading several nodes in several_errors.py; all
+of it can be imported from here.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from penstock.model.byte_errors import SchemaMismatch as SchemaMismatch
 from penstock.model.byte_errors import SegmentTooLarge as SegmentTooLarge
 from penstock.model.byte_errors import UnknownFrame as UnknownFrame
 from penstock.model.error import PenstockError as PenstockError
+from penstock.model.follow_errors import SubscriptionPassive as SubscriptionPassive
 from penstock.model.http_errors import BodyTooLarge as BodyTooLarge
 from penstock.model.http_errors import CrossSite as CrossSite
 from penstock.model.http_errors import NoRoute as NoRoute

@@ -14,18 +14,12 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.model.errors import (
-    AccessRefused,
-    Closed,
-    ConnectionLost,
     IncarnationChanged,
-    NodeStopping,
     NotAllowed,
     PenstockError,
     ProtocolError,
     StorageFailed,
-    TimedOut,
     TopicNotFound,
-    Unavailable,
 )
 from penstock.model.topic import TopicName
 from penstock.model.topic_patterns import TopicPatterns
@@ -34,6 +28,7 @@ from penstock.node.core.peer_links import LinkMade
 from penstock.node.core.peer_sink import FEEDS_MAX
 from penstock.node.core.peer_status import LinkStatus, TopicStatus
 from penstock.node.core.peer_stream import PART_BYTES, Part, PeerStream
+from penstock.node.peer_follow import OF_THE_LINK, Fed, PeerFollow
 from penstock.node.peer_nodes import PeerNode, Stored
 from penstock.wire.control import FetchEntries, TopicInfo
 from penstock.wire.peering import (
@@ -62,8 +57,6 @@ AGAIN_S = 15.0
 """After so long a topic that was refused is tried again; sooner when it changes."""
 AGAIN_SOON_S = 1.0
 """The same after what a retry can help."""
-OF_THE_LINK = (ConnectionLost, Unavailable, Closed, TimedOut, AccessRefused, NodeStopping, ProtocolError)
-"""What concerns the connection and not one topic."""
 LOCAL_SETTINGS = QUOTAS | {"dead_letter", "create_on_first_use"}
 """What a topic does not take over from its source."""
 
@@ -89,7 +82,7 @@ class PeerFlow:
         self.claim = claim
         self.release = release
         self.slots = asyncio.Semaphore(STREAMS_MAX)
-        self._made = made
+        self.made = made
         self._patterns = TopicPatterns.parse(made.topics)
         self._feeds: dict[str, PeerFeed] = {}
         self._crowded = False
@@ -99,8 +92,10 @@ class PeerFlow:
         seen = 0
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_sink())
+            if self.made.subscriptions:
+                tasks.create_task(PeerFollow(self).run())
             while True:
-                for topic in await self.source.follow(FollowTopics(list(self._made.topics), seen, FOLLOW_S)):
+                for topic in await self.source.follow(FollowTopics(list(self.made.topics), seen, FOLLOW_S)):
                     seen = max(seen, topic.stamp)
                     self._meet(topic, tasks)
                 await asyncio.sleep(FOLLOW_PAUSE_S)
@@ -110,7 +105,7 @@ class PeerFlow:
         seen = 0
         with suppress(NotAllowed):  # then each topic says what is missing
             while True:
-                for topic in await self.sink.follow(FollowTopics(list(self._made.topics), seen, FOLLOW_S)):
+                for topic in await self.sink.follow(FollowTopics(list(self.made.topics), seen, FOLLOW_S)):
                     seen = max(seen, topic.stamp)
                     if (feed := self._feeds.get(topic.topic)) is not None:
                         feed.meet_sink(topic.uuid)
@@ -120,6 +115,11 @@ class PeerFlow:
         """What the link is about is decided here: the other node cannot write to more by naming it."""
         if str(TopicName.parse(name)) != name or not self._patterns.match(name):
             raise ProtocolError(f"the other node told of topic {name[:80]!r}, which the link is not about")
+
+    def opened(self, topic: str) -> Fed | None:
+        """A topic that follows, if it does."""
+        feed = self._feeds.get(topic)
+        return feed.fed if feed is not None else None
 
     def _meet(self, topic: Followed, tasks: asyncio.TaskGroup) -> None:
         self._check(topic.topic)
@@ -133,7 +133,7 @@ class PeerFlow:
             return
         if feed is None and len(self._feeds) >= FEEDS_MAX:
             if not self._crowded:
-                logger.warning("link %s: topics beyond the first %d do not follow", self._made.name, FEEDS_MAX)
+                logger.warning("link %s: topics beyond the first %d do not follow", self.made.name, FEEDS_MAX)
             self._crowded = True
             return
         if feed is None:
@@ -160,6 +160,11 @@ class PeerFeed:
         self._sink_uuid: bytes | None = None
         self._schema_version: int | None = None
         self._streams: list[PeerStream] = []
+
+    @property
+    def fed(self) -> Fed | None:
+        opened = self._opened
+        return Fed(self.uuid, opened.uuid, self._streams) if opened is not None else None
 
     def meet(self, topic: Followed) -> None:
         """The source told how the topic is now."""

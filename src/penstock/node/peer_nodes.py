@@ -52,6 +52,9 @@ class PeerNode(Protocol):
     @property
     def id(self) -> str: ...
 
+    async def ask(self, operation: Operation, kind: type[Kind]) -> Kind:
+        """The answer to any other question."""
+
     async def follow(self, ask: FollowTopics) -> list[Followed]: ...
 
     async def show(self, topic: str) -> TopicInfo: ...
@@ -100,6 +103,10 @@ class HereNode:
         self._core.requests.on_request(self._session, operation, done, refused)
         self._drain()
         return await answer
+
+    async def ask(self, operation: Operation, kind: type[Kind]) -> Kind:
+        answer: Kind = await self._ask(operation)
+        return answer
 
     async def follow(self, ask: FollowTopics) -> list[Followed]:
         return list(await self._ask(ask))
@@ -157,6 +164,9 @@ class ThereNode:
         except msgspec.ValidationError as error:
             what = type(operation).__name__
             raise ProtocolError(f"an answer to {what} that cannot be: {error}") from error
+
+    async def ask(self, operation: Operation, kind: type[Kind]) -> Kind:
+        return await self._ask(operation, kind)
 
     async def follow(self, ask: FollowTopics) -> list[Followed]:
         return await self._ask(ask, list[Followed])

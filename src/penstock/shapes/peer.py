@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 from penstock.shapes.times import iso_time
 
 if TYPE_CHECKING:
-    from penstock.wire.peering import PeerInfo, PeerTopicInfo
+    from penstock.wire.peering import PeerInfo, PeerSubscriptionInfo, PeerTopicInfo
 
 
 class PeerTopicShape(TypedDict):
@@ -19,11 +19,21 @@ class PeerTopicShape(TypedDict):
     message: str | None
 
 
+class PeerSubscriptionShape(TypedDict):
+    topic: str
+    subscription: str
+    direction: str
+    state: str
+    behind: int
+    message: str | None
+
+
 class PeerListed(TypedDict):
     peer: str
     url: str
     topics: list[str]
     direction: str
+    subscriptions: list[str]
     made_at: str
     made_by: str | None
     has_token: bool
@@ -40,6 +50,7 @@ class PeerListed(TypedDict):
 
 class PeerShape(PeerListed, total=False):
     topic_list: list[PeerTopicShape]
+    subscription_list: list[PeerSubscriptionShape]
 
 
 class RemovedPeerShape(TypedDict):
@@ -48,12 +59,13 @@ class RemovedPeerShape(TypedDict):
 
 
 def peer_object(info: PeerInfo, *, whole: bool = False) -> PeerShape:
-    """``whole`` tells of every topic, too."""
+    """``whole`` tells of every topic and subscription, too."""
     found: PeerShape = {
         "peer": info.name,
         "url": info.url,
         "topics": info.topics,
         "direction": info.direction,
+        "subscriptions": info.subscriptions,
         "made_at": iso_time(info.made_at_us),
         "made_by": info.made_by or None,
         "has_token": info.has_token,
@@ -69,6 +81,7 @@ def peer_object(info: PeerInfo, *, whole: bool = False) -> PeerShape:
     }
     if whole:
         found["topic_list"] = [_topic(each) for each in info.topic_list]
+        found["subscription_list"] = [_subscription(each) for each in info.subscription_list]
     return found
 
 
@@ -79,5 +92,16 @@ def _topic(info: PeerTopicInfo) -> PeerTopicShape:
         "state": info.state,
         "lag": info.lag,
         "code": info.code or None,
+        "message": info.message or None,
+    }
+
+
+def _subscription(info: PeerSubscriptionInfo) -> PeerSubscriptionShape:
+    return {
+        "topic": info.topic,
+        "subscription": info.subscription,
+        "direction": info.direction,
+        "state": info.state,
+        "behind": info.behind,
         "message": info.message or None,
     }

@@ -57,6 +57,14 @@ class SubscriptionShape(TypedDict):
     seen_at: str | None
     compacted: int
     bury_fault: str
+    passive: bool
+    node: str
+    link: str
+    epoch: int
+    behind: int | None
+    told_at: str | None
+    ignored: int
+    elsewhere: str
 
 
 def subscription_object(info: SubscriptionInfo) -> SubscriptionShape:
@@ -66,6 +74,8 @@ def subscription_object(info: SubscriptionInfo) -> SubscriptionShape:
     plain["created_at"] = iso_time(plain.pop("created_at_us"))
     seen_at_us = plain.pop("seen_at_us")
     plain["seen_at"] = iso_time(seen_at_us) if seen_at_us else None
+    told_at_us = plain.pop("told_at_us")
+    plain["told_at"] = iso_time(told_at_us) if told_at_us else None
     plain["lost_ranges"] = [
         {"shard": shard, "first": start, "end": end, "reason": reason, "at": iso_time(at_us)}
         for shard, start, end, reason, at_us in info.lost_ranges

@@ -23,9 +23,12 @@ class PeerAdmin:
         direction: str = "pull",
         name: str = "",
         token: str | None = None,
+        subscriptions: Sequence[str] = (),
     ) -> PeerInfo:
         """Links the node to the one at ``url``: topics that match follow, those made later too."""
-        added = self._admin.add_peer(url, topics, direction=direction, name=name, token=token)
+        added = self._admin.add_peer(
+            url, topics, direction=direction, name=name, token=token, subscriptions=subscriptions
+        )
         return self._background.run(added)
 
     def list_peers(self) -> list[PeerInfo]:

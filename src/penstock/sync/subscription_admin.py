@@ -51,6 +51,10 @@ class SubscriptionAdmin:
         """Ends a pause."""
         return self._background.run(self._admin.resume(topic, subscription))
 
+    def promote(self, topic: str, subscription: str) -> SubscriptionInfo:
+        """Makes the passive copy of another node's subscription active here; one that is active stays so."""
+        return self._background.run(self._admin.promote(topic, subscription))
+
     def redrive(self, topic: str, subscription: str, entries: Iterable[tuple[int, int]] | None = None) -> int:
         """Offers dead messages again, to this subscription alone; returns how many."""
         return self._background.run(self._admin.redrive(topic, subscription, entries))

@@ -138,6 +138,22 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     """When a consumer was last connected; 0 where that is not known."""
     bury_fault: str = ""
     """Why messages that were tried too often cannot be put aside now; it is tried again and again."""
+    passive: bool = False
+    """It is a copy of another node's subscription, until it is promoted."""
+    node: str = ""
+    """The id of the node that it is a copy of, or was."""
+    link: str = ""
+    """The link that brings, or brought, what is settled there."""
+    epoch: int = 0
+    """How often it was promoted."""
+    behind: int | None = None
+    """Of a copy: entries of which the other node had more to tell when it last did; None: not heard of yet."""
+    told_at_us: int = 0
+    """When that was; 0: not since this node was started."""
+    ignored: int = 0
+    """Settlements that came from the other node after this one was promoted; since the node was started."""
+    elsewhere: str = ""
+    """The id of a node on which a copy of this was promoted, while this is active: both hand out messages."""
 
 
 # --- consuming --------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ The body of a PEER frame (shard and segment stand in its header)::
 
     topic uuid: 16 bytes | a stored segment, as in a log (record.py)
 
-Settlements that follow their data are to be further requests of the sink, beside ``admit_records``.
+Settlements follow their data by further requests: following.py.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from google_crc32c import extend, value
 from penstock.model.errors import BadFrame
 from penstock.model.setting import Value
 from penstock.wire.conversation import Control
+from penstock.wire.following import FollowOperation
 from penstock.wire.frame import HEADER, TRAILER, FrameType
 from penstock.wire.record import RecordHeader, decode_record_header
 
@@ -47,6 +48,8 @@ class AddPeer(Control, frozen=True, tag="add_peer"):
     """Empty: the address."""
     secret: str | None = None
     """For the other node. It is kept, since it is needed at every connection, and never shown."""
+    subscriptions: list[str] = msgspec.field(default_factory=list)
+    """Subscriptions that follow: names, or beginnings of names with a star; none: messages alone."""
 
     def __repr__(self) -> str:
         return f"AddPeer(url={self.url!r}, topics={self.topics!r}, name={self.name!r})"
@@ -83,6 +86,20 @@ class PeerTopicInfo(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class PeerSubscriptionInfo(msgspec.Struct, frozen=True):
+    """A subscription that a link follows, in one direction."""
+
+    topic: str
+    subscription: str
+    direction: str
+    state: str
+    """``following``; ``catching up``; ``promoted``: the copy is active, and so is the one that it followed;
+    ``own``: there is another one of that name; ``refused``; ``orphan``: its source is gone"""
+    behind: int
+    """Entries that there is more to tell of."""
+    message: str = ""
+
+
 class PeerInfo(msgspec.Struct, frozen=True):
     name: str
     url: str
@@ -109,6 +126,10 @@ class PeerInfo(msgspec.Struct, frozen=True):
     lost, unreadable, rewinds, connections"""
     topic_list: list[PeerTopicInfo] = []
     """Not in a list of links; at most 1,000, those that do not follow first."""
+    subscriptions: list[str] = []
+    """Which subscriptions follow, by name or pattern."""
+    subscription_list: list[PeerSubscriptionInfo] = []
+    """Not in a list of links."""
 
 
 # --- what a source is asked ---------------------------------------------------------------------------
@@ -253,6 +274,7 @@ PeerOperation = (
     | OpenFeed
     | OfferHeads
     | AdmitRecords
+    | FollowOperation
 )
 
 

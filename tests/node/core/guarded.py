@@ -17,6 +17,16 @@ from penstock.wire.access import (
     TokenCreated,
 )
 from penstock.wire.control import Control, read_result
+from penstock.wire.following import (
+    ApplyDropped,
+    ApplySettled,
+    FollowSubscriptions,
+    OpenCopy,
+    PromoteSubscription,
+    ReadDropped,
+    ReadSettled,
+    TellPromoted,
+)
 from penstock.wire.frame import FrameType, encode
 from penstock.wire.peering import (
     AddPeer,
@@ -102,6 +112,14 @@ def samples(topic: str = TOPIC, uuid: bytes = b"u" * 16, stage: bytes = STAGE) -
         OpenFeed(topic, "n", b"u" * 16, 1),
         OfferHeads(uuid, 0, [], {}),
         AdmitRecords(uuid, 0, "n", Place(b"u" * 16, 1, 0)),
+        PromoteSubscription(topic, "audit"),
+        FollowSubscriptions([topic], ["*"]),
+        ReadSettled(uuid, "audit", 0, 1, 0, 0, 0),
+        ReadDropped(uuid, 0),
+        ApplyDropped(uuid, "n", "copy", 0, 1, 0, 0, []),
+        TellPromoted(uuid, "audit", 1, 1, "n"),
+        OpenCopy(uuid, "n", "copy", "shared", "non_resilient", Policy(), 1, 0, 0, "west"),
+        ApplySettled(uuid, "n", "copy", 0, 1, 0, 0, [], [], 0, 0, 0),
     ]
     return {type(ask): ask for ask in found}
 

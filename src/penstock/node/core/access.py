@@ -20,6 +20,16 @@ from penstock.model.topic_settings import QUOTAS
 from penstock.wire import control as ops
 from penstock.wire.access import CreateToken, ListAdminLog, ListTokens, RevokeToken, ShowAccess, ShowToken
 from penstock.wire.conversation import Control
+from penstock.wire.following import (
+    ApplyDropped,
+    ApplySettled,
+    FollowSubscriptions,
+    OpenCopy,
+    PromoteSubscription,
+    ReadDropped,
+    ReadSettled,
+    TellPromoted,
+)
 from penstock.wire.frame import FrameType
 from penstock.wire.peering import (
     AddPeer,
@@ -179,6 +189,14 @@ RULES: Final[Mapping[type[Control], Rule]] = {
     OpenFeed: Rule(rights=ADMIN, on=_topic, also=_settings),
     OfferHeads: Rule(rights=ADMIN, uuid_of=lambda ask: ask.topic),
     AdmitRecords: Rule(rights=ADMIN, uuid_of=lambda ask: ask.topic),
+    FollowSubscriptions: Rule(rights=CONSUME, unbound=True),
+    ReadSettled: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, unbound=True),
+    TellPromoted: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, unbound=True),
+    ReadDropped: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, unbound=True),
+    ApplyDropped: Rule(rights=ADMIN, uuid_of=lambda ask: ask.topic),
+    OpenCopy: Rule(rights=ADMIN, uuid_of=lambda ask: ask.topic),
+    ApplySettled: Rule(rights=ADMIN, uuid_of=lambda ask: ask.topic),
+    PromoteSubscription: Rule(rights=ADMIN, on=_topic, logged=True),
     # the node
     ListAdminLog: Rule(rights=ADMIN, on=_node),
     ops.ShowNode: Rule(rights=ADMIN, on=_node),

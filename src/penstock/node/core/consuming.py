@@ -112,7 +112,7 @@ class Consuming:
             return
         check_subscribe(session, ask, topic)
         subscription.schemas = lambda: topic.schemas
-        attachment = attach(session, ask)
+        attachment = attach(session, ask, subscription)
         try:
             change = subscription.admit(attachment, self._clock_us())
         finally:

@@ -274,6 +274,25 @@ class ShardCursor:
             for start, end in entries.spans(0, entries.end):
                 yield start, end, deliveries
 
+    def deliveries_if_lost(self) -> dict[int, EntrySet]:
+        """By number of deliveries, as if everything that is out came back now; nothing dies of that."""
+        found: dict[int, EntrySet] = {}
+        out = self.held.copy()
+        for deliveries, entries in self._delivered.items():
+            again = entries.common(out)
+            out.exclude(again)
+            rest = entries.copy()
+            if self.may_be_tried_after(deliveries + 1):
+                rest.exclude(again)
+                found.setdefault(deliveries + 1, EntrySet()).include(again)
+            found.setdefault(deliveries, EntrySet()).include(rest)
+        if self.may_be_tried_after(1):
+            found.setdefault(1, EntrySet()).include(out)
+        return found
+
+    def may_be_tried_after(self, deliveries: int) -> bool:
+        return not self.attempts_max or deliveries < self.attempts_max
+
     # --- putting aside, and back --------------------------------------------------------------------
 
     def begin(self) -> None:

@@ -26,6 +26,7 @@ from penstock.model.errors import (
 )
 from penstock.model.identity import BLOCK_BYTES
 from penstock.model.topic import TopicName
+from penstock.node.core.copied import check_active
 from penstock.node.core.effects import Fetch, FindEntry
 from penstock.node.core.entry_tally import DAMAGED, RETENTION
 from penstock.node.core.fetch_columns import ChosenFetch, check_columns
@@ -299,6 +300,7 @@ class Fetching:
 
     def _on_advance(self, ask: AdvanceSubscription, answer: Answer) -> None:
         topic, subscription = self._subscription(ask.topic, ask.subscription)
+        check_active(subscription.name, subscription.copy, topic.shown)
         if ask.topic_uuid not in (None, topic.uuid):
             raise TopicMismatch(f"topic {topic.shown} is not the one that was read before")
         ends = [shard.log.entry_durable for shard in topic.shards]

@@ -44,6 +44,8 @@ class LinkMade(msgspec.Struct, array_like=True, frozen=True, tag=1):
     token: str | None
     made_at_us: int
     made_by: str
+    subscriptions: list[str] = []
+    """Those that follow, by name or pattern; none: messages alone."""
 
     def __repr__(self) -> str:
         return f"LinkMade(name={self.name!r}, url={self.url!r})"

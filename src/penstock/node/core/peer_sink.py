@@ -259,7 +259,9 @@ class PeerSink:
             intake.count("unreadable")
             self._node.counters["peer_records_unreadable"] += 1
             return
+        first = shard.log.entry_next
         self._append(topic, shard, intake, head, body)
+        self._peering.following.sink.stored(topic, number, first, header)
 
     def _append(self, topic: Topic, shard: Shard, intake: Intake, head: Head, body: bytes) -> None:
         now_us, book = self._node.now_us(), shard.log.marks.book

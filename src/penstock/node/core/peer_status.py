@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from penstock.model.errors import PenstockError
 from penstock.node.core.peer_links import LinkMade
-from penstock.wire.peering import Admitted, PeerInfo, PeerTopicInfo
+from penstock.wire.peering import Admitted, PeerInfo, PeerSubscriptionInfo, PeerTopicInfo
 
 TOPICS_SHOWN_MAX = 1000
 MESSAGE_LENGTH_MAX = 300
@@ -29,6 +29,8 @@ COUNTS = (
     "unreadable",
     "rewinds",
     "connections",
+    "settled_in",
+    "settled_out",
 )
 
 
@@ -65,6 +67,8 @@ class LinkStatus:
         self.counts: Counter[str] = Counter()
         self.topics: dict[tuple[str, str], TopicStatus] = {}
         """By direction and topic."""
+        self.subscriptions: dict[tuple[str, str, str], PeerSubscriptionInfo] = {}
+        """By direction, topic and name."""
 
     def connecting(self) -> None:
         self._be("connecting")
@@ -72,6 +76,7 @@ class LinkStatus:
     def connected(self, node: str) -> None:
         self.node, self.error = node, None
         self.topics.clear()
+        self.subscriptions.clear()
         self.counts["connections"] += 1
         self._be("connected")
 
@@ -118,4 +123,6 @@ class LinkStatus:
             self.error.code if self.error is not None else "",
             {name: min(self.counts[name], TOLD_MAX) for name in COUNTS},
             infos[:TOPICS_SHOWN_MAX],
+            list(made.subscriptions),
+            [self.subscriptions[each] for each in sorted(self.subscriptions)] if whole else [],
         )

@@ -52,8 +52,10 @@ class PeerStream:
         self.place = place
         self.entry_end = 0
         """How far the source's log reaches, as far as is known."""
-        self._checked = place is None
+        self.checked = place is None
         """Whether the log was seen to be the one that the place is in."""
+        self.begun = 0
+        """How often it began anew in all."""
         self.rewinds = 0
         """How often it began anew since somebody asked last."""
 
@@ -75,6 +77,7 @@ class PeerStream:
 
     def _rewind(self, place: Place) -> None:
         self.rewinds += 1
+        self.begun += 1
         self.place = place
 
     def take_rewinds(self) -> int:
@@ -84,7 +87,7 @@ class PeerStream:
     @property
     def behind(self) -> bool:
         """Whether the source is to be asked: for what is there, or whether its log is still the same."""
-        return self.place is not None and (self.lag > 0 or not self._checked)
+        return self.place is not None and (self.lag > 0 or not self.checked)
 
     def ask(self) -> int:
         """The entry to read heads from."""
@@ -97,7 +100,7 @@ class PeerStream:
         place = self.place
         assert place is not None, "it has met its source"
         self.entry_end = heads.entry_end
-        self._checked = True
+        self.checked = True
         if heads.entry_end < place.entry or not _continues(place, heads.heads):
             self._rewind(Place(place.uuid, place.incarnation, 0))
             return None

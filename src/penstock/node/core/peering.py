@@ -11,11 +11,15 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from penstock.model.address import parse_addresses
 from penstock.model.errors import BadRequest, LimitReached, PeerExists, PeerNotFound, PenstockError
 from penstock.model.grant import ALL
 from penstock.model.topic_patterns import TopicPatterns
 from penstock.node.core.fetching import Answer, Refuse
+from penstock.node.core.follow_source import check_names
+from penstock.node.core.following import Following
 from penstock.node.core.peer_links import (
     Barred,
     Lifted,
@@ -69,6 +73,7 @@ class Peering:
         self.links = node.stores.peers
         self.source = PeerSource(node)
         self.sink = PeerSink(self)
+        self.following = Following(self)
         self.status: dict[str, LinkStatus] = {name: LinkStatus(node.now_us) for name in self.links.links}
         self.claims: dict[tuple[str, str, str], int] = {}
         """By direction, other node and topic: the link that carries it, so that two to one node do not both."""
@@ -103,7 +108,7 @@ class Peering:
         elif isinstance(operation, AdmitRecords):
             self.sink.admit(session.connection, operation, answer, refuse)
         else:
-            return False
+            return self.following.on_request(session, operation, answer, refuse)
         return True
 
     def on_record(self, session: Session, frame: Frame) -> None:
@@ -127,6 +132,7 @@ class Peering:
     def on_disconnect(self, connection: int) -> None:
         self.source.on_disconnect(connection)
         self.sink.on_disconnect(connection)
+        self.following.source.on_disconnect(connection)
 
     # --- links --------------------------------------------------------------------------------------
 
@@ -145,6 +151,7 @@ class Peering:
     def _add(self, session: Session, ask: AddPeer, answer: Answer, refuse: Refuse) -> None:
         addresses = parse_addresses(ask.url)
         TopicPatterns.parse(ask.topics)
+        check_names(ask.subscriptions)
         name = ask.name or str(addresses[0])
         if ask.direction not in DIRECTIONS:
             raise BadRequest(f"there is no direction {ask.direction[:40]!r}", hint="It is pull, push or both.")
@@ -159,6 +166,7 @@ class Peering:
             raise LimitReached(f"a node has at most {LINKS_MAX} links")
         made_us = known.made_at_us if known is not None else self.node.now_us()
         made = LinkMade(name, ask.url, ask.topics, ask.direction, ask.secret, made_us, session.token)
+        made = msgspec.structs.replace(made, subscriptions=ask.subscriptions)
 
         def durable(error: PenstockError | None) -> None:
             if error is not None:

@@ -128,8 +128,8 @@ class Retaining:
         if now_us - self._began_us < min(after_us, GRACE_US):
             return
         for subscription in self._stores.subscriptions.of_topic(topic.uuid):
-            if any(attachment.connected for attachment in subscription.attachments):
-                continue
+            if subscription.copy.passive or any(each.connected for each in subscription.attachments):
+                continue  # a copy lives as long as its source
             history = self._stores.subscriptions.history(subscription)
             seen_us = max(history.seen_us, subscription.created_at_us)
             if self._now_us() - seen_us >= after_us:

@@ -20,6 +20,8 @@ from penstock.node.core.settlement_records import (
     RETURNED_MAX,
     CameBack,
     Change,
+    Copied,
+    CopyPlace,
     HandedOut,
     Missed,
     MissedBefore,
@@ -85,8 +87,11 @@ class Subscriptions:
             counts.acked, counts.skipped, counts.lost = change.acked, change.skipped, change.lost
             counts.nacked, counts.buried = change.nacked, change.buried
             counts.redriven, subscription.redrives = change.redriven, change.redrives
+            subscription.copy.generation = change.generation
         elif isinstance(change, Paused):
             subscription.paused = change.paused
+        elif isinstance(change, Copied):
+            subscription.copy.record, subscription.copy.generation = change, change.generation
         elif isinstance(change, Seen | MissedBefore):
             self._recall(subscription, change)
         elif change.shard >= len(subscription.cursors):
@@ -95,8 +100,10 @@ class Subscriptions:
             subscription.cursors[change.shard] = _restore(change, subscription.policy)
         elif isinstance(change, Moved):
             subscription.cursors[change.shard].move(change.entry, change.run)
+            subscription.copy.generation = max(subscription.copy.generation, change.generation)
         elif isinstance(change, Redriven):
             subscription.redrives = max(subscription.redrives, change.redrives)
+            subscription.copy.generation = max(subscription.copy.generation, change.generation)
             for start, end in change.spans:
                 subscription.redrive(change.shard, start, end)
         elif isinstance(change, Missed):
@@ -109,6 +116,8 @@ class Subscriptions:
         elif isinstance(change, Tallied):
             subscription.cursors[change.shard].tally = change.tally
             subscription.cursors[change.shard].noted = change.tally.handed
+        elif isinstance(change, CopyPlace):
+            subscription.copy.floors[change.shard] = change.floor
         elif isinstance(change, HandedOut):
             _recall_handed(subscription.cursors[change.shard], change)
         else:
@@ -236,6 +245,10 @@ def _snapshot(subscription: Subscription) -> Iterator[Change]:
     yield Opened(topic, name, kind, mode, starts, created_at_us, subscription.policy)
     if subscription.paused:
         yield Paused(topic, name, True)
+    if subscription.copy.record is not None:
+        yield subscription.copy.record
+    for shard, floor in subscription.copy.floors.items():
+        yield CopyPlace(topic, name, shard, floor)
     for shard, cursor in enumerate(subscription.cursors):
         returned = list(cursor.returned())
         for at in range(0, max(1, len(returned)), RETURNED_MAX):
@@ -248,7 +261,7 @@ def _snapshot(subscription: Subscription) -> Iterator[Change]:
         yield Tallied(topic, name, shard, cursor.tally)
     counts = subscription.counts
     totals = (counts.acked, counts.skipped, counts.lost, counts.nacked, counts.buried, counts.redriven)
-    yield Totals(topic, name, *totals, subscription.redrives)
+    yield Totals(topic, name, *totals, subscription.redrives, subscription.copy.generation)
 
 
 def _restore(state: ShardState, policy: Policy) -> ShardCursor:

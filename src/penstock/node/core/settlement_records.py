@@ -77,6 +77,7 @@ class Totals(msgspec.Struct, array_like=True, frozen=True, tag=5):
     buried: int = 0
     redriven: int = 0
     redrives: int = 0
+    generation: int = 0
 
 
 class CameBack(msgspec.Struct, array_like=True, frozen=True, tag=6):
@@ -102,6 +103,8 @@ class Moved(msgspec.Struct, array_like=True, frozen=True, tag=8):
     shard: int
     entry: int
     run: int = 0
+    generation: int = 0
+    """The subscription's from then on (copied.py)."""
 
 
 class Redriven(msgspec.Struct, array_like=True, frozen=True, tag=9):
@@ -112,6 +115,7 @@ class Redriven(msgspec.Struct, array_like=True, frozen=True, tag=9):
     shard: int
     spans: list[Span]
     redrives: int
+    generation: int = 0
 
 
 class Missed(msgspec.Struct, array_like=True, frozen=True, tag=10):
@@ -176,6 +180,30 @@ class PassedOver(msgspec.Struct, array_like=True, frozen=True, tag=42):
     entries: bytes
 
 
+class Copied(msgspec.Struct, array_like=True, frozen=True, tag=43):
+    """The subscription is a copy of another node's, or was one and is ``active`` since it was promoted."""
+
+    topic: bytes
+    name: str
+    node: str
+    """The source's id."""
+    link: str
+    url: str
+    epoch: int
+    generation: int
+    at_us: int
+    active: bool = False
+
+
+class CopyPlace(msgspec.Struct, array_like=True, frozen=True, tag=44):
+    """Everything before ``floor`` in the source's log is settled here; behind the settlements it stands for."""
+
+    topic: bytes
+    name: str
+    shard: int
+    floor: int
+
+
 Change = (
     Opened
     | Settlement
@@ -192,6 +220,8 @@ Change = (
     | Tallied
     | HandedOut
     | PassedOver
+    | Copied
+    | CopyPlace
 )
 
 _encoder = msgspec.msgpack.Encoder()

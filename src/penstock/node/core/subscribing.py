@@ -17,6 +17,7 @@ from penstock.model.ranges import RangeSet
 from penstock.model.topic import TopicName
 from penstock.node.core.attachment import CREDIT_BYTES_MAX, Attachment
 from penstock.node.core.burying import check_dead_letter
+from penstock.node.core.copied import check_active
 from penstock.node.core.session import Session
 from penstock.node.core.settlement_records import Opened, encode_change
 from penstock.node.core.state_starts import STATE, ShardStart
@@ -119,8 +120,9 @@ def find_or_open(
     return subscription
 
 
-def attach(session: Session, ask: Subscribe) -> Attachment:
-    """A consumer as its subscription knows it."""
+def attach(session: Session, ask: Subscribe, subscription: Subscription) -> Attachment:
+    """A consumer as its subscription knows it; a copy of another node's has none."""
+    check_active(subscription.name, subscription.copy, ask.topic)
     return Attachment(
         session.connection,
         ask.consumer,

@@ -19,6 +19,7 @@ from penstock.model.errors import SubscriptionBusy
 from penstock.model.policy import Policy
 from penstock.model.ranges import RangeSet
 from penstock.node.core.attachment import Attachment, lease_us
+from penstock.node.core.copied import Copy
 from penstock.node.core.cursor import Returned, ShardCursor
 from penstock.node.core.deadlines import Deadlines
 from penstock.node.core.dispatch import Dispatch, Offer, Wanted
@@ -63,8 +64,8 @@ class Subscription:
     fetching: dict[int, int] = field(default_factory=dict)
     """Shards with a read under way, and how many bytes it may bring."""
     redrives: int = 0
-    burying: bool = False
-    """Whether dying entries are being put aside right now."""
+    copy: Copy = field(default_factory=Copy)
+    burying: bool = False  # whether dying entries are being put aside right now
     bury_again_us: int = 0
     bury_fault: str = ""  # why the last attempt to put them aside failed
     schemas: Callable[[], SchemaVersions | None] = lambda: None
@@ -387,8 +388,7 @@ class Subscription:
     def redrive(self, shard: int, start: int, end: int) -> list[Span]:
         """Dead entries are offered again; returns which."""
         spans = self.cursors[shard].reopen(start, end)
-        rows = sum(last - first for first, last in spans)
-        self.counts.redriven += rows
+        self.counts.redriven += sum(last - first for first, last in spans)
         return spans
 
     @property
@@ -397,4 +397,4 @@ class Subscription:
 
     @property
     def dying(self) -> bool:
-        return any(cursor.dying for cursor in self.cursors)
+        return not self.copy.passive and any(cursor.dying for cursor in self.cursors)

@@ -17,6 +17,7 @@ from penstock.model.errors import (
     SubscriptionMoved,
     SubscriptionNotFound,
 )
+from penstock.node.core.copied import check_active, copy_fields
 from penstock.node.core.effects import Fetch
 from penstock.node.core.history import History
 from penstock.node.core.log import Run
@@ -39,6 +40,7 @@ from penstock.wire.control import (
     Span,
     SubscriptionInfo,
 )
+from penstock.wire.following import PromoteSubscription
 from penstock.wire.frame import RESPONSE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -77,6 +79,10 @@ class SubscriptionRequests:
             self._pause(operation, answer)
         elif isinstance(operation, Redrive):
             self._redrive(operation, answer)
+        elif isinstance(operation, PromoteSubscription):
+            topic, subscription = self.find(operation.topic, operation.subscription)
+            self._node.peering.following.sink.promote(topic, subscription)
+            self._write([], lambda: answer(self._info(topic, subscription)))
         elif isinstance(operation, Browse):
             self._browse(operation, answer, refuse)
         else:
@@ -134,14 +140,17 @@ class SubscriptionRequests:
         if ask.shard is not None and not 0 <= ask.shard < len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         shards = range(len(topic.shards)) if ask.shard is None else [ask.shard]
+        check_active(subscription.name, subscription.copy, topic.shown)
         places = [(shard, start_entry(topic, shard, ask.to)) for shard in shards]
+        subscription.copy.generation += 1
         text = f"the place of subscription {subscription.name!r} was set; its consumers begin anew"
         self._node.consuming.send_away(subscription, SubscriptionMoved(text))
         run = self._node.stores.runs.number
         changes: list[Change] = []
         for shard, entry in places:
             subscription.seek(shard, entry, run)
-            changes.append(Moved(topic.uuid, subscription.name, shard, entry, run))
+            generation = subscription.copy.generation
+            changes.append(Moved(topic.uuid, subscription.name, shard, entry, run, generation))
             gone = topic.shards[shard].log.compacted
             changes += self._node.subscriptions.pass_compacted(subscription, shard, gone)
         self._write(changes, lambda: answer(self._info(topic, subscription)))
@@ -159,6 +168,7 @@ class SubscriptionRequests:
 
     def _redrive(self, ask: Redrive, answer: Answer) -> None:
         topic, subscription = self.find(ask.topic, ask.subscription)
+        check_active(subscription.name, subscription.copy, topic.shown)
         wanted = ask.entries
         if wanted is None:
             wanted = [(shard, 0, ENTRY_MAX) for shard in range(len(topic.shards))]
@@ -171,8 +181,9 @@ class SubscriptionRequests:
         spans = {shard: found for shard, found in by_shard.items() if found}
         if spans:
             subscription.redrives += 1
-        number = subscription.redrives
-        changes = [Redriven(topic.uuid, subscription.name, *item, number) for item in spans.items()]
+            subscription.copy.generation += 1
+        numbers = (subscription.redrives, subscription.copy.generation)
+        changes = [Redriven(topic.uuid, subscription.name, *item, *numbers) for item in spans.items()]
         count = sum(end - start for found in spans.values() for start, end in found)
         self._write(list(changes), lambda: answer({"redriven": count}))
         self._node.consuming.pump(subscription)
@@ -248,4 +259,5 @@ def _info(
         seen_at_us=history.seen_us,
         bury_fault=subscription.bury_fault,
         compacted=history.compacted,
+        **copy_fields(subscription.copy),
     )

@@ -1,0 +1,88 @@
+"""What a source had and has no more, for a copy on a node that still has it: nobody there is owed that.
+
+Settlements are told from the records in the source's log. Those that retention took out of it cannot be told
+so: of each block the source names what it admitted below the first segment that it still has. A segment that
+was admitted late may hide some of them, which are then delivered once more, and none too few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.model.errors import BadRequest, StorageFailed, TopicNotFound
+from penstock.model.identity import BLOCK_BYTES
+from penstock.model.ranges import RangeSet
+from penstock.node.core.fetching import Answer, Refuse
+from penstock.node.core.log import Run
+from penstock.node.core.log_heads import HeadsFetch
+from penstock.node.core.topics import Topic
+from penstock.wire.following import DROPPED_MAX, ReadDropped, WholeSegments
+from penstock.wire.peering import Head
+
+if TYPE_CHECKING:
+    from penstock.node.core.node import NodeCore
+
+RANGES_MAX = 16 * DROPPED_MAX
+
+OnHeads = Callable[[list[Head]], None]
+Done = Callable[[bool], None]
+
+
+def walk(node: NodeCore, topic: Topic, shard: int, entry: int, met: OnHeads, done: Done) -> None:
+    """All heads of a log from an entry on, some at a time; ``done`` says whether the disk let them be read."""
+    if entry >= topic.shards[shard].log.entry_durable:
+        done(True)
+        return
+
+    def read(run: Run | None) -> None:
+        if run is None or run.next_entry <= entry:
+            done(False)
+        else:
+            met(fetch.heads)
+            walk(node, topic, shard, run.next_entry, met, done)
+
+    fetch = HeadsFetch(topic.uuid, shard, entry, 0, read)
+    node.add_effect(fetch)
+
+
+def read_dropped(node: NodeCore, ask: ReadDropped, answer: Answer, refuse: Refuse) -> None:
+    topic = node.catalog.by_uuid(ask.topic)
+    if topic is None:
+        raise TopicNotFound("the topic that was followed is not there any more")
+    if not 0 <= ask.shard < len(topic.shards):
+        raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
+    log = topic.shards[ask.shard].log
+    first: dict[bytes, int] = {}
+
+    def met(heads: list[Head]) -> None:
+        for head in heads:
+            first[head.block] = min(first.get(head.block, head.segment), head.segment)
+
+    def done(well: bool) -> None:
+        if not well:
+            refuse(StorageFailed(f"the node could not read topic {topic.shown}"))
+            return
+        ranges: list[WholeSegments] = []
+        for block, admitted in log.marks.admitted().items():
+            end = first.get(block)
+            ranges += [
+                (block, start, stop if end is None else min(stop, end))
+                for start, stop in admitted
+                if end is None or start < end
+            ]
+        answer(ranges[:RANGES_MAX])
+
+    if log.entry_first == 0:
+        answer([])
+    else:
+        walk(node, topic, ask.shard, log.entry_first, met, done)
+
+
+def by_block(ranges: list[WholeSegments]) -> dict[bytes, RangeSet]:
+    if len(ranges) > DROPPED_MAX or any(len(block) != BLOCK_BYTES for block, _, _ in ranges):
+        raise BadRequest(f"{len(ranges)} ranges of segments; at most {DROPPED_MAX} are settled at a time")
+    found: dict[bytes, RangeSet] = {}
+    for block, start, stop in ranges:
+        found.setdefault(block, RangeSet()).add(start, stop)
+    return found
