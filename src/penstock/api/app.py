@@ -30,7 +30,7 @@ from penstock.api import (
     writers,
 )
 from penstock.api.asking import provide_caller
-from penstock.api.faults import on_fault, on_http_exception, on_penstock_error
+from penstock.api.faults import on_fault, on_http_exception, on_penstock_error, on_recursion
 from penstock.model.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def make_app(door: Door | None) -> Litestar:
         exception_handlers={
             PenstockError: on_penstock_error,
             HTTPException: on_http_exception,
+            RecursionError: on_recursion,
             Exception: on_fault,
         },
         openapi_config=OpenAPIConfig(

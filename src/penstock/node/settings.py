@@ -84,6 +84,8 @@ class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Such a connection is closed when nothing was asked with that token for so long."""
     consumers: int = 1000
     """Held for callers that fetch from subscriptions."""
+    held_bytes: int = 256 * MIB
+    """Of messages that these handed out and nobody settled; past it nothing more is handed out."""
     consumer_idle_s: float = 60.0
     """A consumer that nobody fetches with for so long is closed: what it held goes to the others."""
 
