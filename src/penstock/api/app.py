@@ -10,7 +10,7 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
-from litestar.openapi.spec import Components, SecurityScheme
+from litestar.openapi.spec import Components, Operation, SecurityScheme
 from litestar.openapi.spec.license import License
 
 from penstock import __version__
@@ -31,6 +31,7 @@ from penstock.api import (
 )
 from penstock.api.asking import provide_caller
 from penstock.api.faults import on_fault, on_http_exception, on_penstock_error, on_recursion
+from penstock.api.operation import DoorOperation
 from penstock.model.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ V1 = [
     *peers.ROUTES,
     *node.ROUTES,
 ]
+
+for route in [*V1, *health.ROUTES, *metrics.ROUTES]:
+    if route.operation_class is Operation:
+        route.operation_class = DoorOperation
 
 
 def make_app(door: Door | None) -> Litestar:
