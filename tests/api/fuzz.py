@@ -95,14 +95,15 @@ class Walker:
         self._node = node
 
     def walk(self, operation: Any, examples: int, until: float) -> None:
-        """One route, until it is time for the next."""
+        """One route, until it is time for the next, but once at least."""
+        before = self.statuses.total()
 
         @hypothesis.settings(
             max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck)
         )
         @given(case=operation.as_strategy())
         def ask(case: Any) -> None:
-            if time.monotonic() < until:
+            if time.monotonic() < until or self.statuses.total() == before:
                 self.ask(case)
 
         ask()

@@ -89,5 +89,21 @@ def test_nothing_of_a_token_is_in_answers_or_in_the_nodes_log(guarded: HttpNode)
     assert guarded.token is not None
     with guarded.client() as admin:
         texts.append(admin.delete(f"/v1/tokens/{secret}").text)
+        texts.append(admin.post("/v1/peers", json={"url": f"penstock://x:{secret}@y:1", "topics": ["t"]}).text)
+        texts.append(admin.get("/v1/log").text)
     for text in (*texts, guarded.errors):
         assert "s3cr3t" not in text and guarded.token not in text
+
+
+def test_a_key_is_its_tokens_own_and_a_new_token_of_that_name_goes_on_with_it(guarded: HttpNode) -> None:
+    with guarded.client() as admin:
+        admin.post("/v1/topics", json={"topic": "tills"}).raise_for_status()
+        outcomes = []
+        for name in ("till-1", "till-2", "till-1"):
+            body = {"name": name, "rights": ["produce"], "scopes": ["default/default/default/tills"]}
+            with guarded.client(admin.post("/v1/tokens", json=body).json()["secret"]) as http:
+                sent = http.post(
+                    "/v1/topics/tills/messages", json={"value": "tea"}, headers={"Idempotency-Key": "1"}
+                )
+                outcomes.append(sent.json()["receipts"][0]["outcome"])
+    assert outcomes == ["stored", "stored", "duplicate"]

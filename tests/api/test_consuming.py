@@ -153,3 +153,29 @@ def test_dead_messages_are_listed_and_offered_again(http: httpx.Client, topic: s
     path = f"/v1/topics/{topic}/subscriptions/s/redrive"
     assert http.post(path, json={"positions": ["0/0"]}).json() == {"redriven": 1}
     assert fetch(http, topic, wait=10)[0]["value"] == "poison"
+
+
+def test_a_fetch_that_waits_does_not_make_another_one_wait(door: HttpNode, topic: str) -> None:
+    with door.client() as waiting, door.client() as http:
+        http.post("/v1/topics", json={"topic": topic}).raise_for_status()
+        found: list[list[Json]] = []
+        thread = threading.Thread(target=lambda: found.append(fetch(waiting, topic, wait=60)))
+        thread.start()
+        while http.get(f"/v1/topics/{topic}/subscriptions/s").status_code == 404:
+            time.sleep(0.05)
+        assert fetch(http, topic) == []
+        assert thread.is_alive() and not found
+        send(http, topic, "a")
+        thread.join()
+    assert [each["value"] for each in found[0]] == ["a"]
+
+
+def test_what_is_handed_out_and_not_settled_is_bounded_in_bytes(http: httpx.Client, topic: str) -> None:
+    path, large = f"/v1/topics/{topic}/messages", {"Content-Type": "application/octet-stream"}
+    for _ in range(7):
+        http.post(path, content=bytes(7 * 1024 * 1024), headers=large).raise_for_status()
+    places = [each["position"] for _ in range(5) for each in fetch(http, topic, count=1, wait=20)]
+    full = http.post(f"/v1/topics/{topic}/subscriptions/s/fetch")
+    assert (len(places), full.status_code, full.json()["code"]) == (5, 503, "limit")
+    settle(http, "ack", topic, *places).raise_for_status()
+    assert [each["position"] for each in fetch(http, topic, wait=20)] == ["0/5"]

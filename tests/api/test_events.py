@@ -106,3 +106,11 @@ def test_metrics_tell_of_topics_subscriptions_and_the_door(http: httpx.Client, t
     assert f'penstock_subscription_lag{{subscription="s",topic="{name}"}} 3.0' in answer.text
     assert "penstock_http_requests 1.0" in answer.text
     assert 'penstock_node_events_total{event="messages_stored"}' in answer.text
+
+
+def test_an_id_that_no_stream_gave_is_refused(http: httpx.Client, topic: str) -> None:
+    send(http, topic, "a")
+    uuid = http.get(f"/v1/topics/{topic}").json()["uuid"]
+    for last in ("nonsense", f"{uuid}/1", f"{uuid}/1.-1", f"{uuid}/1.{2**64}"):
+        answer = http.get(f"/v1/topics/{topic}/events", headers={"Last-Event-ID": last})
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad-request"), last

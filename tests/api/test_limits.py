@@ -115,6 +115,21 @@ def test_what_is_no_http_is_answered_and_closed(tight: HttpNode) -> None:
         assert b" 400 " in ends(other)
 
 
+def test_a_request_of_two_lengths_is_refused_and_nothing_after_it_is_taken(tight: HttpNode) -> None:
+    with connect(tight) as other:
+        head = b"POST /v1/topics HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n"
+        behind = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        other.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + behind)
+        answer = ends(other)
+    assert b" 400 " in answer and b"bad-request" in answer and answer.count(b"HTTP/1.1") == 1
+
+
+def test_a_body_that_is_nested_without_end_is_the_callers_fault(tight: HttpNode) -> None:
+    with tight.client() as http:
+        answer = http.post("/v1/topics", content=b'{"x":' + b"[" * 100_000)
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad-request")
+
+
 def test_connections_that_say_nothing_do_not_keep_others_out(tight: HttpNode) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(100):
@@ -138,10 +153,11 @@ def test_more_requests_than_allowed_are_told_to_come_again(tight: HttpNode) -> N
                 lines = stack.enter_context(other.stream("GET", "/v1/topics/waits/events")).iter_lines()
                 assert next(lines) == ": connected"
                 open_ones.append(lines)
-            answer = http.get("/livez")
+            answer = http.get("/v1/topics")
             assert (answer.status_code, answer.json()["code"]) == (503, "limit")
             assert answer.headers["retry-after"] == "1"
-        while http.get("/livez").status_code != 200:
+            assert [http.request(how, "/livez").status_code for how in ("GET", "HEAD")] == [200, 200]
+        while http.get("/v1/topics").status_code != 200:
             time.sleep(0.05)
 
 
@@ -180,6 +196,12 @@ def test_other_sites_pages_get_nothing_from_an_open_node(tight: HttpNode, header
         assert (answer.status_code, answer.json()["code"]) == (403, "cross-site")
         assert "access-control-allow-origin" not in answer.headers
         assert http.get("/v1/topics/theirs").status_code == 404
+
+
+def test_an_open_node_answers_to_any_address_of_its_own(tight: HttpNode) -> None:
+    with tight.client() as http:
+        for host in ("localhost:1", "127.0.0.1", "10.0.0.5:7412", "[fe80::1]:7412"):
+            assert http.get("/v1/topics", headers={"Host": host}).status_code == 200, host
 
 
 def test_http_beyond_loopback_needs_tokens_and_tls(tmp_path: Path) -> None:

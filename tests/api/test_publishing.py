@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import json
 import uuid
@@ -118,17 +119,20 @@ def test_a_typed_topic_takes_objects_of_its_columns_and_gives_them_back(http: ht
         {"name": "amount", "type": "decimal128(10, 2)", "nullable": False},
         {"name": "tags", "type": "map<string, string>"},
         {"name": "raw", "type": "binary"},
+        {"name": "counts", "type": "list<int32>"},
     ]
     http.post("/v1/topics", json={"topic": topic, "schema": columns}).raise_for_status()
-    row = {"at": "2026-01-02T03:04:05Z", "amount": "12.50", "tags": {"a": "b"}, "raw": {"base64": "/w=="}}
+    row: Json = {"at": "2026-01-02T03:04:05Z", "amount": "12.50", "tags": {"a": "b"}, "raw": {"base64": "/w=="}}
+    row["counts"] = [1, 2]
     for outcome in ("stored", "duplicate"):
         made = published(http, topic, {"value": row, "key": "k"}, **{"Idempotency-Key": "r"})
         assert made[outcome] == 1
     assert published(http, topic, {"value": row})["stored"] == 1
     assert [each["value"] for each in stored(http, topic)] == [row, row]
-    refused = http.post(f"/v1/topics/{topic}/messages", json={"value": {"amount": "1", "colour": "red"}})
-    assert (refused.status_code, refused.json()["code"]) == (400, "schema-mismatch")
-    assert "colour" in refused.json()["message"]
+    for wrong, named in (({"amount": "1", "colour": "red"}, "colour"), ({"counts": [1.5]}, "1.5 is not whole")):
+        refused = http.post(f"/v1/topics/{topic}/messages", json={"value": wrong})
+        assert (refused.status_code, refused.json()["code"]) == (400, "schema-mismatch")
+        assert named in refused.json()["message"]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +145,7 @@ def test_a_typed_topic_takes_objects_of_its_columns_and_gives_them_back(http: ht
         (b'{"value": "a", "key": {"base64": "!"}}', "application/json", 400, "bad-request"),
         (b'{"value": null}', "application/json", 400, "value-missing"),
         (b"[" * 100_000, "application/json", 400, "bad-request"),
+        (b'{"value": ' + b"[" * 100_000, "application/json", 400, "bad-request"),
         (b"nonsense", "application/vnd.apache.arrow.stream", 400, "bad-segment"),
         (b"<a/>", "application/xml", 415, "media-type"),
     ],
@@ -220,3 +225,21 @@ def test_a_quota_that_refuses_says_when_to_come_again(http: httpx.Client) -> Non
         assert (answer.status_code, answer.json()["code"]) == (429, "quota"), answer.text
         assert answer.json()["retryable"] is True
         assert answer.headers["retry-after"] == "1"
+
+
+def test_a_body_that_is_packed_is_refused_not_stored_as_it_is(http: httpx.Client, topic: str) -> None:
+    packed = {"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"}
+    answer = http.post(f"/v1/topics/{topic}/messages", content=gzip.compress(b"tea"), headers=packed)
+    assert (answer.status_code, answer.json()["code"]) == (415, "media-type")
+    assert http.get(f"/v1/topics/{topic}").status_code == 404
+
+
+def test_a_large_body_is_stored_as_a_small_one_is_and_too_many_parts_are_refused(
+    http: httpx.Client, topic: str
+) -> None:
+    many = [{"value": {"base64": "eA=="}, "key": f"{n}"} for n in range(9_999)]
+    assert published(http, topic, {"messages": [*many, {"value": "y" * 100_000}]})["stored"] == 10_000
+    typed = {"topic": f"{topic}-typed", "schema": [{"name": "n", "type": "list<int32>"}]}
+    http.post("/v1/topics", json=typed).raise_for_status()
+    answer = http.post(f"/v1/topics/{topic}-typed/messages", json={"value": {"n": [1] * 600_000}})
+    assert (answer.status_code, "parts" in answer.json()["message"]) == (400, True)

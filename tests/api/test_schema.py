@@ -34,6 +34,15 @@ def test_every_operation_has_a_summary_or_a_description() -> None:
     assert bare == []
 
 
+def test_every_operation_tells_errors_in_the_catalogues_shape() -> None:
+    paths = make_app(None).openapi_schema.to_schema()["paths"]
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            told = operation["responses"]["default"]["content"]["application/json"]["schema"]
+            assert set(told["required"]) == {"code", "message", "hint", "retryable"}, (method, path)
+            assert "400" not in operation["responses"], (method, path)
+
+
 def test_requests_made_up_from_the_schema_are_answered_without_a_fault(door: HttpNode) -> None:
     statuses = fuzz.walk(door, examples=6, seconds=10.0)
     assert statuses[200] and statuses[400] and statuses[404]

@@ -10,7 +10,7 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
-from litestar.openapi.spec import Components, SecurityScheme
+from litestar.openapi.spec import Components, Operation, SecurityScheme
 from litestar.openapi.spec.license import License
 
 from penstock import __version__
@@ -30,7 +30,8 @@ from penstock.api import (
     writers,
 )
 from penstock.api.asking import provide_caller
-from penstock.api.faults import on_fault, on_http_exception, on_penstock_error
+from penstock.api.faults import on_fault, on_http_exception, on_penstock_error, on_recursion
+from penstock.api.operation import DoorOperation
 from penstock.model.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ V1 = [
     *node.ROUTES,
 ]
 
+for route in [*V1, *health.ROUTES, *metrics.ROUTES]:
+    if route.operation_class is Operation:
+        route.operation_class = DoorOperation
+
 
 def make_app(door: Door | None) -> Litestar:
     """The application; without a door it can tell its schema alone."""
@@ -63,6 +68,7 @@ def make_app(door: Door | None) -> Litestar:
         exception_handlers={
             PenstockError: on_penstock_error,
             HTTPException: on_http_exception,
+            RecursionError: on_recursion,
             Exception: on_fault,
         },
         openapi_config=OpenAPIConfig(

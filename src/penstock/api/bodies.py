@@ -24,14 +24,25 @@ RAW: Final = "application/octet-stream"
 MESSAGES_MAX: Final = 10_000
 UNFOLDED_BYTES_MAX: Final = 64 * 1024 * 1024
 """What an Arrow stream may take once it is unfolded."""
+PARTS_MAX: Final = 500_000
+"""Commas and brackets in one value of a typed topic: each may become an object, all in one go."""
 HEADER_PREFIX: Final = "penstock-header-"
+NULL: Final = msgspec.Raw(b"null")
+
+
+class Base64(msgspec.Struct, forbid_unknown_fields=True):
+    base64: str
 
 
 class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
-    """One message. In a typed topic ``value`` is an object of its columns."""
+    """One message. In a typed topic ``value`` is an object of its columns.
 
-    value: Any = None
-    key: Any = None
+    A value is read when the topic is known: of a plain one it is bytes alone, so that a large body of something
+    else is refused before a million objects are made of it.
+    """
+
+    value: msgspec.Raw = NULL
+    key: str | Base64 | None = None
     id: str | None = None
     headers: dict[str, str] | None = None
     sent_at: datetime | None = None
@@ -42,21 +53,21 @@ class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
 class Rows:
     """Messages as lists, one a column, as they came."""
 
-    values: list[Any] = field(default_factory=list)
+    values: list[msgspec.Raw | bytes] = field(default_factory=list)
+    """As JSON, or the bytes themselves."""
     keys: list[bytes | None] = field(default_factory=list)
     ids: list[str | None] = field(default_factory=list)
     headers: list[Mapping[str, str] | None] = field(default_factory=list)
     sent_at: list[int | None] = field(default_factory=list)
+    size: int = 0
+    """Bytes of the body that they came in."""
 
-    def add(self, message: MessageBody) -> None:
-        key = as_bytes(message.key)
-        if key is not None and not isinstance(key, bytes):
-            raise BadRequest(f"a key is text or {{'base64': …}}, not {type(key).__name__}")
+    def add(self, message: MessageBody, value: bytes | None = None) -> None:
         if len(self.values) >= MESSAGES_MAX:
             raise BadRequest(f"more than {MESSAGES_MAX:,} messages in one request")
         headers = message.headers if message.ttl is None else with_ttl(message.headers, message.ttl)
-        self.values.append(message.value)
-        self.keys.append(key)
+        self.values.append(message.value if value is None else value)
+        self.keys.append(_bytes(message.key))
         self.ids.append(message.id)
         self.headers.append(headers or None)
         self.sent_at.append(None if message.sent_at is None else _micros(message.sent_at))
@@ -72,18 +83,41 @@ class Rows:
             return rows_to_batch(values, keys, ids, headers, times)
         typed = TypedValues(schema)
         kind = pa.struct(list(schema))
-        rows = [typed.check(from_json(value, kind))[0] for value in self.values]
+        rows = [
+            typed.check(from_json(_object(each, number), kind))[0] for number, each in enumerate(self.values)
+        ]
         return typed.to_batch(rows, keys, ids, headers, times)
 
 
-def _plain(value: Any, number: int) -> bytes | None:
-    found = as_bytes(value)
-    if found is not None and not isinstance(found, bytes):
-        raise BadRequest(
-            f"message {number}: a value is text or {{'base64': …}}, not {type(found).__name__}",
-            hint="Send JSON as the text of it, or make the topic a typed one.",
-        )
+def _bytes(given: str | Base64 | None) -> bytes | None:
+    found: bytes | None = as_bytes({"base64": given.base64} if isinstance(given, Base64) else given)
     return found
+
+
+def _plain(value: msgspec.Raw | bytes, number: int) -> bytes | None:
+    if not isinstance(value, msgspec.Raw):
+        return value
+    try:
+        return _bytes(msgspec.json.decode(value, type=str | Base64 | None))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadRequest(
+            f"message {number}: a value is text or {{'base64': …}}: {error}",
+            hint="Send JSON as the text of it, or make the topic a typed one.",
+        ) from None
+
+
+def _object(value: msgspec.Raw | bytes, number: int) -> Any:
+    if not isinstance(value, msgspec.Raw):
+        return value
+    text = bytes(value)
+    if sum(map(text.count, (b",", b"[", b"{"))) > PARTS_MAX:
+        raise BadRequest(
+            f"message {number}: a value of more than {PARTS_MAX:,} parts", hint=f"Send it as an {ARROW} body."
+        )
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"message {number} cannot be read: {error}") from None
 
 
 def _micros(at: datetime) -> int:
@@ -95,10 +129,10 @@ def read_body(media: str, body: bytes, query: Mapping[str, str], headers: Mappin
     """What a request of this content type holds."""
     if media == ARROW:
         return _read_arrow(body)
-    rows = Rows()
+    rows = Rows(size=len(body))
     try:
         if media == RAW:
-            rows.add(_raw(body, query, headers))
+            rows.add(_raw(query, headers), body)
         elif media == NDJSON:
             for line in body.split(b"\n"):
                 if line.strip():
@@ -125,7 +159,7 @@ def _read_json(body: bytes, rows: Rows) -> None:
         rows.add(message)
 
 
-def _raw(body: bytes, query: Mapping[str, str], headers: Mapping[str, str]) -> MessageBody:
+def _raw(query: Mapping[str, str], headers: Mapping[str, str]) -> MessageBody:
     own = {
         name.removeprefix(HEADER_PREFIX): text
         for name, text in headers.items()
@@ -136,10 +170,7 @@ def _raw(body: bytes, query: Mapping[str, str], headers: Mapping[str, str]) -> M
         seconds = None if ttl is None else float(ttl)
     except ValueError:
         raise BadRequest(f"ttl={ttl!r} is no number") from None
-    import base64
-
-    value = {"base64": base64.b64encode(body).decode()}
-    return MessageBody(value=value, key=query.get("key"), id=query.get("id"), headers=own or None, ttl=seconds)
+    return MessageBody(key=query.get("key"), id=query.get("id"), headers=own or None, ttl=seconds)
 
 
 def _read_arrow(body: bytes) -> pa.Table:
@@ -159,6 +190,6 @@ def _read_arrow(body: bytes) -> pa.Table:
         raise BadSegment(f"the body is not an Arrow stream: {error}") from None
     if not table.num_rows:
         raise BadRequest("the stream holds no rows")
-    if table.num_rows > MESSAGES_MAX * 100:
-        raise BadRequest(f"more than {MESSAGES_MAX * 100:,} rows in one request")
+    if table.num_rows > MESSAGES_MAX:  # each has a receipt in the answer
+        raise BadRequest(f"more than {MESSAGES_MAX:,} rows in one request")
     return table

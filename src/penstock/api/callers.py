@@ -50,8 +50,16 @@ class Caller:
         self.consumers: dict[ConsumerKey, Held] = {}
         self._producers: dict[tuple[str, str], tuple[Producer, float]] = {}
         self._lanes: dict[str, Lane] = {}
+        self._name: str | None = None
         self.opening = asyncio.Lock()
         """Held while a producer or a consumer is opened, so that it is opened once."""
+
+    async def name(self) -> str:
+        """The token's name, or its id where it has none; nothing on an open node."""
+        if self._name is None:
+            info = await self.client.admin.show_access()
+            self._name = info.name or info.token
+        return self._name
 
     async def topic(self, topic: str) -> TopicInfo:
         """What a topic is like, to send to it; it is made if the node allows that."""
@@ -152,6 +160,14 @@ class Callers:
     @property
     def consumers(self) -> int:
         return sum(len(caller.consumers) for caller in self._callers.values())
+
+    def check_held(self) -> None:
+        """Whether more may be handed out to anybody."""
+        held = sum(each.bytes for caller in self._callers.values() for each in caller.consumers.values())
+        if held >= self.limits.held_bytes:
+            raise LimitReached(
+                f"{held:,} bytes of messages are handed out over HTTP and not settled (http_limits.held_bytes)"
+            )
 
     async def get(self, token: str | None) -> Caller:
         """The caller with this token; an error says why the node does not let it in."""

@@ -41,6 +41,8 @@ Kind = Annotated[
     str | None, QueryParameter(description="Of a new subscription: unique, shared, failover, key_shared.")
 ]
 Mode = Annotated[str | None, QueryParameter(description="Of a new subscription: non_resilient, resilient.")]
+CREDIT_BYTES = 1024 * 1024
+"""What the node sends ahead to a consumer that is held; there may be many, and they are slow."""
 Positions = Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)]
 
 
@@ -113,6 +115,7 @@ async def hold(
             mode=mode,
             start=parse_start(start),
             name=f"{CLIENT}:{consumer}" if consumer else CLIENT,
+            credit_bytes=CREDIT_BYTES,
             close_timeout=5.0,
         )
         held = caller.consumers[key] = Held(await made.open())
@@ -144,7 +147,13 @@ async def fetch(
     wait_s = wait_of(request, wait)
     name = topic_name(topic)
     held = await hold(request, caller, name, subscription, consumer, kind, mode, start)
+    door_of(request).callers.check_held()
     found = await while_asked(request, held.fetch(count, max(wait_s, 0.05)))
+    if not found and held.full:
+        raise LimitReached(
+            f"{held.bytes:,} bytes of messages are in this consumer's hands",
+            hint="Settle what was fetched before, or let go of all of it (DELETE …/consumer).",
+        )
     return HandedMessages(name, subscription, consumer, [handed(each) for each in found or ()])
 
 

@@ -22,6 +22,7 @@ from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 from litestar.response import Stream
 
 from penstock.api.asking import Asked, Called, TopicPath, door_of, parse_start, topic_name
+from penstock.api.callers import Callers
 from penstock.api.consuming import ConsumerName, Kind, Mode, handed, hold
 from penstock.api.faults import body_of
 from penstock.api.held import Held
@@ -64,7 +65,7 @@ class Standing:
         uuid, slash, rest = text.partition("/")
         try:
             pairs = [tuple(map(int, each.split("."))) for each in rest.split(",")]
-            if not slash or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
+            if not slash or any(len(pair) != 2 or min(pair) < 0 or max(pair) > 2**62 for pair in pairs):
                 raise ValueError(text)
             return cls(bytes.fromhex(uuid), [pair[0] for pair in pairs], [pair[1] for pair in pairs])
         except ValueError:
@@ -160,12 +161,14 @@ async def subscription_events(
     held = await hold(request, caller, name, subscription, consumer, kind, mode, start)
     if last_event_id is not None:
         await held.ack_upto(last_event_id)
-    stream = _counted(caller, _hand_on(held, sent=ack == "sent"), door_of(request).stopping)
+    door = door_of(request)
+    stream = _counted(caller, _hand_on(held, door.callers, sent=ack == "sent"), door.stopping)
     return Stream(stream, media_type="text/event-stream", headers=STREAM_HEADERS)
 
 
-async def _hand_on(held: Held, *, sent: bool) -> AsyncIterator[bytes]:
+async def _hand_on(held: Held, callers: Callers, *, sent: bool) -> AsyncIterator[bytes]:
     while not held.over:
+        callers.check_held()
         messages = await held.fetch(100, HEARTBEAT_S)
         if not messages:
             yield b": still here\n\n"

@@ -91,6 +91,10 @@ def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[dict
     return answer(PenstockError("the node failed to do this; its log says why"))
 
 
+def on_recursion(request: Request[Any, Any, Any], error: RecursionError) -> Response[dict[str, Any]]:
+    return answer(BadRequest("the body is nested too deeply"))
+
+
 def _told(error: ValidationException) -> str:
     """Which part of the request is at fault, and why."""
     extra = error.extra if isinstance(error.extra, list) else []

@@ -1,8 +1,9 @@
 """What stands before every route: bounds on bodies and requests, and no way in for other sites' pages.
 
 A browser sends requests for any page that it shows, to 127.0.0.1 too. So a request that names another site as
-its ``Origin`` is refused, and, where the node asks for no token, one whose ``Host`` is not a name of this
-machine (a page can give its own name this machine's address). Programs send no ``Origin``.
+its ``Origin`` is refused, and, where the node asks for no token, one whose ``Host`` is a name other than
+``localhost`` (a page can give its own name this machine's address; it cannot give itself an address). Programs
+send no ``Origin``.
 """
 
 from __future__ import annotations
@@ -15,8 +16,19 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
 from penstock.api.faults import refusing
-from penstock.model.errors import BadRequest, BodyTooLarge, CrossSite, LimitReached, PenstockError
+from penstock.model.errors import (
+    BadRequest,
+    BodyTooLarge,
+    CrossSite,
+    LimitReached,
+    PenstockError,
+    WrongMediaType,
+)
 from penstock.node.settings import HttpLimits
+
+HEALTH = ("/livez", "/readyz")
+"""Answered when the node is busy too: whoever asks might end it otherwise."""
+WRITERS = b"/v1/writers/"
 
 
 class Gate:
@@ -35,10 +47,14 @@ class Gate:
         headers = dict(scope["headers"])
         try:
             self._check(headers)
+            if scope["path"] not in HEALTH:
+                self._check_room()
+            elif scope["method"] == "HEAD":  # as balancers ask; the protocol leaves the body out
+                scope = {**scope, "method": "GET"}
             _join_parts(scope)
         except PenstockError as error:
             self.refused += 1
-            await refusing(error)(scope, receive, send)
+            await refusing(error, close=b"transfer-encoding" in headers)(scope, receive, send)
             return
         body = Body(self, receive)
         self.requests += 1
@@ -54,12 +70,23 @@ class Gate:
         if origin is not None and not _is_of(origin.decode("latin-1"), host):
             raise CrossSite("the request comes from a page of another site")
         if not self._is_guarded() and not _is_here(host):
-            raise CrossSite(f"this node asks for no tokens, and {host[:80]!r} is not a name of its machine")
-        if self.requests >= self._limits.requests:
-            raise LimitReached(f"{self._limits.requests:,} requests are under way (http_limits.requests)")
+            raise CrossSite(
+                f"this node asks for no tokens: it answers to an address or localhost, not to {host[:80]!r}",
+                hint="Name the node by its address, as in http://127.0.0.1:7412, or make tokens.",
+            )
+        if b"transfer-encoding" in headers and b"content-length" in headers:
+            raise BadRequest(
+                "the request has a Content-Length and a Transfer-Encoding: where it ends is not clear"
+            )
+        if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
+            raise WrongMediaType("a body with a Content-Encoding is not taken", hint="Send it as it is.")
         size = headers.get(b"content-length", b"0")
         if size.isdigit():
             self.check_body(int(size), 0)
+
+    def _check_room(self) -> None:
+        if self.requests >= self._limits.requests:
+            raise LimitReached(f"{self._limits.requests:,} requests are under way (http_limits.requests)")
 
     def check_body(self, size: int, held: int) -> None:
         """Whether a body of ``size`` bytes may come, of which so many are counted already."""
@@ -99,15 +126,18 @@ def _is_of(origin: str, host: str) -> bool:
 def _is_here(host: str) -> bool:
     try:
         name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or ip_address(name).is_loopback
+        return name == "localhost" or bool(ip_address(name))
     except ValueError:
         return False
 
 
 def _join_parts(scope: Scope) -> None:
-    """A name's parts are joined by colons in a path; slashes that a program encoded mean the same."""
+    """A name's parts are joined by colons in a path; slashes that a program encoded mean the same.
+
+    Writers' names alone may hold slashes: those are what they are.
+    """
     raw = scope.get("raw_path") or b""
-    if b"%2f" in raw.lower():
+    if b"%2f" in raw.lower() and not raw.startswith(WRITERS):
         scope["path"] = unquote(raw.decode("ascii").replace("%2F", ":").replace("%2f", ":"))
     if "\x00" in scope["path"]:
         raise BadRequest("the path holds a zero byte")

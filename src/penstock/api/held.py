@@ -7,10 +7,13 @@ it held goes to the others at once; so do a lost connection to the node and a re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
+
+import msgspec
 
 from penstock.api.faults import PositionsNotHeld
 from penstock.client.consumer import Consumer
@@ -21,6 +24,12 @@ logger = logging.getLogger("penstock.http")
 
 HELD_MAX = 10_000
 """Messages handed out and not settled; past it nothing more is handed out."""
+HELD_BYTES_MAX = 32 * 1024 * 1024
+"""So with their bytes, which the door keeps until then."""
+ANSWER_BYTES = 8 * 1024 * 1024
+"""Of the messages of one fetch; the last one may go past it."""
+MESSAGE_BYTES = 500
+"""What a message takes beside its value."""
 Place = tuple[int, int]
 """Shard and entry."""
 
@@ -34,6 +43,13 @@ def parse_position(text: str) -> Place:
     return int(shard), int(entry)
 
 
+def _size(message: Message) -> int:
+    value = message.value
+    if not isinstance(value, bytes | None):  # an object of a typed topic
+        value = msgspec.json.encode(value, enc_hook=str)
+    return MESSAGE_BYTES + len(value or b"")
+
+
 class Held:
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -43,36 +59,77 @@ class Held:
         self._handed: dict[Place, Message] = {}
         self._returned: deque[Message] = deque()
         """Handed to somebody who had gone; they come first with the next fetch."""
+        self._sizes: dict[Place, int] = {}
+        """Of all that was taken from the consumer and is not settled."""
+        self.bytes = 0
         self._turn = asyncio.Lock()
+        self._settled = asyncio.Event()
 
     @property
     def over(self) -> bool:
         return self.consumer.stopped is not None
 
+    @property
+    def full(self) -> bool:
+        """Whether something has to be settled before more is handed out."""
+        return len(self._handed) >= HELD_MAX or self.bytes >= HELD_BYTES_MAX
+
     async def fetch(self, count: int, wait_s: float) -> list[Message]:
-        """The next messages: waits for the first, then takes what is there."""
+        """The next messages: waits for the first, then takes what is there.
+
+        One fetch at a time waits with the consumer; another one waits for its turn no longer than it asked to.
+        """
+        until = monotonic() + wait_s
         self.busy += 1
         try:
-            async with self._turn:
-                found: list[Message] = []
-                room = min(count, HELD_MAX - len(self._handed))
-                try:
-                    while len(found) < room:
-                        message = await self._next(0.0 if found else wait_s)
-                        if message is None:
-                            break
-                        found.append(message)
-                except BaseException:
-                    self._returned.extendleft(reversed(found))
-                    raise
-                for message in found:
-                    self._handed[message.shard, message.entry] = message
-                return found
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._turn.acquire()
+            except TimeoutError:
+                return []
+            try:
+                await self._wait_for_room(until)
+                return [] if self.full else await self._take(count, until)
+            finally:
+                self._turn.release()
         finally:
             self._used()
 
+    async def _wait_for_room(self, until: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(until - monotonic()):
+                while self.full and not self.over:
+                    self._settled.clear()
+                    await self._settled.wait()
+
+    async def _take(self, count: int, until: float) -> list[Message]:
+        found: list[Message] = []
+        size = 0
+        room = min(count, HELD_MAX - len(self._handed))
+        try:
+            while len(found) < room and size < ANSWER_BYTES:
+                message = await self._next(0.0 if found else max(0.0, until - monotonic()))
+                if message is None:
+                    break
+                found.append(message)
+                size += self._sizes[message.shard, message.entry]
+        except BaseException:
+            self._returned.extendleft(reversed(found))
+            raise
+        for message in found:
+            self._handed[message.shard, message.entry] = message
+        return found
+
     async def _next(self, wait_s: float) -> Message | None:
-        return self._returned.popleft() if self._returned else await self.consumer.receive(wait_s)
+        if self._returned:
+            return self._returned.popleft()
+        message = await self.consumer.receive(wait_s)
+        if message is not None:
+            place = (message.shard, message.entry)
+            self.bytes -= self._sizes.get(place, 0)  # it comes again
+            self._sizes[place] = _size(message)
+            self.bytes += self._sizes[place]
+        return message
 
     def put_back(self, messages: list[Message]) -> None:
         """Nobody saw these: the next fetch gets them."""
@@ -110,7 +167,9 @@ class Held:
                     continue
                 await settle(message)
                 self._handed.pop(place, None)
+                self.bytes -= self._sizes.pop(place, 0)
                 settled += 1
+            self._settled.set()
             if settled and flush:
                 await self.consumer.flush()
             if missing:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.model.errors import BadRequest
+from penstock.model.errors import BadRequest, SchemaMismatch
 
 
 def from_json(value: Any, kind: pa.DataType) -> Any:
@@ -37,6 +37,8 @@ def from_json(value: Any, kind: pa.DataType) -> Any:
 def _scalar(value: Any, kind: pa.DataType) -> Any:
     if _is_bytes(kind):
         return as_bytes(value)
+    if isinstance(value, float) and not value.is_integer() and (pt.is_integer(kind) or pt.is_temporal(kind)):
+        raise SchemaMismatch(f"{value} is not whole, as {kind} is")  # Arrow would store a part of it
     try:
         if pt.is_decimal(kind) and isinstance(value, str | int | float):
             return Decimal(str(value))

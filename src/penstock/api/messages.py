@@ -11,6 +11,7 @@ import pyarrow as pa
 from litestar import Response, get, post
 from litestar.params import FromQuery, HeaderParameter, QueryParameter
 
+from penstock.api.aside import aside
 from penstock.api.asking import Asked, Called, TopicPath, Wait, parse_start, topic_name, wait_of, while_asked
 from penstock.api.bodies import ARROW, JSON, read_body
 from penstock.api.faults import body_of, headers_of
@@ -92,15 +93,16 @@ async def publish_messages(
     name = topic_name(topic)
     media = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     query = {key: str(value) for key, value in request.query_params.items()}
-    messages = read_body(media, await request.body(), query, request.headers)
+    body = await request.body()
+    messages = await aside(len(body), lambda: read_body(media, body, query, request.headers))
     receipts = await publish(caller, name, messages, producer, idempotency_key)
     made = _published(name, receipts)
     error = next((each.error for each in receipts if each.error is not None), None)
     if error is None:
         return Response(made)
     status = status_of(error)
-    body = {**body_of(error), **msgspec.to_builtins(made)}
-    return Response(body, status_code=status, headers=headers_of(error, status))
+    told = {**body_of(error), **msgspec.to_builtins(made)}
+    return Response(told, status_code=status, headers=headers_of(error, status))
 
 
 def _published(topic: str, receipts: list[Receipt]) -> Published:

@@ -1,10 +1,14 @@
 """Messages sent under a key of the caller's: sent again, they are stored once.
 
-The key makes a block (docs/protocol.md): its 16 bytes are a uuid5 of the topic's uuid, the producer's name and
-the key, and the messages of the request are segment 0 of it, a segment a shard. So the node's own admission
+The key makes a block (docs/protocol.md): its 16 bytes are a uuid5 of the topic's uuid, who sends and the
+key, and the messages of the request are segment 0 of it, a segment a shard. So the node's own admission
 answers: the same content again is a duplicate, with the entries of the first time; another content under the
 same key is a conflict. It does so after a restart too, until the block is forgotten, a day after it was closed,
 which it is with the answer. Nothing is remembered here.
+
+Who sends is the producer's name, or without one the token's: two programs that both count their keys from 1
+are told apart, and a new token of the same name goes on with the old one's keys. Shards answer each for itself:
+another content is found out where it comes to a shard that has the key.
 """
 
 from __future__ import annotations
@@ -42,15 +46,22 @@ def sent_at_of(key: str) -> int:
     return (told.int >> 80) * 1000 if told.version == 7 else 0
 
 
-def block_of(topic_uuid: bytes, producer: str, key: str) -> bytes:
-    return uuid.uuid5(KEYS, f"{topic_uuid.hex()}/{producer}/{key}").bytes
+def block_of(topic_uuid: bytes, producer: str, owner: str, key: str) -> bytes:
+    """Names hold no zero bytes, so the parts cannot run into each other."""
+    return uuid.uuid5(KEYS, f"{topic_uuid.hex()}\0{producer}\0{owner}\0{key}").bytes
 
 
 async def send_once(
-    link: Link, info: TopicInfo, producer: str, key: str, table: pa.Table | pa.RecordBatch, sent_at_us: int
+    link: Link,
+    info: TopicInfo,
+    producer: str,
+    owner: str,
+    key: str,
+    table: pa.Table | pa.RecordBatch,
+    sent_at_us: int,
 ) -> list[Receipt]:
     """A receipt a row. Rows without a key go to the shard that the block stands for."""
-    name = block_of(info.uuid, producer, key)
+    name = block_of(info.uuid, producer, owner, key)
     block = Block(info, producer, name, turn=int.from_bytes(name[:4], "big"))
     receipts = await Flight(link, block, block.cut(block.rows(table, sent_at_us))).send()
     if all(receipt.stored for receipt in receipts):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.api.aside import aside
 from penstock.api.bodies import Rows
 from penstock.api.callers import Caller
 from penstock.api.once import check_key, send_once, sent_at_of
@@ -30,10 +31,14 @@ async def publish(
     return receipts
 
 
-def _table(messages: Rows | pa.Table, info: TopicInfo, sent_at_us: int) -> Any:
+async def _table(messages: Rows | pa.Table, schema: pa.Schema | None, sent_at_us: int) -> Any:
     if not isinstance(messages, Rows):
         return messages
-    return messages.to_batch(None if info.schema is None else decode_schema(info.schema), sent_at_us)
+    return await aside(messages.size, lambda: messages.to_batch(schema, sent_at_us))
+
+
+def _schema(info: TopicInfo) -> pa.Schema | None:
+    return None if info.schema is None else decode_schema(info.schema)
 
 
 async def _publish_once(
@@ -43,8 +48,9 @@ async def _publish_once(
     if producer:
         await _check_no_lease(caller, topic, producer)
     sent_at_us = sent_at_of(key)
-    table = _table(messages, info, sent_at_us)
-    return await send_once(caller.client.link, info, producer, key, table, sent_at_us)
+    table = await _table(messages, _schema(info), sent_at_us)
+    owner = "" if producer else await caller.name()
+    return await send_once(caller.client.link, info, producer, owner, key, table, sent_at_us)
 
 
 async def _check_no_lease(caller: Caller, topic: str, producer: str) -> None:
@@ -62,13 +68,12 @@ async def _check_no_lease(caller: Caller, topic: str, producer: str) -> None:
 
 async def _publish(caller: Caller, topic: str, messages: Rows | pa.Table, producer: str) -> list[Receipt]:
     lane = await caller.lane(topic)
-    return await lane.send(_table(messages, lane.info, time.time_ns() // 1000))
+    return await lane.send(await _table(messages, _schema(lane.info), time.time_ns() // 1000))
 
 
 async def _publish_named(caller: Caller, topic: str, messages: Rows | pa.Table, producer: str) -> list[Receipt]:
     """Through a producer of that name, which may have to hold a lease."""
     sender = await caller.producer(topic, producer)
     schema = None if sender.batcher.typed is None else sender.batcher.typed.schema
-    if isinstance(messages, Rows):
-        messages = messages.to_batch(schema, time.time_ns() // 1000)
-    return (await sender.send_batch(messages)).receipts
+    table = await _table(messages, schema, time.time_ns() // 1000)
+    return (await sender.send_batch(table)).receipts

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
+from litestar.openapi.spec import OpenAPIMediaType, RequestBody, Schema
 from litestar.openapi.spec.enums import OpenAPIType
 
 from penstock.api.bodies import ARROW, JSON, NDJSON, RAW
+from penstock.api.operation import DoorOperation
 
 _TEXT = Schema(type=OpenAPIType.STRING)
 _BYTES = Schema(
@@ -31,7 +32,9 @@ MESSAGE = Schema(
         "key": _BYTES,
         "id": Schema(type=[OpenAPIType.STRING, OpenAPIType.NULL]),
         "headers": Schema(type=OpenAPIType.OBJECT, additional_properties=_TEXT),
-        "sent_at": Schema(type=OpenAPIType.STRING, description="ISO 8601; now, if it is left out."),
+        "sent_at": Schema(
+            type=OpenAPIType.STRING, description="ISO 8601; left out: now, with an Idempotency-Key 1970."
+        ),
         "ttl": Schema(type=OpenAPIType.NUMBER, minimum=0, description="Seconds that it is worth delivering."),
     },
     additional_properties=False,
@@ -54,8 +57,9 @@ BODY = RequestBody(
 
 
 @dataclass
-class PublishOperation(Operation):
+class PublishOperation(DoorOperation):
     """The operation of the route that takes messages."""
 
     def __post_init__(self, *args: Any) -> None:
+        super().__post_init__(*args)
         self.request_body = BODY

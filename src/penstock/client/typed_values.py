@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from penstock.model.errors import SchemaMismatch
 from penstock.wire.typed_rows import message_schema
@@ -22,6 +23,7 @@ class TypedValues:
         self._type = pa.struct(list(schema))
         self._names = frozenset(schema.names)
         self._required = [field.name for field in schema if not field.nullable]
+        self._whole = [each.name for each in schema if pt.is_integer(each.type) or pt.is_temporal(each.type)]
         self._messages = message_schema(schema)
 
     def check(self, value: object) -> tuple[Mapping[str, Any], int]:
@@ -39,6 +41,12 @@ class TypedValues:
         for name in self._required:
             if value.get(name) is None:
                 raise SchemaMismatch(f"column {name!r} takes no nulls")
+        for name in self._whole:
+            number = value.get(name)
+            if type(number) is float and not number.is_integer():  # Arrow would store a part of it
+                raise SchemaMismatch(
+                    f"column {name!r} is {self.schema.field(name).type}: {number} is not whole"
+                )
         kept = dict(value)
         try:
             pa.scalar(kept, self._type)

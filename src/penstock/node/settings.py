@@ -82,8 +82,10 @@ class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens whose connection to the node is kept."""
     caller_idle_s: float = 120.0
     """Such a connection is closed when nothing was asked with that token for so long."""
-    consumers: int = 1000
-    """Held for callers that fetch from subscriptions."""
+    consumers: int = 250
+    """Held for callers that fetch from subscriptions. Each keeps a segment or two of its topic in memory."""
+    held_bytes: int = 256 * MIB
+    """Of messages that these handed out and nobody settled; past it nothing more is handed out."""
     consumer_idle_s: float = 60.0
     """A consumer that nobody fetches with for so long is closed: what it held goes to the others."""
 

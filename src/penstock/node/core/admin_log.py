@@ -147,7 +147,7 @@ class AdminLogger:
 
 def _what(operation: Control) -> str:
     said = [without_secret(str(getattr(operation, name, "") or "")) for name in NAMES]
-    return shown(" ".join(part for part in said if part))[:WHAT_LENGTH_MAX]
+    return shown(redacted(" ".join(part for part in said if part)))[:WHAT_LENGTH_MAX]
 
 
 def _detail(operation: Control, result: Any) -> str:
