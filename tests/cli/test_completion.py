@@ -100,7 +100,7 @@ def test_what_waits_on_this_disk_is_offered(cli: Cli, topic: str) -> None:
     assert slot.startswith(topic)
 
 
-@pytest.mark.parametrize("url", [NOWHERE, "garbage", "", "penstock://no.such.host.invalid"])
+@pytest.mark.parametrize("url", [NOWHERE, "garbage", "penstock://", "penstock://no.such.host.invalid"])
 def test_without_a_node_nothing_is_offered_and_nothing_said(url: str) -> None:
     assert complete("penstock topic show ", url) == []
 
