@@ -12,6 +12,7 @@ import pytest
 import typer.main
 
 from penstock.cli.app import app
+from penstock.cli.sections import ORDER, TOPICS
 from penstock.model.errors import CATALOGUE
 from tests.cli.conftest import PENSTOCK, Cli, Node, clean_environment
 from tests.fire import forked
@@ -40,6 +41,14 @@ def test_help_lists_every_command(cli: Cli) -> None:
     assert [name for name in names if f"\n  {name} " not in text] == []
 
 
+def test_help_has_each_command_in_one_line_of_its_section(cli: Cli) -> None:
+    text = cli("--help").out.decode()
+    assert "..." not in text.replace("[ARGS]...", ""), "a line is cut off"
+    places = [text.index(f"\n{title}:\n") for title in ORDER]
+    assert places == sorted(places)
+    assert text.index("\n  produce ") < text.index(f"\n{TOPICS}:") < text.index("\n  topic ")
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys, penstock.cli; print([m for m in ('pyarrow', 'rich', 'uvloop') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -60,7 +69,13 @@ def test_every_command_takes_url_token_and_json(command: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize(
     "arguments",
-    [("nonsense",), ("consume", "t"), ("topic", "create"), ("topic", "create", "t", "--shards", "x")],
+    [
+        ("nonsense",),
+        ("consume", "t"),
+        ("topic", "create"),
+        ("topic", "create", "t", "--shards", "x"),
+        ("token", "create", "t", "--admin", "--scope", "*", "--expires", "9q"),
+    ],
     ids=" ".join,
 )
 def test_wrong_usage_exits_with_2(cli: Cli, arguments: tuple[str, ...]) -> None:

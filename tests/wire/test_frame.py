@@ -107,6 +107,12 @@ def test_a_type_that_has_no_place_here_is_a_fault(kind: int) -> None:
     assert isinstance(reader.fault, UnknownFrame)
 
 
+def test_an_answer_in_http_is_told_as_what_it_is() -> None:
+    reader = FrameReader(LIMITS)
+    assert reader.feed(b"HTTP/1.1 400 Bad Request\r\n\r\n") == []
+    assert reader.fault is not None and "HTTP" in reader.fault.message and "`ready`" in reader.fault.hint
+
+
 def test_preallocated_zeros_are_not_a_frame() -> None:
     with pytest.raises(UnknownFrame):
         decode_at(bytes(100), 0, 1000)

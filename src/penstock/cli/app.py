@@ -28,6 +28,7 @@ from penstock.cli.produce import produce
 from penstock.cli.producer import producer_app
 from penstock.cli.product import product_app
 from penstock.cli.refill import refill_app
+from penstock.cli.sections import ACCESS, LOOKING, MESSAGES, PIPES, SPARK, TOPICS, Sections
 from penstock.cli.spark import spark_app
 from penstock.cli.spark_archive import archive
 from penstock.cli.spark_audit import audit
@@ -43,43 +44,59 @@ from penstock.cli.writer import writer_app
 
 app = typer.Typer(
     name="penstock",
+    cls=Sections,
     help="Durable messaging for Python: run a node, send it messages, read them, look at what is stored.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help starts twice as fast and can be searched
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(node)
-app.add_typer(tenant_app, name="tenant")
-app.add_typer(product_app, name="product")
-app.add_typer(component_app, name="component")
-app.add_typer(topic_app, name="topic")
-app.add_typer(producer_app, name="producer")
-app.add_typer(writer_app, name="writer")
-app.command()(produce)
-app.command()(consume)
-app.add_typer(sub_app, name="sub")
-app.add_typer(dead_app, name="dead")
-app.add_typer(refill_app, name="refill")
-app.command()(ledger)
-app.command()(top)
-app.add_typer(token_app, name="token")
-app.add_typer(peer_app, name="peer")
-app.add_typer(log_app, name="log")
-app.add_typer(context_app, name="context")
-app.command()(inspect)
-app.command()(doctor)
-app.command()(errors)
-app.command()(explain)
+
 lab_app.command()(sweep)
-app.add_typer(lab_app, name="lab")
-spark_app.command()(audit)
-spark_app.command()(archive)
-spark_app.command()(compact)
-spark_app.command()(replay)
-spark_app.command()(reshard)
-app.add_typer(spark_app, name="spark")
-app.command()(demo)
+for job in (audit, archive, compact, replay, reshard):
+    spark_app.command()(job)
+
+app.command(rich_help_panel=MESSAGES)(node)
+app.command(rich_help_panel=MESSAGES, short_help="Send each line of stdin as a message.")(produce)
+app.command(rich_help_panel=MESSAGES, short_help="Print messages, and acknowledge what was printed.")(consume)
+app.add_typer(topic_app, name="topic", rich_help_panel=TOPICS)
+app.add_typer(sub_app, name="sub", rich_help_panel=TOPICS)
+app.add_typer(dead_app, name="dead", rich_help_panel=TOPICS)
+app.add_typer(producer_app, name="producer", rich_help_panel=TOPICS)
+app.add_typer(writer_app, name="writer", rich_help_panel=TOPICS)
+app.add_typer(
+    refill_app,
+    name="refill",
+    rich_help_panel=TOPICS,
+    short_help="What waits on this disk for a node that is away.",
+)
+app.add_typer(tenant_app, name="tenant", rich_help_panel=TOPICS)
+app.add_typer(product_app, name="product", rich_help_panel=TOPICS)
+app.add_typer(
+    component_app, name="component", rich_help_panel=TOPICS, short_help="The same of TENANT/PRODUCT/COMPONENT."
+)
+app.add_typer(token_app, name="token", rich_help_panel=ACCESS)
+app.add_typer(
+    context_app,
+    name="context",
+    rich_help_panel=ACCESS,
+    short_help="Nodes by name: URL, token and certificates.",
+)
+app.add_typer(peer_app, name="peer", rich_help_panel=ACCESS)
+app.add_typer(log_app, name="log", rich_help_panel=ACCESS)
+app.command(rich_help_panel=LOOKING)(top)
+app.command(rich_help_panel=LOOKING, short_help="What became of every segment and entry of a topic.")(ledger)
+app.command(rich_help_panel=LOOKING, short_help="Check a node: addresses, token, clocks, disk.")(doctor)
+app.command(rich_help_panel=LOOKING, short_help="Show what a file of a node holds, checksums verified.")(
+    inspect
+)
+app.command(rich_help_panel=LOOKING)(errors)
+app.add_typer(spark_app, name="spark", rich_help_panel=SPARK)
+app.command(rich_help_panel=PIPES, short_help="What a route of pipes promises over a faulty channel.")(explain)
+app.add_typer(lab_app, name="lab", rich_help_panel=PIPES)
+app.command(rich_help_panel=PIPES, short_help="100,000 messages over a bad link, with a kill of the node.")(
+    demo
+)
 
 
 def _print_version(wanted: bool) -> None:

@@ -114,6 +114,7 @@ async def _consume(
                     consumer.put_back(batch, rows=list(range(rows, len(batch))))
                     break
         await consumer.flush()
+        _tell_of_copies(consumer)
 
 
 async def _tell_if_new(client: Client, topic: str) -> None:
@@ -126,6 +127,14 @@ async def _tell_if_new(client: Client, topic: str) -> None:
         near = (await with_near_names(client.admin, error)).hint.partition("?")
         told = f" {near[0]}?" if near[1] else ""
         note(f"topic {topic} is not there yet: it is made now, where the node allows it, and waited at.{told}")
+
+
+def _tell_of_copies(consumer: Consumer) -> None:
+    """A copy whose URL is mistyped would not be missed otherwise."""
+    for node in consumer.nodes:
+        if node.state != "reading":
+            why = f": {node.error.message}" if node.error else ""
+            note(f"{node.url} did not answer, and was not read{why}")
 
 
 async def _until_idle(consumer: Consumer, idle: float | None, *, wanted: bool) -> AsyncIterator[Batch]:

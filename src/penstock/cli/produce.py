@@ -43,7 +43,7 @@ def produce(
         typer.Option(
             "--key-separator",
             metavar="SEP",
-            help="What stands before the first SEP of a line is the message's key; \\\\t is a tab.",
+            help="What stands before the first SEP of a line is the message's key; \\t is a tab.",
         ),
     ] = None,
     empty_deletes: Annotated[

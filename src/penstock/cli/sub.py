@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.wire.control import SubscriptionInfo
 
 sub_app = typer.Typer(
-    help="Create, list, show, move, pause, promote and delete subscriptions.",
+    help="Create, list, show, seek, pause and promote subscriptions.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

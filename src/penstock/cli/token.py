@@ -119,6 +119,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a token; prints it once. --scope and --topic can be repeated."""
+    from penstock.model.errors import BadSetting
     from penstock.model.grant import Grant
     from penstock.model.scope import Scope
     from penstock.model.setting import Kind, Setting
@@ -132,9 +133,14 @@ def create(
     if not scopes:
         raise typer.BadParameter("say where: --scope or --topic; * is everywhere", param_hint="'--scope'")
     Grant.parse(rights, scopes, producer, subscription)
-    lasts = (
-        None if expires is None else Setting(name="expires", kind=Kind.SECONDS, low=1, meaning="").read(expires)
-    )
+    try:
+        lasts = (
+            None
+            if expires is None
+            else Setting(name="expires", kind=Kind.SECONDS, low=1, meaning="").read(expires)
+        )
+    except BadSetting:
+        raise typer.BadParameter("write 12h or 30d, one second at least", param_hint="'--expires'") from None
     made = ask(
         url,
         token,

@@ -17,8 +17,8 @@ class TokenNeeded(AccessRefused):
 
     code = "token-needed"
     default_hint = (
-        "Give one with --token, PENSTOCK_TOKEN or `penstock context add`; an admin makes it with "
-        "`penstock token create`."
+        "Give one with --token, PENSTOCK_TOKEN or `penstock context add`, over HTTP as `Authorization: Bearer "
+        "TOKEN`; an admin makes it with `penstock token create`."
     )
 
 

@@ -104,7 +104,10 @@ class Unavailable(PenstockError):
     """No node answered at the address."""
 
     code = "unavailable"
-    default_hint = "Is the node running? Start one with `penstock node`, or pass the right --url."
+    default_hint = (
+        "Is the node running? Start one with `penstock node`, or pass the right --url (`penstock context list` "
+        "shows the context in use)."
+    )
     retryable = True
 
 

@@ -34,7 +34,7 @@ class PeerMismatch(PenstockError):
 
 
 class PeerBarred(PenstockError):
-    """A topic was deleted on this node while it was linked, so no link brings it back by itself."""
+    """A topic was deleted on a node while it was linked, so no link brings it back there by itself."""
 
     code = "peer-barred"
     default_hint = "`penstock topic create NAME` on the node where it was deleted lets it follow again."

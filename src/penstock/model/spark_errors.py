@@ -54,7 +54,7 @@ class SparkFailed(PenstockError):
 
 
 class BadPipeline(PenstockError):
-    """A pipeline's file, or what a program said of a pipeline, has faults; all of them are named."""
+    """A pipeline's file, or what a program said of a pipeline, has faults; each is named with its place."""
 
     code = "bad-pipeline"
     default_hint = "Correct what is named; docs/spark_pipelines.md lists the keys."

@@ -9,7 +9,9 @@ class KeyMissing(PenstockError):
     """A message without a key came to a state topic, which keeps the latest value of every key."""
 
     code = "key-missing"
-    default_hint = 'Give every message a key: producer.send(value, key=b"...").'
+    default_hint = (
+        'Give every message a key: producer.send(value, key=b"..."), or `penstock produce --key-separator`.'
+    )
 
 
 class ValueMissing(PenstockError):

@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from penstock.model.errors import BadRequest
+from penstock.model.errors import BadRequest, BadScope
 from penstock.model.place import LEVELS, Place
 from penstock.model.scope import ANY, Scope
 
 PATTERNS_MAX = 64
 DEAD = ".dead"
+_HINT = (
+    "Write acme/shop/till/orders for a topic, 'acme/*' for a tenant's, 'orders-*' below default, '*' for all."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,13 @@ class TopicPatterns:
         if not 0 < len(texts) <= PATTERNS_MAX:
             raise BadRequest(f"{len(texts)} patterns of topics; a link has 1 to {PATTERNS_MAX}")
         bare = (text != ANY and "/" not in text for text in texts)
-        found = [
-            Scope.of_topic(text) if is_bare else Scope.parse(text)
-            for text, is_bare in zip(texts, bare, strict=True)
-        ]
+        try:
+            found = [
+                Scope.of_topic(text) if is_bare else Scope.parse(text)
+                for text, is_bare in zip(texts, bare, strict=True)
+            ]
+        except BadScope as error:
+            raise BadScope(error.message, hint=_HINT) from None
         return cls(tuple(dict.fromkeys(found)))
 
     def match(self, topic: str) -> bool:

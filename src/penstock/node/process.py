@@ -40,7 +40,7 @@ def check_secure(settings: Settings, *, guarded: bool) -> None:
         *([] if settings.tls_cert else ["TLS, so tokens and messages would travel in the clear"]),
     ]
     place = settings.http if Address(*settings.address).on_loopback else settings.listen
-    raise Insecure(f"{place} can be reached by others, and this node has no {' and no '.join(lacks)}")
+    raise Insecure(f"{place} can be reached by others, and this node has no {'; and no '.join(lacks)}")
 
 
 def _reload(certificates: Certificates | None) -> None:

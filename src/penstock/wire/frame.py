@@ -34,6 +34,9 @@ CONTROL_BYTES_MAX = 1024 * 1024
 TITLE_BYTES_MAX = 64 * 1024
 RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 """The largest answer to a request: a list of everything there is."""
+_NOT_THAT_PORT = (
+    "Give the node's own address, which `penstock node` prints behind `ready`, not that of its HTTP."
+)
 
 
 class FrameType(IntEnum):
@@ -174,6 +177,8 @@ class FrameReader:
         type_, _, _, size = HEADER.unpack_from(buffer, at)
         limit = self._limits.get(type_)
         if limit is None:
+            if buffer.startswith(b"HTTP/", at):
+                raise UnknownFrame("the other side speaks HTTP, not Penstock", hint=_NOT_THAT_PORT)
             raise UnknownFrame(f"a frame of type {type_}, which has no place here")
         if size > limit:
             raise FrameTooLarge(f"a frame of type {type_} claims {size:,} bytes; at most {limit:,} are allowed")

@@ -48,6 +48,12 @@ def test_what_python_raised_is_told_whatever_it_is_called(
     assert (type(cause), cause.message) == (kind, message)
 
 
+def test_a_machine_that_is_too_busy_to_start_python_is_told_as_that() -> None:
+    text = "failed\n\tat a\nCaused by: org.a.SparkException: Python worker failed to connect back.\n\tat b"
+    cause = cause_of(RuntimeError(text))
+    assert isinstance(cause, SparkFailed) and "too busy" in cause.hint
+
+
 def test_without_python_it_is_the_innermost_cause_of_java() -> None:
     text = "failed\n\tat a\nCaused by: org.a.B: outer\n\tat b\nCaused by: java.io.C: disk\n full\n\tat c\n"
     assert cause_of(RuntimeError(text)).message == "disk full"

@@ -141,7 +141,7 @@ class PeerSink:
 
     def _create(self, name: str, ask: OpenFeed, opened: Callable[[Topic], None], refuse: Refuse) -> None:
         if name in self._peering.links.barred:
-            raise PeerBarred(f"topic {TopicName.parse(name).short} was deleted on this node")
+            raise PeerBarred(f"topic {TopicName.parse(name).short} was deleted on the node that is to take it")
         first = ask.schemas[0] if ask.schemas else None
         create = CreateTopic(name, ask.shards, True, first, dict(ask.settings))
 

@@ -16,6 +16,8 @@ _PYTHON = re.compile(
 )
 """The line behind a traceback, whatever the exception is called; of several tracebacks the first tells."""
 _JAVA = re.compile(r"^Caused by: [\w.$]+: (?P<what>.*?)(?=^\s+at |\Z)", re.MULTILINE | re.DOTALL)
+_TOO_LATE = "Python worker failed to connect back"
+_TOO_LATE_HINT = "Spark gives it 10 seconds, so the machine is too busy. Run it again: it goes on where it was."
 _KINDS = {kind.__name__: kind for kind in CATALOGUE.values()}
 
 
@@ -28,6 +30,8 @@ def cause_of(error: Any) -> PenstockError:
             return kind(message, hint=hint or None)
     if (lacking := worker_fault(text)) is not None:
         return lacking
+    if _TOO_LATE in text:
+        return SparkFailed("a Python process that Spark started did not come up in time", hint=_TOO_LATE_HINT)
     if (raised := _PYTHON.search(text)) is not None:
         return SparkFailed(raised["what"][:MESSAGE_MAX])
     if causes := _JAVA.findall(text):

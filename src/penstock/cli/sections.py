@@ -1,0 +1,29 @@
+"""The help of all commands, in sections: by what they are about, and each in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperGroup
+
+MESSAGES = "Messages"
+TOPICS = "Topics and who uses them"
+ACCESS = "Access and other nodes"
+LOOKING = "Looking into it"
+SPARK = "Spark"
+PIPES = "Pipes, and a demonstration"
+ORDER = (MESSAGES, TOPICS, ACCESS, LOOKING, SPARK, PIPES)
+
+
+class Sections(TyperGroup):
+    """Lists commands under the section that each was added with: ``rich_help_panel``, here in plain text."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in ORDER}
+        width = max(map(len, self.commands))
+        for name, command in self.commands.items():
+            line = command.get_short_help_str(formatter.width - width - 6)
+            sections[str(getattr(command, "rich_help_panel", None))].append((name.ljust(width), line))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
