@@ -160,6 +160,23 @@ def test_what_cannot_be_read_is_refused_and_nothing_is_stored(
     assert http.get(path).status_code == 404 or stored(http, topic) == []
 
 
+def test_what_the_query_says_is_taken_or_refused_never_passed_over(http: httpx.Client, topic: str) -> None:
+    path = f"/v1/topics/{topic}/messages"
+    raw = {"Content-Type": "application/octet-stream"}
+    assert (
+        http.post(path, params={"key": "k", "id": "i", "ttl": 60}, content=b"a", headers=raw).status_code == 200
+    )
+    for answer in (
+        http.post(path, params={"key": "k"}, json={"value": "a"}),
+        http.post(path, params={"kye": "k"}, content=b"a", headers=raw),
+        http.get(path, params={"strat": "latest"}),
+        http.get("/v1/topics", params={"caller": "me"}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad-request"), answer.text
+    assert "start" in http.get(path, params={"strat": "latest"}).json()["hint"]
+    assert [each["key"] for each in stored(http, topic)] == ["k"]
+
+
 def test_a_topic_in_another_tenant_is_named_with_colons_or_encoded_slashes(http: httpx.Client) -> None:
     for name in ("acme:shop:till:orders", "acme%2Fshop%2Ftill%2Forders"):
         assert published(http, name, {"value": "a"})["topic"] == "acme/shop/till/orders"

@@ -29,7 +29,7 @@ from penstock.api import (
     topics,
     writers,
 )
-from penstock.api.asking import provide_caller
+from penstock.api.asking import provide_caller, refuse_unknown
 from penstock.api.faults import on_fault, on_http_exception, on_penstock_error, on_recursion
 from penstock.api.operation import DoorOperation
 from penstock.model.errors import PenstockError
@@ -63,7 +63,7 @@ for route in [*V1, *health.ROUTES, *metrics.ROUTES]:
 def make_app(door: Door | None) -> Litestar:
     """The application; without a door it can tell its schema alone."""
     return Litestar(
-        [Router("/v1", route_handlers=V1), *health.ROUTES, *metrics.ROUTES],
+        [Router("/v1", route_handlers=V1, before_request=refuse_unknown), *health.ROUTES, *metrics.ROUTES],
         dependencies={"caller": Provide(provide_caller)},
         exception_handlers={
             PenstockError: on_penstock_error,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Coroutine
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -18,6 +19,8 @@ from penstock.model.topic import TopicName
 if TYPE_CHECKING:
     from penstock.api.door import Door
 
+NOT_ASKED = {"caller", "data", "request", "idempotency_key", "last_event_id"}
+"""What routes take from elsewhere than the query."""
 Asked = Request[Any, Any, Any]
 Result = TypeVar("Result")
 
@@ -56,6 +59,19 @@ def token_of(request: Asked) -> str | None:
 async def provide_caller(request: Asked) -> Caller:
     """The connection of whoever asks."""
     return await door_of(request).callers.get(token_of(request))
+
+
+def refuse_unknown(request: Asked) -> None:
+    """A mistyped name in the query would be as if it were not said."""
+    if not request.scope["query_string"]:
+        return
+    told = (
+        inspect.signature(request.route_handler.fn).parameters.keys() - NOT_ASKED - request.path_params.keys()
+    )
+    for name in request.query_params:
+        if name not in told:
+            known = ", ".join(sorted(told)) or "none"
+            raise BadRequest(f"there is no {name[:80]!r} to ask for here", hint=f"Known in the query: {known}.")
 
 
 def topic_name(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -125,14 +125,27 @@ def _micros(at: datetime) -> int:
     return round(at.timestamp() * 1e6)
 
 
-def read_body(media: str, body: bytes, query: Mapping[str, str], headers: Mapping[str, str]) -> Rows | pa.Table:
+class RawMessage(NamedTuple):
+    """What the query tells of a message whose body is its value."""
+
+    key: str | None = None
+    id: str | None = None
+    ttl: float | None = None
+
+
+def read_body(media: str, body: bytes, told: RawMessage, headers: Mapping[str, str]) -> Rows | pa.Table:
     """What a request of this content type holds."""
+    if media != RAW and told != RawMessage():
+        raise BadRequest(
+            f"key, id and ttl in the query are for a body of {RAW}, and this is {media[:80]!r}",
+            hint="Say them in the body, with each message.",
+        )
     if media == ARROW:
         return _read_arrow(body)
     rows = Rows(size=len(body))
     try:
         if media == RAW:
-            rows.add(_raw(query, headers), body)
+            rows.add(_raw(told, headers), body)
         elif media == NDJSON:
             for line in body.split(b"\n"):
                 if line.strip():
@@ -159,18 +172,13 @@ def _read_json(body: bytes, rows: Rows) -> None:
         rows.add(message)
 
 
-def _raw(query: Mapping[str, str], headers: Mapping[str, str]) -> MessageBody:
+def _raw(told: RawMessage, headers: Mapping[str, str]) -> MessageBody:
     own = {
         name.removeprefix(HEADER_PREFIX): text
         for name, text in headers.items()
         if name.startswith(HEADER_PREFIX)
     }
-    ttl = query.get("ttl")
-    try:
-        seconds = None if ttl is None else float(ttl)
-    except ValueError:
-        raise BadRequest(f"ttl={ttl!r} is no number") from None
-    return MessageBody(key=query.get("key"), id=query.get("id"), headers=own or None, ttl=seconds)
+    return MessageBody(key=told.key, id=told.id, headers=own or None, ttl=told.ttl)
 
 
 def _read_arrow(body: bytes) -> pa.Table:

@@ -13,7 +13,7 @@ from litestar.params import FromQuery, HeaderParameter, QueryParameter
 
 from penstock.api.aside import aside
 from penstock.api.asking import Asked, Called, TopicPath, Wait, parse_start, topic_name, wait_of, while_asked
-from penstock.api.bodies import ARROW, JSON, read_body
+from penstock.api.bodies import ARROW, JSON, RawMessage, read_body
 from penstock.api.faults import body_of, headers_of
 from penstock.api.publishing import publish
 from penstock.api.request_body import PublishOperation
@@ -88,21 +88,24 @@ async def publish_messages(
     topic: TopicPath,
     idempotency_key: Annotated[str | None, HeaderParameter(name="Idempotency-Key")] = None,
     producer: FromQuery[str] = "",
+    key: Annotated[str | None, QueryParameter(description="Of a raw body: the message's key.")] = None,
+    id: Annotated[str | None, QueryParameter(description="Of a raw body: the message's id.")] = None,
+    ttl: Annotated[float | None, QueryParameter(description="Of a raw body: seconds to live.")] = None,
 ) -> Response[Any]:
     """Store messages; a receipt each. With an Idempotency-Key a repeat stores nothing."""
     name = topic_name(topic)
     media = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
-    query = {key: str(value) for key, value in request.query_params.items()}
+    told = RawMessage(key, id, ttl)
     body = await request.body()
-    messages = await aside(len(body), lambda: read_body(media, body, query, request.headers))
+    messages = await aside(len(body), lambda: read_body(media, body, told, request.headers))
     receipts = await publish(caller, name, messages, producer, idempotency_key)
     made = _published(name, receipts)
     error = next((each.error for each in receipts if each.error is not None), None)
     if error is None:
         return Response(made)
     status = status_of(error)
-    told = {**body_of(error), **msgspec.to_builtins(made)}
-    return Response(told, status_code=status, headers=headers_of(error, status))
+    answer = {**body_of(error), **msgspec.to_builtins(made)}
+    return Response(answer, status_code=status, headers=headers_of(error, status))
 
 
 def _published(topic: str, receipts: list[Receipt]) -> Published:

@@ -6,7 +6,7 @@ from typing import Annotated, TypedDict
 
 import msgspec
 from litestar import delete, get, post
-from litestar.params import FromPath, FromQuery, JSONBody
+from litestar.params import FromPath, JSONBody
 
 from penstock.api.asking import Called, TopicPath, parse_start, topic_name
 from penstock.api.held import parse_position
@@ -38,7 +38,7 @@ class SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
     subscription: str
     kind: str = "unique"
     mode: str = "non_resilient"
-    start: FromQuery[str] = "earliest"
+    start: str = "earliest"
     """earliest, latest, state, an entry or a time."""
     policy: PolicyBody | None = None
     exist_ok: bool = False

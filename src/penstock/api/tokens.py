@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import delete, get, post
-from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from litestar.params import FromPath, JSONBody, QueryParameter
 
 from penstock.api.asking import Called
 from penstock.model.token_text import without_secret
@@ -21,8 +21,8 @@ class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
     """Of produce, consume and admin."""
     scopes: list[str]
     """From the tenant down: acme/shop; * is everything."""
-    producer: FromQuery[str] = ""
-    subscription: FromQuery[str] = ""
+    producer: str = ""
+    subscription: str = ""
     lasts: Annotated[float, msgspec.Meta(ge=1)] | None = None
     """Seconds that it is good for; null: until it is revoked."""
 
