@@ -121,6 +121,12 @@ async def copied(client: Client) -> None:
         found = await client.admin.list_subscriptions()
 
 
+async def settled(client: Client) -> None:
+    """Returns when some of what was settled at the source is settled in the copy."""
+    while not (await client.admin.show_subscription(TOPIC, NAME)).settled:
+        await asyncio.sleep(STEP_S)
+
+
 async def scenario(a: RealNode, b: RealNode, messages: int) -> Outcome:
     outcome, reached = Outcome(), asyncio.Event()
     async with penstock.connect(a.url) as at_a, penstock.connect(b.url) as at_b:
@@ -133,6 +139,7 @@ async def scenario(a: RealNode, b: RealNode, messages: int) -> Outcome:
         ]
         reading = asyncio.create_task(consume_at_a(a.url, messages // 2, reached, outcome))
         await reached.wait()
+        await settled(at_b)
         await asyncio.to_thread(a.kill)
         reading.cancel()
         outcome.copy = await at_b.admin.show_subscription(TOPIC, NAME)
