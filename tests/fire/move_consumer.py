@@ -123,8 +123,10 @@ async def copied(client: Client) -> None:
 
 async def settled(client: Client) -> None:
     """Returns when some of what was settled at the source is settled in the copy."""
-    while not (await client.admin.show_subscription(TOPIC, NAME)).settled:
+    count = 0
+    while not count:
         await asyncio.sleep(STEP_S)
+        count = (await client.admin.show_subscription(TOPIC, NAME)).settled
 
 
 async def scenario(a: RealNode, b: RealNode, messages: int) -> Outcome:
