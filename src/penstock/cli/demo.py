@@ -59,10 +59,12 @@ def demo(
         try:
             node.start()
             note(f"a node runs at {node.url}")
+            began = time.monotonic()
             outcome = run(_demo(node))
             if spark:
                 note("starting Spark")
                 outcome.spark = carry(node.url, TOPIC, Path(folder))
+            outcome.seconds = time.monotonic() - began
         finally:
             node.stop()
     if as_json:
@@ -175,7 +177,6 @@ async def _demo(node: NodeProcess) -> Outcome:
     import penstock
 
     outcome = Outcome()
-    began = time.monotonic()
     async with (
         asyncio.timeout(SECONDS_MAX),
         LossyLink(*node.address) as link,
@@ -201,7 +202,6 @@ async def _demo(node: NodeProcess) -> Outcome:
         outcome.came_twice = sum(account.duplicates for account in ledger.producers)
         info = await client.admin.show_topic(TOPIC)
         outcome.entries = sum(each.entry_next - each.entry_first for each in info.shard_list)
-    outcome.seconds = time.monotonic() - began
     return outcome
 
 
