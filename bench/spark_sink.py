@@ -1,4 +1,5 @@
-"""Spark's sink: ``python -m bench.spark_sink [--rows N] [--bytes N] [--repeat N] [--shards N] [--folder DIR]``.
+"""Spark's sink: ``python -m bench.spark_sink [--rows N] [--bytes N] [--random] [--repeat N] [--shards N]
+[--folder DIR]``.
 
 The same DataFrame is written to a node in another process, and by a writer that takes the same Arrow batches
 and discards them, in turn. What a job costs besides its rows (planning, starting tasks) is in both. The CPU
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+
+TOPIC = "bench"
 
 
 class Discard(DataSource):
@@ -68,37 +72,50 @@ def family_cpu_s() -> float:
     return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
+@contextlib.contextmanager
+def _topic(url: str, shards: int, rows: int) -> Iterator[None]:
+    """A topic for one turn, which must have so many rows in the end.
+
+    It is deleted then, and what the system kept of it in memory is free for the next: a virtual machine may
+    take ten times as long to write to memory that it has never touched, which a node soon has no more of.
+    """
+    with penstock.sync.connect(url) as client:
+        client.admin.create_topic(TOPIC, shards)
+        yield
+        stored = sum(shard.entry_next for shard in client.admin.show_topic(TOPIC).shard_list)
+        assert stored == rows, f"{stored:,} rows are stored, not {rows:,}"
+        client.admin.delete_topic(TOPIC)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--bytes", type=int, default=100, help="of a value")
-    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--random", action="store_true", help="values that nothing makes smaller")
+    parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--folder", type=Path)
     asked = parser.parse_args()
     spark = penstock.spark.session("penstock bench", conf={"spark.driver.memory": "2g"})
     spark.dataSource.register(Discard)
-    text = f"select rpad(cast(id as string), {asked.bytes}, 'x') value, cast(id % 1000 as string) key"
-    frame = spark.sql(f"{text} from range(0, {asked.rows}, 1, 4)").cache()
+    noise = ", ".join(f"unhex(sha2(concat(id, '/{at}'), 512))" for at in range(0, asked.bytes, 64))
+    value = f"substring(concat({noise}), 1, {asked.bytes})" if asked.random else f"rpad(id, {asked.bytes}, 'x')"
+    text = f"select {value} value, cast(id % 1000 as string) key from range(0, {asked.rows}, 1, 4)"
+    frame = spark.sql(text).cache()
     frame.count()
     times: dict[str, list[float]] = {"discard": [], "penstock": []}
     cpu: dict[str, list[float]] = {"discard": [], "penstock": [], "node": []}
     with tempfile.TemporaryDirectory(dir=asked.folder) as place, running_node(Path(place)) as node:
-        url = node.url
-        with penstock.sync.connect(url) as client:
-            client.admin.create_topic("bench", asked.shards)
         for number in range(asked.repeat + 1):
             for name in times:
-                options = {"url": url, "topic": "bench"} if name == "penstock" else {}
-                before_s, node_s = family_cpu_s() - node.cpu_s(), node.cpu_s()
-                taken_s = write_s(frame, name, **options)
-                if number:  # the first of each starts the workers
-                    times[name].append(taken_s)
-                    cpu[name].append(family_cpu_s() - node.cpu_s() - before_s)
-                    cpu["node"] += [node.cpu_s() - node_s] if name == "penstock" else []
-        with penstock.sync.connect(url) as client:
-            stored = sum(shard.entry_next for shard in client.admin.show_topic("bench").shard_list)
-        assert stored == asked.rows * (asked.repeat + 1), f"{stored:,} rows are stored"
+                with _topic(node.url, asked.shards, asked.rows if name == "penstock" else 0):
+                    options = {"url": node.url, "topic": TOPIC} if name == "penstock" else {}
+                    before_s, node_s = family_cpu_s() - node.cpu_s(), node.cpu_s()
+                    taken_s = write_s(frame, name, **options)
+                    if number:  # the first of each starts the workers
+                        times[name].append(taken_s)
+                        cpu[name].append(family_cpu_s() - node.cpu_s() - before_s)
+                        cpu["node"] += [node.cpu_s() - node_s] if name == "penstock" else []
     spark.stop()
     rates = {name: asked.rows / quantile(taken, 0.5) for name, taken in times.items()}
     figure = Figure("sink", rates["penstock"], "rows/s", "the same batches discarded", rates["discard"])

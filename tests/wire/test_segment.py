@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import struct
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +17,9 @@ from penstock.model.errors import BadRequest, BadSegment, SchemaMismatch, Segmen
 from penstock.wire.frame import SEGMENT_BYTES_MAX
 from penstock.wire.segment import (
     BARE_BYTES_MAX,
+    FOLD_BYTES_MIN,
     FORM_BARE,
+    FORM_FOLDED,
     FORM_IPC,
     HEADER,
     PLAIN_SCHEMA,
@@ -63,7 +66,9 @@ def value_rows(count: int, size: int) -> pa.RecordBatch:
 
 
 SMALL = encode_plain(full_rows(9))
-LARGE = encode_plain(full_rows(600))
+LARGE = encode_plain(full_rows(300))
+FOLDED = encode_plain(full_rows(600))
+FORMS = pytest.mark.parametrize("data", [SMALL, LARGE, FOLDED], ids=["bare", "ipc", "folded"])
 
 
 def ipc_segment(batch: pa.RecordBatch, mask: int, *, rows: int | None = None, options: Any = None) -> bytes:
@@ -105,10 +110,11 @@ def test_a_large_slice_is_rebased_too() -> None:
     assert fill_columns(decode_plain(encode_plain(piece))).equals(piece)
 
 
-def test_small_segments_are_bare_and_large_ones_are_ipc() -> None:
+def test_small_segments_are_bare_larger_ones_ipc_and_large_ones_folded() -> None:
     assert encode_plain(value_rows(1, BARE_BYTES_MAX - 100))[0] == FORM_BARE
     assert encode_plain(value_rows(1, BARE_BYTES_MAX + 100))[0] == FORM_IPC
-    assert (SMALL[0], LARGE[0]) == (FORM_BARE, FORM_IPC)
+    assert encode_plain(value_rows(1, FOLD_BYTES_MIN + 100))[0] == FORM_FOLDED
+    assert (SMALL[0], LARGE[0], FOLDED[0]) == (FORM_BARE, FORM_IPC, FORM_FOLDED)
 
 
 @pytest.mark.parametrize("columns", range(8))
@@ -141,7 +147,7 @@ def test_the_bare_form_has_the_documented_bytes() -> None:
 
 def test_the_ipc_form_is_arrows_message_behind_eight_bytes() -> None:
     batch = pa.ipc.read_record_batch(pa.py_buffer(LARGE)[8:], PLAIN_SCHEMA)
-    assert batch.equals(full_rows(600))
+    assert batch.equals(full_rows(300))
 
 
 def test_columns_that_are_all_null_are_left_out_and_filled_in_again() -> None:
@@ -164,14 +170,14 @@ def test_columns_may_come_in_any_order() -> None:
 
 
 def test_decoded_bytes_are_not_copied() -> None:
-    data = encode_plain(value_rows(1, 1_000_000))
+    data = encode_plain(rows_to_batch([random.Random(1).randbytes(1_000_000)], None, None, None, [NOW]))
     buffer = decode_plain(data).column("value").buffers()[2]
     start = pa.py_buffer(data).address
     assert start < buffer.address < start + len(data)
 
 
 def test_bytes_at_an_odd_address_are_read_all_the_same() -> None:
-    for data in (SMALL, LARGE):
+    for data in (SMALL, LARGE, FOLDED):
         shifted = memoryview(b"?" + data)[1:]
         batch = decode_plain(shifted)  # type: ignore[arg-type]
         assert batch.equals(decode_plain(data))
@@ -233,7 +239,7 @@ def test_a_header_without_text_is_a_schema_mismatch() -> None:
 # --- what arrives -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("data", [SMALL, LARGE], ids=["bare", "ipc"])
+@FORMS
 def test_a_segment_cut_short_or_with_more_behind_it_is_refused(data: bytes) -> None:
     for length in {*range(200), *range(len(data) - 100, len(data))}:
         with pytest.raises(BadSegment):
@@ -243,7 +249,7 @@ def test_a_segment_cut_short_or_with_more_behind_it_is_refused(data: bytes) -> N
             decode_plain(data + extra)
 
 
-@pytest.mark.parametrize("data", [SMALL, LARGE], ids=["bare", "ipc"])
+@FORMS
 @pytest.mark.parametrize(
     ("at", "value"), [(0, 0), (0, 3), (1, 0), (1, 0b01111), (1, 0xFF), (2, 0x80), (2, 0x10), (3, 1), (4, 0)]
 )
@@ -256,8 +262,8 @@ def test_a_wrong_header_is_refused(data: bytes, at: int, value: int) -> None:
         decode_plain(bytes(altered))
 
 
-@pytest.mark.parametrize("data", [SMALL, LARGE], ids=["bare", "ipc"])
-@pytest.mark.parametrize("rows", [1, 8, 10, 599, 601, 2**31 - 1, 2**32 - 1])
+@FORMS
+@pytest.mark.parametrize("rows", [1, 8, 10, 299, 301, 599, 601, 2**31 - 1, 2**32 - 1])
 def test_a_wrong_row_count_is_refused(data: bytes, rows: int) -> None:
     with pytest.raises(BadSegment):
         decode_plain(data[:4] + struct.pack("<I", rows) + data[8:])

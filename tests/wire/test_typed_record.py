@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.model.errors import BadSegment, PenstockError, SegmentTooLarge, StorageFailed
 from penstock.wire import typed_record
+from penstock.wire.folding import fold
 from penstock.wire.ipc_sizes import unfolded_bytes
 from penstock.wire.schema import encode_schema
 from penstock.wire.schema_versions import SchemaVersions
@@ -90,8 +91,7 @@ def test_nan_is_stored_although_it_is_unlike_itself() -> None:
 def test_a_record_that_does_not_read_back_as_its_rows_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = batch(100)
     other = messages.set_column(3, "sent_at", pa.array([7] * 100, messages.schema.field("sent_at").type))
-    folded = typed_record._folded
-    monkeypatch.setattr(typed_record, "_folded", lambda rows: folded(other.select(rows.schema.names)))
+    monkeypatch.setattr(typed_record, "fold", lambda rows: fold(other.select(rows.schema.names)))
     with pytest.raises(StorageFailed):
         encode_typed_record(messages, 2)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Iterable, Sequence
-from typing import Self, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -34,11 +34,17 @@ from penstock.wire.staging import STAGE_BYTES
 from penstock.wire.typed_record import encode_typed_record
 from penstock.wire.typed_rows import messages_of
 
-CHUNK_BYTES = 512 * 1024
+CHUNK_BYTES = 1024 * 1024
 TIMEOUT_S = 120.0
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.Table | pa.RecordBatch]"
 """A table, a batch, or several of them one after the other."""
+
+
+class EncodedChunk(NamedTuple):
+    shard: int
+    rows: int
+    segment: bytes
 
 
 class OpenedStage:
@@ -60,11 +66,19 @@ class OpenedStage:
 
     async def add(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Sends rows, with the columns that ``Producer.send_batch`` takes; waits while much is unconfirmed."""
+        for chunk in self.encode(rows):
+            await self.send(chunk)
+
+    def encode(self, rows: pa.Table | pa.RecordBatch) -> Iterator[EncodedChunk]:
+        """The rows as chunks to ``send``, in this order; any thread may make them, one at a time."""
         for piece in self._cut(rows):
-            segment = self._encode(piece.batch)
-            self._rows += piece.batch.num_rows
-            self._bytes += len(segment)
-            await self._sender.send(piece.shard, segment)
+            yield EncodedChunk(piece.shard, piece.batch.num_rows, self._encode(piece.batch))
+
+    async def send(self, *chunks: EncodedChunk) -> None:
+        for chunk in chunks:
+            self._rows += chunk.rows
+            self._bytes += len(chunk.segment)
+            await self._sender.send(chunk.shard, chunk.segment)
 
     async def finish(self) -> Stage:
         """Returns when all of it is on the node's disk."""

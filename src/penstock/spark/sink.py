@@ -24,6 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 import penstock.sync
 from penstock.model.errors import BadRequest, PenstockError, TopicNotFound
 from penstock.model.stage import Stage
+from penstock.spark.collector import spare_what_is_loaded
 from penstock.spark.sink_options import SinkOptions, read_options
 from penstock.spark.sink_rows import TOPIC, by_topic, check_columns
 from penstock.spark.told import told
@@ -67,6 +68,7 @@ def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: boo
 
 def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s: float = 0.0) -> bool:
     """Refuses what can be known to be wrong before the first task; tells whether the column topic is data."""
+    spare_what_is_loaded()
     if overwrite:
         raise BadRequest(
             "a topic is only ever appended to",
@@ -89,6 +91,7 @@ class Sink:
 
     def _stage(self, writer_name: str, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Puts a task's rows on the node's disk; one that fails drops what it staged, if it can."""
+        spare_what_is_loaded()
         options = self._options
         with _connected(options) as client, _writer(client, writer_name, options) as writer:
             opened: dict[str, OpenedStage] = {}
@@ -107,6 +110,7 @@ class Sink:
         staged = [message for message in messages if isinstance(message, Staged)]
         if not staged:
             return
+        spare_what_is_loaded()
         with _connected(self._options) as client:
             name = staged[0].writer
             with _writer(client, name, self._options) as writer:

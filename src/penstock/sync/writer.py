@@ -1,4 +1,4 @@
-"""The blocking writer: rows are taken from the calling thread and sent by the loop's."""
+"""The blocking writer: rows are encoded in the calling thread and sent by the loop's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from penstock.client.writer import EncodedChunk, Rows, each_table
 from penstock.client.writer import OpenedStage as AsyncOpenedStage
-from penstock.client.writer import Rows, each_table
 from penstock.client.writer import Writer as AsyncWriter
 from penstock.model.stage import Stage
 from penstock.sync.background import Background
@@ -15,6 +15,9 @@ from penstock.wire.control import BatchInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+HAND_OVER_BYTES = 1024 * 1024
+"""Encoded, before the loop gets it."""
 
 
 class OpenedStage:
@@ -30,7 +33,17 @@ class OpenedStage:
 
     def add(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Sends rows; waits while much is unconfirmed."""
-        self._background.run(self._stage.add(rows))
+        # The calling thread has just made the rows: it finds them in its core's cache, and the loop stays free.
+        chunks: list[EncodedChunk] = []
+        size = 0
+        for chunk in self._stage.encode(rows):
+            chunks.append(chunk)
+            size += len(chunk.segment)
+            if size >= HAND_OVER_BYTES:
+                self._background.run(self._stage.send(*chunks))
+                chunks, size = [], 0
+        if chunks:
+            self._background.run(self._stage.send(*chunks))
 
     def finish(self) -> Stage:
         """Returns when all of it is on the node's disk."""

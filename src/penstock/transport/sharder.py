@@ -45,23 +45,26 @@ class Sharder:
             self.next_turn()
             return [piece]
         shards = self._shards_of(keys)
-        present = pc.unique(shards).to_pylist()
         if keys.null_count:
             self.next_turn()
+        order = pc.array_sort_indices(shards)  # stable: the rows of a shard keep their order
+        runs = pc.run_end_encode(shards.take(order))
+        present, ends = runs.values.to_pylist(), runs.run_ends.to_pylist()
         if len(present) == 1:
             return [(present[0], batch, None)]
-        pieces = []
-        for shard in sorted(present):
-            places = pc.indices_nonzero(pc.equal(shards, shard))
-            pieces.append((shard, batch.take(places), places))
-        return pieces
+        rows = batch.take(order)
+        starts = [0, *ends[:-1]]
+        return [
+            (shard, rows.slice(start, end - start), order.slice(start, end - start))
+            for shard, start, end in zip(present, starts, ends, strict=True)
+        ]
 
     def _shards_of(self, keys: pa.Array) -> pa.Array:
         """The shard of every row."""
         coded = keys.dictionary_encode()
         by_code = [self.of_key(key) for key in coded.dictionary.to_pylist()]
-        shards = pa.array(by_code, pa.int32()).take(coded.indices)
-        return pc.fill_null(shards, self.turn)
+        shards = pa.array(by_code, pa.uint16()).take(coded.indices)
+        return shards.fill_null(self.turn) if shards.null_count else shards
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Any:

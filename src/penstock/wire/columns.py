@@ -143,9 +143,16 @@ def _cast(chunk: pa.RecordBatch, sent_at_us: int) -> Iterator[pa.RecordBatch]:
     mask = 0
     for index, name in enumerate(NAMES):
         place = chunk.schema.get_field_index(name)
-        if place < 0 and name != "sent_at":
+        if place < 0:
+            if name == "sent_at":
+                arrays.append(pa.repeat(pa.scalar(sent_at_us, TYPES[index]), chunk.num_rows))
+                mask |= 1 << index
             continue
-        column = chunk.column(place) if place >= 0 else pa.nulls(chunk.num_rows, TYPES[index])
+        column = chunk.column(place)
+        if TYPES[index] == pa.binary() and column.type == pa.string():
+            column = column.view(
+                TYPES[index]
+            )  # bytes are stored as they are, so nobody asks whether they are text
         try:
             column.validate(full=True)
             arrays.append(_cast_column(name, column, TYPES[index], sent_at_us))
@@ -182,10 +189,11 @@ def _cast_column(name: str, column: pa.Array, kind: pa.DataType, sent_at_us: int
 
 
 def cut_batch(batch: pa.RecordBatch, bytes_target: int) -> Iterator[pa.RecordBatch]:
-    """Slices of about the target; where rows differ much in size, one of twice that and more is halved."""
+    """Even slices of about the target; where rows differ much in size, one of twice that and more is halved."""
     bytes_max = min(2 * bytes_target, SEGMENT_BYTES_MAX - _ENCODED_SLACK_BYTES)
     rows = batch.num_rows
-    rows_each = max(1, rows * bytes_target // max(1, batch.nbytes))
+    pieces = max(1, round(batch.nbytes / bytes_target))
+    rows_each = max(1, -(-rows // pieces))
     for at in range(0, rows, rows_each):
         yield from _halve(batch.slice(at, rows_each), bytes_max)
 

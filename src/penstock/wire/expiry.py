@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from penstock.model.errors import BadRequest, BadSegment
 from penstock.wire.columns import NAMES
 from penstock.wire.schema_versions import SchemaVersions
+from penstock.wire.segment import FORM_FOLDED
 from penstock.wire.typed_record import HEADER_BYTES, is_typed_record, stored_rows, version_of
 
 TTL_HEADER = "penstock-ttl"
@@ -38,7 +39,7 @@ def may_expire(segment: bytes, schemas: SchemaVersions | None) -> bool:
     if len(segment) < HEADER_BYTES:
         return False
     if schemas is None:
-        return bool(segment[1] & _HEADERS) and _NAME in segment
+        return bool(segment[1] & _HEADERS) and (segment[0] == FORM_FOLDED or _NAME in segment)
     if not is_typed_record(segment):
         return False
     try:  # its buffers may be compressed, so that the name cannot be looked for

@@ -1,6 +1,6 @@
 """A plain topic's segment: rows of ``PLAIN_SCHEMA``, self-contained, stored by the node as it came.
 
-Little endian; the first 8 bytes are the same in both forms::
+Little endian; the first 8 bytes are the same in all forms::
 
     form u8 | columns u8 | nulls u8 | 0 u8 | rows u32
 
@@ -8,6 +8,9 @@ Little endian; the first 8 bytes are the same in both forms::
 
 Form 1, IPC, for segments above ``BARE_BYTES_MAX``: ``nulls`` is 0 and one encapsulated Arrow IPC record batch
 message of the columns follows (no schema, no dictionaries, no body compression), to the last byte.
+
+Form 7, folded: the same message with LZ4-compressed buffers, for segments of more than ``FOLD_BYTES_MIN`` whose
+values become smaller by it. What all buffers unfold to is at most ``UNFOLDED_BYTES_MAX``.
 
 Form 2, bare, for small ones: the Arrow buffers with no metadata between them, since IPC's costs 630 bytes for a
 row of five columns, and this 64. ``nulls`` has bit i for a column that has a validity bitmap. In this order::
@@ -43,6 +46,7 @@ from penstock.wire.columns import (
     rows_to_batch,
     table_to_batches,
 )
+from penstock.wire.folding import check_unfolded, fold, is_worth_folding, unfold
 from penstock.wire.frame import SEGMENT_BYTES_MAX
 from penstock.wire.ipc_claims import record_batch_claims
 
@@ -58,10 +62,17 @@ __all__ = [
 
 FORM_IPC: Final = 1
 FORM_BARE: Final = 2
+FORM_FOLDED: Final = 7
 
 BARE_BYTES_MAX = 8 * 1024
 """Above this much data IPC's metadata is under 8 % and both forms take the same time."""
 BARE_ROWS_MAX = 512
+FOLD_BYTES_MIN = 16 * 1024
+"""Below this folding saves little: a few hundred of its bytes are metadata."""
+FOLDED_MAX = 0.9
+"""What folding must come to, of the bytes as they are, for readers to be given the work of unfolding."""
+UNFOLDED_BYTES_MAX = SEGMENT_BYTES_MAX + 4096
+"""A segment's rows, and what Arrow puts between their buffers."""
 
 HEADER = struct.Struct("<BBBBI")
 HEADER_BYTES = HEADER.size
@@ -69,6 +80,8 @@ HEADER_BYTES = HEADER.size
 _HEADERS, _SENT_AT = 3, 4
 _TEXT: Final = pa.string()
 _ENTRY: Final = pa.struct([TYPES[_HEADERS].key_field, TYPES[_HEADERS].item_field])
+_BEGINNINGS: Final = [bytes(schema.serialize()) for schema in SCHEMAS]
+"""What an Arrow stream of each choice of columns begins with."""
 _FIRST = struct.Struct("<i")
 _ARROW_FAULTS: Final = (pa.ArrowException, ValueError, OSError, EOFError, struct.error)
 
@@ -86,7 +99,11 @@ def encode_plain(batch: pa.RecordBatch) -> bytes:
     if small is not None:
         return small
     mask = sum(1 << index for index in columns)
-    message = pa.RecordBatch.from_arrays(list(columns.values()), schema=SCHEMAS[mask]).serialize()
+    kept = pa.RecordBatch.from_arrays(list(columns.values()), schema=SCHEMAS[mask])
+    folded = _folded(kept)
+    if folded is not None:
+        return b"".join((HEADER.pack(FORM_FOLDED, mask, 0, 0, rows), folded))
+    message = kept.serialize()
     if message.size <= BARE_BYTES_MAX and rows <= BARE_ROWS_MAX:
         # A slice: writing it as IPC has rebased its offsets, so its buffers now begin at its first row.
         whole = pa.ipc.read_record_batch(message, SCHEMAS[mask])
@@ -114,6 +131,28 @@ def _columns_of(batch: pa.RecordBatch) -> dict[int, pa.Array]:
     if _HEADERS in found and found[_HEADERS].items.null_count:
         raise SchemaMismatch("column 'headers' has a header without text")
     return dict(sorted(found.items()))
+
+
+def _folded(batch: pa.RecordBatch) -> pa.Buffer | None:
+    """The batch as a compressed message, where that is worth it."""
+    size = batch.nbytes
+    if not FOLD_BYTES_MIN < size <= SEGMENT_BYTES_MAX:
+        return None
+    values = _data_of(batch.column(0)) if batch.schema.names[0] == "value" else None
+    if values is not None and 2 * values.size > size and not is_worth_folding(values):
+        return None
+    message = fold(batch)
+    return message if message.size < FOLDED_MAX * size else None
+
+
+def _data_of(column: pa.BinaryArray) -> pa.Buffer | None:
+    """The bytes of all values, without what stands around a slice."""
+    _, offsets, data = column.buffers()
+    if data is None:
+        return None
+    (first,) = _FIRST.unpack_from(offsets, 4 * column.offset)
+    (end,) = _FIRST.unpack_from(offsets, 4 * (column.offset + len(column)))
+    return data.slice(first, end - first)
 
 
 def _bare(columns: dict[int, pa.Array], rows: int) -> bytes | None:
@@ -186,13 +225,13 @@ def decode_plain(data: bytes) -> pa.RecordBatch:
         raise BadSegment("a segment without rows")
     if mask >= len(SCHEMAS) or not mask >> _SENT_AT & 1 or nulls & ~mask or nulls >> _SENT_AT or zero:
         raise BadSegment(f"a segment with columns {mask:#x} and nulls {nulls:#x}")
-    if len(data) < HEADER_BYTES + 8 * rows:
+    if 8 * rows > (UNFOLDED_BYTES_MAX if form == FORM_FOLDED else len(data) - HEADER_BYTES):
         raise BadSegment(f"a segment of {len(data):,} bytes cannot hold {rows:,} rows")
     try:
         if form == FORM_BARE:
             batch = _decode_bare(data, mask, nulls, rows)
-        elif form == FORM_IPC and nulls == 0:
-            batch = _decode_ipc(data, mask, rows)
+        elif form in (FORM_IPC, FORM_FOLDED) and nulls == 0:
+            batch = _decode_ipc(data, mask, rows, folded=form == FORM_FOLDED)
         else:
             raise BadSegment(f"a segment of form {form}")
         batch.validate(full=True)
@@ -239,14 +278,17 @@ def _aligned(data: bytes) -> pa.Buffer:
     return buffer if buffer.address % 8 == 0 else pa.py_buffer(bytes(data))
 
 
-def _decode_ipc(data: bytes, mask: int, rows: int) -> pa.RecordBatch:
+def _decode_ipc(data: bytes, mask: int, rows: int, *, folded: bool) -> pa.RecordBatch:
     buffer = _aligned(data).slice(HEADER_BYTES)
     message = pa.ipc.read_message(buffer)
     claims = record_batch_claims(message, buffer.size)
     if claims.rows != rows:
         raise BadSegment(f"a segment of {rows:,} rows whose batch claims {claims.rows:,}")
-    if claims.compressed:
-        raise BadSegment("a segment whose batch is compressed")
+    if claims.compressed != folded:
+        raise BadSegment(f"a segment of another form than its batch, which is compressed: {claims.compressed}")
+    if folded:
+        check_unfolded(message, UNFOLDED_BYTES_MAX)
+        return unfold(_BEGINNINGS[mask], buffer)
     return pa.ipc.read_record_batch(message, SCHEMAS[mask])
 
 

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from penstock.model.errors import BadSegment, SegmentTooLarge, StorageFailed
 from penstock.wire.columns import SENT_AT_US_MAX, SENT_AT_US_MIN
+from penstock.wire.folding import check_unfolded, fold, unfold
 from penstock.wire.ipc_claims import record_batch_claims
-from penstock.wire.ipc_sizes import unfolded_bytes
 from penstock.wire.schema_versions import SchemaVersions, chosen
 from penstock.wire.segment import decode_plain
 
@@ -36,8 +36,6 @@ COMPRESS_BYTES_MIN: Final = 1024
 """Rows below this are hardly made smaller: each buffer gains a size of its own."""
 
 _NEEDED: Final = ("sent_at", "value")
-_LZ4: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-_HERE: Final = pa.ipc.IpcReadOptions(use_threads=False)
 _FAULTS: Final = (pa.ArrowException, ValueError, OSError, EOFError, IndexError, struct.error)
 
 
@@ -49,27 +47,15 @@ def encode_typed_record(messages: pa.RecordBatch, version: int) -> bytes:
     mask = _mask_of(messages)
     batch = messages.select(chosen(messages.schema, mask)) if mask != _all(messages.schema) else messages
     plain = batch.serialize()
-    message, again = _folded(batch) if size > COMPRESS_BYTES_MIN else (plain, None)
-    if again is None or message.size >= plain.size:
+    message = fold(batch) if size > COMPRESS_BYTES_MIN else plain
+    if message.size < plain.size:
+        again = unfold(bytes(batch.schema.serialize()), message)
+    else:
         message, again = plain, pa.ipc.read_record_batch(plain, batch.schema)
     # What is written must be what came. A NaN is unlike itself, so bytes are compared where values differ.
     if not again.equals(batch) and not again.serialize().equals(plain):
         raise StorageFailed("a record does not read back as the rows it was made from")
     return b"".join((HEADER.pack(FORM_STORED, mask, version, messages.num_rows), message))
-
-
-def _folded(batch: pa.RecordBatch) -> tuple[pa.Buffer, pa.RecordBatch]:
-    """The batch as a compressed message, and as it reads back from that. Only a stream can be compressed."""
-    sink = pa.BufferOutputStream()
-    pa.ipc.new_stream(sink, batch.schema, options=_LZ4).write_batch(batch)
-    stream = sink.getvalue()
-    schema_bytes = 8 + int.from_bytes(stream[4:8], "little")  # a marker, the metadata's size, the metadata
-    return stream.slice(schema_bytes), _read(stream)
-
-
-def _read(stream: pa.Buffer) -> pa.RecordBatch:
-    # Threads would take longer to begin than to unfold the few buffers of a record.
-    return pa.ipc.open_stream(stream, options=_HERE).read_next_batch()
 
 
 def _all(schema: pa.Schema) -> int:
@@ -122,10 +108,8 @@ def decode_typed_record(segment: bytes, schemas: SchemaVersions) -> pa.RecordBat
         claims = record_batch_claims(message, buffer.size)
         if claims.rows != rows or rows == 0:
             raise BadSegment(f"a record of {rows:,} rows whose batch claims {claims.rows:,}")
-        size = unfolded_bytes(message)
-        if size > 2 * ROWS_BYTES_MAX:
-            raise BadSegment(f"a record that would unfold to {size:,} bytes")
-        batch = _read(pa.py_buffer(schemas.beginning(version, mask) + segment[HEADER_BYTES:]))
+        check_unfolded(message, 2 * ROWS_BYTES_MAX)
+        batch = unfold(schemas.beginning(version, mask), buffer)
         batch.validate(full=True)
     except _FAULTS as error:
         raise BadSegment(f"a record that cannot be read: {error}") from error

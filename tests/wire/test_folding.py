@@ -1,0 +1,115 @@
+"""Folded segments: smaller where that is worth it, the same rows, no more memory than a segment may take."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from penstock.model.errors import BadSegment
+from penstock.wire.expiry import expiries_us, with_ttl
+from penstock.wire.frame import SEGMENT_BYTES_MAX
+from penstock.wire.segment import (
+    FORM_FOLDED,
+    FORM_IPC,
+    HEADER,
+    HEADER_BYTES,
+    decode_plain,
+    encode_plain,
+    rows_to_batch,
+)
+
+NOW = 1_700_000_000_000_000
+
+
+def text_rows(count: int) -> pa.RecordBatch:
+    values = [b'{"order": %d, "state": "paid"}' % number for number in range(count)]
+    keys = [b"k%d" % (number % 10) for number in range(count)]
+    return rows_to_batch(list(values), list(keys), None, None, [NOW] * count)
+
+
+def random_rows(count: int, size: int) -> pa.RecordBatch:
+    noise = random.Random(count)
+    return rows_to_batch([noise.randbytes(size) for _ in range(count)], None, None, None, [NOW] * count)
+
+
+def test_text_becomes_smaller_and_reads_back_as_it_was() -> None:
+    batch = text_rows(5000)
+    data = encode_plain(batch)
+    assert data[0] == FORM_FOLDED
+    assert len(data) < batch.nbytes / 2
+    assert decode_plain(data).equals(batch.select(["value", "key", "sent_at"]))
+
+
+def test_a_slice_is_folded_without_what_stands_around_it() -> None:
+    piece = text_rows(9000).slice(4000, 1000)
+    data = encode_plain(piece)
+    assert data[0] == FORM_FOLDED
+    assert decode_plain(data).equals(piece)
+    assert len(data) < len(encode_plain(text_rows(9000))) / 4
+
+
+def test_random_bytes_are_left_as_they_are() -> None:
+    assert encode_plain(random_rows(1000, 100))[0] == FORM_IPC
+
+
+def test_rows_of_keys_alone_are_folded_by_what_they_come_to() -> None:
+    keys = [b"device/%06d/state" % number for number in range(3000)]
+    data = encode_plain(rows_to_batch([None] * 3000, list(keys), None, None, [NOW] * 3000))
+    assert data[0] == FORM_FOLDED
+    assert decode_plain(data).column("key").to_pylist() == keys
+
+
+def test_a_segment_that_fills_its_limit_is_read_by_whoever_gets_it() -> None:
+    size = SEGMENT_BYTES_MAX - 200
+    data = encode_plain(rows_to_batch([b"x" * size], None, None, None, [NOW]))
+    assert data[0] == FORM_FOLDED
+    assert len(decode_plain(data).column("value")[0].as_py()) == size
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_bomb_is_refused_before_it_unfolds(codec: str) -> None:
+    bomb = rows_to_batch([bytes(100_000_000)], None, None, None, [NOW]).select(["value", "sent_at"])
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, bomb.schema, options=options) as writer:
+        writer.write_batch(bomb)
+    *_, last = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    data = HEADER.pack(FORM_FOLDED, 0b10001, 0, 0, 1) + last.serialize().to_pybytes()
+    assert len(data) < SEGMENT_BYTES_MAX
+    before, peak = pa.total_allocated_bytes(), pa.default_memory_pool().max_memory()
+    with pytest.raises(BadSegment, match="would unfold to 100,"):
+        decode_plain(data)
+    assert (pa.total_allocated_bytes(), pa.default_memory_pool().max_memory()) == (before, peak)
+
+
+def test_a_form_that_its_batch_does_not_have_is_refused() -> None:
+    folded, plain = encode_plain(text_rows(5000)), encode_plain(random_rows(1000, 100))
+    for data, form in ((folded, FORM_IPC), (plain, FORM_FOLDED)):
+        with pytest.raises(BadSegment):
+            decode_plain(bytes((form,)) + data[1:])
+
+
+def test_any_damage_of_the_folded_bytes_is_found_or_harmless() -> None:
+    data = encode_plain(text_rows(2000))
+    rows = decode_plain(data)
+    noise = random.Random(7)
+    for _ in range(300):
+        altered = bytearray(data)
+        altered[noise.randrange(HEADER_BYTES, len(data))] ^= 1 << noise.randrange(8)
+        try:
+            read = decode_plain(bytes(altered))
+        except BadSegment:
+            continue
+        assert read.num_rows == rows.num_rows
+        assert read.schema == rows.schema
+
+
+def test_a_time_to_live_is_found_where_its_name_is_folded() -> None:
+    headers = [with_ttl({"kind": "order"}, 5) if number % 2 else {"kind": "note"} for number in range(2000)]
+    data = encode_plain(rows_to_batch([b"x" * 20] * 2000, None, None, list(headers), [NOW] * 2000))
+    assert data[0] == FORM_FOLDED
+    expiries = expiries_us(data, None, NOW)
+    assert expiries is not None
+    assert (expiries[0], expiries[1]) == (None, NOW + 5_000_000)
