@@ -33,6 +33,7 @@ layers: $(READY) ## imports point downwards, machines do no IO
 
 pytest: $(READY) ## the tests alone
 	@echo "» tests (those on Spark beside the others; their output comes last)"
+	@$(BIN)/python -m compileall -q src  # hundreds of processes load it, and some machines let none of them keep what it compiled
 	@log=$$(mktemp); \
 	$(BIN)/pytest -p no:xdist -m spark > $$log 2>&1 & spark=$$!; \
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not spark'; others=$$?; \
