@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 from collections.abc import Iterator
@@ -121,3 +122,21 @@ def test_a_frame_is_appended_with_its_columns_and_what_is_wrong_is_told(
     with pytest.raises(Exception, match="append"):
         frame.write.format("penstock").mode("overwrite").options(url=shared_url, topic=topic).save()
     assert values(shared_url, topic) == rows(500)
+
+
+def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import gc
+
+    for batch in batches:
+        yield pa.record_batch({"frozen": pa.array([gc.get_freeze_count()] * batch.num_rows, pa.int64())})
+
+
+@pytest.mark.timeout(300)
+def test_what_a_worker_has_loaded_is_left_alone_by_its_collector(
+    spark: SparkSession, shared_url: str, topic: str
+) -> None:
+    frame = spark.range(8, numPartitions=2).selectExpr("concat('row ', id) value")
+    frame.write.format("penstock").mode("append").options(url=shared_url, topic=topic).save()
+    counts = spark.range(8, numPartitions=2).mapInArrow(frozen, "frozen long").collect()
+    assert max(row.frozen for row in counts) > 10_000
+    assert gc.get_freeze_count() == 0, "the process of the program is its own"

@@ -68,7 +68,6 @@ def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: boo
 
 def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s: float = 0.0) -> bool:
     """Refuses what can be known to be wrong before the first task; tells whether the column topic is data."""
-    spare_what_is_loaded()
     if overwrite:
         raise BadRequest(
             "a topic is only ever appended to",
@@ -91,7 +90,6 @@ class Sink:
 
     def _stage(self, writer_name: str, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Puts a task's rows on the node's disk; one that fails drops what it staged, if it can."""
-        spare_what_is_loaded()
         options = self._options
         with _connected(options) as client, _writer(client, writer_name, options) as writer:
             opened: dict[str, OpenedStage] = {}
@@ -110,7 +108,6 @@ class Sink:
         staged = [message for message in messages if isinstance(message, Staged)]
         if not staged:
             return
-        spare_what_is_loaded()
         with _connected(self._options) as client:
             name = staged[0].writer
             with _writer(client, name, self._options) as writer:
@@ -190,11 +187,13 @@ def _name(own: str, options: SinkOptions) -> str:
 
 def _connected(options: SinkOptions) -> Client:
     """A node that restarts right now is waited for, as long as each call may take."""
+    spare_what_is_loaded()
     return penstock.sync.connect(options.url, options.token, wait=False)
 
 
 def _reached(options: SinkOptions, wait_s: float) -> Client:
     """A node that is away is tried again for a while; then it is said why it cannot be reached."""
+    spare_what_is_loaded()
     until = time.monotonic() + wait_s
     while True:
         try:

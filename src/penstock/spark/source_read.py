@@ -24,6 +24,7 @@ from penstock.model.errors import (
     TopicNotFound,
 )
 from penstock.model.topic import TopicName
+from penstock.spark.collector import spare_what_is_loaded
 from penstock.spark.source_options import SourceOptions
 from penstock.spark.source_rows import Rows
 from penstock.spark.source_schema import arrow_schema
@@ -57,6 +58,7 @@ class Span(InputPartition):
 
 def connect(options: SourceOptions, *, patient: bool = True) -> penstock.sync.Client:
     """A client of the node; one that is away now, as when it restarts, is waited for if ``patient``."""
+    spare_what_is_loaded()
     until = time.monotonic() + AWAY_S_MAX
     while True:
         try:
