@@ -150,9 +150,7 @@ def _cast(chunk: pa.RecordBatch, sent_at_us: int) -> Iterator[pa.RecordBatch]:
             continue
         column = chunk.column(place)
         if TYPES[index] == pa.binary() and column.type == pa.string():
-            column = column.view(
-                TYPES[index]
-            )  # bytes are stored as they are, so nobody asks whether they are text
+            column = column.view(TYPES[index])  # it is stored as it is, so nobody asks whether it is text
         try:
             column.validate(full=True)
             arrays.append(_cast_column(name, column, TYPES[index], sent_at_us))
