@@ -8,6 +8,7 @@ its own.
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from penstock.cli.node_process import NodeProcess
 
 TTL_S = 2
 COUNT = 10
-KIB_64 = bytes(64 * 1024)
+KIB_64 = os.urandom(64 * 1024)  # what could be folded would take less room
 
 
 async def settle(client: penstock.Client, topic: str, subscription: str, count: int) -> None:

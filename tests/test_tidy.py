@@ -18,6 +18,8 @@ LINES_MAX = 400
 PURE = ("model", "calculus", "wire", "pipes", "files", "transport", "node/core")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".cfg", ".sh", ".yml", ".yaml", ""}
 FOLDERS = ("src", "tests", "docs", "bench", "examples", "requirements", ".ci")
+MADE = {"__pycache__", ".git", "made"}
+"""Folders that running the project makes."""
 # Written in pieces, so that this file passes its own test.
 MACHINE_PATH = re.compile(r"/(?:home|Users|root|work|opt)/[A-Za-z0-9_.-]")
 
@@ -31,7 +33,7 @@ def project_texts() -> list[Path]:
     return [
         path
         for path in [*ROOT.glob("*"), *inside]
-        if path.is_file() and path.suffix in TEXT_SUFFIXES and not {"__pycache__", ".git"} & set(path.parts)
+        if path.is_file() and path.suffix in TEXT_SUFFIXES and not MADE & set(path.parts)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from typing import Any
@@ -173,7 +174,7 @@ def test_a_fetch_that_waits_does_not_make_another_one_wait(door: HttpNode, topic
 def test_what_is_handed_out_and_not_settled_is_bounded_in_bytes(http: httpx.Client, topic: str) -> None:
     path, large = f"/v1/topics/{topic}/messages", {"Content-Type": "application/octet-stream"}
     for _ in range(7):
-        http.post(path, content=bytes(7 * 1024 * 1024), headers=large).raise_for_status()
+        http.post(path, content=os.urandom(7 * 1024 * 1024), headers=large).raise_for_status()
     places = [each["position"] for _ in range(5) for each in fetch(http, topic, count=1, wait=20)]
     full = http.post(f"/v1/topics/{topic}/subscriptions/s/fetch")
     assert (len(places), full.status_code, full.json()["code"]) == (5, 503, "limit")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import resource
 import shutil
 import subprocess
@@ -25,7 +26,6 @@ from tests.fire.stored_topic import (
     log_files,
     records,
     serve,
-    value,
 )
 
 
@@ -312,7 +312,7 @@ def test_a_node_without_room_refuses_goes_on_and_takes_all_once_there_is_room(tm
 async def send_without_room(node: RealNode, make_room: Callable[[], None], code: str) -> None:
     """Four messages that do not fit: none is acknowledged before there is room, all are after."""
     async with penstock.connect(node.url) as client, client.producer("kept") as producer:
-        promises = [producer.post(value(number) * 1024) for number in range(4)]
+        promises = [producer.post(random.Random(number).randbytes(100 * 1024)) for number in range(4)]
         counters = dict(await client.admin.show_node())["counters"]
         while counters.get("writes_failed", 0) < 2:
             await asyncio.sleep(0.05)
