@@ -129,10 +129,41 @@ def test_a_typed_topic_takes_objects_of_its_columns_and_gives_them_back(http: ht
         assert made[outcome] == 1
     assert published(http, topic, {"value": row})["stored"] == 1
     assert [each["value"] for each in stored(http, topic)] == [row, row]
-    for wrong, named in (({"amount": "1", "colour": "red"}, "colour"), ({"counts": [1.5]}, "1.5 is not whole")):
+    for wrong, named in (
+        ({"amount": "1", "colour": "red"}, "colour"),
+        ({"amount": "1", "counts": [1, 1.5]}, "'counts[1]'"),
+    ):
         refused = http.post(f"/v1/topics/{topic}/messages", json={"value": wrong})
         assert (refused.status_code, refused.json()["code"]) == (400, "schema-mismatch")
         assert named in refused.json()["message"]
+
+
+def test_a_typed_value_keeps_all_of_its_digits_or_is_refused(http: httpx.Client, topic: str) -> None:
+    columns = [
+        {"name": "amount", "type": "decimal128(38, 10)"},
+        {"name": "count", "type": "int64"},
+        {"name": "at", "type": "timestamp[ns]"},
+    ]
+    http.post("/v1/topics", json={"topic": topic, "schema": columns}).raise_for_status()
+    path, as_json = f"/v1/topics/{topic}/messages", {"Content-Type": "application/json"}
+
+    def publish(value: bytes) -> httpx.Response:
+        return http.post(path, content=b'{"value": {%s}}' % value, headers=as_json)
+
+    assert publish(b'"amount": 1234567890123456789.0123456789, "count": 9007199254740993.0').is_success
+    for wrong, column in (
+        (b'"amount": 0.12345678901', "amount"),
+        (b'"amount": "1e-999999999"', "amount"),
+        (b'"amount": 1e-999999999', "amount"),
+        (b'"count": 9007199254740993.5', "count"),
+        (b'"at": "2026-01-02T03:04:05.123456789"', "at"),
+        (b'"at": "2026-01-02T03:04:05Z"', "at"),
+    ):
+        refused = publish(wrong)
+        assert (refused.status_code, refused.json()["code"]) == (400, "schema-mismatch"), wrong
+        assert f"column '{column}'" in refused.json()["message"]
+    (kept,) = stored(http, topic)
+    assert kept["value"] == {"amount": "1234567890123456789.0123456789", "count": 9007199254740993, "at": None}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 import penstock
 import penstock.sync
 from penstock.client.backoff import Backoff
-from penstock.client.typed_values import TypedValues
 from penstock.model.errors import SchemaMismatch
 from tests.client.reading import read_all
 from tests.fire.real_node import RealNode
@@ -158,10 +157,3 @@ def test_the_blocking_twin_posts_rows(shared_url: str, topic: str) -> None:
             assert await stored(client, topic, 200) == [row(number) for number in range(200)]
 
     asyncio.run(scenario())
-
-
-def test_a_number_that_is_not_whole_is_refused_where_whole_ones_are_kept() -> None:
-    typed = TypedValues(SCHEMA)
-    assert typed.check({"number": 2.0})[0] == {"number": 2.0}
-    with pytest.raises(SchemaMismatch, match=r"1\.5 is not whole"):
-        typed.check({"number": 1.5})

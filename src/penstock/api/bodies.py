@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal, DecimalException
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,6 +29,7 @@ PARTS_MAX: Final = 500_000
 """Commas and brackets in one value of a typed topic: each may become an object, all in one go."""
 HEADER_PREFIX: Final = "penstock-header-"
 NULL: Final = msgspec.Raw(b"null")
+_WITH_DIGITS: Final = msgspec.json.Decoder(float_hook=Decimal)
 
 
 class Base64(msgspec.Struct, forbid_unknown_fields=True):
@@ -115,8 +117,8 @@ def _object(value: msgspec.Raw | bytes, number: int) -> Any:
             f"message {number}: a value of more than {PARTS_MAX:,} parts", hint=f"Send it as an {ARROW} body."
         )
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return _WITH_DIGITS.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, DecimalException) as error:
         raise BadRequest(f"message {number} cannot be read: {error}") from None
 
 

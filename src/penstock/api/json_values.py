@@ -1,13 +1,16 @@
 """A typed topic's values out of JSON, by its columns: the way back from what ``consume --json`` prints.
 
 Times are ISO 8601, bytes are text or ``{"base64": …}``, decimals are numbers or text, maps are objects or
-lists of pairs. What does not fit is left as it is: the check of the row names its column.
+lists of pairs. What does not fit is left as it is: the check of the row names its column. A number with a point
+in it comes as a ``Decimal``, so that all of its digits are there for a column that holds them.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import math
+import re
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -15,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.model.errors import BadRequest, SchemaMismatch
+from penstock.model.errors import BadRequest
 
 
 def from_json(value: Any, kind: pa.DataType) -> Any:
@@ -37,20 +40,37 @@ def from_json(value: Any, kind: pa.DataType) -> Any:
 def _scalar(value: Any, kind: pa.DataType) -> Any:
     if _is_bytes(kind):
         return as_bytes(value)
-    if isinstance(value, float) and not value.is_integer() and (pt.is_integer(kind) or pt.is_temporal(kind)):
-        raise SchemaMismatch(f"{value} is not whole, as {kind} is")  # Arrow would store a part of it
+    if isinstance(value, Decimal) and not pt.is_decimal(kind):
+        return _number(value, kind)
+    if not isinstance(value, str):
+        return value
     try:
-        if pt.is_decimal(kind) and isinstance(value, str | int | float):
-            return Decimal(str(value))
-        if isinstance(value, str) and pt.is_timestamp(kind):
-            return datetime.fromisoformat(value)
-        if isinstance(value, str) and pt.is_date(kind):
+        if pt.is_decimal(kind):
+            return Decimal(value)
+        if pt.is_timestamp(kind):
+            return datetime.fromisoformat(_in_micros(value))
+        if pt.is_date(kind):
             return date.fromisoformat(value)
-        if isinstance(value, str) and pt.is_time(kind):
-            return time.fromisoformat(value)
+        if pt.is_time(kind):
+            return time.fromisoformat(_in_micros(value))
     except (ValueError, InvalidOperation):
         pass
     return value
+
+
+def _number(value: Decimal, kind: pa.DataType) -> Any:
+    """The nearest number for a floating-point column, unless it is infinite; others look if it is whole."""
+    if not pt.is_floating(kind):
+        return value
+    nearest = float(value)
+    return value if math.isinf(nearest) else nearest
+
+
+def _in_micros(text: str) -> str:
+    """Python reads six digits behind the point and drops what follows: that must be nothing."""
+    if re.search(r"[.,]\d{6}0*[1-9]", text):
+        raise ValueError(text)
+    return text
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.types as pt
 
+from penstock.client.exact_values import Check, Unfit, check_of
 from penstock.model.errors import SchemaMismatch
 from penstock.wire.typed_rows import message_schema
 
@@ -22,8 +22,7 @@ class TypedValues:
         self.schema = schema
         self._type = pa.struct(list(schema))
         self._names = frozenset(schema.names)
-        self._required = [field.name for field in schema if not field.nullable]
-        self._whole = [each.name for each in schema if pt.is_integer(each.type) or pt.is_temporal(each.type)]
+        self._checks = [(field.name, check_of(field)) for field in schema]
         self._messages = message_schema(schema)
 
     def check(self, value: object) -> tuple[Mapping[str, Any], int]:
@@ -38,30 +37,25 @@ class TypedValues:
                 raise SchemaMismatch(
                     f"column {name!r} is not one of the topic's: {', '.join(self.schema.names)}"
                 )
-        for name in self._required:
-            if value.get(name) is None:
-                raise SchemaMismatch(f"column {name!r} takes no nulls")
-        for name in self._whole:
-            number = value.get(name)
-            if type(number) is float and not number.is_integer():  # Arrow would store a part of it
-                raise SchemaMismatch(
-                    f"column {name!r} is {self.schema.field(name).type}: {number} is not whole"
-                )
+        self._look(self._checks, value)
         kept = dict(value)
         try:
             pa.scalar(kept, self._type)
         except _FAULTS as error:
-            raise SchemaMismatch(f"{self._fault(kept)}{error}") from error
+            self._look([(field.name, check_of(field, ask_arrow=True)) for field in self.schema], kept)
+            raise SchemaMismatch(f"the row does not fit: {error}") from error
         return kept, _bytes_of(kept)
 
-    def _fault(self, value: Mapping[str, Any]) -> str:
-        """Which column it is that does not fit."""
-        for field in self.schema:
+    def _look(self, checks: Sequence[tuple[str, Check]], value: Mapping[str, Any]) -> None:
+        """Raises for the first column whose value does not fit."""
+        for name, check in checks:
             try:
-                pa.scalar(value.get(field.name), field.type)
-            except _FAULTS:
-                return f"column {field.name!r} is {field.type}: "
-        return ""
+                check(value.get(name))
+            except Unfit as unfit:
+                raise SchemaMismatch(
+                    f"column {name + unfit.path!r}: {unfit.reason}",
+                    hint=f"{name} is {self.schema.field(name).type}. What does not fit exactly is not stored.",
+                ) from None
 
     def to_batch(
         self,
