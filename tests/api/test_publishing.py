@@ -6,6 +6,7 @@ import base64
 import gzip
 import io
 import json
+import random
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -181,14 +182,34 @@ def test_a_typed_value_keeps_all_of_its_digits_or_is_refused(http: httpx.Client,
         (b"<a/>", "application/xml", 415, "media-type"),
     ],
 )
-def test_what_cannot_be_read_is_refused_and_nothing_is_stored(
+def test_what_cannot_be_read_is_refused_and_no_topic_is_made(
     http: httpx.Client, topic: str, content: bytes, media: str, status: int, code: str
 ) -> None:
     path = f"/v1/topics/{topic}/messages"
-    answer = http.post(path, content=content, headers={"Content-Type": media, "Idempotency-Key": "k"})
-    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
-    assert set(answer.json()) >= {"code", "message", "hint", "retryable"}
-    assert http.get(path).status_code == 404 or stored(http, topic) == []
+    as_media = {"Content-Type": media}
+    for query, headers in (("", {"Idempotency-Key": "k"}), ("", {}), ("?producer=p", {})):
+        answer = http.post(path + query, content=content, headers={**as_media, **headers})
+        assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+        assert set(answer.json()) >= {"code", "message", "hint", "retryable"}
+    assert http.get(path).status_code == 404
+
+
+def test_what_no_segment_holds_is_refused_and_no_topic_is_made(http: httpx.Client, topic: str) -> None:
+    path, raw = f"/v1/topics/{topic}/messages", {"Content-Type": "application/octet-stream"}
+    half = random.Random(1).randbytes(5 * 1024 * 1024)
+    both = pa.table({"value": [half, half]})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, both.schema) as stream:
+        stream.write_table(both)
+    for content, headers in (
+        (half * 2, raw),
+        (sink.getvalue(), {"Content-Type": "application/vnd.apache.arrow.stream"}),
+    ):
+        answer = http.post(path, content=content, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (413, "segment-too-large"), answer.text
+    named = http.post(path, params={"producer": "p" * 257, "key": "k"}, content=b"a", headers=raw)
+    assert (named.status_code, named.json()["code"]) == (400, "bad-request")
+    assert http.get(path).status_code == 404
 
 
 def test_what_the_query_says_is_taken_or_refused_never_passed_over(http: httpx.Client, topic: str) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 
 from penstock.api.held import Held
 from penstock.api.inside import Accept, InsideClient
 from penstock.api.lane import Lane
 from penstock.client.producer import Producer
-from penstock.model.errors import LimitReached, PenstockError
+from penstock.model.errors import LimitReached, PenstockError, TopicNotFound
 from penstock.node.settings import HttpLimits
 from penstock.wire.control import OpenTopic, TopicInfo, read_result
 
@@ -36,6 +36,8 @@ CLIENT = "http"
 
 ConsumerKey = tuple[str, str, str]
 """Topic, subscription, consumer."""
+Check = Callable[[], Awaitable[None]]
+"""Looks at what is to be sent before a topic is made for it."""
 
 
 class Caller:
@@ -61,12 +63,18 @@ class Caller:
             self._name = info.name or info.token
         return self._name
 
-    async def topic(self, topic: str) -> TopicInfo:
-        """What a topic is like, to send to it; it is made if the node allows that."""
-        ask = OpenTopic(topic, create=True)
-        return read_result(await self.client.link.request(ask, retry=True), TopicInfo)
+    async def topic(self, topic: str, check: Check) -> TopicInfo:
+        """What a topic is like, to send to it; it is made if the node allows that and ``check`` does."""
+        try:
+            return await self._open_topic(topic, create=False)
+        except TopicNotFound:
+            await check()
+            return await self._open_topic(topic, create=True)
 
-    async def lane(self, topic: str) -> Lane:
+    async def _open_topic(self, topic: str, *, create: bool) -> TopicInfo:
+        return read_result(await self.client.link.request(OpenTopic(topic, create), retry=True), TopicInfo)
+
+    async def lane(self, topic: str, check: Check) -> Lane:
         """The way into a topic that this caller's requests share."""
         found = self._lanes.get(topic)
         if found is None:
@@ -74,7 +82,7 @@ class Caller:
                 found = self._lanes.get(topic)
                 if found is None:
                     self._make_room()
-                    found = self._lanes[topic] = Lane(self.client.link, await self.topic(topic))
+                    found = self._lanes[topic] = Lane(self.client.link, await self.topic(topic, check))
         return found
 
     def _make_room(self) -> None:
@@ -82,7 +90,7 @@ class Caller:
         if len(self._lanes) >= LANES_MAX and idle:
             self._lanes.pop(min(idle, key=lambda topic: self._lanes[topic].used_at)).close()
 
-    async def producer(self, topic: str, name: str) -> Producer:
+    async def producer(self, topic: str, name: str, check: Check) -> Producer:
         """An open producer of ``topic`` under a name."""
         key = (topic, name)
         async with self.opening:
@@ -91,6 +99,7 @@ class Caller:
             if producer is None:
                 while len(self._producers) >= PRODUCERS_MAX:
                     await self._close(self._producers.pop(next(iter(self._producers)))[0])
+                await self.topic(topic, check)
                 made = self.client.producer(
                     topic, name or None, refill=None, timeout=SEND_S_MAX, close_timeout=5.0
                 )

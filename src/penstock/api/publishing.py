@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -11,16 +12,23 @@ from penstock.api.aside import aside
 from penstock.api.bodies import Rows
 from penstock.api.callers import Caller
 from penstock.api.once import check_key, send_once, sent_at_of
+from penstock.client.tables import check_state_table
 from penstock.model.errors import BadRequest, ProducerNotFound, TopicMismatch, TopicNotFound
 from penstock.model.receipt import Receipt
+from penstock.node.core.titles import PRODUCER_LENGTH_MAX
+from penstock.wire.columns import table_to_batches
 from penstock.wire.control import TopicInfo
+from penstock.wire.frame import SEGMENT_BYTES_MAX
 from penstock.wire.schema import decode_schema
+from penstock.wire.segment import encode_plain
 
 
 async def publish(
     caller: Caller, topic: str, messages: Rows | pa.Table, producer: str, key: str | None
 ) -> list[Receipt]:
-    """A receipt a message."""
+    """A receipt a message. A topic is made for them only if they could be stored in it."""
+    if len(producer) > PRODUCER_LENGTH_MAX:
+        raise BadRequest(f"a producer's name is at most {PRODUCER_LENGTH_MAX} characters long")
     if key is not None:
         return await _publish_once(caller, topic, messages, producer, check_key(key))
     send = _publish_named if producer else _publish
@@ -37,6 +45,19 @@ async def _table(messages: Rows | pa.Table, schema: pa.Schema | None, sent_at_us
     return await aside(messages.size, lambda: messages.to_batch(schema, sent_at_us))
 
 
+async def _check_plain(messages: Rows | pa.Table, *, in_one: bool) -> None:
+    """Raises what a topic made now, a plain one, would refuse; ``in_one``: a shard's rows are one segment."""
+
+    def check() -> None:
+        table = messages.to_batch(None, 0) if isinstance(messages, Rows) else messages
+        check_state_table(table, state=False)
+        batches = table_to_batches(table, 0, SEGMENT_BYTES_MAX)
+        if in_one and len(batches) > 1 and "key" not in table.schema.names:  # else the shards count
+            encode_plain(pa.concat_batches(batches))
+
+    await aside(messages.size if isinstance(messages, Rows) else messages.nbytes, check)
+
+
 def _schema(info: TopicInfo) -> pa.Schema | None:
     return None if info.schema is None else decode_schema(info.schema)
 
@@ -44,7 +65,7 @@ def _schema(info: TopicInfo) -> pa.Schema | None:
 async def _publish_once(
     caller: Caller, topic: str, messages: Rows | pa.Table, producer: str, key: str
 ) -> list[Receipt]:
-    info = await caller.topic(topic)
+    info = await caller.topic(topic, partial(_check_plain, messages, in_one=True))
     if producer:
         await _check_no_lease(caller, topic, producer)
     sent_at_us = sent_at_of(key)
@@ -67,13 +88,13 @@ async def _check_no_lease(caller: Caller, topic: str, producer: str) -> None:
 
 
 async def _publish(caller: Caller, topic: str, messages: Rows | pa.Table, producer: str) -> list[Receipt]:
-    lane = await caller.lane(topic)
+    lane = await caller.lane(topic, partial(_check_plain, messages, in_one=True))
     return await lane.send(await _table(messages, _schema(lane.info), time.time_ns() // 1000))
 
 
 async def _publish_named(caller: Caller, topic: str, messages: Rows | pa.Table, producer: str) -> list[Receipt]:
     """Through a producer of that name, which may have to hold a lease."""
-    sender = await caller.producer(topic, producer)
+    sender = await caller.producer(topic, producer, partial(_check_plain, messages, in_one=False))
     schema = None if sender.batcher.typed is None else sender.batcher.typed.schema
     table = await _table(messages, schema, time.time_ns() // 1000)
     return (await sender.send_batch(table)).receipts
