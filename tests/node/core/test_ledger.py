@@ -29,7 +29,7 @@ def check(world: LedgerWorld, info: LedgerInfo, trail: list[str]) -> None:
         assert min(account.stored, account.pending, account.holes, *account.refused.values(), 0) == 0
     for one in info.subscriptions:
         assert balance(one.account) == "balances", (one.account, what)
-        assert one.account.reached_since <= one.account.delivered - one.account.unseen, (one.account, what)
+        assert 0 <= one.account.reached_since <= one.account.delivered - one.account.unseen, (one.account, what)
         acked = world.acked[one.account.subscription]
         assert one.account.acknowledged >= len(acked), (one.account, what)
     blocks = {block.block: block.account for block in info.blocks}
@@ -293,6 +293,7 @@ def test_a_dead_entry_from_before_the_place_was_set_can_come_back() -> None:
     world.redrive("audit")
     account = subscription(world, "audit")
     assert (account.stored, account.passed, account.available, account.difference) == (6, 4, 2, 0)
+    assert (account.reached, account.reached_since, account.delivered) == (2, 0, 0)
     for restart in (world.stop, world.crash):
         restart()
         again = subscription(world, "audit")
@@ -300,6 +301,26 @@ def test_a_dead_entry_from_before_the_place_was_set_can_come_back() -> None:
     client = world.read("audit")
     assert sorted(world.held["audit"]) == [1, 2], "each of them once"
     assert client is world.consumers["audit"]
+
+
+def test_a_redriven_entry_is_no_new_one_nor_less_than_none() -> None:
+    world = LedgerWorld(1)
+    sending(world, 4)
+    for number in range(2):
+        world.read("audit").send(Settle(1, number, 0, nacked=[(1, 0.0), (2, 0.0)]))
+        world.wait()
+    world.read("audit").send(Settle(1, 2, 0, [(0, 7)]))
+    world.shell.work_all()
+    world.hear()
+    world.crash()
+    world.redrive("audit")
+    account = subscription(world, "audit")
+    assert (account.available, account.reached, account.reached_since) == (2, 7, 0)
+    world.stop()
+    world.read("audit").send(Settle(1, 3, 0, [(0, 7)]))
+    world.shell.work_all()
+    account = subscription(world, "audit")
+    assert (account.acknowledged, account.reached, account.reached_since, account.delivered) == (7, 7, 0, 2)
 
 
 def test_what_retention_dropped_is_told_by_range() -> None:

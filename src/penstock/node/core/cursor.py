@@ -55,7 +55,7 @@ class ShardCursor:
         self.waiting = EntrySet()
         self.parked = EntrySet()
         self.unsure = EntrySet()
-        """Not settled, and with a consumer once that was lost: it may have looked at them, or not."""
+        """Not settled, and once with a consumer that was lost, or that they died of; it may have seen them."""
         self.dying = EntrySet()
         self._due_us: list[int] = []
         self._due: dict[int, EntrySet] = {}
@@ -320,6 +320,7 @@ class ShardCursor:
                 self.settled.add(first, self.cursor)
                 self.cursor = first
             self.settled.discard(first, last)
+            self.unsure.add(first, last)  # a consumer had them before they died
             if first < self.offered:
                 self.ready.add(first, min(last, self.offered))
         if spans and (first := spans[0][0]) < (start := self.tally.start):

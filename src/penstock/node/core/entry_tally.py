@@ -107,4 +107,5 @@ class EntryTally(msgspec.Struct, array_like=True):
     def reopened(self, first: int, count: int, dead: int) -> None:
         """``count`` entries from ``first`` on, before the start, are offered again; ``dead`` others stay so."""
         self.passed += self.start - first - count - dead
+        self.reached_before += count + dead  # all of them died of being handed out
         self.start = first
