@@ -46,6 +46,11 @@ class TopicStatus:
     def lag(self) -> int:
         return min(sum(self.lags.values()), TOLD_MAX)
 
+    @property
+    def catches_up(self) -> bool:
+        """A refused topic does not, nor one that another link carries, however far behind they are."""
+        return self.state == "opening" or (self.state == "following" and self.lag > 0)
+
     def refuse(self, error: PenstockError) -> None:
         self.state, self.code, self.message = "refused", error.code, error.message[:MESSAGE_LENGTH_MAX]
 
@@ -97,10 +102,25 @@ class LinkStatus:
         for name in ("duplicates", "late", "holes", "unreadable", "conflicts"):
             self.counts[name] += getattr(admitted, name)
 
+    def _fault(self) -> tuple[str, str]:
+        """Why it does not go on, or why the first of the topics does not that it cannot bring; and the code."""
+        if self.error is not None:
+            return self.error.message[:MESSAGE_LENGTH_MAX], self.error.code
+        refused = sorted(
+            (topic, each.message, each.code)
+            for (_, topic), each in self.topics.items()
+            if each.state == "refused"
+        )
+        if not refused:
+            return "", ""
+        topic, message, code = refused[0]
+        return f"topic {topic}: {message}"[:MESSAGE_LENGTH_MAX], code
+
     def info(self, made: LinkMade, *, whole: bool = False) -> PeerInfo:
         states = [status.state for status in self.topics.values()]
-        lag = min(sum(status.lag for status in self.topics.values()), TOLD_MAX)
-        behind = self.state == "connected" and (lag > 0 or "opening" in states)
+        lag = min(sum(each.lag for each in self.topics.values() if each.state != "elsewhere"), TOLD_MAX)
+        behind = self.state == "connected" and any(status.catches_up for status in self.topics.values())
+        error, error_code = self._fault()
         infos: list[PeerTopicInfo] = []
         if whole:
             infos = [each.info(topic, direction) for (direction, topic), each in self.topics.items()]
@@ -119,8 +139,8 @@ class LinkStatus:
             lag,
             states.count("following"),
             states.count("refused"),
-            self.error.message[:MESSAGE_LENGTH_MAX] if self.error is not None else "",
-            self.error.code if self.error is not None else "",
+            error,
+            error_code,
             {name: min(self.counts[name], TOLD_MAX) for name in COUNTS},
             infos[:TOPICS_SHOWN_MAX],
             list(made.subscriptions),
