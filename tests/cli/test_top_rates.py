@@ -10,7 +10,7 @@ from rich.console import Console
 
 from penstock.cli.top_screen import count, duration, screen, size
 from penstock.shapes.top_rates import sample
-from penstock.wire.top import TopInfo, TopNode, TopSubscription, TopTopic
+from penstock.wire.top import TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
 
 def reading(clock_s: float, messages: int, *, uptime_s: float | None = None, settled: int = 0) -> TopInfo:
@@ -62,7 +62,8 @@ def test_no_line_is_wider_than_the_terminal(width: int, there: str) -> None:
     long = f"a-rather-long-tenant/with-a-product/and-a-component/{'x' * 60}"
     topic = TopTopic(long, 10**9, 10**12, 10**9, 10**12, 10**9)
     one = TopSubscription(long, "y" * 80, 10**9, 10**9, 10**9, 10**7, 10**9, 10**7, 1000, False)
-    now = msgspec.structs.replace(reading(12.0, 10**9), topics=[topic], subscriptions=[one])
+    links = [TopLink("z" * 80, "catching up", 10**9, 2), TopLink("east", "connected", 0, 0)]
+    now = msgspec.structs.replace(reading(12.0, 10**9), topics=[topic], subscriptions=[one], links=links)
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(screen(sample(reading(10.0, 0), now), width))
     lines = console.export_text().splitlines()
@@ -70,6 +71,15 @@ def test_no_line_is_wider_than_the_terminal(width: int, there: str) -> None:
     headings = next(line for line in lines if line.startswith("SUBSCRIPTION"))
     assert there in headings.split() and "…" not in headings
     assert any("disk free" in line for line in lines)
+    assert any(line.startswith("links  zzz") for line in lines)
+
+
+def test_each_link_is_told_with_its_state_and_what_is_wrong_with_it() -> None:
+    links = [TopLink("east", "connected", 7, 1), TopLink("west", "waiting", 0, 0)]
+    now = msgspec.structs.replace(reading(12.0, 1), links=links)
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(screen(sample(reading(10.0, 0), now), 100))
+    assert "links  east connected, lag 7, 1 topic refused  west waiting\n" in console.export_text()
 
 
 def test_a_low_terminal_says_what_it_leaves_out() -> None:

@@ -1,4 +1,4 @@
-"""What ``penstock top`` draws: a line of the node, a table of topics, a table of subscriptions.
+"""What ``penstock top`` draws: a line of the node, one of its links, a table of topics, one of subscriptions.
 
 On a narrow terminal the columns that matter least are left out, and names are cut in their middle.
 """
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from penstock.model.topic import TopicName
 from penstock.shapes.top_rates import Rate, Sample, SubscriptionRates, TopicRates
+from penstock.wire.top import TopLink
 
 WIDE = 110
 """From this width on every column is shown."""
@@ -61,7 +62,7 @@ def no_answer(why: str, url: str) -> RenderableType:
 
 
 def node_lines(sample: Sample, width: int) -> list[Text]:
-    """One line of the node itself; two on a narrow terminal."""
+    """One line of the node itself, two on a narrow terminal; and one of its links, if it has any."""
     node = sample.node
     words = [
         f"node {node.node[:8]}",
@@ -77,7 +78,15 @@ def node_lines(sample: Sample, width: int) -> list[Text]:
         use.append(f"memory {size(node.rss_bytes)}")
     use.append(f"disk free {size(node.disk_free_bytes)}")
     lines = [words + use] if width >= WIDE else [words, use]
+    if sample.links:
+        lines.append(["links", *map(_link, sample.links)])
     return [Text("  ".join(line), overflow="ellipsis", no_wrap=True) for line in lines]
+
+
+def _link(link: TopLink) -> str:
+    lag = f", lag {count(link.lag)}" if link.lag else ""
+    refused = f", {link.refused:,} topic{'s' if link.refused > 1 else ''} refused" if link.refused else ""
+    return f"{_cut(link.link, 32)} {link.state}{lag}{refused}"
 
 
 def _rooms(sample: Sample, height: int | None) -> tuple[int, int]:
@@ -85,7 +94,8 @@ def _rooms(sample: Sample, height: int | None) -> tuple[int, int]:
     topics, subscriptions = len(sample.topics), len(sample.subscriptions)
     if height is None:
         return topics, subscriptions
-    room = max(height - 9, 2)  # the node's lines, two headings, what separates them, and what is left out
+    lines = 9 + bool(sample.links)  # the node's, two headings, what separates them, and what is left out
+    room = max(height - lines, 2)
     topics = min(topics, max(room - subscriptions, room // 3, 1))
     return topics, min(subscriptions, max(room - topics, 1))
 

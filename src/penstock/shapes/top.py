@@ -28,4 +28,5 @@ def top_object(sample: Sample) -> dict[str, Any]:
         "subscriptions": flat(sample.subscriptions),
         "topics_left_out": sample.topics_left_out,
         "subscriptions_left_out": sample.subscriptions_left_out,
+        "links": [msgspec.structs.asdict(link) for link in sample.links],
     }

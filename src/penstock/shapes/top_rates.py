@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.wire.top import TopInfo, TopNode, TopSubscription, TopTopic
+from penstock.wire.top import TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
 Rate = float | None
 
@@ -40,6 +40,7 @@ class Sample:
     subscriptions: list[SubscriptionRates]
     topics_left_out: int
     subscriptions_left_out: int
+    links: list[TopLink]
 
 
 def sample(before: TopInfo, now: TopInfo) -> Sample:
@@ -79,6 +80,7 @@ def sample(before: TopInfo, now: TopInfo) -> Sample:
         ],
         topics_left_out=now.topics_left_out,
         subscriptions_left_out=now.subscriptions_left_out,
+        links=now.links,
     )
 
 

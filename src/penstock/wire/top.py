@@ -68,6 +68,16 @@ class TopSubscription(msgspec.Struct, frozen=True):
     paused: bool
 
 
+class TopLink(msgspec.Struct, frozen=True):
+    """A link to another node, in short."""
+
+    link: str
+    state: str
+    lag: int
+    refused: int
+    """Topics that it cannot bring."""
+
+
 class TopInfo(msgspec.Struct, frozen=True):
     node: TopNode
     topics: list[TopTopic]
@@ -75,3 +85,4 @@ class TopInfo(msgspec.Struct, frozen=True):
     """The furthest behind first."""
     topics_left_out: int = 0
     subscriptions_left_out: int = 0
+    links: list[TopLink] = []

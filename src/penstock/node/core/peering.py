@@ -92,7 +92,7 @@ class Peering:
         if isinstance(operation, AddPeer):
             self._add(session, operation, answer, refuse)
         elif isinstance(operation, ListPeers):
-            answer([self._info(made) for made in self._made()])
+            answer(self.infos())
         elif isinstance(operation, ShowPeer):
             answer(self._info(self._find(operation.peer), whole=True))
         elif isinstance(operation, RemovePeer):
@@ -136,8 +136,9 @@ class Peering:
 
     # --- links --------------------------------------------------------------------------------------
 
-    def _made(self) -> list[LinkMade]:
-        return sorted(self.links.links.values(), key=lambda made: made.name)
+    def infos(self) -> list[PeerInfo]:
+        """Every link, in short."""
+        return [self._info(made) for made in sorted(self.links.links.values(), key=lambda made: made.name)]
 
     def _find(self, name: str) -> LinkMade:
         made = self.links.links.get(name)

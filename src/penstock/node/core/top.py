@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.model.errors import BadRequest
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
-from penstock.wire.top import ROWS_MAX, ShowTop, TopInfo, TopNode, TopSubscription, TopTopic
+from penstock.wire.top import ROWS_MAX, ShowTop, TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
 if TYPE_CHECKING:
     from penstock.node.core.node import NodeCore
@@ -39,6 +39,7 @@ def read_top(node: NodeCore, ask: ShowTop) -> TopInfo:
         subscriptions=[_subscription(lag, topic, one) for lag, topic, one in shown],
         topics_left_out=len(topics) - len(busiest),
         subscriptions_left_out=len(behind) - len(shown),
+        links=[TopLink(each.name, each.state, each.lag, each.refused) for each in node.peering.infos()],
     )
 
 
