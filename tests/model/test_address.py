@@ -56,3 +56,16 @@ def test_anything_else_is_a_bad_url_with_a_hint(url: str | list[str]) -> None:
 @pytest.mark.parametrize("url", ["penstock://node:1", "penstock://[::1]:7411"])
 def test_an_address_is_written_as_it_is_read(url: str) -> None:
     assert parse_addresses(url)[0].url == url
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [
+        *(("127.0.0.1", True), ("127.8.9.10", True), ("::1", True), ("localhost", True), ("LocalHost", True)),
+        *(("127.example.org", False), ("127.0.0.1.example.org", False), ("localhost.example.org", False)),
+        *(("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("", False), ("127.", False)),
+    ],
+)
+def test_only_an_address_of_this_machine_alone_is_on_loopback(host: str, here: bool) -> None:
+    """What is on loopback needs no tokens and no TLS."""
+    assert Address(host).on_loopback is here

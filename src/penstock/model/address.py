@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 
 from penstock.model.errors import BadURL
 
@@ -35,8 +36,11 @@ class Address:
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+        """Whether only this machine can reach it. Of a name other than localhost that is not known, so not."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
 
     @property
     def url(self) -> str:
