@@ -214,7 +214,9 @@ def test_http_beyond_loopback_needs_tokens_and_tls(tmp_path: Path) -> None:
     check_secure(Settings(http="0.0.0.0:7412", tls_cert="a"), guarded=True)
     assert not settings.creates_on_first_use
     with pytest.raises(BadConfig, match="http = 'nonsense'"):
-        _ = Settings(http="nonsense").http_address
+        Settings(http="nonsense").check_places()
+    with pytest.raises(BadConfig, match="is not HOST:PORT"):
+        Settings(listen=f"127.0.0.1:{'9' * 5000}").check_places()
 
 
 def test_a_port_that_is_taken_is_told_and_the_node_does_not_start(tight: HttpNode, tmp_path: Path) -> None:

@@ -112,8 +112,8 @@ def run(
 
     ``open_door`` opens another way in (HTTP), once the node serves and before it says so.
     """
-    settings.address, settings.http_address  # noqa: B018  (a fault in them is told before anything is opened)
-    tls_context(settings)  # likewise
+    settings.check_places()  # faults are told before anything is opened
+    tls_context(settings)
     _raise_file_limit()
     folder = Path(settings.data).expanduser()
     try:

@@ -207,6 +207,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if not 0 < value < math.inf:
                 raise BadConfig(f"setting {name} = {value} must be a number above 0")
 
+    def check_places(self) -> None:
+        """Refuses addresses to listen on that are none."""
+        _host_port("listen", self.listen)
+        if self.http:
+            _host_port("http", self.http)
+
     @property
     def address(self) -> tuple[str, int]:
         """Host and port to listen on."""
@@ -220,7 +226,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _host_port(name: str, text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
+    if not colon or not host or not 0 <= number <= 65535:
         example = "127.0.0.1:7412" if name == "http" else "127.0.0.1:7411"
         raise BadConfig(f"{name} = {text!r} is not HOST:PORT", hint=f"For example {example}.")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), number
