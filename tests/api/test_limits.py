@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import ssl
 import threading
@@ -29,6 +30,7 @@ unread_s = 0.5
 connections = 20
 requests = 5
 body_bytes = 1000000
+held_bytes = 700000
 wait_s = 20
 """
 
@@ -202,6 +204,25 @@ def test_an_open_node_answers_to_any_address_of_its_own(tight: HttpNode) -> None
     with tight.client() as http:
         for host in ("localhost:1", "127.0.0.1", "10.0.0.5:7412", "[fe80::1]:7412"):
             assert http.get("/v1/topics", headers={"Host": host}).status_code == 200, host
+
+
+def test_what_is_sent_ahead_to_a_held_consumer_counts_as_held(tight: HttpNode, topic: str) -> None:
+    path, raw = f"/v1/topics/{topic}", {"Content-Type": "application/octet-stream"}
+    with tight.client() as http:
+        texts = [random.Random(seed).randbytes(125_000).hex() for seed in range(3)]  # nothing to fold
+        for text in texts:
+            http.post(f"{path}/messages", content=text.encode(), headers=raw).raise_for_status()
+        fetch, one = f"{path}/subscriptions/s/fetch", {"count": 1, "wait": 10}
+        (found,) = http.post(fetch, params=one).json()["messages"]
+        assert http.get(f"{path}/subscriptions/s").json()["in_flight"] == 3  # one in hand, two sent ahead
+        for url in (fetch, f"{path}/subscriptions/other/fetch"):
+            refused = http.post(url, params=one)
+            assert (refused.status_code, refused.json()["code"]) == (503, "limit"), url
+        for place, text in (("0/0", texts[1]), ("0/1", texts[2])):  # with nothing in hand it gets on
+            http.post(f"{path}/subscriptions/s/ack", json={"positions": [place]}).raise_for_status()
+            (found,) = http.post(fetch, params=one).json()["messages"]
+            assert found["value"] == text
+        http.delete(f"{path}/subscriptions/s/consumer").raise_for_status()
 
 
 def test_http_beyond_loopback_needs_tokens_and_tls(tmp_path: Path) -> None:

@@ -170,12 +170,20 @@ class Callers:
     def consumers(self) -> int:
         return sum(len(caller.consumers) for caller in self._callers.values())
 
-    def check_held(self) -> None:
-        """Whether more may be handed out to anybody."""
-        held = sum(each.bytes for caller in self._callers.values() for each in caller.consumers.values())
-        if held >= self.limits.held_bytes:
+    def check_held(self, by: Held | None = None) -> None:
+        """Whether more may be handed out, or another consumer be held.
+
+        One that has nothing in hand may fetch what was sent ahead to it: by no other way does that go.
+        """
+        consumers = [each for caller in self._callers.values() for each in caller.consumers.values()]
+        handed = sum(each.bytes for each in consumers)
+        ahead = sum(each.consumer.ahead_bytes for each in consumers)
+        if handed >= self.limits.held_bytes or (
+            handed + ahead >= self.limits.held_bytes and (by is None or by.bytes)
+        ):
             raise LimitReached(
-                f"{held:,} bytes of messages are handed out over HTTP and not settled (http_limits.held_bytes)"
+                f"{handed:,} bytes of messages are handed out over HTTP and not settled, {ahead:,} more are "
+                "sent ahead (http_limits.held_bytes)"
             )
 
     async def get(self, token: str | None) -> Caller:

@@ -105,6 +105,7 @@ async def hold(
         callers = door_of(request).callers
         if callers.consumers >= callers.limits.consumers:
             raise LimitReached(f"{callers.limits.consumers:,} consumers are held (http_limits.consumers)")
+        callers.check_held()
         if kind is None or mode is None:
             known_kind, known_mode = await _known(caller, topic, subscription)
             kind, mode = kind or known_kind, mode or known_mode
@@ -147,7 +148,7 @@ async def fetch(
     wait_s = wait_of(request, wait)
     name = topic_name(topic)
     held = await hold(request, caller, name, subscription, consumer, kind, mode, start)
-    door_of(request).callers.check_held()
+    door_of(request).callers.check_held(held)
     found = await while_asked(request, held.fetch(count, max(wait_s, 0.05)))
     if not found and held.full:
         raise LimitReached(

@@ -168,7 +168,7 @@ async def subscription_events(
 
 async def _hand_on(held: Held, callers: Callers, *, sent: bool) -> AsyncIterator[bytes]:
     while not held.over:
-        callers.check_held()
+        callers.check_held(held)
         messages = await held.fetch(100, HEARTBEAT_S)
         if not messages:
             yield b": still here\n\n"

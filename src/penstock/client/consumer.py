@@ -67,6 +67,7 @@ class Consumer(Standing, Settling, Scope):
         self._taken: deque[Batch] = deque()
         """Batches that arrived while somebody waited for a message."""
         self._batch: Batch | None = None
+        self._batch_bytes = 0
         self._again: Batch | None = None
         """The message that was refused, come again."""
         self._messages: list[Message] = []
@@ -158,6 +159,11 @@ class Consumer(Standing, Settling, Scope):
         unread = [(message.origin.shard, (message.entry, message.entry + 1)) for message in rest]
         return unread + [(batch.shard, span) for batch in self._taken for span in batch.spans]
 
+    @property
+    def ahead_bytes(self) -> int:
+        """About what it keeps in memory of messages that it has not handed out."""
+        return self._intake.ahead_bytes + self._batch_bytes + sum(batch.nbytes for batch in self._taken)
+
     def keep_unread(self, unread: Callable[[], list[tuple[int, Span]]]) -> None:
         """The blocking twin holds what it took in a thread of its own."""
         self._unread_of, self._intake.shares_unread = unread, False
@@ -219,7 +225,7 @@ class Consumer(Standing, Settling, Scope):
         return message
 
     def _begin(self, batch: Batch) -> None:
-        self._batch = batch
+        self._batch, self._batch_bytes = batch, batch.nbytes
         self._messages = batch.messages()
         self._current = iter(self._messages)
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
 from penstock.client.batch import Batch, meant_spans, read_record
+from penstock.client.deliveries import Deliveries
 from penstock.client.gate import Gate, covers
 from penstock.client.handed import Handed
 from penstock.client.heartbeat import Heartbeat, in_frames
@@ -57,10 +57,6 @@ STATE_TIMEOUT_S = 600.0
 """A subscription that begins with a topic's state is made when the node has read the topic through."""
 ONE_AT_A_TIME = ("shared", "resilient")
 OTHER_TOPIC_HINT = "It was made anew, or another node answers. Open the consumer anew to read this one."
-
-
-Delivery = tuple[Deliver, Frame, int]
-"""What is meant, of which record, and what that took of the credit."""
 
 
 class Intake:
@@ -109,8 +105,8 @@ class Intake:
         self._on_reset = on_reset
         self._unread = unread
         self._heartbeat = Heartbeat(link, ask.consumer, self._sent_ahead)
-        self._deliveries: deque[Delivery] = deque()
-        self._again: deque[Delivery] = deque()
+        self._deliveries = Deliveries()
+        self._again = Deliveries()
         """Of a resilient subscription: the message that was refused, come again."""
         self._kept = KeptRecords(self._read)
         self._arrived = asyncio.Event()
@@ -169,6 +165,11 @@ class Intake:
         """Whether nothing comes any more."""
         return self._closed or self.error is not None
 
+    @property
+    def ahead_bytes(self) -> int:
+        """Of what the node sent ahead and nobody took yet."""
+        return self._deliveries.bytes + self._again.bytes + self._kept.bytes
+
     # --- batches ------------------------------------------------------------------------------------
 
     async def next_batch(self) -> Batch | None:
@@ -191,7 +192,7 @@ class Intake:
         """The message that was refused, if it has come again."""
         return self._take(self._again)
 
-    def _take(self, deliveries: deque[Delivery]) -> Batch | None:
+    def _take(self, deliveries: Deliveries) -> Batch | None:
         while deliveries:
             deliver, frame, size = deliveries.popleft()
             self._owe(size)

@@ -21,6 +21,10 @@ class KeptRecords:
         self._read = read
         self._by_shard: dict[int, tuple[Frame, Batch]] = {}
 
+    @property
+    def bytes(self) -> int:
+        return sum(len(frame.body) for frame, _ in self._by_shard.values())
+
     def keep(self, deliver: Deliver, frame: Frame) -> None:
         self._by_shard.pop(deliver.shard, None)
         try:

@@ -83,9 +83,10 @@ class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     caller_idle_s: float = 120.0
     """Such a connection is closed when nothing was asked with that token for so long."""
     consumers: int = 250
-    """Held for callers that fetch from subscriptions. Each keeps a segment or two of its topic in memory."""
+    """Held for callers that fetch from subscriptions."""
     held_bytes: int = 256 * MIB
-    """Of messages that these handed out and nobody settled; past it nothing more is handed out."""
+    """Of messages that these handed out and nobody settled, and of those that the node sent ahead to them; past
+    it nothing more is handed out, and no other consumer is held."""
     consumer_idle_s: float = 60.0
     """A consumer that nobody fetches with for so long is closed: what it held goes to the others."""
 
