@@ -34,6 +34,18 @@ def test_every_operation_has_a_summary_or_a_description() -> None:
     assert bare == []
 
 
+def test_every_answer_in_json_has_a_shape() -> None:
+    paths = make_app(None).openapi_schema.to_schema()["paths"]
+    shapeless = [
+        (method, path, status)
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+        for status, answer in operation["responses"].items()
+        if not answer.get("content", {}).get("application/json", {"schema": "none is due"})["schema"]
+    ]
+    assert shapeless == []
+
+
 def test_every_operation_tells_errors_in_the_catalogues_shape() -> None:
     paths = make_app(None).openapi_schema.to_schema()["paths"]
     for path, operations in paths.items():

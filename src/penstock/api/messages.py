@@ -91,7 +91,7 @@ async def publish_messages(
     key: Annotated[str | None, QueryParameter(description="Of a raw body: the message's key.")] = None,
     id: Annotated[str | None, QueryParameter(description="Of a raw body: the message's id.")] = None,
     ttl: Annotated[float | None, QueryParameter(description="Of a raw body: seconds to live.")] = None,
-) -> Response[Any]:
+) -> Response[Published]:
     """Store messages; a receipt each. With an Idempotency-Key a repeat stores nothing."""
     name = topic_name(topic)
     media = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
@@ -104,7 +104,7 @@ async def publish_messages(
     if error is None:
         return Response(made)
     status = status_of(error)
-    answer = {**body_of(error), **msgspec.to_builtins(made)}
+    answer: Any = {**body_of(error), **msgspec.to_builtins(made)}
     return Response(answer, status_code=status, headers=headers_of(error, status))
 
 
