@@ -73,7 +73,10 @@ app.add_typer(
 app.add_typer(tenant_app, name="tenant", rich_help_panel=TOPICS)
 app.add_typer(product_app, name="product", rich_help_panel=TOPICS)
 app.add_typer(
-    component_app, name="component", rich_help_panel=TOPICS, short_help="The same of TENANT/PRODUCT/COMPONENT."
+    component_app,
+    name="component",
+    rich_help_panel=TOPICS,
+    short_help="The same for components (TENANT/PRODUCT/COMPONENT).",
 )
 app.add_typer(token_app, name="token", rich_help_panel=ACCESS)
 app.add_typer(

@@ -50,10 +50,18 @@ def consume(
     topic: TopicArgument,
     subscription: Annotated[
         str,
-        typer.Option("--subscription", "-s", metavar="S", help="Who reads.", autocompletion=subscriptions),
+        typer.Option(
+            "--subscription",
+            "-s",
+            metavar="S",
+            help="The subscription to read; made if it is not there.",
+            autocompletion=subscriptions,
+        ),
     ],
     kind: Annotated[Kind, typer.Option("--kind", help="How consumers share it.")] = Kind.unique,
-    mode: Annotated[Mode, typer.Option("--mode", help="Whether order waits for acks.")] = Mode.non_resilient,
+    mode: Annotated[
+        Mode, typer.Option("--mode", help="resilient: the next one comes when the one before is settled.")
+    ] = Mode.non_resilient,
     start: StartOption = "earliest",
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=0, metavar="N", help="End after N messages.")

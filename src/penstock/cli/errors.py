@@ -18,7 +18,9 @@ from penstock.model.errors import CATALOGUE, BadRequest, PenstockError
 def errors(
     code: Annotated[
         str | None,
-        typer.Argument(metavar="CODE", help="One entry; all of them without.", autocompletion=error_codes),
+        typer.Argument(
+            metavar="CODE", help="The code to explain; without it, all are listed.", autocompletion=error_codes
+        ),
     ] = None,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,

@@ -22,7 +22,9 @@ def _log() -> None:
 @log_app.command()
 @reports_errors
 def admin(
-    count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="The latest so many.")] = 100,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, metavar="N", help="How many, the latest.")
+    ] = 100,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,

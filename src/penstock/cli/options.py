@@ -99,7 +99,7 @@ NewTopicArgument = Annotated[
 ]
 TopicFilter = Annotated[
     str | None,
-    typer.Argument(metavar="[TOPIC]", help="One topic; all of them without.", autocompletion=topics),
+    typer.Argument(metavar="TOPIC", help="One topic alone; without it, all of them.", autocompletion=topics),
 ]
 StartOption = Annotated[
     str,

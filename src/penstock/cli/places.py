@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 SHOWN_MAX = 20
 NewPlace = Annotated[
-    str, typer.Argument(metavar="NAME", help="With all its parts; a bare NAME stands below `default`.")
+    str,
+    typer.Argument(metavar="NAME", help="Its name, with the parts before it; those left out are `default`."),
 ]
 PlaceName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="With all its parts; a bare NAME stands below `default`.",
+        help="Its name, with the parts before it; those left out are `default`.",
         autocompletion=completion.places,
     ),
 ]
@@ -74,7 +75,9 @@ def place_app(level: str, form: str) -> typer.Typer:
         else:
             _print(info)
 
-    @app.command("set", help=f"Set what a {level} says; topics below inherit it. VALUE `none` lifts a limit.")
+    @app.command(
+        "set", help=f"Change settings of a {level}; topics below inherit them. VALUE `none` lifts a limit."
+    )
     @reports_errors
     def set_(
         place: PlaceName,
@@ -87,7 +90,7 @@ def place_app(level: str, form: str) -> typer.Typer:
         info = ask(url, token, lambda admin: _call(admin, "set", level)(place, **values))
         _print_change(info, f"set {', '.join(values)} at {info.level} {info.place}", as_json)
 
-    @app.command(help=f"Go back to what a {level} inherits.")
+    @app.command(help=f"Take settings off a {level}: it inherits them again.")
     @reports_errors
     def unset(
         place: PlaceName,

@@ -63,7 +63,10 @@ def produce(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send each line of stdin as a message; ends with a summary, and 1 unless all are safe."""
+    """Send each line of stdin as a message, and print a summary.
+
+    Exits with 1 unless each is safe: stored, or kept on this disk until the node takes it.
+    """
     separator = _separator(key_separator)
     if empty_deletes and separator is None:
         raise typer.BadParameter("it needs --key-separator", param_hint="'--empty-deletes'")

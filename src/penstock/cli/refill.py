@@ -117,7 +117,7 @@ def send(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SLOT]",
+            metavar="SLOT",
             help="One slot; without it all of them.",
             show_default=False,
             autocompletion=slots,
@@ -147,7 +147,7 @@ def send(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deliver what producers left behind to the destinations it is for; 1 unless all of it arrived."""
+    """Deliver what producers left behind to the destinations it is for; exits with 1 unless all arrived."""
     from penstock.cli.refill_sending import send_all
 
     results = send_all(target, state, token, timeout, may_duplicate, late, progress=not as_json)

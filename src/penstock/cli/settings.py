@@ -24,9 +24,7 @@ Assignments = Annotated[
 ]
 Names = Annotated[
     list[str],
-    typer.Argument(
-        metavar="SETTING…", help="What goes back to what is inherited.", autocompletion=setting_names
-    ),
+    typer.Argument(metavar="SETTING…", help="Names of settings, as in hard_ttl.", autocompletion=setting_names),
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -34,7 +34,9 @@ def audit(
     sent: Annotated[
         str | None, typer.Argument(metavar="SENT", help="A topic, or a folder of Parquet files.")
     ] = None,
-    received: Annotated[str | None, typer.Argument(metavar="RECEIVED", help="Likewise.")] = None,
+    received: Annotated[
+        str | None, typer.Argument(metavar="RECEIVED", help="A topic, or a folder, to compare with it.")
+    ] = None,
     sent_ledger: Annotated[
         str | None,
         typer.Option(

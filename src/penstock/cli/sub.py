@@ -46,7 +46,9 @@ def create(
     topic: TopicArgument,
     subscription: NewSubscription,
     kind: Annotated[Kind, typer.Option("--kind", help="How consumers share it.")] = Kind.unique,
-    mode: Annotated[Mode, typer.Option("--mode", help="Whether order waits for acks.")] = Mode.non_resilient,
+    mode: Annotated[
+        Mode, typer.Option("--mode", help="resilient: the next one comes when the one before is settled.")
+    ] = Mode.non_resilient,
     start: StartOption = "earliest",
     deadline: Annotated[
         float | None, typer.Option("--deadline", metavar="S", help="Seconds to settle a message in.")
@@ -245,7 +247,7 @@ def delete(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a subscription and what it knows. Its topic keeps its messages."""
+    """Delete a subscription with its place and its counts. The topic keeps its messages."""
     if not yes:
         confirm(f"Delete subscription {subscription} of {topic}?")
     ask(url, token, lambda admin: admin.delete_subscription(topic, subscription))

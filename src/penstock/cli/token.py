@@ -113,7 +113,9 @@ def create(
     topic: Annotated[Many, _text("--topic", "TOPIC", "One topic, or a pattern such as orders-*.")] = None,
     producer: Annotated[str, _text("--producer", "NAME", "The only name to send under.")] = "",
     subscription: Annotated[str, _text("--subscription", "NAME", "The only subscription to read.")] = "",
-    expires: Annotated[str | None, _text("--expires", "TIME", "How long it is good for: 12h, 30d.")] = None,
+    expires: Annotated[
+        str | None, _text("--expires", "TIME", "How long it is good for: 12h, 30d; else without end.")
+    ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,

@@ -194,7 +194,7 @@ def set_(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set what a topic says itself, whatever it inherits. VALUE `none` lifts a limit."""
+    """Change settings of a topic; they win over inherited ones. VALUE `none` lifts a limit."""
     values = read_assignments(assignments)
     info = ask(url, token, lambda admin: admin.set_topic(topic, **values))
     if as_json:
@@ -208,7 +208,7 @@ def set_(
 def unset(
     topic: TopicArgument, names: Names, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False
 ) -> None:
-    """Go back to what a topic inherits."""
+    """Take settings off a topic: it inherits them again."""
     info = ask(url, token, lambda admin: admin.unset_topic(topic, *names))
     if as_json:
         print_json(topic_object(info))
