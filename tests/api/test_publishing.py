@@ -49,6 +49,12 @@ def test_one_message_and_many_are_stored_with_a_receipt_each(http: httpx.Client,
     assert [each["identity"] for each in one["receipts"]] == [first["identity"]]
 
 
+def test_a_time_of_sending_is_kept_to_the_microsecond(http: httpx.Client, topic: str) -> None:
+    for at in ("9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00.000001Z"):
+        published(http, topic, {"value": "a", "sent_at": at})
+        assert stored(http, topic)[-1]["sent_at"] == at
+
+
 def test_the_same_key_again_stores_nothing_and_tells_the_first_entry(http: httpx.Client, topic: str) -> None:
     http.post("/v1/topics", json={"topic": topic, "shards": 4}).raise_for_status()
     body = {"messages": [{"value": str(n), "key": f"k{n % 3}"} for n in range(20)] + [{"value": "no key"}]}

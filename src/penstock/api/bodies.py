@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.api.json_values import as_bytes, from_json
 from penstock.client.typed_values import TypedValues
 from penstock.model.errors import BadRequest, BadSegment, WrongMediaType
+from penstock.model.message import to_micros
 from penstock.wire.columns import rows_to_batch
 from penstock.wire.expiry import with_ttl
 from penstock.wire.ipc_sizes import unfolded_bytes
@@ -123,8 +124,7 @@ def _object(value: msgspec.Raw | bytes, number: int) -> Any:
 
 
 def _micros(at: datetime) -> int:
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return round(at.timestamp() * 1e6)
+    return to_micros(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
 
 
 class RawMessage(NamedTuple):

@@ -21,6 +21,11 @@ def from_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
+def to_micros(at: datetime) -> int:
+    """The way back, to the last one of them, which a float of seconds does not have in later centuries."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
 class Origin(msgspec.Struct, frozen=True, gc=False):
     """Where a stored segment came from and where it stands."""
 
