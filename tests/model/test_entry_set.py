@@ -44,19 +44,6 @@ def test_it_survives_being_written_and_read(steps: list[tuple[bool, int, int]]) 
     assert as_set(list(EntrySet.decode(entries.encode()).spans(0, 1000))) == model
 
 
-@given(SPANS, st.integers(0, 240), st.integers(0, 60))
-def test_moving_takes_from_one_set_and_gives_to_the_other(
-    steps: list[tuple[bool, int, int]], start: int, length: int
-) -> None:
-    entries, model = build(steps)
-    target = EntrySet()
-    moved = entries.move(start, start + length, target)
-    part = model & set(range(start, start + length))
-    assert moved == len(part)
-    assert as_set(list(target.spans(0, 1000))) == part
-    assert as_set(list(entries.spans(0, 1000))) == model - part
-
-
 @given(SPANS, SPANS)
 def test_two_sets_have_in_common_take_in_and_leave_out_what_plain_sets_do(
     steps: list[tuple[bool, int, int]], others: list[tuple[bool, int, int]]

@@ -174,6 +174,11 @@ def only(batch: Batch, spans: list[Span], attempt: int) -> Batch | None:
     if len(batch.spans) == len(meant) == 1:
         (start, end), (first, _) = meant[0], batch.spans[0]
         return Batch(batch._rows.slice(start - first, end - start), batch.origin, meant, attempt, batch._schema)
+    if len(batch.spans) == 1 and meant:
+        first = batch.spans[0][0]
+        places = [entry - first for start, end in meant for entry in range(start, end)]
+        rows = batch._rows.take(pa.array(places, pa.int64()))
+        return Batch(rows, batch.origin, meant, attempt, batch._schema)
     wanted = {entry for start, end in meant for entry in range(start, end)}
     keep = [(row, entry) for row, entry in enumerate(batch._entry_list()) if entry in wanted]
     if not keep:

@@ -98,6 +98,7 @@ class Consumer(Standing, Settling, Scope):
             options.create,
             policy=options.policy,
             instance=os.urandom(INSTANCE_BYTES),
+            keeps=True,
         )
         self._loop = asyncio.get_running_loop()
         self._intake = Intake(

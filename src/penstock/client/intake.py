@@ -21,7 +21,7 @@ from penstock.client.deliveries import Deliveries
 from penstock.client.gate import Gate, covers
 from penstock.client.handed import Handed
 from penstock.client.heartbeat import Heartbeat, in_frames
-from penstock.client.kept_records import KeptRecords
+from penstock.client.kept_records import KeptRecords, rows_may_follow
 from penstock.client.link import Link
 from penstock.client.losses import Losses
 from penstock.client.options import LostSpan
@@ -55,7 +55,6 @@ log = logging.getLogger("penstock.client")
 SUBSCRIBE_TIMEOUT_S = 30.0
 STATE_TIMEOUT_S = 600.0
 """A subscription that begins with a topic's state is made when the node has read the topic through."""
-ONE_AT_A_TIME = ("shared", "resilient")
 OTHER_TOPIC_HINT = "It was made anew, or another node answers. Open the consumer anew to read this one."
 
 
@@ -293,8 +292,8 @@ class Intake:
             return
         if frames:
             arrived = [(deliver, frame, OVERHEAD_BYTES + len(frame.body)) for frame in frames]
-            if len(frames) == 1 and self.info is not None and (self.info.kind, self.info.mode) == ONE_AT_A_TIME:
-                self._kept.keep(deliver, frames[0])
+            if len(frames) == 1 and rows_may_follow(self.info):
+                self._kept.keep(deliver.shard, frames[0])
         else:
             kept = self._kept.frame(deliver.shard)
             arrived = [(deliver, kept, 0)] if kept is not None else []

@@ -1,5 +1,5 @@
-"""The last record that came alone on each shard, decoded: where messages come one at a time, its other rows
-follow in deliveries that bring no record.
+"""The last record that came alone on each shard, decoded when its rows are asked for: where messages come one at a
+time, or one a key, its other rows follow in deliveries that bring no record.
 """
 
 from __future__ import annotations
@@ -9,9 +9,15 @@ from collections.abc import Callable
 import msgspec
 
 from penstock.client.batch import Batch, only
-from penstock.model.errors import PenstockError
-from penstock.wire.control import Deliver
+from penstock.wire.control import Deliver, Subscribed
 from penstock.wire.frame import Frame
+
+ALL = [(0, 2**63)]
+
+
+def rows_may_follow(info: Subscribed | None) -> bool:
+    """Whether a subscription is of a kind and mode in which more rows of a record come without it."""
+    return info is not None and info.mode == "resilient" and info.kind in ("shared", "key_shared")
 
 
 class KeptRecords:
@@ -19,31 +25,34 @@ class KeptRecords:
 
     def __init__(self, read: Callable[[Frame, Deliver], Batch | None]) -> None:
         self._read = read
-        self._by_shard: dict[int, tuple[Frame, Batch]] = {}
+        self._frames: dict[int, Frame] = {}
+        self._batches: dict[int, Batch] = {}
+        """Of the same shards, all rows; what cannot be read is not here, and told whenever it is taken."""
 
     @property
     def bytes(self) -> int:
-        return sum(len(frame.body) for frame, _ in self._by_shard.values())
+        return sum(len(frame.body) for frame in self._frames.values())
 
-    def keep(self, deliver: Deliver, frame: Frame) -> None:
-        self._by_shard.pop(deliver.shard, None)
-        try:
-            batch = self._read(frame, msgspec.structs.replace(deliver, spans=[(0, 2**63)]))
-        except PenstockError:
-            return  # told when it is taken
-        if batch is not None:
-            self._by_shard[deliver.shard] = (frame, batch)
+    def keep(self, shard: int, frame: Frame) -> None:
+        self._frames[shard] = frame
+        self._batches.pop(shard, None)
 
     def frame(self, shard: int) -> Frame | None:
-        kept = self._by_shard.get(shard)
-        return kept[0] if kept is not None else None
+        return self._frames.get(shard)
 
     def rows(self, frame: Frame, deliver: Deliver) -> Batch | None:
         """The rows of a record that are meant, kept or not."""
-        kept = self._by_shard.get(deliver.shard)
-        if kept is None or kept[0] is not frame:
+        shard = deliver.shard
+        if self._frames.get(shard) is not frame:
             return self._read(frame, deliver)
-        return only(kept[1], deliver.spans, deliver.attempt)
+        batch = self._batches.get(shard)
+        if batch is None:
+            batch = self._read(frame, msgspec.structs.replace(deliver, spans=ALL))
+            if batch is None:
+                return None
+            self._batches[shard] = batch
+        return only(batch, deliver.spans, deliver.attempt)
 
     def clear(self) -> None:
-        self._by_shard.clear()
+        self._frames.clear()
+        self._batches.clear()

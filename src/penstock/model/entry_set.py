@@ -73,13 +73,6 @@ class EntrySet:
         if at < end:
             yield at, end
 
-    def move(self, start: int, end: int, target: EntrySet) -> int:
-        """Takes what is in ``[start, end)`` out of this set and into ``target``; returns how many that were."""
-        moved = self.common(EntrySet.of([(start, end)]))
-        self.exclude(moved)
-        target.include(moved)
-        return len(moved)
-
     def common(self, other: EntrySet) -> EntrySet:
         """What is in both."""
         return EntrySet(self._bits & other._bits)

@@ -176,6 +176,8 @@ class Subscribe(Control, frozen=True):
     """Used only when the subscription is created."""
     instance: bytes = b""
     """The same for one consumer over all its connections: its lease is its own also after a reconnect."""
+    keeps: bool = False
+    """Whether the consumer keeps the last record that came alone on a shard also in key_shared subscriptions."""
 
 
 class Subscribed(Control, frozen=True):

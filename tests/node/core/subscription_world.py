@@ -46,6 +46,8 @@ class World:
     delivered: dict[Place, int] = field(default_factory=dict)
     settled: set[Place] = field(default_factory=set)
     dead: set[Place] = field(default_factory=set)
+    kept: dict[tuple[Attachment, int], range] = field(default_factory=dict)
+    """By consumer and shard: the entries of the last record that came alone."""
     numbers: int = 0
 
     def __post_init__(self) -> None:
@@ -71,6 +73,7 @@ class World:
     def join(self, credit: int, instance: bytes = b"") -> Attachment:
         self.numbers += 1
         made = Attachment(self.numbers, 1, f"c{self.numbers}", credit, welcome=True, instance=instance)
+        made.keeps = self.numbers % 3 > 0
         self.changed(self.it.admit(made, self.now_us))
         return made
 
@@ -141,13 +144,13 @@ class World:
 
     def offered(self, offers: list[Offer]) -> None:
         for offer in offers:
-            held = {
-                entry
-                for each in offer.records
-                for entry in range(each.header.first_entry, each.header.end_entry)
-            }
-            if not offer.records:
-                held = set(range(*offer.attachment.cached[offer.shard]))
+            sent = [range(each.header.first_entry, each.header.end_entry) for each in offer.records]
+            if len(sent) == 1:
+                self.kept[offer.attachment, offer.shard] = sent[0]
+            elif not sent:
+                assert self.kind == "shared" or offer.attachment.keeps, "older ones keep nothing of a key's"
+                sent = [self.kept[offer.attachment, offer.shard]]
+            held = {entry for each in sent for entry in each}
             for start, end in offer.spans:
                 for entry in range(start, end):
                     assert entry in held, "every row that is meant is sent"

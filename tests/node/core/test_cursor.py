@@ -61,7 +61,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
             assert self.state[entry] == "ready" or (self.state[entry] == "new" and start <= cursor.offered)
             assert not strict or entry < barrier
         if park:
-            cursor.park(spans)
+            cursor.park(EntrySet.of(spans))
             for entry in entries(spans):
                 self.state[entry] = "parked"
         else:
@@ -86,7 +86,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
 
     @rule(start=st.integers(0, END), length=st.integers(0, 20))
     def unpark(self, start: int, length: int) -> None:
-        self.cursor.unpark(start, start + length)
+        self.cursor.unpark(EntrySet.of([(start, start + length)]))
         for entry in range(start, min(END, start + length)):
             if self.state[entry] == "parked":
                 self.state[entry] = "ready"

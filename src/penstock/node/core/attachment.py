@@ -45,6 +45,8 @@ class Attachment:
     """By shard: one past the highest entry that it settled. What it holds before that it has surely seen."""
     cached: dict[int, Span] = field(default_factory=dict)
     """By shard: the entries of the last record that it was sent alone, and still has."""
+    keeps: bool = False
+    """Whether it keeps that record in every resilient kind, not only in a shared subscription."""
     slots: set[tuple[int, int]] = field(default_factory=set)
     """(shard, slot) of the keys that are with it (key_shared)."""
     overdue: bool = False
@@ -59,6 +61,11 @@ class Attachment:
     @property
     def shown(self) -> str:
         return self.name or f"connection {self.connection}"
+
+    def has(self, shard: int, entry: int) -> bool:
+        """Whether it still has the record that an entry stands in."""
+        first, end = self.cached.get(shard, (0, 0))
+        return first <= entry < end
 
     def hold(self, shard: int, spans: list[Span]) -> None:
         held = self.held.get(shard)

@@ -106,14 +106,16 @@ class ShardCursor:
             self.held.add(start, end)
         return self._by_attempt(spans)
 
-    def park(self, spans: list[Span]) -> None:
-        """Passes over spans that ``available`` named."""
-        for start, end in spans:
-            self.ready.discard(start, end)
-            self.parked.add(start, end)
+    def park(self, entries: EntrySet) -> None:
+        """Passes over entries that ``available`` named."""
+        self.ready.exclude(entries)
+        self.parked.include(entries)
 
-    def unpark(self, start: int, end: int) -> int:
-        return self.parked.move(start, end, self.ready)
+    def unpark(self, entries: EntrySet) -> None:
+        """What is parked of these is ready."""
+        moved = self.parked.common(entries)
+        self.parked.exclude(moved)
+        self.ready.include(moved)
 
     def advance(self, start: int, end: int) -> None:
         """Everything in ``[start, end)`` that was available was taken or parked."""

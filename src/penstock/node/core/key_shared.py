@@ -4,11 +4,15 @@ Keys are slots (key_slots.py). For each slot with something under way it is know
 entries are out, and which of its entries are behind: passed over, or come back and not out again. An entry is
 offered if no earlier one of its slot is behind, and its slot is free or with a consumer that has room (in
 resilient mode: free). Otherwise it is parked, and reading goes on: a stuck key parks itself and nobody else.
+
+In resilient mode a key's next message follows each settlement. A consumer keeps the last record that it was sent
+of a shard, so what follows in it costs a short frame: no reading, and no record that travels again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.model.entry_set import EntrySet, Span
@@ -51,11 +55,8 @@ class KeyTable:
         self.out.pop(slot, None)
         return self.owner.pop(slot, None)
 
-    def put_behind(self, slot: int, entry: int) -> None:
-        entries = self.behind.get(slot)
-        if entries is None:
-            entries = self.behind[slot] = EntrySet()
-        entries.add(entry, entry + 1)
+    def put_behind(self, slot: int, entries: Iterable[int]) -> None:
+        self.behind.setdefault(slot, EntrySet()).include(EntrySet.of_entries(entries))
 
     def no_longer_behind(self, slot: int, entry: int) -> None:
         entries = self.behind.get(slot)
@@ -63,6 +64,21 @@ class KeyTable:
             entries.discard(entry, entry + 1)
             if not entries:
                 del self.behind[slot]
+
+
+class _Dealt:
+    """Entries and who gets them."""
+
+    def __init__(self) -> None:
+        self.by_taker: dict[Attachment, list[int]] = {}
+        self.slots: set[int] = set()
+
+    def add(self, table: KeyTable, shard: int, slot: int, entry: int, taker: Attachment) -> None:
+        self.by_taker.setdefault(taker, []).append(entry)
+        if slot != NO_KEY:
+            table.went_out(slot, entry, taker)
+            taker.slots.add((shard, slot))
+            self.slots.add(slot)
 
 
 class KeyDispatch(SharedDispatch):
@@ -106,34 +122,68 @@ class KeyDispatch(SharedDispatch):
     def _deal_record(
         self, shard: int, record: StoredRecord, spans: list[Span], takers: list[Attachment]
     ) -> list[Offer]:
-        table, cursor = self.tables[shard], self.subscription.cursors[shard]
-        first = record.header.first_entry
-        slots = table.known.get(first)
+        table, header = self.tables[shard], record.header
+        slots = table.known.get(header.first_entry)
         if slots is None:
             slots = slots_of(record, self.subscription.schemas())
-            table.known.add(first, slots)
-        dealt: dict[Attachment, list[int]] = {}
-        parked: list[int] = []
-        touched: set[int] = set()
+            table.known.add(header.first_entry, slots)
+        dealt = _Dealt()
+        parked: dict[int, list[int]] = {}
         for entry in _entries(spans):
-            slot = slots[entry - first]
-            taker = self._taker(table, slot, entry, takers)
+            slot = slots[entry - header.first_entry]
+            taker = None if slot in parked else self._taker(table, slot, entry, takers)
             if taker is None:
-                parked.append(entry)
-                table.put_behind(slot, entry)
-                continue
-            dealt.setdefault(taker, []).append(entry)
-            if slot != NO_KEY:
-                table.went_out(slot, entry, taker)
-                taker.slots.add((shard, slot))
-                touched.add(slot)
-        cursor.park(_runs(parked))
+                parked.setdefault(slot, []).append(entry)
+            else:
+                dealt.add(table, shard, slot, entry, taker)
+        self._park(shard, parked)
+        if self.subscription.strict:
+            for taker in dealt.by_taker:
+                if taker.keeps:
+                    taker.cached[shard] = (header.first_entry, header.end_entry)
+        return self._give_dealt(shard, dealt, [record])
+
+    def direct(self, ends: list[int]) -> list[Offer]:
+        """What comes next of keys that go on, where their consumers have the record already."""
+        if not self.subscription.strict:
+            return []
+        takers = self._in_turn()
+        offers: list[Offer] = []
+        for shard, cursor in enumerate(self.subscription.cursors):
+            if cursor.ready and takers:
+                offers += self._deal_kept(shard, takers)
+        return offers
+
+    def _deal_kept(self, shard: int, takers: list[Attachment]) -> list[Offer]:
+        table, cursor = self.tables[shard], self.subscription.cursors[shard]
+        kept = [taker.cached[shard] for taker in takers if shard in taker.cached]
+        dealt = _Dealt()
+        parked: dict[int, list[int]] = {}
+        for first, end in sorted(set(kept)):
+            for entry in _entries(islice(cursor.ready.spans(first, end), SPANS_MAX)):
+                slot = table.known.of(entry)
+                if slot is None or slot == NO_KEY:
+                    continue  # read like anything else
+                taker = None if slot in parked else self._taker(table, slot, entry, takers)
+                if taker is None:
+                    parked.setdefault(slot, []).append(entry)
+                elif taker.has(shard, entry):
+                    dealt.add(table, shard, slot, entry, taker)
+        self._park(shard, parked)
+        return self._give_dealt(shard, dealt, [])
+
+    def _park(self, shard: int, by_slot: dict[int, list[int]]) -> None:
+        for slot, entries in by_slot.items():
+            self.tables[shard].put_behind(slot, entries)
+            self.subscription.cursors[shard].park(EntrySet.of_entries(entries))
+
+    def _give_dealt(self, shard: int, dealt: _Dealt, records: list[StoredRecord]) -> list[Offer]:
         offers = [
             offer
-            for taker, entries in dealt.items()
-            for offer in self._give(taker, shard, _runs(entries), [record])
+            for taker, entries in dealt.by_taker.items()
+            for offer in self._give(taker, shard, _runs(entries), records)
         ]
-        for slot in touched:
+        for slot in dealt.slots:
             self._unpark(shard, slot)
         return offers
 
@@ -158,21 +208,21 @@ class KeyDispatch(SharedDispatch):
         return others[slot % len(others)]
 
     def _unpark(self, shard: int, slot: int) -> None:
-        """The slot may go on: what is behind becomes ready, up to an entry that waits."""
+        """The slot may go on: what is behind becomes ready, up to an entry that waits; one, in resilient mode."""
         table, cursor = self.tables[shard], self.subscription.cursors[shard]
         behind = table.behind.get(slot)
         if behind is None or not cursor.parked:
             return
         owner = table.owner.get(slot)
-        strict = self.subscription.strict
-        if owner is not None and (strict or not owner.open):
-            return
-        for start, end in list(behind.spans(0, behind.end)):
-            if start in cursor.waiting or start in cursor.dying:
-                return
-            cursor.unpark(start, end)
-            if strict:
-                return
+        first = behind.first
+        assert first is not None, "an empty set is not kept"
+        if self.subscription.strict:
+            if owner is None and first not in cursor.waiting and first not in cursor.dying:
+                cursor.unpark(EntrySet.of_entries([first]))
+        elif owner is None or owner.open:
+            barriers = [each.first for each in (behind.common(cursor.waiting), behind.common(cursor.dying))]
+            end = min((each for each in barriers if each is not None), default=behind.end)
+            cursor.unpark(behind.within(first, end))
 
     def opened(self, attachment: Attachment) -> None:
         for shard, slot in attachment.slots:
@@ -208,7 +258,7 @@ class KeyDispatch(SharedDispatch):
         for entry in _entries(spans):
             slot = self._came_in(shard, entry, touched)
             if slot is not None:
-                table.put_behind(slot, entry)
+                table.put_behind(slot, [entry])
         for slot in touched:
             self._unpark(shard, slot)
 

@@ -130,6 +130,7 @@ def attach(session: Session, ask: Subscribe, subscription: Subscription) -> Atta
         min(ask.credit_bytes, CREDIT_BYTES_MAX),
         session.writable,
         instance=ask.instance,
+        keeps=ask.keeps,
     )
 
 
