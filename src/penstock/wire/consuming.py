@@ -266,7 +266,7 @@ class Settled(Control, frozen=True):
     consumer: int
     number: int
     late: int = 0
-    """How many of the entries in it had been settled before."""
+    """How many entries of the settlements that it confirms had been settled before."""
 
 
 class Extend(Control, frozen=True):

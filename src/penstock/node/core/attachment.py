@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.model.entry_set import EntrySet, Span
 
 if TYPE_CHECKING:
+    from penstock.node.core.confirming import Confirmation
     from penstock.node.core.subscription import Subscription
 
 CREDIT_BYTES_MAX = 1024 * 1024 * 1024
@@ -51,6 +52,8 @@ class Attachment:
     """(shard, slot) of the keys that are with it (key_shared)."""
     overdue: bool = False
     """Whether it let a message's deadline pass and was not heard of since."""
+    confirmation: Confirmation | None = None
+    """Of settlements that wait for a write that has not begun, if there are any."""
     subscription: Subscription | None = None
 
     @property

@@ -86,6 +86,8 @@ class Lane:
         """The log, where this is a log's lane."""
         self.resume_us = 0
         """No write before this time: after a failure the disk is given a moment."""
+        self.writes = 0
+        """How many were begun."""
         self._on_done = on_done
         self._dirty = dirty
         self._lazy = lazy
@@ -132,6 +134,7 @@ class Lane:
         assert self.due, "nothing to write, or a write is under way"
         self._dirty.pop(self, None)
         write: Write = self.stage.take()
+        self.writes += 1
         self._hurried = False
         self._under_way, self._staged = self._staged, []
         return write

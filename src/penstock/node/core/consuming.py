@@ -15,6 +15,7 @@ from penstock.model.errors import LeaseLost, PenstockError, ProtocolError
 from penstock.model.ranges import RangeSet
 from penstock.node.core.attachment import CREDIT_BYTES_MAX, Attachment
 from penstock.node.core.burying import Burying, Full
+from penstock.node.core.confirming import Confirming
 from penstock.node.core.dispatch import Offer, Wanted
 from penstock.node.core.effects import Effect, Fetch
 from penstock.node.core.log import Run, StoredRecord
@@ -36,7 +37,6 @@ from penstock.wire.control import (
     Lost,
     Renew,
     Settle,
-    Settled,
     Span,
     Subscribe,
     Unsubscribe,
@@ -76,6 +76,7 @@ class Consuming:
         self._catalog = stores.catalog
         self._journal = stores.settlements
         self._lane = stores.settlement_lane
+        self._confirming = Confirming(self._lane, send)
         self._counters = counters
         self._now_us = now_us
         self._clock_us = clock_us
@@ -367,15 +368,8 @@ class Consuming:
             settlement, late = settle(subscription, ask, attachment, self._clock_us(), change)
             self._journal.append(encode_change(settlement))
             self._counters["settlements"] += 1
-        answer = [encode_control(Settled(ask.consumer, ask.number, late))]
         cost = SETTLE_COST_BYTES + 64 * (len(ask.acked) + len(ask.skipped) + len(ask.nacked))
-        session.unacked_bytes += cost
-
-        def durable(error: PenstockError | None) -> None:
-            session.unacked_bytes -= cost
-            self._send(session.connection, answer)
-
-        self._lane.wait(durable)
+        self._confirming.settled(session, attachment, ask.number, late, cost)
         self._apply(subscription, change)
         if ask.nacked:
             self._schedule(subscription)
