@@ -1,5 +1,6 @@
-"""The last record that came alone on each shard, decoded when its rows are asked for: where messages come one at a
-time, or one a key, its other rows follow in deliveries that bring no record.
+"""The last record that came alone on each shard, decoded when its rows are asked for.
+
+Where messages come one at a time, or one a key, its other rows follow in deliveries that bring no record.
 """
 
 from __future__ import annotations

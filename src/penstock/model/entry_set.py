@@ -87,6 +87,19 @@ class EntrySet:
         """A set of its own: what is in ``[start, end)``."""
         return EntrySet(self._bits & BitMap64(range(start, end))) if start < end else EntrySet()
 
+    def next_ones(self, start: int, count: int) -> EntrySet:
+        """A set of its own: the first ``count`` entries at or behind ``start``."""
+        before = int(self._bits.rank(start - 1)) if start > 0 else 0
+        last = min(before + count, len(self._bits)) - 1
+        return self.within(start, int(self._bits[last]) + 1) if last >= before else EntrySet()
+
+    def parts(self, length: int) -> Iterator[EntrySet]:
+        """All of it, in sets that span at most ``length`` entries each."""
+        start = self.first
+        while start is not None:
+            yield self.within(start, min(start + length, self.end))
+            start = self._next(start + length)
+
     def meets(self, other: EntrySet) -> bool:
         """Whether some entry is in both."""
         return bool(self._bits.intersect(other._bits))

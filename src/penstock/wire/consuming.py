@@ -177,7 +177,7 @@ class Subscribe(Control, frozen=True):
     instance: bytes = b""
     """The same for one consumer over all its connections: its lease is its own also after a reconnect."""
     keeps: bool = False
-    """Whether the consumer keeps the last record that came alone on a shard also in key_shared subscriptions."""
+    """Whether it keeps the last record that came alone on a shard in key_shared subscriptions too."""
 
 
 class Subscribed(Control, frozen=True):

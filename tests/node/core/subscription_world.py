@@ -161,9 +161,9 @@ class World:
         """Consumers that are gone gave back what they had; what came back is what the machine says."""
         returned = {
             (shard, entry): count
-            for shard, spans in change.returned
-            for start, end, count in spans
-            for entry in range(start, end)
+            for shard, sets in change.returned
+            for count, entries in sets
+            for entry in entries.numbers()
         }
         for place, holder in list(self.holder.items()):
             held = holder.held.get(place[0])

@@ -161,7 +161,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
         spans = None if seen is None else _disjoint(seen)
         entries = EntrySet.of([(start, start + length)])
         returned = self.cursor.give_back(entries, None if spans is None else EntrySet.of(spans))
-        told = {entry: count for first, last, count in returned for entry in range(first, last)}
+        told = {entry: count for count, back in returned for entry in back.numbers()}
         for entry in back:
             counted = spans is None or any(first <= entry < last for first, last in spans)
             self.delivered[entry] += counted
@@ -211,8 +211,8 @@ def test_a_million_entries_settled_out_of_order_stay_small() -> None:
 def test_what_was_delivered_as_often_as_it_may_is_dying_after_a_restart() -> None:
     cursor = ShardCursor()
     cursor.attempts_max = 3
-    cursor.restore_deliveries(4, 6, 3)
-    cursor.restore_deliveries(7, 8, 2)
+    cursor.restore_deliveries(EntrySet.of([(4, 6)]), 3)
+    cursor.restore_deliveries(EntrySet.of([(7, 8)]), 2)
     cursor.begin()
     assert cursor.available(0, 10, 9) == [(0, 4), (6, 10)]
     assert cursor.available(0, 10, 9, strict=True) == [(0, 4)]

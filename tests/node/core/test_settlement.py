@@ -9,7 +9,6 @@ from penstock.model.policy import Policy
 from penstock.node.core.attachment import Attachment
 from penstock.node.core.settlement import Subscriptions
 from penstock.node.core.settlement_records import (
-    CameBack,
     Change,
     Moved,
     Opened,
@@ -17,6 +16,7 @@ from penstock.node.core.settlement_records import (
     Redriven,
     Removed,
     Settlement,
+    came_back,
     decode_change,
     encode_change,
 )
@@ -60,7 +60,7 @@ def run(steps: list[Step], subscriptions: Subscriptions) -> list[Change]:
                 cursor.advance(0, spans[-1][1])
         elif what == "release":
             returned = cursor.give_back(EntrySet.of([(start, end)]))
-            journal.append(CameBack(TOPIC, "s", shard, returned))
+            journal += came_back(TOPIC, "s", shard, returned)
         elif what == "bury":
             if subscription.bury(shard, start, end):
                 journal.append(Settlement(TOPIC, "s", shard, [], [], [], [], [(start, end)]))

@@ -87,6 +87,15 @@ class Attachment:
             held.discard(start, end)
         return count
 
+    def take_from(self, shard: int, entries: EntrySet) -> EntrySet:
+        """Takes entries out of its hands; returns those that it held."""
+        held = self.held.get(shard)
+        if not held:
+            return EntrySet()
+        mine = held.common(entries)
+        held.exclude(mine)
+        return mine
+
     def surely_seen(self, shard: int, unsure_max: int) -> EntrySet:
         """What it held and its program may have been handed when it was lost without a word.
 
@@ -94,11 +103,6 @@ class Attachment:
         So a message that kills its consumer is counted each time, and what stood far behind it is not.
         """
         held, settled_to = self.held[shard], self.settled_to.get(shard, 0)
-        seen = held.common(EntrySet.of([(0, settled_to)]))
-        left = unsure_max
-        for start, end in held.spans(settled_to, held.end):
-            seen.add(start, min(end, start + left))
-            left -= end - start
-            if left <= 0:
-                break
+        seen = held.within(0, settled_to)
+        seen.include(held.next_ones(settled_to, unsure_max))
         return seen

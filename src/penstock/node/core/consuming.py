@@ -22,7 +22,7 @@ from penstock.node.core.log import Run, StoredRecord
 from penstock.node.core.losing import Losing
 from penstock.node.core.schedule import Schedule
 from penstock.node.core.session import Session
-from penstock.node.core.settlement_records import CameBack, encode_change
+from penstock.node.core.settlement_records import came_back, encode_change
 from penstock.node.core.settling import check_extend, check_settle, settle
 from penstock.node.core.state_starts import Refuse, ShardStart, StateStarts
 from penstock.node.core.stores import Stores
@@ -55,8 +55,6 @@ All of it may have to wait for connections that do not read. Past its part each 
 READ_AGAIN_US = 1_000_000
 SETTLE_COST_BYTES = 512
 """What a settlement costs in memory until it is durable, beside its spans."""
-RETURNED_MAX = 4096
-"""Spans in one record of entries that came back."""
 
 
 class Consuming:
@@ -213,8 +211,7 @@ class Consuming:
         """Writes down what came back, and tells those whom a step of the machine concerns."""
         topic, name = subscription.topic_uuid, subscription.name
         for shard, returned in change.returned:
-            for at in range(0, len(returned), RETURNED_MAX):
-                back = CameBack(topic, name, shard, returned[at : at + RETURNED_MAX])
+            for back in came_back(topic, name, shard, returned):
                 self._journal.append(encode_change(back))
             self._lane.mark()
         for attachment in change.gone:

@@ -29,6 +29,8 @@ Group = tuple[int, list[Span]]
 """The number of an attempt, and the entries it is for."""
 Returned = tuple[int, int, int]
 """(start, end, deliveries) of entries that came back."""
+ReturnedSet = tuple[int, EntrySet]
+"""A number of deliveries, and the entries that came back and were delivered that often."""
 
 
 class ShardCursor:
@@ -218,7 +220,7 @@ class ShardCursor:
 
     def give_back(
         self, entries: EntrySet, counted: EntrySet | None = None, *, sure: bool = True
-    ) -> list[Returned]:
+    ) -> list[ReturnedSet]:
         """Held entries come back, to be offered again at once; returns those that count as delivered.
 
         Only ``counted`` (None: all) were seen; the rest was sent ahead and nobody looked at it, or it is not
@@ -240,18 +242,20 @@ class ShardCursor:
                 if deliveries >= self.attempts_max and (dying := seen.common(delivered)):
                     self.ready.exclude(dying)
                     self.dying.include(dying)
-        return self.deliveries_in(seen.spans(0, seen.end)) if seen else []
+        return [(count, part) for count, entries in self._delivered.items() if (part := seen.common(entries))]
 
     def deliveries(self, entry: int) -> int:
         """How often an entry was delivered and came back."""
         return next((count for count, entries in self._delivered.items() if entry in entries), 0)
 
-    def restore_deliveries(self, start: int, end: int, deliveries: int) -> None:
-        """What the journal says of entries that had come back."""
-        for entries in self._delivered.values():
-            entries.discard(start, end)
-        if deliveries:
-            self._delivered.setdefault(deliveries, EntrySet()).add(start, end)
+    def restore_deliveries(self, entries: EntrySet, deliveries: int) -> None:
+        """What the journal says of entries that had come back; what is settled by now stays so."""
+        unsettled = entries.within(self.cursor, max(self.cursor, entries.end))
+        unsettled.exclude(self.settled)
+        for others in self._delivered.values():
+            others.exclude(unsettled)
+        if deliveries and unsettled:
+            self._delivered.setdefault(deliveries, EntrySet()).include(unsettled)
 
     @property
     def reached(self) -> int:
@@ -270,11 +274,9 @@ class ShardCursor:
             either.include(entries)
         return either
 
-    def returned(self) -> Iterable[Returned]:
+    def returned(self) -> list[ReturnedSet]:
         """Everything that came back and is not settled."""
-        for deliveries, entries in self._delivered.items():
-            for start, end in entries.spans(0, entries.end):
-                yield start, end, deliveries
+        return list(self._delivered.items())
 
     def deliveries_if_lost(self) -> dict[int, EntrySet]:
         """By number of deliveries, as if everything that is out came back now; nothing dies of that."""
@@ -301,10 +303,9 @@ class ShardCursor:
         """After opening: nothing was offered yet, and what was delivered as often as it may is dying."""
         self.offered = self.cursor
         self.ready = EntrySet()  # re-driven ones are among the new: else they would come twice
-        if self.attempts_max:
-            for start, end, deliveries in list(self.returned()):
-                if deliveries >= self.attempts_max:
-                    self.dying.add(start, end)
+        for deliveries, entries in self.returned():
+            if not self.may_be_tried_after(deliveries):
+                self.dying.include(entries)
 
     def bury(self, start: int, end: int) -> int:
         """Put aside: settled, and dead; returns how many of these entries were not settled before."""

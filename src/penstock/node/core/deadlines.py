@@ -15,7 +15,7 @@ STEP_US_MIN = 20_000
 STEPS = 50
 """A deadline is cut into about this many steps."""
 
-Due = tuple[Attachment, int, list[Span]]
+Due = tuple[Attachment, int, EntrySet]
 
 
 class Deadlines:
@@ -45,7 +45,7 @@ class Deadlines:
         due: list[Due] = []
         while self._times and self._times[0] <= now_us:
             for (attachment, shard), entries in self._due.pop(heappop(self._times)).items():
-                due.append((attachment, shard, list(entries.spans(0, entries.end))))
+                due.append((attachment, shard, entries))
         return due
 
     def forget(self, attachment: Attachment) -> None:

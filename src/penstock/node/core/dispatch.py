@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -136,10 +135,10 @@ class Dispatch:
         cursor = self.subscription.cursors[shard]
         return cursor.bury(start, end) if dead else cursor.settle(start, end)
 
-    def came_back(self, shard: int, spans: Iterable[Span]) -> None:
+    def came_back(self, shard: int, entries: EntrySet) -> None:
         """Entries that were out are to be offered again, now or later, or are dying."""
 
-    def expired(self, attachment: Attachment, shard: int, spans: list[Span]) -> None:
+    def expired(self, attachment: Attachment, shard: int, entries: EntrySet) -> None:
         """Entries came back because a consumer did not settle them in time."""
 
     def woke(self, shard: int, entries: EntrySet) -> None:

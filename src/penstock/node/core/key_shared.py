@@ -5,14 +5,14 @@ entries are out, and which of its entries are behind: passed over, or come back 
 offered if no earlier one of its slot is behind, and its slot is free or with a consumer that has room (in
 resilient mode: free). Otherwise it is parked, and reading goes on: a stuck key parks itself and nobody else.
 
-In resilient mode a key's next message follows each settlement. A consumer keeps the last record that it was sent
-of a shard, so what follows in it costs a short frame: no reading, and no record that travels again.
+In resilient mode a key's next message follows each settlement. A consumer keeps the last record that it was
+sent of a shard, so what follows in it costs a short frame: no reading, and no record that travels again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from penstock.model.entry_set import EntrySet, Span
@@ -37,32 +37,32 @@ class KeyTable:
         self.owner: dict[int, Attachment] = {}
         self.out: dict[int, int] = {}
         self.behind: dict[int, EntrySet] = {}
-        self.avoided: dict[int | None, Attachment] = {}
+        self.avoided: dict[int, Attachment] = {}
         """Who let the slot's last message expire: somebody else is tried next."""
 
     def went_out(self, slot: int, entry: int, owner: Attachment) -> None:
         self.owner[slot] = owner
         self.avoided.pop(slot, None)
         self.out[slot] = self.out.get(slot, 0) + 1
-        self.no_longer_behind(slot, entry)
+        self.no_longer_behind(slot, [entry])
 
-    def came_in(self, slot: int) -> Attachment | None:
-        """One entry less is out; returns whose slot it was, if it is free now."""
-        left = self.out.get(slot, 0) - 1
+    def came_in(self, slot: int, count: int) -> Attachment | None:
+        """So many entries less are out; returns whose slot it was, if it is free now."""
+        left = self.out.get(slot, 0) - count
         if left > 0:
             self.out[slot] = left
             return None
         self.out.pop(slot, None)
         return self.owner.pop(slot, None)
 
-    def put_behind(self, slot: int, entries: Iterable[int]) -> None:
+    def put_behind(self, slot: int, entries: list[int]) -> None:
         self.behind.setdefault(slot, EntrySet()).include(EntrySet.of_entries(entries))
 
-    def no_longer_behind(self, slot: int, entry: int) -> None:
-        entries = self.behind.get(slot)
-        if entries is not None:
-            entries.discard(entry, entry + 1)
-            if not entries:
+    def no_longer_behind(self, slot: int, entries: list[int]) -> None:
+        behind = self.behind.get(slot)
+        if behind is not None:
+            behind.exclude(EntrySet.of_entries(entries))
+            if not behind:
                 del self.behind[slot]
 
 
@@ -208,7 +208,7 @@ class KeyDispatch(SharedDispatch):
         return others[slot % len(others)]
 
     def _unpark(self, shard: int, slot: int) -> None:
-        """The slot may go on: what is behind becomes ready, up to an entry that waits; one, in resilient mode."""
+        """The slot may go on: what is behind is ready, up to an entry that waits; the first, in resilient mode."""
         table, cursor = self.tables[shard], self.subscription.cursors[shard]
         behind = table.behind.get(slot)
         if behind is None or not cursor.parked:
@@ -230,65 +230,55 @@ class KeyDispatch(SharedDispatch):
                 self._unpark(shard, slot)
 
     def woke(self, shard: int, entries: EntrySet) -> None:
-        for entry in _entries(entries.spans(0, entries.end)):
-            if (slot := self.tables[shard].known.of(entry)) is not None and slot != NO_KEY:
-                self._unpark(shard, slot)
+        for slot in self.tables[shard].known.by_slot(entries):
+            self._unpark(shard, slot)
 
     # --- what became of it --------------------------------------------------------------------------
 
     def settle(self, shard: int, start: int, end: int, *, dead: bool = False) -> int:
         table, cursor = self.tables[shard], self.subscription.cursors[shard]
-        touched: set[int] = set()
-        for entry in _entries(list(cursor.held.spans(start, end))):
-            self._came_in(shard, entry, touched)
+        touched = self._came_in(shard, cursor.held.within(start, end))
         for entries in (cursor.ready, cursor.waiting, cursor.parked, cursor.dying):
-            for entry in _entries(list(entries.spans(start, end))):
-                if (slot := table.known.of(entry)) is not None and slot != NO_KEY:
-                    table.no_longer_behind(slot, entry)
-                    touched.add(slot)
+            if entries and (part := entries.within(start, end)):
+                for slot, some in table.known.by_slot(part).items():
+                    table.no_longer_behind(slot, some)
+                    touched.setdefault(slot, some)
         settled = super().settle(shard, start, end, dead=dead)
         table.known.forget_before(cursor.cursor)
         for slot in touched:
             self._unpark(shard, slot)
         return settled
 
-    def came_back(self, shard: int, spans: Iterable[Span]) -> None:
-        table = self.tables[shard]
-        touched: set[int] = set()
-        for entry in _entries(spans):
-            slot = self._came_in(shard, entry, touched)
-            if slot is not None:
-                table.put_behind(slot, [entry])
+    def came_back(self, shard: int, entries: EntrySet) -> None:
+        touched = self._came_in(shard, entries)
+        for slot, some in touched.items():
+            self.tables[shard].put_behind(slot, some)
         for slot in touched:
             self._unpark(shard, slot)
 
-    def expired(self, attachment: Attachment, shard: int, spans: list[Span]) -> None:
+    def expired(self, attachment: Attachment, shard: int, entries: EntrySet) -> None:
         """Whoever lets one message of a key expire gives back the key: what it has of it was sent ahead."""
         table = self.tables[shard]
-        slots = {table.known.of(entry) for entry in _entries(spans)} - {None, NO_KEY}
+        slots = table.known.by_slot(entries)
         held = attachment.held.get(shard)
         if not slots or held is None:
             return
-        back = _runs(
-            [entry for entry in _entries(list(held.spans(0, held.end))) if table.known.of(entry) in slots]
-        )
-        for start, end in back:
-            attachment.let_go(shard, start, end)
-        self.subscription.cursors[shard].give_back(EntrySet.of(back), EntrySet(), sure=False)
+        ahead = [some for slot, some in table.known.by_slot(held).items() if slot in slots]
+        back = attachment.take_from(shard, EntrySet.of_entries(chain.from_iterable(ahead)))
+        self.subscription.cursors[shard].give_back(back, EntrySet(), sure=False)
         self.came_back(shard, back)
         for slot in slots:
             table.avoided[slot] = attachment
 
-    def _came_in(self, shard: int, entry: int, touched: set[int]) -> int | None:
+    def _came_in(self, shard: int, entries: EntrySet) -> dict[int, list[int]]:
+        """Entries are not out any more; returns them by slot."""
         table = self.tables[shard]
-        slot = table.known.of(entry)
-        if slot is None or slot == NO_KEY:
-            return None
-        touched.add(slot)
-        owner = table.came_in(slot)
-        if owner is not None:
-            owner.slots.discard((shard, slot))
-        return slot
+        by_slot = table.known.by_slot(entries)
+        for slot, some in by_slot.items():
+            owner = table.came_in(slot, len(some))
+            if owner is not None:
+                owner.slots.discard((shard, slot))
+        return by_slot
 
 
 def _before(entries: EntrySet, entry: int) -> bool:

@@ -8,11 +8,12 @@ are kept for as long as one of its entries is not settled.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
+from penstock.model.entry_set import EntrySet
 from penstock.model.errors import PenstockError
 from penstock.node.core.log import StoredRecord
 from penstock.wire.frame import HEADER_BYTES, TRAILER
@@ -69,6 +70,22 @@ class KnownSlots:
         first = self._firsts[index]
         slots = self._slots[first]
         return slots[entry - first] if entry - first < len(slots) else None
+
+    def by_slot(self, entries: EntrySet) -> dict[int, list[int]]:
+        """The entries by their keys' slots, less those without a key, or of a record that is not known."""
+        found: dict[int, list[int]] = {}
+        numbers, at = entries.numbers(), 0
+        while at < len(numbers):
+            index = bisect_right(self._firsts, numbers[at]) - 1
+            first = self._firsts[index] if index >= 0 else numbers[at]
+            slots = self._slots[first] if index >= 0 else array("H")
+            behind = self._firsts[index + 1] if index + 1 < len(self._firsts) else 2**63
+            end = bisect_left(numbers, behind, at)
+            for number in numbers[at : bisect_left(numbers, first + len(slots), at, end)]:
+                found.setdefault(slots[number - first], []).append(number)
+            at = end
+        found.pop(NO_KEY, None)
+        return found
 
     def forget_before(self, entry: int) -> None:
         """Records that end before ``entry`` are not asked for any more."""

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadFrame
 from penstock.model.policy import Policy
-from penstock.node.core.cursor import ShardCursor
+from penstock.node.core.cursor import Returned, ShardCursor
 from penstock.node.core.entry_tally import EXPIRED
 from penstock.node.core.history import History
 from penstock.node.core.settlement_records import (
     PASSED_MAX,
-    RETURNED_MAX,
     CameBack,
     Change,
     Copied,
@@ -36,6 +35,7 @@ from penstock.node.core.settlement_records import (
     ShardState,
     Tallied,
     Totals,
+    came_back,
     encode_change,
 )
 from penstock.node.core.subscription import Subscription
@@ -112,7 +112,10 @@ class Subscriptions:
             passed = subscription.cursors[change.shard].pass_over(EntrySet.decode(change.entries))
             self.history(subscription).compacted += passed
         elif isinstance(change, CameBack):
-            _replay_returned(subscription, change.shard, change.returned)
+            cursor = subscription.cursors[change.shard]
+            _replay_returned(cursor, change.returned)
+            for deliveries, entries in change.sets:
+                cursor.restore_deliveries(EntrySet.decode(entries), deliveries)
         elif isinstance(change, Tallied):
             subscription.cursors[change.shard].tally = change.tally
             subscription.cursors[change.shard].noted = change.tally.handed
@@ -179,8 +182,7 @@ class Subscriptions:
         topic, name = subscription.topic_uuid, subscription.name
         for attachment in list(subscription.attachments):
             for shard, returned in subscription.leave(attachment).returned:
-                for at in range(0, len(returned), RETURNED_MAX):
-                    yield encode_change(CameBack(topic, name, shard, returned[at : at + RETURNED_MAX]))
+                yield from map(encode_change, came_back(topic, name, shard, returned))
 
     def unnoted(self, subscriptions: Iterable[Subscription]) -> Iterator[bytes]:
         """Totals that no record tells of yet, as journal records."""
@@ -215,7 +217,7 @@ def replay(subscription: Subscription, change: Settlement) -> None:
         subscription.give_up(shard, start, end)
     for start, end in change.dead:
         subscription.bury(shard, start, end)
-    _replay_returned(subscription, shard, change.returned)
+    _replay_returned(subscription.cursors[shard], change.returned)
     subscription.counts.nacked += sum(end - start for start, end, _ in change.returned)
     if change.handed is not None:
         subscription.cursors[shard].tally.recall(before, change.handed)
@@ -230,12 +232,12 @@ def _recall_handed(cursor: ShardCursor, change: HandedOut) -> None:
             cursor.unsure.add(*span)
 
 
-def _replay_returned(subscription: Subscription, shard: int, returned: list[tuple[int, int, int]]) -> None:
-    """What is settled by now stays so: only unsettled entries have a count of deliveries."""
-    cursor = subscription.cursors[shard]
+def _replay_returned(cursor: ShardCursor, returned: list[Returned]) -> None:
+    by_deliveries: dict[int, EntrySet] = {}
     for start, end, deliveries in returned:
-        for span in list(cursor.settled.missing(max(start, cursor.cursor), end)):
-            cursor.restore_deliveries(*span, deliveries)
+        by_deliveries.setdefault(deliveries, EntrySet()).add(start, end)
+    for deliveries, entries in by_deliveries.items():
+        cursor.restore_deliveries(entries, deliveries)
 
 
 def _snapshot(subscription: Subscription) -> Iterator[Change]:
@@ -250,14 +252,9 @@ def _snapshot(subscription: Subscription) -> Iterator[Change]:
     for shard, floor in subscription.copy.floors.items():
         yield CopyPlace(topic, name, shard, floor)
     for shard, cursor in enumerate(subscription.cursors):
-        returned = list(cursor.returned())
-        for at in range(0, max(1, len(returned)), RETURNED_MAX):
-            part = returned[at : at + RETURNED_MAX]
-            if at == 0:
-                settled, dead = cursor.settled.encode(), cursor.dead.encode()
-                yield ShardState(topic, name, shard, cursor.cursor, settled, part, dead)
-            else:
-                yield CameBack(topic, name, shard, part)
+        settled, dead = cursor.settled.encode(), cursor.dead.encode()
+        yield ShardState(topic, name, shard, cursor.cursor, settled, [], dead)
+        yield from came_back(topic, name, shard, cursor.returned())
         yield Tallied(topic, name, shard, cursor.tally)
     counts = subscription.counts
     totals = (counts.acked, counts.skipped, counts.lost, counts.nacked, counts.buried, counts.redriven)
@@ -272,6 +269,5 @@ def _restore(state: ShardState, policy: Policy) -> ShardCursor:
         cursor.dead = EntrySet.decode(state.dead)
     # Of what kind they are, the snapshot of a version that counts says next.
     cursor.tally.unknown = len(cursor.settled) - cursor.dead.count(state.cursor, cursor.dead.end)
-    for start, end, deliveries in state.returned:
-        cursor.restore_deliveries(start, end, deliveries)
+    _replay_returned(cursor, state.returned)
     return cursor

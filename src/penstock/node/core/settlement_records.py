@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from penstock.model.entry_set import Span
 from penstock.model.errors import BadFrame
 from penstock.model.policy import Policy
+from penstock.node.core.cursor import ReturnedSet
 from penstock.node.core.entry_tally import EntryTally, Handed
 from penstock.node.core.history import LostRange
 
@@ -87,6 +90,8 @@ class CameBack(msgspec.Struct, array_like=True, frozen=True, tag=6):
     name: str
     shard: int
     returned: list[tuple[int, int, int]]
+    sets: list[tuple[int, bytes]] = []
+    """Deliveries so far, and the bitmap of the entries: however many came back, in whatever pattern."""
 
 
 class Paused(msgspec.Struct, array_like=True, frozen=True, tag=7):
@@ -230,9 +235,16 @@ _decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
 RETURNED_MAX = 4096
 """Spans of entries that came back, per record of a snapshot."""
 PASSED_MAX = 1 << 26
-"""How many entries one record of passed over ones spans: 8 MiB, whatever their pattern."""
+"""How many entries one record of a set of them spans: 8 MiB, whatever their pattern."""
 
 encode_change = _encoder.encode
+
+
+def came_back(topic: bytes, name: str, shard: int, returned: list[ReturnedSet]) -> Iterator[CameBack]:
+    """What the journal is to hold of entries that came back."""
+    for deliveries, entries in returned:
+        for part in entries.parts(PASSED_MAX):
+            yield CameBack(topic, name, shard, [], [(deliveries, part.encode())])
 
 
 def decode_change(body: bytes) -> Change:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from penstock.model.entry_set import EntrySet, Span
 from penstock.model.errors import SubscriptionBusy
@@ -20,7 +21,7 @@ from penstock.model.policy import Policy
 from penstock.model.ranges import RangeSet
 from penstock.node.core.attachment import Attachment, lease_us
 from penstock.node.core.copied import Copy
-from penstock.node.core.cursor import Returned, ShardCursor
+from penstock.node.core.cursor import ReturnedSet, ShardCursor
 from penstock.node.core.deadlines import Deadlines
 from penstock.node.core.dispatch import Dispatch, Offer, Wanted
 from penstock.node.core.entry_tally import ACKED, DAMAGED, DEAD, LOST, SKIPPED, Counts
@@ -40,7 +41,7 @@ FAILURES_MAX = 10_000
 class Change:
     """What a step of the machine brought about, beside its answer."""
 
-    returned: list[tuple[int, list[Returned]]] = field(default_factory=list)
+    returned: list[tuple[int, list[ReturnedSet]]] = field(default_factory=list)
     """By shard: entries that came back, for the journal."""
     standing: list[Attachment] = field(default_factory=list)
     """Consumers that are to be told that they are active now, or not any more."""
@@ -180,7 +181,7 @@ class Subscription:
             else:
                 counted = EntrySet.of(seen.get(shard, ()))
             returned = self.cursors[shard].give_back(held, counted, sure=attachment.left)
-            self.dispatch.came_back(shard, held.spans(0, held.end))
+            self.dispatch.came_back(shard, held)
             if returned:
                 change.returned.append((shard, returned))
         attachment.held.clear()
@@ -228,8 +229,8 @@ class Subscription:
         change = Change()
         if self.bury_again_us <= now_us:
             self.bury_again_us = 0
-        for attachment, shard, spans in self.deadlines.take(now_us):
-            self._expire(attachment, shard, spans, change)
+        for attachment, shard, entries in self.deadlines.take(now_us):
+            self._expire(attachment, shard, entries, change)
         if self.lease_s and self.attachments:
             first = self.attachments[0]
             awaited = not first.connected or len(self.attachments) > 1
@@ -241,21 +242,19 @@ class Subscription:
                 self.dispatch.woke(shard, cursor.wake(now_us))
         return change
 
-    def _expire(self, attachment: Attachment, shard: int, spans: list[Span], change: Change) -> None:
+    def _expire(self, attachment: Attachment, shard: int, entries: EntrySet, change: Change) -> None:
         """A consumer did not settle in time: this touches these entries only."""
-        held = attachment.held.get(shard)
-        late = [span for start, end in spans for span in held.spans(start, end)] if held else []
+        late = attachment.take_from(shard, entries)
         if not late:
             return
         attachment.overdue = True
-        for start, end in late:
-            attachment.let_go(shard, start, end)
-        returned = self.cursors[shard].give_back(EntrySet.of(late))
+        returned = self.cursors[shard].give_back(late)
         self.dispatch.came_back(shard, late)
         self.dispatch.expired(attachment, shard, late)
         change.returned.append((shard, returned))
-        for start, end in late[:FAILURES_MAX]:
-            self._failed(attachment, shard, start, end, change)
+        if self.kind == "failover":
+            for start, end in islice(late.spans(0, late.end), FAILURES_MAX):
+                self._failed(attachment, shard, start, end, change)
 
     @property
     def due_us(self) -> int | None:
@@ -339,7 +338,7 @@ class Subscription:
             self._came_late(shard, 1)
             return None
         if mine:
-            self.dispatch.came_back(shard, [(entry, entry + 1)])
+            self.dispatch.came_back(shard, EntrySet.of([(entry, entry + 1)]))
         self.counts.nacked += 1
         self._failed(by, shard, entry, entry + 1, change)
         return deliveries
@@ -370,11 +369,8 @@ class Subscription:
 
     def take_back(self, attachment: Attachment, shard: int, spans: list[Span]) -> None:
         """The consumer gives back what it was only sent ahead; that counts as no attempt."""
-        held = attachment.held.get(shard)
-        mine = [span for start, end in spans for span in held.spans(start, end)] if held else []
-        for start, end in mine:
-            attachment.let_go(shard, start, end)
-        self.cursors[shard].give_back(EntrySet.of(mine), EntrySet())
+        mine = attachment.take_from(shard, EntrySet.of(spans))
+        self.cursors[shard].give_back(mine, EntrySet())
         self.dispatch.came_back(shard, mine)
 
     # --- places -------------------------------------------------------------------------------------
