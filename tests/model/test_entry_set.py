@@ -44,6 +44,18 @@ def test_it_survives_being_written_and_read(steps: list[tuple[bool, int, int]]) 
     assert as_set(list(EntrySet.decode(entries.encode()).spans(0, 1000))) == model
 
 
+@given(SPANS, st.integers(0, 260), st.integers(0, 80))
+def test_its_next_ones_and_its_parts_are_those_of_a_plain_set(
+    steps: list[tuple[bool, int, int]], start: int, count: int
+) -> None:
+    entries, model = build(steps)
+    found = entries.next_ones(start, count)
+    assert list(found.numbers()) == sorted(entry for entry in model if entry >= start)[:count]
+    parts = [list(part.numbers()) for part in entries.parts(count + 1)]
+    assert [entry for part in parts for entry in part] == sorted(model)
+    assert all(0 < part[-1] - part[0] + 1 <= count + 1 for part in parts)
+
+
 @given(SPANS, SPANS)
 def test_two_sets_have_in_common_take_in_and_leave_out_what_plain_sets_do(
     steps: list[tuple[bool, int, int]], others: list[tuple[bool, int, int]]

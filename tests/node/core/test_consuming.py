@@ -51,8 +51,8 @@ class Writer:
         title = encode_title(b"b" * 16, shards.bit_length() - 1, Title(info.topic, info.uuid))
         self.client.send(encode(FrameType.TITLE, title))
 
-    def write(self, rows: int, size: int = 10, shard: int = 0) -> None:
-        body = encode_plain(rows_to_batch([bytes(size)] * rows, None, None, None, [1] * rows))
+    def write(self, rows: int, size: int = 10, shard: int = 0, keys: list[bytes | None] | None = None) -> None:
+        body = encode_plain(rows_to_batch([bytes(size)] * rows, keys, None, None, [1] * rows))
         self.client.send(encode(FrameType.SEGMENT, body, shard=shard, segment=self.segments[shard]))
         self.segments[shard] += 1
         self.shell.work_all()
@@ -206,6 +206,25 @@ def test_settled_is_answered_once_it_is_durable() -> None:
     assert reader.client.take(Settled) == [Settled(1, 1, 0)]
     reader.settle(acked=[(0, 3)])
     assert reader.client.take(Settled) == [Settled(1, 2, 2)], "two of the three had been settled before"
+
+
+def test_settlements_of_one_write_are_confirmed_in_one_frame_and_never_before_it() -> None:
+    it = shell()
+    Writer(it).write(100)
+    reader = Reader(it)
+    for entry in range(50):  # the first is being written; the others wait for the next write
+        reader.settle(acked=[(entry, entry + 1)], durable=False)
+    reader.settle(acked=[(49, 51)], durable=False)
+    assert reader.client.take(Settled) == []
+    it.work()
+    assert reader.client.take(Settled) == [Settled(1, 1, 0)]
+    reader.settle(acked=[(51, 52)], durable=False)  # behind the write that is under way now
+    it.work()
+    assert reader.client.take(Settled) == [Settled(1, 51, 1)]
+    it.work()
+    assert reader.client.take(Settled) == [Settled(1, 52, 0)]
+    reader.settle(durable=False)
+    assert reader.client.take(Settled) == [Settled(1, 53, 0)], "a flush with nothing to wait for"
 
 
 def test_after_a_restart_only_what_is_not_settled_comes_again() -> None:

@@ -7,6 +7,7 @@ import pytest
 from penstock.io.memory_disk import MemoryDisk
 from penstock.model.errors import SubscriptionBusy, SubscriptionNotFound
 from penstock.model.policy import Policy
+from penstock.node.core.settlement_records import CameBack, Change, decode_change
 from penstock.wire.control import (
     CreateSubscription,
     DeleteSubscription,
@@ -35,14 +36,21 @@ POLICY = Policy(lease=LEASE_S)
 
 class Kind(Reader):
     def __init__(
-        self, shell: CoreShell, kind: str, mode: str, *, instance: bytes = b"", policy: Policy = POLICY
+        self,
+        shell: CoreShell,
+        kind: str,
+        mode: str,
+        *,
+        instance: bytes = b"",
+        policy: Policy = POLICY,
+        keeps: bool = False,
     ) -> None:
         self.shell = shell
         self.client = shell.connect()
         self.number = len(shell.clients)
         self.settles = 0
-        ask = Subscribe(1, "orders", "s", kind, mode, "earliest", 1 << 20, "", policy=policy, instance=instance)
-        self.client.send(ask)
+        ask = (1, "orders", "s", kind, mode, "earliest", 1 << 20)
+        self.client.send(Subscribe(*ask, policy=policy, instance=instance, keeps=keeps))
         shell.work_all()
 
     def standing(self) -> Subscribed:
@@ -192,6 +200,29 @@ def test_one_at_a_time_a_record_is_sent_once_and_its_rows_follow() -> None:
     assert reader.client.take(Frame) == []
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_of_a_key_a_record_is_read_and_sent_once_and_its_rows_follow(keeps: bool) -> None:
+    rows = 100
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    for _ in range(2):
+        writer.write(rows, keys=[b"k"] * rows)
+    reader = Kind(it, "key_shared", "resilient", keeps=keeps)
+    cursor = next(it.core.subscriptions.all()).cursors[0]
+    frames, reads, woken = len(reader.client.take(Frame)), 0, 0
+    for entry in range(2 * rows):
+        (deliver,) = reader.client.take(Deliver)
+        assert deliver.spans == [(entry, entry + 1)], "one message of the key at a time, in order"
+        reader.settle(acked=[(entry, entry + 1)], durable=False)
+        woken = max(woken, len(cursor.ready))
+        reads += len(it.pending) - 1
+        it.work_all()
+        frames += len(reader.client.take(Frame))
+    assert reader.client.take(Deliver) == []
+    assert woken <= 1, "what stands behind it stays parked"
+    assert (frames, reads) == ((2, 1) if keeps else (2 * rows, 2 * rows - 1))
+
+
 def test_idle_subscriptions_cost_a_published_message_nothing() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     writer = Writer(it)
@@ -218,6 +249,30 @@ def test_a_million_unsettled_entries_cost_little() -> None:
         reader.let_go(0, entry, entry + 1)
     sets = [cursor.settled, cursor.held, reader.held[0]]
     assert sum(len(each.encode()) for each in sets) < 1_000_000
+
+
+@pytest.mark.parametrize("kind", ["unique", "key_shared"])
+def test_what_a_lost_consumer_held_is_one_record_of_the_journal_whatever_its_pattern(kind: str) -> None:
+    rows, segments = 5000, 4
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    for _ in range(segments):
+        writer.write(rows, size=1, keys=[b"%d" % (row % 7) for row in range(rows)])
+    reader = Kind(it, kind, "non_resilient")
+    for at in range(0, rows * segments, rows):
+        reader.settle(acked=[(entry, entry + 1) for entry in range(at, at + rows, 2)])
+    cursor = next(it.core.subscriptions.all()).cursors[0]
+    noted: list[Change] = []
+    append = it.core.stores.settlements.append
+    it.core.stores.settlements.append = lambda body: (noted.append(decode_change(body)), append(body))[1]  # type: ignore
+    reader.vanish()
+    assert [type(each) for each in noted].count(CameBack) == 1
+    assert (len(cursor.ready), cursor.deliveries(1)) == (rows * segments // 2, 1)
+    again = CoreShell(it.disk, seed=2, settings=PLAIN)
+    restored = next(again.core.subscriptions.all()).cursors[0]
+    assert [(count, len(entries)) for count, entries in restored.returned()] == [(1, rows * segments // 2)]
+    assert restored.deliveries(1) == 1
+    assert restored.deliveries(2) == 0
 
 
 def test_a_settlement_of_what_another_holds_is_taken_and_a_refusal_is_not() -> None:

@@ -208,7 +208,7 @@ class KeyDispatch(SharedDispatch):
         return others[slot % len(others)]
 
     def _unpark(self, shard: int, slot: int) -> None:
-        """The slot may go on: what is behind is ready, up to an entry that waits; the first, in resilient mode."""
+        """The slot may go on: what is behind is ready, up to one that waits; in resilient mode the first."""
         table, cursor = self.tables[shard], self.subscription.cursors[shard]
         behind = table.behind.get(slot)
         if behind is None or not cursor.parked:
