@@ -27,6 +27,7 @@ from penstock.wire.control import (
     read_result,
 )
 from penstock.wire.frame import Frame
+from penstock.wire.record import decode_record_header
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader, Writer
 
@@ -221,6 +222,31 @@ def test_of_a_key_a_record_is_read_and_sent_once_and_its_rows_follow(keeps: bool
     assert reader.client.take(Deliver) == []
     assert woken <= 1, "what stands behind it stays parked"
     assert (frames, reads) == ((2, 1) if keeps else (2 * rows, 2 * rows - 1))
+
+
+def test_a_key_that_goes_on_with_another_consumer_comes_with_its_record() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    for _ in range(2):
+        writer.write(60, keys=[b"%d" % (row % 20) for row in range(60)])
+    readers = [Kind(it, "key_shared", "resilient", keeps=True)]
+    kept: dict[Kind, range] = {}
+    seen: list[int] = []
+    while len(seen) < 120:
+        delivers = [(reader, reader.client.take(Deliver)) for reader in readers]
+        frames = {reader: reader.client.take(Frame) for reader in readers}
+        for reader, deliver in [(reader, each) for reader, some in delivers for each in some]:
+            for frame in (frames[reader].pop(0) for _ in range(deliver.records)):
+                header = decode_record_header(frame.body)
+                kept[reader] = range(header.first_entry, header.end_entry)
+            assert all(start in kept[reader] and end - 1 in kept[reader] for start, end in deliver.spans)
+            seen += [entry for start, end in deliver.spans for entry in range(start, end)]
+            reader.settle(acked=deliver.spans)
+        assert any(some for _, some in delivers), "something comes for as long as something is left"
+        if len(readers) == 1:
+            readers.append(Kind(it, "key_shared", "resilient", keeps=True))
+    assert sorted(seen) == list(range(120))
+    assert len(kept) == 2, "both had something"
 
 
 def test_idle_subscriptions_cost_a_published_message_nothing() -> None:
