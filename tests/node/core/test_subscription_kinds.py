@@ -136,6 +136,25 @@ def test_in_resilient_mode_nothing_is_offered_behind_a_message_that_waits() -> N
     assert following.got() == [(0, 2), (1, 1)]
 
 
+@pytest.mark.parametrize("kind", ["unique", "failover"])
+def test_what_the_order_waits_for_comes_again_though_its_consumer_has_no_room(kind: str) -> None:
+    it = shell()
+    reader = Kind(it, kind, "resilient")
+    (attachment,) = next(it.core.subscriptions.all()).attachments
+    assert reader.entries() == list(range(6))
+    attachment.credit_bytes = 0  # what was sent ahead took all of it, and cannot be handed out
+    for attempt in (2, 3):
+        reader.settle(nacked=[(0, 0.0)])
+        reader.seconds(1)
+        assert reader.got() == [(0, attempt)], "and nothing else"
+    reader.settle(acked=[(0, 1)], nacked=[(3, 0.0)])
+    reader.seconds(1)
+    assert reader.got() == [], "the consumer has others to hand out before it"
+    assert attachment.credit_bytes < 0
+    reader.settle(acked=[(1, 3)])
+    assert reader.got() == [(3, 2)]
+
+
 def test_a_seek_sends_consumers_away_and_sets_every_place() -> None:
     it = shell()
     reader = Kind(it, "shared", "non_resilient")

@@ -59,7 +59,12 @@ class Attachment:
     @property
     def open(self) -> bool:
         """Whether something can be sent to it now."""
-        return self.connected and self.welcome and self.writable and self.credit_bytes > 0
+        return self.credit_bytes > 0 and self.reachable
+
+    @property
+    def reachable(self) -> bool:
+        """Whether something could be sent to it now if it had room."""
+        return self.connected and self.welcome and self.writable
 
     @property
     def shown(self) -> str:

@@ -55,7 +55,17 @@ class Dispatch:
     def takers(self) -> list[Attachment]:
         """The consumers that something can be sent to now."""
         first = self.subscription.attachments[:1]
-        return [attachment for attachment in first if attachment.open]
+        return [each for each in first if each.open or (each.reachable and self._urgent_shards())]
+
+    def _urgent_shards(self) -> list[int]:
+        """Where the message that comes next in a resilient subscription was refused, and is to come again.
+
+        Its consumer hands out nothing before it, and gives back no room: so it is sent also where there is none.
+        """
+        if not self.in_order:
+            return []
+        cursors = enumerate(self.subscription.cursors)
+        return [shard for shard, cursor in cursors if cursor.ready.first == cursor.cursor]
 
     @property
     def room_bytes(self) -> int:
@@ -81,7 +91,7 @@ class Dispatch:
         subscription = self.subscription
         room = self.room_bytes
         if room <= 0:
-            return None
+            return self._want_urgent()
         shards = len(subscription.cursors)
         for step in range(shards):
             shard = (self._turn + step) % shards
@@ -91,6 +101,13 @@ class Dispatch:
             if entry is not None:
                 self._turn = (shard + 1) % shards
                 return Wanted(shard, entry, min(bytes_max, room))
+        return None
+
+    def _want_urgent(self) -> Wanted | None:
+        subscription = self.subscription
+        for shard in self._urgent_shards() if self.takers() else []:
+            if shard not in subscription.fetching:
+                return Wanted(shard, subscription.cursors[shard].cursor, 1)
         return None
 
     def direct(self, ends: list[int]) -> list[Offer]:
@@ -103,6 +120,8 @@ class Dispatch:
         if not takers:
             return []
         taker = takers[0]
+        if not taker.open:
+            return self._deal_urgent(taker, shard, run)
         records = within(run.records, taker.credit_bytes)
         start = first_of(run, entry)
         end = run.next_entry if len(records) == len(run.records) else records[-1].header.end_entry
@@ -115,6 +134,13 @@ class Dispatch:
         offers = self._give(taker, shard, spans, records)
         cursor.advance(start, end)
         return offers
+
+    def _deal_urgent(self, taker: Attachment, shard: int, run: Run) -> list[Offer]:
+        entry = self.subscription.cursors[shard].cursor
+        records = holding(run.records, [(entry, entry + 1)])
+        if not records or shard not in self._urgent_shards():
+            return []
+        return self._give(taker, shard, [(entry, entry + 1)], records)
 
     def _give(
         self, taker: Attachment, shard: int, spans: list[Span], records: list[StoredRecord]
