@@ -309,7 +309,12 @@ def test_what_a_lost_consumer_held_is_one_record_of_the_journal_whatever_its_pat
     cursor = next(it.core.subscriptions.all()).cursors[0]
     noted: list[Change] = []
     append = it.core.stores.settlements.append
-    it.core.stores.settlements.append = lambda body: (noted.append(decode_change(body)), append(body))[1]  # type: ignore
+
+    def note(body: bytes) -> None:
+        noted.append(decode_change(body))
+        append(body)
+
+    it.core.stores.settlements.append = note  # type: ignore[method-assign]
     reader.vanish()
     assert [type(each) for each in noted].count(CameBack) == 1
     assert (len(cursor.ready), cursor.deliveries(1)) == (rows * segments // 2, 1)

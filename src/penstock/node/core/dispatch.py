@@ -60,7 +60,7 @@ class Dispatch:
     def _urgent_shards(self) -> list[int]:
         """Where the message that comes next in a resilient subscription was refused, and is to come again.
 
-        Its consumer hands out nothing before it, and gives back no room: so it is sent also where there is none.
+        Its consumer hands out nothing before it, and gives back no room: it is sent also where there is none.
         """
         if not self.in_order:
             return []
