@@ -8,6 +8,7 @@ from penstock.io.memory_disk import MemoryDisk
 from penstock.model.errors import SubscriptionBusy, SubscriptionNotFound
 from penstock.model.policy import Policy
 from penstock.node.core.settlement_records import CameBack, Change, decode_change
+from penstock.wire.columns import rows_to_batch
 from penstock.wire.control import (
     CreateSubscription,
     DeleteSubscription,
@@ -26,8 +27,10 @@ from penstock.wire.control import (
     Unsubscribe,
     read_result,
 )
-from penstock.wire.frame import Frame
+from penstock.wire.expiry import with_ttl
+from penstock.wire.frame import Frame, FrameType, encode
 from penstock.wire.record import decode_record_header
+from penstock.wire.segment import encode_plain
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader, Writer
 
@@ -241,6 +244,21 @@ def test_of_a_key_a_record_is_read_and_sent_once_and_its_rows_follow(keeps: bool
     assert reader.client.take(Deliver) == []
     assert woken <= 1, "what stands behind it stays parked"
     assert (frames, reads) == ((2, 1) if keeps else (2 * rows, 2 * rows - 1))
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_a_row_that_expired_meanwhile_does_not_follow_its_record(kind: str) -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    mortal = with_ttl(None, 5.0)
+    rows = rows_to_batch([b"v"] * 3, [b"k"] * 3, None, [None, mortal, None], [1] * 3)
+    writer.client.send(encode(FrameType.SEGMENT, encode_plain(rows)))
+    it.work_all()
+    reader = Kind(it, kind, "resilient", keeps=True)
+    assert reader.entries() == [0]
+    reader.seconds(6)
+    reader.settle(acked=[(0, 1)])
+    assert reader.entries() == [2]
 
 
 def test_a_key_that_goes_on_with_another_consumer_comes_with_its_record() -> None:

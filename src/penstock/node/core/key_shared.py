@@ -140,7 +140,7 @@ class KeyDispatch(SharedDispatch):
         if self.subscription.strict:
             for taker in dealt.by_taker:
                 if taker.keeps:
-                    taker.cached[shard] = (header.first_entry, header.end_entry)
+                    self._keep(taker, shard, record)
         return self._give_dealt(shard, dealt, [record])
 
     def direct(self, ends: list[int]) -> list[Offer]:

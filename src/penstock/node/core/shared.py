@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from penstock.model.entry_set import Span
 from penstock.node.core.attachment import Attachment
 from penstock.node.core.dispatch import SPANS_MAX, Dispatch, Offer, Wanted, first_of, holding, size_of
+from penstock.node.core.key_slots import segment_of
 from penstock.node.core.log import Run, StoredRecord
+from penstock.wire.expiry import expiries_us
 
 if TYPE_CHECKING:
     from penstock.node.core.subscription import Subscription
@@ -54,6 +56,13 @@ class SharedDispatch(Dispatch):
         attachments = self.subscription.attachments
         heard = any(each.connected and not each.overdue for each in attachments)
         return [each for each in attachments if each.open and not (heard and each.overdue)]
+
+    def _keep(self, taker: Attachment, shard: int, record: StoredRecord) -> None:
+        """What follows in the record comes without it, unless rows of it expire: a read finds those."""
+        header, schemas = record.header, self.subscription.schemas()
+        taker.cached.pop(shard, None)
+        if expiries_us(segment_of(record), schemas, header.stored_at_us) is None:
+            taker.cached[shard] = (header.first_entry, header.end_entry)
 
     def _in_turn(self) -> list[Attachment]:
         return self._rotation.after_last(self.subscription.attachments, self.takers())
@@ -132,8 +141,7 @@ class OneAtATime(SharedDispatch):
             cursor.advance(start, run.next_entry)
             return []
         records = holding(run.records, [(spans[0][0], spans[0][0] + 1)])
-        header = records[0].header
-        takers[0].cached[shard] = (header.first_entry, header.end_entry)
+        self._keep(takers[0], shard, records[0])
         return self._give_one(takers[0], shard, start, spans[0][0], records)
 
     def _give_one(
