@@ -72,8 +72,8 @@ ring: $(READY) ## three nodes that follow each other, killed, cut off and put ba
 torture-spark: $(READY) ## Spark's driver, its tasks and the node killed between stage, commit and checkpoint
 	@$(BIN)/python -m tests.fire.kill_spark
 
-cluster: $(READY) ## Spark's own cluster on this machine: a pipeline and a submitted program, a worker killed, and the counts
-	@$(BIN)/python -m tests.spark.standalone
+cluster: $(READY) ## Spark's own cluster on this machine: a worker killed, tasks run twice, workers that lack packages, and the counts
+	@$(BIN)/python -m tests.fire.cluster
 
 fuzz-http: $(READY) ## thousands of requests made up from the OpenAPI schema; none may make the node fail
 	@$(BIN)/python -m tests.api.fuzz --examples 1000

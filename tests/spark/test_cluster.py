@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.standalone import run_all
+from tests.fire.lost_worker import run
 
 
 @pytest.mark.timeout(900)
 def test_counts_are_exact_on_a_cluster_that_loses_a_worker(tmp_path: Path) -> None:
-    found = run_all(tmp_path, 5_000)
+    found = run(tmp_path, 5_000)
     assert found.exact, str(found)
     assert 0 < found.killed_after < found.sent, "it was killed while the pipeline ran"
     assert len(found.ran) == 2, "both workers had something to do"

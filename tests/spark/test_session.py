@@ -15,9 +15,11 @@ import pyarrow as pa
 import pytest
 
 import penstock.spark
+import penstock.sync
 from penstock.model.errors import BadRequest, SparkFailed, SparkMissing, SparkPackages, SparkWorker
 from penstock.spark.packages import job_errors, need_plots, need_spark, need_worker
-from penstock.spark.session import _is_found, local_cores
+from penstock.spark.registration import WORKER_PYTHON, is_found
+from penstock.spark.session import local_cores
 from tests.spark.conftest import MASTER
 
 if TYPE_CHECKING:
@@ -67,6 +69,12 @@ def test_a_local_session_has_as_many_shuffle_partitions_as_cores_and_arrow(spark
     assert [spark.conf.get(name) for name in names] == ["2", "true"]
 
 
+def test_a_session_makes_no_folder_where_its_program_was_started(spark: SparkSession) -> None:
+    assert spark.catalog.listTables() == []  # with the first look at the catalogue Spark makes its folder
+    folder = Path(str(spark.conf.get("spark.sql.warehouse.dir")).removeprefix("file:"))
+    assert folder.is_dir() and Path.cwd() not in folder.parents
+
+
 def test_workers_run_this_python_with_these_packages(spark: SparkSession) -> None:
     def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import penstock as there
@@ -95,9 +103,9 @@ def test_the_format_is_registered_only_where_spark_would_not_find_it(monkeypatch
     package = find_spec("pyspark_penstock")
     assert package is not None and package.origin is not None
     monkeypatch.setenv("PYTHONPATH", str(Path(package.origin).parents[1]))
-    assert _is_found()
+    assert is_found()
     monkeypatch.delenv("PYTHONPATH")  # these tests have the sources on a path of their own
-    assert not _is_found()
+    assert not is_found()
 
 
 def test_nothing_of_spark_is_loaded_before_it_is_used() -> None:
@@ -187,6 +195,23 @@ def fail(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def test_a_package_that_a_worker_lacks_is_named(spark: SparkSession) -> None:
     with pytest.raises(SparkWorker, match="has no turbine"), job_errors():
         spark.range(1).mapInArrow(import_what_is_not_there, "id long").collect()
+
+
+def test_a_worker_without_packages_or_without_python_is_named(
+    spark: SparkSession, shared_url: str, topic: str, tmp_path: Path
+) -> None:
+    with penstock.sync.connect(shared_url) as client, client.producer(topic) as producer:
+        producer.send(b"a message")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True, timeout=300)
+    other = spark.newSession()
+    rows = other.read.format("penstock").options(url=shared_url, topic=topic).load()
+    lacks = {"bare/bin/python": "has no pyarrow", "gone/python": "gone/python, and there is none"}
+    for python, told in lacks.items():
+        other.conf.set(WORKER_PYTHON, str(tmp_path / python))
+        with pytest.raises(SparkWorker, match=told), job_errors():
+            rows.collect()
+    other.conf.unset(WORKER_PYTHON)
+    assert rows.count() == 1
 
 
 def test_a_job_that_fails_is_an_error_of_the_catalogue(spark: SparkSession) -> None:

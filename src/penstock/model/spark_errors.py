@@ -26,7 +26,8 @@ class SparkWorker(PenstockError):
 
     code = "spark-worker"
     default_hint = (
-        "Install penstock[spark] for the Python named (PYSPARK_PYTHON); on a cluster, on every machine of it."
+        "Install penstock[spark] for the workers' Python (PYSPARK_PYTHON), on a cluster on every machine of "
+        "it, or send an environment along (docs/spark_cluster.md)."
     )
 
 

@@ -17,6 +17,7 @@ ANSWER_S_MAX = 60
 
 _WORKER_PROBE = "import sys; print('%d.%d' % sys.version_info[:2]); import pyarrow, pandas, penstock"
 _NOT_THERE = re.compile(r"No module named '([^']+)'")
+_NO_PYTHON = re.compile(r'Cannot run program "([^"]*python[^"]*)"')
 _LINES_TOLD = 3
 
 
@@ -101,6 +102,8 @@ def worker_fault(text: str) -> SparkWorker | None:
     missing = _NOT_THERE.search(text)
     if missing is not None:
         return SparkWorker(f"the Python of Spark's workers has no {missing[1]}")
+    if (program := _NO_PYTHON.search(text)) is not None:
+        return SparkWorker(f"Spark's workers are to run {program[1]}, and there is none")
     if "PYTHON_VERSION_MISMATCH" in text:
         return SparkWorker("the Python of Spark's workers is of another version than this one")
     return None

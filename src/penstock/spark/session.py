@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from importlib.util import find_spec
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from site import getsitepackages, getusersitepackages
 from typing import TYPE_CHECKING
 
 from penstock.model.errors import BadRequest, SparkFailed
 from penstock.spark.java import find_java, java_home
 from penstock.spark.packages import need_spark, need_worker
+from penstock.spark.registration import WORKER_PYTHON, registered, workers_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+PROGRESS = "spark.ui.showConsoleProgress"
+WAREHOUSE = "spark.sql.warehouse.dir"
 _LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:,\s*[0-9]+)?\])?")
+
+_given: set[str] = set()
+"""The settings that Java was started with here. It keeps them, but they are for the first session alone."""
 
 
 def session(
@@ -30,28 +36,44 @@ def session(
 ) -> SparkSession:
     """The session of this process, or a new one if there is none.
 
-    ``master`` is ``local[*]`` unless told, or what ``spark-submit`` said. ``conf`` goes over the defaults. A
-    session that is there is taken as it is: a master or a setting that it cannot have is an error.
+    ``master`` is ``local[*]`` unless told, or what ``spark-submit`` said. ``conf`` goes over what that was told
+    and both over the defaults. A session that is there is taken as it is: a master or a setting that it cannot
+    have is an error.
     """
     need_spark()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is not None:
-        return _registered(_reused(SparkSession.builder.getOrCreate(), master, conf or {}))
+        return registered(_reused(SparkSession.builder.getOrCreate(), master, conf or {}))
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started Java already
     if master is None and not submitted:
         master = "local[*]"
     cores = None if master is None else local_cores(master)
     if cores is not None:
         _choose_worker()
-    builder = SparkSession.builder.appName(app)
-    if master is not None:
-        builder = builder.master(master)
-    for name, value in _settings(cores, conf or {}).items():
-        builder = builder.config(name, value)
+    told = {"spark.app.name": app} | ({} if master is None else {"spark.master": master})
+    told |= {name: _text(value) for name, value in (conf or {}).items()}
     with _launching(java=not submitted and SparkContext._gateway is None, local=cores is not None):
-        return _registered(builder.getOrCreate())
+        _start_java(told)
+        builder = SparkSession.builder
+        for name, value in (_defaults(cores) | told).items():
+            builder = builder.config(name, value)
+        return registered(builder.getOrCreate())
+
+
+def _start_java(told: dict[str, str]) -> None:
+    """Starts it unless it runs, with what can only be told now: its memory, its log, packages to load."""
+    from pyspark import SparkConf, SparkContext
+
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        logging = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+        # Started from Python, Spark would take it for a shell and show progress.
+        given = {PROGRESS: _text(sys.stderr.isatty())} | told
+        given |= {JAVA_OPTIONS: " ".join([logging, told.get(JAVA_OPTIONS, "")]).strip()}
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(given.items())))
+        _given.update(given)
+    SparkContext._ensure_initialized()
 
 
 def local_cores(master: str) -> int | None:
@@ -68,14 +90,19 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _settings(cores: int | None, conf: Mapping[str, object]) -> dict[str, str]:
+def _defaults(cores: int | None) -> dict[str, str]:
+    """What is set unless ``conf``, ``spark-submit`` or ``spark-defaults.conf`` says otherwise."""
+    from pyspark import SparkConf
+
     settings = {
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": _text(sys.stderr.isatty()),
+        PROGRESS: _text(sys.stderr.isatty()),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # A worker on a busy machine may take longer to come up than the 15 s that Spark gives it.
         "spark.python.authenticate.socketTimeout": "120s",
     }
+    if (workers := workers_python()) is not None:
+        settings[WORKER_PYTHON] = workers
     if cores is not None:
         settings |= {
             # Nobody else is to reach a session that one program runs for itself.
@@ -83,9 +110,26 @@ def _settings(cores: int | None, conf: Mapping[str, object]) -> dict[str, str]:
             "spark.driver.bindAddress": LOOPBACK,
             "spark.sql.shuffle.partitions": str(cores),
         }
-    told = {name: _text(value) for name, value in conf.items()}
-    logging = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
-    return settings | told | {JAVA_OPTIONS: " ".join([logging, told.get(JAVA_OPTIONS, "")]).strip()}
+    elsewhere = {name for name, _ in SparkConf().getAll()} - _given
+    if WAREHOUSE not in elsewhere:
+        settings[WAREHOUSE] = _warehouse()
+    return {name: value for name, value in settings.items() if name not in elsewhere}
+
+
+def _warehouse() -> str:
+    """A folder of this process alone, for tables that are saved without a path.
+
+    Spark makes it with the first look at its catalogue: unless told where, in the folder that the program was
+    started in. The catalogue is in memory, so such tables end with the session; their files are left alone.
+    """
+    folder = tempfile.mkdtemp(prefix="penstock-warehouse-")
+    atexit.register(_remove_empty, folder)
+    return Path(folder).as_uri()
+
+
+def _remove_empty(folder: str) -> None:
+    with suppress(OSError):
+        os.rmdir(folder)
 
 
 def _text(value: object) -> str:
@@ -108,6 +152,8 @@ def _launching(*, java: bool, local: bool) -> Iterator[None]:
     names: dict[str, str] = {}
     if java:
         names["JAVA_HOME"] = str(java_home(find_java()))
+        if workers_python() is not None:
+            names["PYSPARK_DRIVER_PYTHON"] = sys.executable  # plans are made here, whatever workers run
     if local and "SPARK_LOCAL_IP" not in os.environ:
         names["SPARK_LOCAL_IP"] = LOOPBACK
     before = {name: os.environ.get(name) for name in names}
@@ -125,31 +171,6 @@ def _launching(*, java: bool, local: bool) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _registered(active: SparkSession) -> SparkSession:
-    """Makes ``format("penstock")`` known also where Spark's own search for it does not find the package.
-
-    The search takes seconds and registering begins with one, so where it will succeed it is left to first use.
-    """
-    if not _is_found():
-        from penstock.spark.format import PenstockSource
-
-        active.dataSource.register(PenstockSource)
-    return active
-
-
-def _is_found() -> bool:
-    """Whether the package stands where every process of this Python looks.
-
-    Spark looks through the path of the workers' Python, which lacks what this process has on its own.
-    """
-    package = find_spec("pyspark_penstock")
-    if package is None or package.origin is None:
-        return False
-    told = [Path(place).resolve() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    installed = [Path(place).resolve() for place in (*getsitepackages(), getusersitepackages())]
-    return Path(package.origin).resolve().parents[1] in (*told, *installed)
 
 
 def _reused(active: SparkSession, master: str | None, conf: Mapping[str, object]) -> SparkSession:

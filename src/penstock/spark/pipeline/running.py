@@ -61,12 +61,13 @@ def analyse(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node
 
     They have a session of their own, so that its views and settings are nobody else's.
     """
+    from penstock.spark.registration import registered
     from penstock.spark.session import session
 
     plan = pipeline.plan
     if spark is None:
         spark = session(plan.name, master=plan.spark.master, conf=plan.spark.conf)
-    own = spark.newSession()
+    own = registered(spark.newSession())
     for key, value in {**_DEFAULTS, **plan.spark.conf}.items():
         if own.conf.isModifiable(key):
             own.conf.set(key, str(value).lower() if isinstance(value, bool) else str(value))

@@ -1,0 +1,38 @@
+"""``make cluster`` (``python -m tests.fire.cluster``): a cluster on this machine, and what befalls one.
+
+A pipeline's file and a submitted program run while a worker is killed; slow tasks run twice by speculation; and
+workers lack what tasks need. Printed are what ran where, the counts, and what a user reads; exit code 1 unless
+every row was written once and every lack was named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.fire import bare_worker, lost_worker, speculation
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=100_000, help="for the pipeline and the program")
+    parser.add_argument("--speculated", type=int, default=5_000, help="for the tasks that run twice")
+    asked = parser.parse_args()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="penstock-cluster-") as folder:
+        lost = lost_worker.run(Path(folder, "lost"), asked.messages)
+        print(lost, flush=True)
+        speculated = speculation.run(Path(folder, "speculation"), asked.speculated)
+        print(speculated, flush=True)
+        bare = bare_worker.run(Path(folder, "bare"))
+        print(bare)
+    good = lost.exact and speculated.exact and bare.named
+    print(f"{'exact' if good else 'NOT EXACT'}, in {time.monotonic() - began:.0f} s")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
