@@ -18,12 +18,12 @@ import penstock.spark
 import penstock.sync
 from penstock.model.errors import BadRequest, SparkFailed, SparkMissing, SparkPackages, SparkWorker
 from penstock.spark.packages import job_errors, need_plots, need_spark, need_worker
-from penstock.spark.registration import WORKER_PYTHON, is_found
+from penstock.spark.registration import WORKER_PYTHON, is_found, registered
 from penstock.spark.session import local_cores
 from tests.spark.conftest import MASTER
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 START = "import penstock.spark; penstock.spark.session(master='local[1]')"
 
@@ -197,21 +197,34 @@ def test_a_package_that_a_worker_lacks_is_named(spark: SparkSession) -> None:
         spark.range(1).mapInArrow(import_what_is_not_there, "id long").collect()
 
 
-def test_a_worker_without_packages_or_without_python_is_named(
+def read_a_message(spark: SparkSession, url: str, topic: str) -> DataFrame:
+    with penstock.sync.connect(url) as client, client.producer(topic) as producer:
+        producer.send(b"a message")
+    return spark.read.format("penstock").options(url=url, topic=topic).load()
+
+
+def test_a_worker_without_packages_is_named(
     spark: SparkSession, shared_url: str, topic: str, tmp_path: Path
 ) -> None:
-    with penstock.sync.connect(shared_url) as client, client.producer(topic) as producer:
-        producer.send(b"a message")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True, timeout=300)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True, timeout=300)
     other = spark.newSession()
-    rows = other.read.format("penstock").options(url=shared_url, topic=topic).load()
-    lacks = {"bare/bin/python": "has no pyarrow", "gone/python": "gone/python, and there is none"}
-    for python, told in lacks.items():
-        other.conf.set(WORKER_PYTHON, str(tmp_path / python))
-        with pytest.raises(SparkWorker, match=told), job_errors():
-            rows.collect()
-    other.conf.unset(WORKER_PYTHON)
-    assert rows.count() == 1
+    other.conf.set(WORKER_PYTHON, str(tmp_path / "bin" / "python"))
+    rows = read_a_message(other, shared_url, topic)
+    with pytest.raises(SparkWorker, match="has no pyarrow"), job_errors():
+        rows.collect()
+
+
+def test_plans_are_made_in_this_python_and_tasks_run_in_the_one_told(
+    spark: SparkSession, shared_url: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = str(tmp_path / "there" / "python")
+    monkeypatch.setenv("PYSPARK_PYTHON", told)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", told)
+    monkeypatch.setattr(spark.sparkContext, "_python_includes", ["penstock.zip"])
+    rows = read_a_message(registered(spark.newSession()), shared_url, topic)
+    with pytest.raises(SparkWorker, match="there/python, and there is none"), job_errors():
+        rows.collect()
+    assert spark.sparkContext.pythonExec == told
 
 
 def test_a_job_that_fails_is_an_error_of_the_catalogue(spark: SparkSession) -> None:
