@@ -33,6 +33,7 @@ from penstock.cli.spark import spark_app
 from penstock.cli.spark_archive import archive
 from penstock.cli.spark_audit import audit
 from penstock.cli.spark_compact import compact
+from penstock.cli.spark_prepare import prepare
 from penstock.cli.spark_replay import replay
 from penstock.cli.spark_reshard import reshard
 from penstock.cli.sub import sub_app
@@ -53,7 +54,7 @@ app = typer.Typer(
 )
 
 lab_app.command()(sweep)
-for job in (audit, archive, compact, replay, reshard):
+for job in (audit, archive, compact, replay, reshard, prepare):
     spark_app.command()(job)
 
 app.command(rich_help_panel=MESSAGES)(node)

@@ -65,6 +65,7 @@ from penstock.model.spark_errors import JavaTooOld as JavaTooOld
 from penstock.model.spark_errors import PipelineFailed as PipelineFailed
 from penstock.model.spark_errors import SparkFailed as SparkFailed
 from penstock.model.spark_errors import SparkMissing as SparkMissing
+from penstock.model.spark_errors import SparkNotPrepared as SparkNotPrepared
 from penstock.model.spark_errors import SparkPackages as SparkPackages
 from penstock.model.spark_errors import SparkWorker as SparkWorker
 from penstock.model.staging_errors import StageMismatch as StageMismatch

@@ -54,6 +54,13 @@ class SparkFailed(PenstockError):
     default_hint = "What Spark printed tells more; conf={'spark.log.level': 'INFO'} makes it print all."
 
 
+class SparkNotPrepared(PenstockError):
+    """`penstock spark prepare` could not make what lets Spark start faster. Sessions start as before."""
+
+    code = "spark-not-prepared"
+    default_hint = "Nothing depends on it. Mend what is named and run `penstock spark prepare` again."
+
+
 class BadPipeline(PenstockError):
     """A pipeline's file, or what a program said of a pipeline, has faults; each is named with its place."""
 

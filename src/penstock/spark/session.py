@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.model.errors import BadRequest, SparkFailed
 from penstock.spark.java import find_java, java_home
 from penstock.spark.packages import need_spark, need_worker
+from penstock.spark.prepared import prepared_start
 from penstock.spark.registration import WORKER_PYTHON, registered, workers_python
 
 if TYPE_CHECKING:
@@ -151,7 +152,8 @@ def _launching(*, java: bool, local: bool) -> Iterator[None]:
     """
     names: dict[str, str] = {}
     if java:
-        names["JAVA_HOME"] = str(java_home(find_java()))
+        found = find_java()
+        names["JAVA_HOME"] = str(java_home(found, start=prepared_start(found)))
         if workers_python() is not None:
             names["PYSPARK_DRIVER_PYTHON"] = sys.executable  # plans are made here, whatever workers run
     if local and "SPARK_LOCAL_IP" not in os.environ:
