@@ -158,6 +158,22 @@ def test_what_the_order_waits_for_comes_again_though_its_consumer_has_no_room(ki
     assert reader.got() == [(3, 2)]
 
 
+def test_what_the_order_waits_for_comes_when_its_connection_drains_though_there_is_no_room() -> None:
+    it = shell()
+    reader = Kind(it, "unique", "resilient")
+    (attachment,) = next(it.core.subscriptions.all()).attachments
+    assert reader.entries() == list(range(6))
+    attachment.credit_bytes = 0
+    it.core.set_writable(reader.number, False)
+    reader.settle(nacked=[(0, 0.0)])
+    reader.seconds(1)
+    assert reader.got() == []
+    it.core.set_writable(reader.number, True)
+    it.drain()
+    it.work_all()
+    assert reader.got() == [(0, 2)]
+
+
 def test_a_seek_sends_consumers_away_and_sets_every_place() -> None:
     it = shell()
     reader = Kind(it, "shared", "non_resilient")

@@ -256,9 +256,9 @@ class Consuming:
         self.opened(attachment)
 
     def opened(self, attachment: Attachment) -> None:
-        """A consumer has room for more."""
+        """A consumer has room for more, or can be reached again: what the order waits for needs no room."""
         subscription = attachment.subscription
-        if subscription is not None and attachment.open:
+        if subscription is not None and attachment.reachable:
             subscription.opened(attachment)
             self.pump(subscription)
 

@@ -138,9 +138,7 @@ class KeyDispatch(SharedDispatch):
                 dealt.add(table, shard, slot, entry, taker)
         self._park(shard, parked)
         if self.subscription.strict:
-            for taker in dealt.by_taker:
-                if taker.keeps:
-                    self._keep(taker, shard, record)
+            self._keep([taker for taker in dealt.by_taker if taker.keeps], shard, record)
         return self._give_dealt(shard, dealt, [record])
 
     def direct(self, ends: list[int]) -> list[Offer]:

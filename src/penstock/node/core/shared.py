@@ -57,12 +57,17 @@ class SharedDispatch(Dispatch):
         heard = any(each.connected and not each.overdue for each in attachments)
         return [each for each in attachments if each.open and not (heard and each.overdue)]
 
-    def _keep(self, taker: Attachment, shard: int, record: StoredRecord) -> None:
+    def _keep(self, takers: list[Attachment], shard: int, record: StoredRecord) -> None:
         """What follows in the record comes without it, unless rows of it expire: a read finds those."""
+        if not takers:
+            return
         header, schemas = record.header, self.subscription.schemas()
-        taker.cached.pop(shard, None)
-        if expiries_us(segment_of(record), schemas, header.stored_at_us) is None:
-            taker.cached[shard] = (header.first_entry, header.end_entry)
+        lasts = expiries_us(segment_of(record), schemas, header.stored_at_us) is None
+        for taker in takers:
+            if lasts:
+                taker.cached[shard] = (header.first_entry, header.end_entry)
+            else:
+                taker.cached.pop(shard, None)
 
     def _in_turn(self) -> list[Attachment]:
         return self._rotation.after_last(self.subscription.attachments, self.takers())
@@ -141,7 +146,7 @@ class OneAtATime(SharedDispatch):
             cursor.advance(start, run.next_entry)
             return []
         records = holding(run.records, [(spans[0][0], spans[0][0] + 1)])
-        self._keep(takers[0], shard, records[0])
+        self._keep(takers[:1], shard, records[0])
         return self._give_one(takers[0], shard, start, spans[0][0], records)
 
     def _give_one(
