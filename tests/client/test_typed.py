@@ -107,6 +107,25 @@ def test_a_consumer_that_is_open_while_the_schema_evolves_reads_on_in_the_new_on
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_rows_that_follow_their_record_come_in_the_new_schema(shared_url: str, topic: str, kind: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            await client.admin.create_topic(topic, schema=SCHEMA)
+            with TypedWriter(address(shared_url), topic, SCHEMA) as writer:
+                await asyncio.to_thread(writer.send, lines(3), key=b"k")
+            async with client.consumer(topic, "s", kind=kind, mode="resilient") as consumer:
+                first = await anext(consumer)
+                assert first.value == row(0)
+                await client.admin.alter_topic(topic, schema=WIDER)
+                for number in (1, 2):
+                    await consumer.ack(first)
+                    first = await anext(consumer)
+                    assert first.value == {**row(number), "unit": None}
+
+    asyncio.run(scenario())
+
+
 def test_a_change_that_is_not_compatible_is_refused_and_the_column_named(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with penstock.connect(shared_url) as client:

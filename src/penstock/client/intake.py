@@ -332,6 +332,7 @@ class Intake:
         try:
             if message.schemas and (self._schemas is None or list(self._schemas.encoded) != message.schemas):
                 self._schemas = SchemaVersions(message.schemas)
+                self._kept.decode_anew()
         except SchemaMismatch as error:  # a newer node may carry types that are not known here
             self.on_error(error)
             return

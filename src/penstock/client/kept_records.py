@@ -54,6 +54,10 @@ class KeptRecords:
             self._batches[shard] = batch
         return only(batch, deliver.spans, deliver.attempt)
 
+    def decode_anew(self) -> None:
+        """The topic has another schema: the rows that are still to follow come in it."""
+        self._batches.clear()
+
     def clear(self) -> None:
         self._frames.clear()
         self._batches.clear()
