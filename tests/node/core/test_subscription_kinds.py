@@ -11,6 +11,7 @@ from penstock.node.core.settlement_records import CameBack, Change, decode_chang
 from penstock.wire.columns import rows_to_batch
 from penstock.wire.control import (
     CreateSubscription,
+    Credit,
     DeleteSubscription,
     Deliver,
     Error,
@@ -172,6 +173,22 @@ def test_what_the_order_waits_for_comes_when_its_connection_drains_though_there_
     it.drain()
     it.work_all()
     assert reader.got() == [(0, 2)]
+
+
+def test_what_comes_back_while_the_next_is_read_comes_before_it() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    writer.write(6)
+    one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
+    active = next(it.core.subscriptions.all()).attachments[0]
+    active.credit_bytes = 0
+    writer.write(3)
+    assert one.entries() == list(range(6))
+    one.client.send(Credit(1, 1000))
+    assert len(it.pending) == 1, "the rest is being read"
+    one.client.send(Unsubscribe(1, []))
+    it.work_all()
+    assert other.entries() == list(range(9)), "in the log's order"
 
 
 def test_a_seek_sends_consumers_away_and_sets_every_place() -> None:
