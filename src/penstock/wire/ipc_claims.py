@@ -4,6 +4,9 @@ Arrow checks the metadata's structure when it opens a message, and the buffers' 
 It does not refuse a **compressed** body, whose few bytes may unfold to gigabytes, and pyarrow does not show the
 field. So the few fields that matter are read here from the flatbuffer: a table begins with the signed distance
 back to its vtable; the vtable holds its own size, the table's, and each field's place in the table (0: absent).
+
+Before there was that field, Arrow 0.17 put a note among a message's own metadata, and Arrow still goes by it in
+messages of that version (V4). So such messages with metadata of their own are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ _I32 = struct.Struct("<i")
 _U32 = struct.Struct("<I")
 _I64 = struct.Struct("<q")
 
-_MESSAGE_HEADER, _MESSAGE_CUSTOM = 2, 4
+_MESSAGE_VERSION, _MESSAGE_HEADER, _MESSAGE_CUSTOM = 0, 2, 4
+_V5 = 4
+"""The version since Arrow 1.0, as the metadata counts them."""
 _BATCH_LENGTH, _BATCH_NODES, _BATCH_COMPRESSION = 0, 1, 3
 _PREFIX_BYTES = 8
 """The continuation marker and the metadata's size, in front of an encapsulated message."""
@@ -45,7 +50,17 @@ def record_batch_claims(message: pa.Message, size: int) -> BatchClaims:
     if message_bytes(message) != size:
         raise BadSegment(f"a message of {message_bytes(message):,} bytes in {size:,}")
     data = memoryview(message.metadata)
-    return _batch_claims(data, _reference(data, _root(data), _MESSAGE_HEADER))
+    return _batch_claims(data, batch_table(data))
+
+
+def batch_table(data: memoryview) -> int:
+    """Where a message's metadata tells of its record batch."""
+    root = int(_U32.unpack_from(data)[0])
+    version_at = _field(data, root, _MESSAGE_VERSION)
+    version = _I16.unpack_from(data, version_at)[0] if version_at else 0
+    if version != _V5 and _field(data, root, _MESSAGE_CUSTOM):
+        raise BadSegment("a batch in the format of Arrow 0.17 with metadata of its own, which may fold it")
+    return _reference(data, root, _MESSAGE_HEADER)
 
 
 def _batch_claims(data: memoryview, table: int) -> BatchClaims:
@@ -60,10 +75,6 @@ def _batch_claims(data: memoryview, table: int) -> BatchClaims:
         if not 0 <= nulls <= length:
             raise BadSegment(f"a batch that claims {nulls} nulls in {length} values")
     return BatchClaims(rows, nodes, _field(data, table, _BATCH_COMPRESSION) != 0)
-
-
-def _root(data: memoryview) -> int:
-    return int(_U32.unpack_from(data)[0])
 
 
 def _field(data: memoryview, table: int, index: int) -> int:

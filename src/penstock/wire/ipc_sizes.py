@@ -11,12 +11,11 @@ import struct
 import pyarrow as pa
 
 from penstock.model.errors import BadSegment
-from penstock.wire.ipc_claims import _field, _reference, _root
+from penstock.wire.ipc_claims import _field, _reference, batch_table
 
 _COUNT = struct.Struct("<I")
 _PLACE = struct.Struct("<qq")
 _SIZE = struct.Struct("<q")
-_MESSAGE_HEADER = 2
 _BATCH_BUFFERS, _BATCH_COMPRESSION = 2, 3
 
 
@@ -25,7 +24,7 @@ def unfolded_bytes(message: pa.Message) -> int:
     data = memoryview(message.metadata)
     body = memoryview(message.body) if message.body is not None else memoryview(b"")
     try:
-        table = _reference(data, _root(data), _MESSAGE_HEADER)
+        table = batch_table(data)
         compressed = _field(data, table, _BATCH_COMPRESSION) != 0
         if not _field(data, table, _BATCH_BUFFERS):
             return 0
