@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import pyarrow as pa
 import pytest
 
-from penstock.model.errors import BadSegment
+from penstock.model.errors import BadSegment, SegmentTooLarge
 from penstock.wire.expiry import expiries_us, with_ttl
 from penstock.wire.frame import SEGMENT_BYTES_MAX
+from penstock.wire.ipc_sizes import unfolded_bytes
 from penstock.wire.segment import (
     FORM_FOLDED,
     FORM_IPC,
     HEADER,
     HEADER_BYTES,
+    check_state_rows,
     decode_plain,
     encode_plain,
     rows_to_batch,
@@ -84,6 +87,32 @@ def test_a_bomb_is_refused_before_it_unfolds(codec: str) -> None:
     assert (pa.total_allocated_bytes(), pa.default_memory_pool().max_memory()) == (before, peak)
 
 
+def folded_by_a_note(batch: pa.RecordBatch) -> bytes:
+    """A message as Arrow 0.17 wrote it: what tells that it is compressed stands among its own metadata."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4", metadata_version=pa.ipc.MetadataVersion.V4)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch, custom_metadata={"ARROW:experimental_compression": "lz4"})
+    *_, last = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    message = bytearray(last.serialize())
+    data = memoryview(message)[8:]
+    (root,) = struct.unpack_from("<I", data)
+    at = root + struct.unpack_from("<H", data, root - struct.unpack_from("<i", data, root)[0] + 8)[0]
+    table = at + struct.unpack_from("<I", data, at)[0]
+    struct.pack_into("<H", data, table - struct.unpack_from("<i", data, table)[0] + 10, 0)
+    return bytes(message)
+
+
+def test_a_bomb_that_is_folded_by_a_note_is_refused() -> None:
+    bomb = rows_to_batch([bytes(30_000_000)], None, None, None, [NOW])
+    message = folded_by_a_note(bomb)
+    assert pa.ipc.read_record_batch(pa.py_buffer(message), bomb.schema).nbytes > 30_000_000, "Arrow goes by it"
+    with pytest.raises(BadSegment, match=r"Arrow 0\.17"):
+        decode_plain(HEADER.pack(FORM_IPC, 0b10001, 0, 0, 1) + message)
+    with pytest.raises(BadSegment, match=r"Arrow 0\.17"):
+        unfolded_bytes(pa.ipc.read_message(message))
+
+
 def test_a_form_that_its_batch_does_not_have_is_refused() -> None:
     folded, plain = encode_plain(text_rows(5000)), encode_plain(random_rows(1000, 100))
     for data, form in ((folded, FORM_IPC), (plain, FORM_FOLDED)):
@@ -113,3 +142,14 @@ def test_a_time_to_live_is_found_where_its_name_is_folded() -> None:
     expiries = expiries_us(data, None, NOW)
     assert expiries is not None
     assert (expiries[0], expiries[1]) == (None, NOW + 5_000_000)
+
+
+def test_the_longest_message_is_looked_for_among_what_is_folded() -> None:
+    data = encode_plain(rows_to_batch([b"x" * 100_000], [b"k"], None, None, [NOW]))
+    assert len(data) < 10_000
+    with pytest.raises(SegmentTooLarge, match="100,000 bytes; the topic takes at most 10,000"):
+        check_state_rows(data, state=False, message_bytes_max=10_000)
+    deletes = encode_plain(
+        rows_to_batch([None] * 3000, [b"k%d" % n for n in range(3000)], None, None, [NOW] * 3000)
+    )
+    assert check_state_rows(deletes, state=True, message_bytes_max=10) == 3000

@@ -241,10 +241,10 @@ def decode_plain(data: bytes) -> pa.RecordBatch:
     return batch
 
 
-def check_state_rows(data: bytes, *, state: bool) -> int:
+def check_state_rows(data: bytes, *, state: bool, message_bytes_max: int | None = None) -> int:
     """How many rows a segment has, after checking all of it and what a topic asks of keys and values.
 
-    Rows of a state topic have a key; those of others have a value.
+    Rows of a state topic have a key; those of others have a value. None is longer than ``message_bytes_max``.
     """
     batch = decode_plain(data)
     name = "key" if state else "value"
@@ -254,22 +254,23 @@ def check_state_rows(data: bytes, *, state: bool) -> int:
         if state:
             raise KeyMissing(f"row {row} of {batch.num_rows} has no key, and the topic is a state topic")
         raise ValueMissing(f"row {row} of {batch.num_rows} has no value, and the topic is no state topic")
+    if message_bytes_max is not None and "value" in batch.schema.names:
+        _check_message_bytes(batch.column("value"), message_bytes_max)
     return int(batch.num_rows)
 
 
-def count_rows(data: bytes) -> int:
-    """How many rows a segment has, after checking all of it."""
-    return int(decode_plain(data).num_rows)
-
-
-def check_message_bytes(data: bytes, bytes_max: int) -> None:
-    """Refuses a segment with a message whose value is longer than that."""
-    longest = pc.max(pc.binary_length(decode_plain(data).column("value"))).as_py()
+def _check_message_bytes(values: pa.BinaryArray, bytes_max: int) -> None:
+    longest = pc.max(pc.binary_length(values)).as_py()
     if longest is not None and longest > bytes_max:
         raise SegmentTooLarge(
             f"a message of {longest:,} bytes; the topic takes at most {bytes_max:,} (message_bytes_max)",
             hint="Send smaller messages, or raise message_bytes_max with `penstock topic set`.",
         )
+
+
+def count_rows(data: bytes) -> int:
+    """How many rows a segment has, after checking all of it."""
+    return int(decode_plain(data).num_rows)
 
 
 def _aligned(data: bytes) -> pa.Buffer:

@@ -41,7 +41,7 @@ from penstock.node.settings import Limits
 from penstock.wire.control import Ack, AckItem, BlockEnd, Hole, encode_control
 from penstock.wire.expiry import expiries_us, last_us
 from penstock.wire.frame import Frame
-from penstock.wire.segment import check_message_bytes, check_state_rows
+from penstock.wire.segment import check_state_rows
 from penstock.wire.title import Predecessor, decode_title
 
 BLOCKS_MAX = 1024
@@ -236,9 +236,8 @@ class Producing:
             raise context.refusal
         if context.topic.schemas is None:
             bytes_max = context.topic.settings().message_bytes_max
-            if bytes_max is not None and len(frame.body) > bytes_max:
-                check_message_bytes(frame.body, bytes_max)
-            return frame.body, check_state_rows(frame.body, state=context.topic.is_state)
+            state = context.topic.is_state
+            return frame.body, check_state_rows(frame.body, state=state, message_bytes_max=bytes_max)
         return self._typed.take(session, context, frame, context.topic.schemas)
 
     def _learn(self, session: Session, context: BlockContext, frame: Frame) -> None:

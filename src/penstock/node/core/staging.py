@@ -47,7 +47,7 @@ from penstock.wire.control import (
     StageOpened,
 )
 from penstock.wire.frame import Frame
-from penstock.wire.segment import check_message_bytes, check_state_rows
+from penstock.wire.segment import check_state_rows
 from penstock.wire.staging import BATCH_MAX, STAGE_BYTES, STAGES_MAX, WRITER_LENGTH_MAX, decode_chunk
 from penstock.wire.typed_record import check_messages
 
@@ -199,9 +199,7 @@ class Staging:
         if topic.schemas is not None:
             return check_messages(segment, topic.schemas)
         bytes_max = topic.settings().message_bytes_max
-        if bytes_max is not None and len(segment) > bytes_max:
-            check_message_bytes(segment, bytes_max)
-        return check_state_rows(segment, state=topic.is_state)
+        return check_state_rows(segment, state=topic.is_state, message_bytes_max=bytes_max)
 
     def _count_unacked(self, session: Session, size: int) -> None:
         session.unacked_bytes += size
