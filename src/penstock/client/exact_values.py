@@ -172,15 +172,15 @@ def _anything(value: Any) -> None:
 
 
 def _integer(value: Any) -> None:
-    if type(value) is int:
-        return
-    if not isinstance(value, numbers.Number) and (hasattr(value, "__int__") or hasattr(value, "__index__")):
-        raise Unfit(f"{_shown(value)} is no number")  # Arrow would ask it for one
-    _check_whole(value)
+    if type(value) is not int:
+        _check_whole(value)
 
 
 def _check_whole(value: Any) -> int | None:
     """The number as a whole one; None if it is no number."""
+    is_number = isinstance(value, numbers.Number) and _numpy_kind(value) != "m"
+    if not is_number and (hasattr(value, "__int__") or hasattr(value, "__index__")):
+        raise Unfit(f"{_shown(value)} is no number")  # Arrow would ask it for one
     if isinstance(value, Decimal):
         if value.is_finite() and value.adjusted() > _DIGITS_MAX:  # Arrow would write out all of them
             raise Unfit(f"{value} is too large")
@@ -199,14 +199,17 @@ def _floating(kind: pa.DataType) -> Check:
     bits = {16: 11, 32: 24, 64: 53}[kind.bit_width]
 
     def check(value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or _numpy_kind(value) == "m":
             raise Unfit(f"{_shown(value)} is no floating-point number")
         if isinstance(value, numbers.Integral) and abs(int(value)) > 1 << bits:
             raise Unfit(f"{_shown(value)} has more digits than {kind} holds")
         try:
             packing.pack(value)
+            too_large = math.isinf(value) and value != float(value)  # numpy has longer ones than Python
         except OverflowError:
-            raise Unfit(f"{_shown(value)} is too large for {kind}") from None
+            too_large = True
+        if too_large:
+            raise Unfit(f"{_shown(value)} is too large for {kind}")
 
     return check
 
@@ -232,6 +235,9 @@ def _bytes(value: Any) -> None:
 
 def _timestamp(kind: pa.DataType) -> Check:
     def check(value: Any) -> None:
+        _check_is_time(value)
+        if _numpy_kind(value) == "M":
+            return  # Arrow takes only what counts in the column's unit
         if not isinstance(value, datetime):
             _check_whole(value)
         elif kind.tz is not None and value.tzinfo is None:
@@ -246,6 +252,7 @@ def _timestamp(kind: pa.DataType) -> Check:
 
 def _date(units_a_day: int) -> Check:
     def check(value: Any) -> None:
+        _check_is_time(value)
         if isinstance(value, datetime):
             if value.tzinfo is not None or value.time() != time() or _nanos(value):
                 raise Unfit(f"it is a date, and {value} has a time of day")
@@ -275,12 +282,24 @@ def _time(kind: pa.DataType) -> Check:
 
 def _duration(kind: pa.DataType) -> Check:
     def check(value: Any) -> None:
+        _check_is_time(value)
         if isinstance(value, timedelta):
             _check_units(value, value.microseconds, getattr(value, "nanoseconds", 0), kind)
-        else:
+        elif _numpy_kind(value) != "m":  # of those Arrow takes only what counts in the column's unit
             _check_whole(value)
 
     return check
+
+
+def _numpy_kind(value: Any) -> str:
+    """Numpy's letter for the type of one of its values: m and M are a duration and a time."""
+    return "" if getattr(value, "ndim", 1) else str(getattr(getattr(value, "dtype", None), "kind", ""))
+
+
+def _check_is_time(value: Any) -> None:
+    is_time = isinstance(value, datetime | timedelta) or _numpy_kind(value) in ("m", "M")
+    if is_time and value != value:  # as pandas' and numpy's "not a time" are
+        raise Unfit(f"{value} is no time; a null is None here")
 
 
 def _nanos(value: datetime) -> int:
