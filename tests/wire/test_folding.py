@@ -8,7 +8,9 @@ import struct
 import pyarrow as pa
 import pytest
 
+from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadSegment, SegmentTooLarge
+from penstock.node.core.log_rewrite import _without
 from penstock.wire.expiry import expiries_us, with_ttl
 from penstock.wire.frame import SEGMENT_BYTES_MAX
 from penstock.wire.ipc_sizes import unfolded_bytes
@@ -17,6 +19,7 @@ from penstock.wire.segment import (
     FORM_IPC,
     HEADER,
     HEADER_BYTES,
+    UNFOLDED_BYTES_MAX,
     check_state_rows,
     decode_plain,
     encode_plain,
@@ -153,3 +156,21 @@ def test_the_longest_message_is_looked_for_among_what_is_folded() -> None:
         rows_to_batch([None] * 3000, [b"k%d" % n for n in range(3000)], None, None, [NOW] * 3000)
     )
     assert check_state_rows(deletes, state=True, message_bytes_max=10) == 3000
+
+
+def test_rows_that_grow_by_bitmaps_when_some_are_taken_out_still_make_a_segment() -> None:
+    rows = 270_000
+    whole = rows_to_batch([b"v" * 8] * rows, [b"%06d" % row for row in range(rows)], None, None, [NOW] * rows)
+    batch = whole.slice(0, rows * SEGMENT_BYTES_MAX // whole.nbytes - 1)
+    data = encode_plain(batch)
+    assert check_state_rows(data, state=True) == batch.num_rows
+    gone = EntrySet.of_entries([1])
+    assert decode_plain(_without(data, 0, gone)).column("key").null_count == 1
+
+
+def test_more_than_a_segment_holds_is_not_taken_in_though_it_could_be_read() -> None:
+    batch = rows_to_batch([bytes(SEGMENT_BYTES_MAX + 5000)], None, None, None, [NOW])
+    with pytest.raises(SegmentTooLarge):
+        encode_plain(batch)
+    with pytest.raises(SegmentTooLarge):
+        check_state_rows(encode_plain(batch, UNFOLDED_BYTES_MAX), state=False)

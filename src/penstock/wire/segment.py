@@ -71,8 +71,11 @@ FOLD_BYTES_MIN = 16 * 1024
 """Below this folding saves little: a few hundred of its bytes are metadata."""
 FOLDED_MAX = 0.9
 """What folding must come to, of the bytes as they are, for readers to be given the work of unfolding."""
-UNFOLDED_BYTES_MAX = SEGMENT_BYTES_MAX + 4096
-"""A segment's rows, and what Arrow puts between their buffers."""
+UNFOLDED_BYTES_MAX = SEGMENT_BYTES_MAX * 9 // 8
+"""What anybody unfolds. It is more than is taken in: rows that compaction takes out leave nulls, and a column
+that had none before gets a bitmap."""
+TAKEN_BYTES_MAX = SEGMENT_BYTES_MAX + 4096
+"""A segment's rows where a node takes them in, and what Arrow puts between their buffers."""
 
 HEADER = struct.Struct("<BBBBI")
 HEADER_BYTES = HEADER.size
@@ -89,8 +92,11 @@ _ARROW_FAULTS: Final = (pa.ArrowException, ValueError, OSError, EOFError, struct
 # --- encoding ---------------------------------------------------------------------------------------
 
 
-def encode_plain(batch: pa.RecordBatch) -> bytes:
-    """The segment of a batch, whichever form is smaller for its size; slices are cut to their rows."""
+def encode_plain(batch: pa.RecordBatch, rows_bytes_max: int = SEGMENT_BYTES_MAX) -> bytes:
+    """The segment of a batch, whichever form is smaller for its size; slices are cut to their rows.
+
+    Rows of more than ``rows_bytes_max`` are not folded, so that they are too large for a segment.
+    """
     rows = batch.num_rows
     if rows == 0:
         raise BadSegment("a segment without rows")
@@ -100,7 +106,7 @@ def encode_plain(batch: pa.RecordBatch) -> bytes:
         return small
     mask = sum(1 << index for index in columns)
     kept = pa.RecordBatch.from_arrays(list(columns.values()), schema=SCHEMAS[mask])
-    folded = _folded(kept)
+    folded = _folded(kept, rows_bytes_max)
     if folded is not None:
         return b"".join((HEADER.pack(FORM_FOLDED, mask, 0, 0, rows), folded))
     message = kept.serialize()
@@ -133,10 +139,10 @@ def _columns_of(batch: pa.RecordBatch) -> dict[int, pa.Array]:
     return dict(sorted(found.items()))
 
 
-def _folded(batch: pa.RecordBatch) -> pa.Buffer | None:
+def _folded(batch: pa.RecordBatch, bytes_max: int) -> pa.Buffer | None:
     """The batch as a compressed message, where that is worth it."""
     size = batch.nbytes
-    if not FOLD_BYTES_MIN < size <= SEGMENT_BYTES_MAX:
+    if not FOLD_BYTES_MIN < size <= bytes_max:
         return None
     values = _data_of(batch.column(0)) if batch.schema.names[0] == "value" else None
     if values is not None and 2 * values.size > size and not is_worth_folding(values):
@@ -247,6 +253,8 @@ def check_state_rows(data: bytes, *, state: bool, message_bytes_max: int | None 
     Rows of a state topic have a key; those of others have a value. None is longer than ``message_bytes_max``.
     """
     batch = decode_plain(data)
+    if batch.nbytes > TAKEN_BYTES_MAX:
+        raise SegmentTooLarge(f"rows of {batch.nbytes:,} bytes; a segment holds {SEGMENT_BYTES_MAX:,}")
     name = "key" if state else "value"
     place = batch.schema.get_field_index(name)
     if place < 0 or batch.column(place).null_count:

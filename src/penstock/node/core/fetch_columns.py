@@ -20,7 +20,7 @@ from penstock.wire.columns import NAMES
 from penstock.wire.frame import HEADER_BYTES, TRAILER, FrameType
 from penstock.wire.record import RECORD_HEADER_BYTES
 from penstock.wire.schema_versions import SchemaVersions
-from penstock.wire.segment import encode_plain
+from penstock.wire.segment import UNFOLDED_BYTES_MAX, encode_plain
 from penstock.wire.typed_record import encode_typed_record, fill_messages, stored_rows, version_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _chosen(
         kept = [name for name in rows.schema.names if name == ALWAYS or name in columns]
         if len(kept) == rows.num_columns:
             return record
-        less = encode_plain(rows.select(kept))
+        less = encode_plain(rows.select(kept), UNFOLDED_BYTES_MAX)
     else:
         less = _typed(rows, columns, schemas, version_of(segment))
         if len(less) >= len(segment):

@@ -29,7 +29,7 @@ from penstock.files.frame_file import Bad, Found, scan
 from penstock.files.frame_write import NEW_SUFFIX, Status, encode_status, write_whole
 from penstock.files.salvage import open_salvaged
 from penstock.model.entry_set import EntrySet
-from penstock.model.errors import BadFrame, BadSegment
+from penstock.model.errors import BadFrame, BadSegment, SegmentTooLarge
 from penstock.node.core.log_file import (
     NO_BLOCK,
     BlockEnded,
@@ -47,7 +47,7 @@ from penstock.node.core.log_readable import ClosedFile
 from penstock.node.core.marks import Marks
 from penstock.wire.frame import FrameType, encode
 from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_record_header
-from penstock.wire.segment import decode_plain, encode_plain
+from penstock.wire.segment import UNFOLDED_BYTES_MAX, decode_plain, encode_plain
 from penstock.wire.stub import SEGMENTS_MAX, Stubbed, encode_stub, is_stub, segments_of
 from penstock.wire.title import Title
 
@@ -124,7 +124,7 @@ class Rewrite:
         new = disk.create(path)
         try:
             yield from self._write(disk, new)
-        except (Unsound, BadFrame, BadSegment):
+        except (Unsound, BadFrame, BadSegment, SegmentTooLarge):
             self.unsound = True
         finally:
             new.close()
@@ -313,7 +313,7 @@ def _without(body: bytes, first: int, taken_out: EntrySet) -> bytes:
         column if name == "sent_at" else column.take(places)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
-    return encode_plain(pa.RecordBatch.from_arrays(arrays, schema=batch.schema))
+    return encode_plain(pa.RecordBatch.from_arrays(arrays, schema=batch.schema), UNFOLDED_BYTES_MAX)
 
 
 def find_compacted(file: DiskFile, first: int, shard: int) -> tuple[int, EntrySet]:
