@@ -145,6 +145,22 @@ def test_small_credit_still_delivers_everything(shared_url: str, topic: str) -> 
     asyncio.run(scenario())
 
 
+def test_what_is_taken_at_once_is_bounded_by_what_it_unfolds_to(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            async with client.producer(topic) as producer:
+                for _ in range(8):
+                    await producer.send(bytes(4_000_000))
+            async with client.consumer(topic, "s") as consumer:
+                await asyncio.sleep(0.3)  # all of it is there: 16 KB each
+                sizes: list[int] = []
+                while sum(sizes) < 30_000_000:
+                    sizes.append(sum(each.nbytes for each in await consumer.next_batches(64)))
+                assert max(sizes) < 15_000_000
+
+    asyncio.run(scenario())
+
+
 def test_several_tasks_share_a_consumer(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with penstock.connect(shared_url) as client:

@@ -32,6 +32,8 @@ SETTLE_MESSAGES = 1024
 """Settlements are sent after this long or this many, whichever is first."""
 SETTLE_RESILIENT_MESSAGES = 256
 """In a resilient subscription: what a death makes come again at most."""
+TOGETHER_BYTES = 8 * 1024 * 1024
+"""Of rows that are taken at once: the window holds them folded, and they may be a hundred times that."""
 INSTANCE_BYTES = 16
 
 
@@ -275,9 +277,12 @@ class Consumer(Standing, Settling, Scope):
         """Waits for a batch, and takes what else has arrived; nothing once the consumer is closed."""
         batch = await self._one_batch()
         batches: list[Batch] = []
+        size = 0
         while batch is not None:
             batches.append(batch)
-            more = len(batches) < count_max and not self._gate.shut and not self._gate.strict
+            size += batch.nbytes
+            room = len(batches) < count_max and size < TOGETHER_BYTES
+            more = room and not self._gate.shut and not self._gate.strict
             batch = self._intake.take() if more else None
         return batches
 
