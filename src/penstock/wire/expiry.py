@@ -74,15 +74,15 @@ def _ttls(headers: pa.MapArray) -> dict[int, float]:
     found: dict[int, float] = {}
     if not len(headers.keys):
         return found
-    places = pc.indices_nonzero(pc.equal(headers.keys, TTL_HEADER)).to_pylist()
-    if not places:
+    places = pc.indices_nonzero(pc.equal(headers.keys, TTL_HEADER))
+    if not len(places):
         return found
     offsets = headers.offsets.to_pylist()
-    texts = headers.items
+    texts = headers.items.take(places).to_pylist()
     base = 0 if headers.offset == 0 else offsets[0]
-    for place in places:
+    for place, text in zip(places.to_pylist(), texts, strict=True):
         row = bisect_right(offsets, place + base) - 1
-        seconds = _seconds(texts[place].as_py())
+        seconds = _seconds(text)
         if 0 <= row < len(headers) and seconds is not None:
             found[row] = seconds
     return found
