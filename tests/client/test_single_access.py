@@ -151,7 +151,7 @@ def test_a_zombie_is_fenced_and_what_it_had_not_delivered_is_kept_and_sent_late(
     async def next_instance_leaves_it_alone() -> None:
         async with (
             penstock.connect(node.url) as client,
-            client.producer("t", name="till", access="single", refill=refill) as producer,
+            client.producer("t", name="till", access="single", wait=20, refill=refill) as producer,
         ):
             await producer.send(b"next")
 
