@@ -1,0 +1,229 @@
+"""What a subscription may send next, by the docs: known from what was said to the node and what it answered.
+
+The model never looks into the node. Every entry of the topic is a *place*. A place is settled, or with one
+consumer, or to come (again); ``Model.delivered`` holds each delivery against the rules of kind and mode, and the
+attempt against what was counted. What the disk has for sure follows from the order of the journal: who hears
+that a settlement is durable knows that everything before it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.wire.frame import Frame
+from tests.fire.core_shell import CoreClient
+
+LEASE_S = 1.0
+LEASE_US = round(LEASE_S * 1.2 * 1e6)
+"""The node hands on after the lease and a fifth more."""
+
+Place = tuple[int, int]
+"""Shard and entry."""
+
+
+@dataclass(eq=False)
+class Line:
+    """A connection, and whether the node can write to it."""
+
+    client: CoreClient
+    number: int
+    writable: bool = True
+
+
+@dataclass(eq=False)
+class Consumer:
+    """One attachment to the subscription; one that comes back is another, perhaps of the same instance."""
+
+    line: Line
+    number: int
+    instance: bytes
+    credit_bytes: int
+    keeps: bool
+    renewed_us: int
+    subscribed: bool = False
+    active: bool = False
+    detached: bool = False
+    """It left or was replaced: nothing may come to it any more."""
+    owed_bytes: int = 0
+    """What it was sent and gave no credit back for."""
+    settles: int = 0
+    renewals: int = 0
+    held: dict[Place, int] = field(default_factory=dict)
+    """What it was sent and has not settled, with the number of the attempt."""
+    due_us: dict[Place, int] = field(default_factory=dict)
+    kept: dict[int, Frame] = field(default_factory=dict)
+    """By shard: the last record that came alone."""
+    unconfirmed: dict[int, int] = field(default_factory=dict)
+    """By number of a settlement: how long the journal was with it."""
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """A place was settled."""
+
+    place: Place
+
+
+@dataclass(frozen=True)
+class Count:
+    """A place came back after so many deliveries that count."""
+
+    place: Place
+    deliveries: int
+
+
+class Model:
+    def __init__(self, kind: str, mode: str, deadline_us: int | None) -> None:
+        self.kind = kind
+        self.resilient = mode == "resilient"
+        self.single = kind in ("unique", "failover")
+        self.leased = self.single and self.resilient
+        self.deadline_us = deadline_us
+        self.keys: dict[Place, bytes | None] = {}
+        self.holders: dict[Place, Consumer] = {}
+        self.settled: set[Place] = set()
+        self.unknown: set[Place] = set()
+        """Settled when the power went, and nobody had said that it is durable."""
+        self.refused: set[Place] = set()
+        """To come again before any other, in a resilient subscription."""
+        self.ghost: Consumer | None = None
+        """A consumer whose connection is gone and whose lease is not."""
+        self.delivered_rows = 0
+        self.repeated_rows = 0
+        self._counts: dict[Place, tuple[int, int]] = {}
+        """How many deliveries count, at least and at most."""
+        self._durable_counts: dict[Place, int] = {}
+        self._durable: set[Place] = set()
+        self._journal: list[Settlement | Count] = []
+        self._confirmed = 0
+
+    # --- what the node sends --------------------------------------------------------------------------
+
+    def delivered(self, consumer: Consumer, place: Place, attempt: int, now_us: int) -> None:
+        """Takes note of a delivery, which must be one that the docs allow."""
+        assert consumer.subscribed and not consumer.detached, f"{place} came to one that is not there"
+        assert consumer.line.writable, f"{place} was sent where nothing can be written"
+        assert place not in self.settled, f"{place} was settled and comes again"
+        assert place not in self.holders, f"{place} is with two consumers"
+        least, most = self._counts.get(place, (0, 0))
+        assert least < attempt <= most + 1, f"attempt {attempt} of {place}, where {least} to {most} were counted"
+        self.unknown.discard(place)
+        self._check_consumer(consumer, place)
+        self._check_order(consumer, place)
+        self.refused.discard(place)
+        self._counts[place] = (attempt - 1, attempt - 1)
+        self.holders[place] = consumer
+        consumer.held[place] = attempt
+        if self.deadline_us is not None:
+            consumer.due_us[place] = now_us + self.deadline_us
+        self.delivered_rows += 1
+        self.repeated_rows += attempt > 1
+
+    def _check_consumer(self, consumer: Consumer, place: Place) -> None:
+        if not self.single:
+            return
+        assert consumer.active, f"{place} came to one that stands by"
+        assert self.ghost is None, f"{place} came while the lease of a lost consumer lasted"
+        others = [held for held, holder in self.holders.items() if holder is not consumer]
+        assert not others, f"{place} came while {others[:3]} were with another consumer"
+
+    def _check_order(self, consumer: Consumer, place: Place) -> None:
+        shard, entry = place
+        earlier = [(shard, each) for each in range(entry)]
+        before = [each for each in earlier if each not in self.settled and each not in self.unknown]
+        if self.kind == "key_shared":
+            key = self.keys[place]
+            before = [each for each in before if key is not None and self.keys[each] == key]
+        if self.resilient and self.kind == "shared":
+            assert not self.holders, f"{place} came while {list(self.holders)} was out"
+        if self.resilient and not self.single:
+            assert not before, f"{place} came, and {before[:3]} before it are not settled"
+        elif self.resilient or self.kind == "key_shared":
+            missing = [each for each in before if self.holders.get(each) is not consumer]
+            assert not missing, f"{place} came, and its consumer was not sent {missing[:3]} before it"
+
+    # --- what consumers do ----------------------------------------------------------------------------
+
+    def ack(self, consumer: Consumer, place: Place) -> None:
+        self._take_from(consumer, place)
+        self.settled.add(place)
+        self._journal.append(Settlement(place))
+
+    def nack(self, consumer: Consumer, place: Place) -> None:
+        self._count(place, self._take_from(consumer, place))
+        self.refused.add(place)
+
+    def release(self, consumer: Consumer, seen: set[Place] | None = None) -> None:
+        """All that it held is to come again; what it may have seen (None: all) counts as an attempt."""
+        for place in list(consumer.held):
+            attempt = self._take_from(consumer, place)
+            if seen is None or place in seen:
+                self._count(place, attempt)
+
+    def give_back(self, consumer: Consumer, place: Place) -> None:
+        """It was only sent ahead; that counts as no attempt."""
+        self._take_from(consumer, place)
+
+    def lose(self, consumer: Consumer) -> None:
+        """Its connection is gone; a lease goes on without it."""
+        if self.leased and consumer.subscribed and consumer.active and not consumer.detached:
+            assert self.ghost is None, "two consumers had the lease"
+            self.ghost = consumer
+        else:
+            self.release(consumer)
+
+    def replace(self, consumer: Consumer) -> None:
+        """The same instance is here again: it goes on with what it had, and no attempt is counted."""
+        self.release(consumer, seen=set())
+        if self.ghost is consumer:
+            self.ghost = None
+
+    def pass_time(self, consumers: list[Consumer], now_us: int) -> None:
+        """Deadlines that are over by now, and the lease of one that is gone."""
+        ghosts = [self.ghost] if self.ghost is not None else []
+        # A failover consumer that steps back at one message's deadline has the others taken away uncounted.
+        sure = self.kind != "failover" or len(consumers) + len(ghosts) < 2
+        for consumer in consumers + ghosts:
+            for place in [place for place, due_us in consumer.due_us.items() if due_us <= now_us]:
+                self._count(place, self._take_from(consumer, place), sure=sure)
+        for ghost in ghosts:
+            if ghost.renewed_us + LEASE_US <= now_us:
+                self.release(ghost)
+                self.ghost = None
+
+    def _take_from(self, consumer: Consumer, place: Place) -> int:
+        consumer.due_us.pop(place, None)
+        del self.holders[place]
+        return consumer.held.pop(place)
+
+    def _count(self, place: Place, attempt: int, *, sure: bool = True) -> None:
+        self._counts[place] = (attempt if sure else attempt - 1, attempt)
+        self._journal.append(Count(place, self._counts[place][0]))
+
+    # --- the disk -------------------------------------------------------------------------------------
+
+    @property
+    def journal_length(self) -> int:
+        return len(self._journal)
+
+    def confirm(self, length: int) -> None:
+        """So much of the journal is durable."""
+        for change in self._journal[self._confirmed : length]:
+            if isinstance(change, Settlement):
+                self._durable.add(change.place)
+            else:
+                self._durable_counts[change.place] = change.deliveries
+        self._confirmed = max(self._confirmed, length)
+
+    def cut_power(self) -> None:
+        """Nobody holds anything; of what was not confirmed, the disk may have any part."""
+        if self.ghost is not None:  # the node may have taken its lease for over, and may not
+            for place, attempt in self.ghost.held.items():
+                self._counts[place] = (0, attempt)
+        self.unknown = (self.unknown | self.settled) - self._durable
+        self.settled = set(self._durable)
+        self._counts = {
+            place: (self._durable_counts.get(place, 0), most) for place, (_, most) in self._counts.items()
+        }
+        self._journal, self._confirmed = [], 0
+        self.holders, self.refused, self.ghost = {}, set(), None

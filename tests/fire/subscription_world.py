@@ -1,0 +1,376 @@
+"""Consumers of one subscription around the node's core, and a model that every delivery is held against.
+
+Everything follows from the seed: what is written, in which order the disk's work ends, who settles, refuses,
+stalls, vanishes, leaves and comes back, whose connection is full, which writes fail, when the power goes and
+what is left on the disk. The world says to the node what clients could say, and hears what they would hear.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+
+from penstock.io.memory_disk import Keep, MemoryDisk, Operation
+from penstock.model.policy import Policy
+from penstock.wire.columns import rows_to_batch
+from penstock.wire.connection import Event
+from penstock.wire.control import (
+    Ack,
+    CreateTopic,
+    Credit,
+    Deliver,
+    Error,
+    Extend,
+    GiveBack,
+    ListSubscriptions,
+    Renew,
+    Settle,
+    Settled,
+    Subscribe,
+    Subscribed,
+    SubscriptionInfo,
+    TopicInfo,
+    Unsubscribe,
+    Unsubscribed,
+    read_result,
+)
+from penstock.wire.frame import OVERHEAD_BYTES, Frame, FrameType, encode
+from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
+from penstock.wire.segment import decode_plain, encode_plain
+from tests.fire.core_shell import CoreShell
+from tests.fire.raw_client import title_frame
+from tests.fire.subscription_model import LEASE_S, Consumer, Line, Model, Place
+
+TOPIC = "orders"
+SHARDS = 2
+TICK_US = 20_000
+"""The node rounds deadlines and delays up to steps of so much; all times of the world are multiples of it."""
+DEADLINE_S = 1.0
+KEYS = [b"a", b"b", b"c", b"d", None]
+ROWS = [1, 2, 5, 20]
+CREDITS_BYTES = [1, 300, 2000, 1 << 20]
+"""A record or less at a time, or all at once."""
+DELAYS_S = [0.0, 0.3]
+PAUSES_US = [2 * TICK_US, 20 * TICK_US]
+CONSUMERS_MAX = 4
+KEEPS: list[Keep] = ["none", "some", "all"]
+LAST_PAUSE_US = 3_000_000
+"""Longer than any lease, deadline and delay, and than a lane waits after a failed write."""
+LAST_ROUNDS_MAX = 2000
+
+
+class SubscriptionWorld:
+    def __init__(self, seed: int, kind: str, mode: str) -> None:
+        self.random = random.Random(f"{seed} {kind} {mode}")
+        self.disk = MemoryDisk(seed)
+        deadline_s = self.random.choice([None, None, DEADLINE_S])
+        self.policy = Policy(deadline=deadline_s, max_attempts=0, lease=LEASE_S)
+        self.model = Model(kind, mode, None if deadline_s is None else round(deadline_s * 1e6))
+        self.kind, self.mode = kind, mode
+        self.short_frames = 0
+        self.cuts = 0
+        self._now_us = TICK_US
+        self._ends = [0] * SHARDS
+        self._numbers = 0
+        self._actions: list[tuple[int, Callable[[], None]]] = [
+            (12, self._write),
+            (8, self._join),
+            (33, lambda: self._with_one(self._settle)),
+            (5, lambda: self._with_one(self._vanish)),
+            (4, lambda: self._with_one(self._leave)),
+            (3, lambda: self._with_one(self._come_back)),
+            (10, lambda: self._with_one(self._pay)),
+            (4, lambda: self._with_one(self._fill_or_drain)),
+            (2, lambda: self._with_one(self._extend)),
+            (2, lambda: self._with_one(self._give_back)),
+            (8, self._let_time_pass),
+            (1, self._fail_a_write),
+            (1, self._cut_power),
+            (11, self._work_some),
+        ]
+        self._open()
+
+    def live(self, steps: int) -> None:
+        weights = [weight for weight, _ in self._actions]
+        actions = [action for _, action in self._actions]
+        for action in self.random.choices(actions, weights, k=steps):
+            action()
+
+    # --- the node -----------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self.shell = CoreShell(self.disk, seed=self.random.randrange(1 << 30), now_us=self._now_us)
+        self.consumers: dict[int, Consumer] = {}
+        self._inbox: list[Event] = []
+        """What all consumers are told, in the order in which the node says it."""
+        self._writer = self.shell.connect()
+        info = read_result(self._writer.request(CreateTopic(TOPIC, SHARDS, exist_ok=True)), TopicInfo)
+        power = SHARDS.bit_length() - 1
+        self._writer.send(title_frame(self.random.randbytes(16), info.uuid, power=power, topic=info.topic))
+        self._segments = [0] * SHARDS
+
+    def _cut_power(self) -> None:
+        self.cuts += 1
+        self.disk.crash(keep=self.random.choice(KEEPS))
+        self.model.cut_power()
+        self._open()
+
+    def _fail_a_write(self) -> None:
+        operation: Operation = "sync" if self.random.random() < 0.5 else "write"
+        self.disk.fail_next(operation, errno.EIO, path_prefix="settlements")
+
+    def _work(self) -> None:
+        """One thing that the disk has to do is done, whichever."""
+        self.shell.work(self.random.randrange(len(self.shell.pending)))
+        self._listen()
+
+    def _work_some(self) -> None:
+        for _ in range(self.random.randrange(4)):
+            if self.shell.pending:
+                self._work()
+
+    def _work_all(self) -> None:
+        while self.shell.pending:
+            self._work()
+
+    def _let_time_pass(self) -> None:
+        for consumer in list(self.consumers.values()):
+            if self.model.leased and consumer.subscribed and self.random.random() < 0.7:
+                self._renew(consumer)
+        self._wait(self.random.choice(PAUSES_US))
+
+    def _wait(self, us: int) -> None:
+        self._now_us += us
+        self.model.pass_time(list(self.consumers.values()), self._now_us)
+        self.shell.wait(us)
+        self._listen()
+
+    # --- what is written ----------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """A segment more, durable when this returns."""
+        shard, rows = self.random.randrange(SHARDS), self.random.choice(ROWS)
+        places = [(shard, self._ends[shard] + row) for row in range(rows)]
+        keys = [self.random.choice(KEYS) for _ in places]
+        self.model.keys.update(zip(places, keys, strict=True))
+        batch = rows_to_batch([_value(place) for place in places], keys, None, None, [1] * rows)
+        frame = encode(FrameType.SEGMENT, encode_plain(batch), shard=shard, segment=self._segments[shard])
+        self._ends[shard] += rows
+        self._segments[shard] += 1
+        self._writer.send(frame)
+        while not self._writer.take(Ack):
+            self._work()
+
+    # --- consumers come and go ----------------------------------------------------------------------
+
+    def _with_one(self, act: Callable[[Consumer], None]) -> None:
+        if here := [each for each in self.consumers.values() if each.subscribed and not each.detached]:
+            act(self.random.choice(here))
+
+    def _join(self) -> None:
+        if len(self.consumers) < CONSUMERS_MAX:
+            self._subscribe(self._connect(), self.random.randbytes(4), self.random.choice(CREDITS_BYTES))
+
+    def _connect(self) -> Line:
+        client = self.shell.connect()
+        client.events = self._inbox
+        return Line(client, len(self.shell.clients))
+
+    def _subscribe(self, line: Line, instance: bytes, credit_bytes: int, number: int = 0) -> Consumer:
+        if not number:
+            self._numbers += 1
+            number = self._numbers
+        keeps = self.random.random() < 0.8
+        consumer = Consumer(line, number, instance, credit_bytes, keeps, self._now_us)
+        self.consumers[number] = consumer
+        asked = (self.kind, self.mode, "earliest", credit_bytes)
+        line.client.send(
+            Subscribe(number, TOPIC, "reader", *asked, policy=self.policy, instance=instance, keeps=keeps)
+        )
+        self._listen()
+        return consumer
+
+    def _vanish(self, consumer: Consumer) -> None:
+        """Its connection ends without a word."""
+        self.model.lose(consumer)
+        del self.consumers[consumer.number]
+        self.shell.core.disconnected(consumer.line.number)
+        self.shell.drain()
+        self._listen()
+
+    def _leave(self, consumer: Consumer) -> None:
+        """In order; it says what of it was looked at, or nothing, or that all was (None)."""
+        held = sorted(consumer.held)
+        seen = self.random.choice([None, [], held[:3]])
+        self.model.release(consumer, None if seen is None else set(seen))
+        consumer.detached = True
+        spans = None if seen is None else [(shard, entry, entry + 1) for shard, entry in seen]
+        consumer.line.client.send(Unsubscribe(consumer.number, spans))
+        self._listen()
+
+    def _come_back(self, consumer: Consumer) -> None:
+        """Over another connection; the node has perhaps not heard that the one before is gone."""
+        if self.random.random() < 0.5:
+            self._vanish(consumer)
+        else:
+            consumer.detached = True
+        if self.random.random() < 0.3:
+            self._wait(PAUSES_US[0])
+        self.model.replace(consumer)
+        self._subscribe(self._connect(), consumer.instance, consumer.credit_bytes)
+
+    # --- what consumers say -------------------------------------------------------------------------
+
+    def _settle(self, consumer: Consumer) -> None:
+        """Acknowledges and refuses some of what it holds in a shard, mostly the first ones."""
+        shard = self.random.randrange(SHARDS)
+        held = sorted(place for place in consumer.held if place[0] == shard)
+        count = min(len(held), self.random.randrange(1, 6))
+        some = held[:count] if self.random.random() < 0.7 else self.random.sample(held, count)
+        refused = [place for place in some if self.random.random() < 0.25]
+        self._say_settled(consumer, shard, [place for place in some if place not in refused], refused)
+
+    def _say_settled(self, consumer: Consumer, shard: int, acked: list[Place], refused: list[Place]) -> None:
+        for place in acked:
+            self.model.ack(consumer, place)
+        for place in refused:
+            self.model.nack(consumer, place)
+        consumer.settles += 1
+        consumer.unconfirmed[consumer.settles] = self.model.journal_length
+        nacked: list[tuple[int, float | None]] = [(entry, self.random.choice(DELAYS_S)) for _, entry in refused]
+        consumer.line.client.send(
+            Settle(consumer.number, consumer.settles, shard, _spans(acked), nacked=nacked)
+        )
+        self._listen()
+
+    def _give_back(self, consumer: Consumer) -> None:
+        """The last ones that it was sent, as clients of shared subscriptions do when one more comes."""
+        if not self.model.single and consumer.held:
+            shard, _ = place = max(consumer.held)
+            self.model.give_back(consumer, place)
+            consumer.line.client.send(GiveBack(consumer.number, shard, _spans([place])))
+            self._listen()
+
+    def _extend(self, consumer: Consumer) -> None:
+        if consumer.due_us:
+            shard, _ = place = min(consumer.due_us)
+            consumer.due_us[place] = self._now_us + round(DEADLINE_S * 1e6)
+            consumer.line.client.send(Extend(consumer.number, shard, _spans([place])))
+            self._listen()
+
+    def _pay(self, consumer: Consumer) -> None:
+        owed_bytes, consumer.owed_bytes = consumer.owed_bytes, 0
+        consumer.line.client.send(Credit(consumer.number, owed_bytes))
+        self._listen()
+
+    def _renew(self, consumer: Consumer) -> None:
+        consumer.renewals += 1
+        consumer.renewed_us = self._now_us
+        consumer.line.client.send(Renew(consumer.number, consumer.renewals))
+        self._listen()
+
+    def _fill_or_drain(self, consumer: Consumer) -> None:
+        consumer.line.writable = self.random.random() < 0.6
+        self.shell.core.set_writable(consumer.line.number, consumer.line.writable)
+        self.shell.drain()
+        self._listen()
+
+    # --- what consumers hear ------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        while self._inbox:
+            event = self._inbox.pop(0)
+            assert isinstance(event, Subscribed | Unsubscribed | Settled | Error | Deliver), event
+            consumer = self.consumers.get(event.consumer or 0)
+            if isinstance(event, Deliver):
+                frames = [self._inbox.pop(0) for _ in range(event.records)]
+                assert consumer is not None, f"{event} came to one that is not there"
+                self._take(consumer, event, [frame for frame in frames if isinstance(frame, Frame)])
+            elif consumer is not None:  # else its connection is gone
+                self._hear(consumer, event)
+
+    def _hear(self, consumer: Consumer, event: Subscribed | Unsubscribed | Settled | Error) -> None:
+        if isinstance(event, Subscribed):
+            consumer.subscribed, consumer.active = True, event.active
+            if not event.active:  # it stepped back: what it was sent and has not handed out is void
+                self.model.release(consumer, seen=set())
+        elif isinstance(event, Settled):
+            for number in [number for number in consumer.unconfirmed if number <= event.number]:
+                self.model.confirm(consumer.unconfirmed.pop(number))
+        elif isinstance(event, Unsubscribed):
+            assert not consumer.unconfirmed, "it left, and not all that it settled was confirmed"
+            del self.consumers[consumer.number]
+            if self.random.random() < 0.6:  # there it is again, on the same connection and number
+                self._subscribe(consumer.line, self.random.randbytes(4), 300, consumer.number)
+        else:
+            self._sent_away(consumer, event)
+
+    def _sent_away(self, consumer: Consumer, error: Error) -> None:
+        del self.consumers[consumer.number]
+        if error.code == "subscription-busy":
+            assert self.kind == "unique" and (self.consumers or self.model.ghost), "refused, and nobody is there"
+        else:
+            assert error.code == "lease-lost", error
+            self.model.release(consumer)
+
+    def _take(self, consumer: Consumer, deliver: Deliver, frames: list[Frame]) -> None:
+        """Finds the rows that a delivery means and has the model judge them."""
+        if deliver.records == 0:
+            self.short_frames += 1
+            kept = self.kind == "shared" or (self.kind == "key_shared" and consumer.keeps)
+            assert self.mode == "resilient" and kept, "a short frame came where none is allowed"
+            frames = [consumer.kept[deliver.shard]]
+        else:
+            assert len(frames) == deliver.records
+            consumer.owed_bytes += sum(OVERHEAD_BYTES + len(frame.body) for frame in frames)
+        if len(frames) == 1:
+            consumer.kept[deliver.shard] = frames[0]
+        values: dict[Place, bytes] = {}
+        for frame in frames:
+            first = decode_record_header(frame.body).first_entry
+            rows = decode_plain(frame.body[RECORD_HEADER_BYTES:]).column("value").to_pylist()
+            values.update({(deliver.shard, first + row): value for row, value in enumerate(rows)})
+        for entry in (entry for span in deliver.spans for entry in range(*span)):
+            place = (deliver.shard, entry)
+            assert values.get(place) == _value(place), f"{place} came with {values.get(place)!r}"
+            self.model.delivered(consumer, place, deliver.attempt, self._now_us)
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Everybody goes, one comes that settles whatever it is sent: all there is must be settled then."""
+        self.disk.fail_never()
+        for consumer in list(self.consumers.values()):
+            self._vanish(consumer)
+        self._work_all()
+        self._wait(LAST_PAUSE_US)
+        last = self._subscribe(self._connect(), b"last", CREDITS_BYTES[-1])
+        for _ in range(LAST_ROUNDS_MAX):
+            self._work_all()
+            if not last.held:
+                if self._positions() == self._ends:
+                    break
+                self._renew(last)
+                self._wait(PAUSES_US[1])
+            for shard in range(SHARDS):
+                held = sorted(place for place in last.held if place[0] == shard)
+                self._say_settled(last, shard, held, [])
+            self._pay(last)
+        assert self._positions() == self._ends, f"settled up to {self._positions()} of {self._ends}"
+        missing = set(self.model.keys) - self.model.settled - self.model.unknown
+        assert not missing, f"{sorted(missing)[:3]} count as settled, and nobody settled them"
+
+    def _positions(self) -> list[int]:
+        asked = self._writer.request(ListSubscriptions(TOPIC))
+        (info,) = read_result(asked, list[SubscriptionInfo])
+        self._listen()
+        return info.positions
+
+
+def _value(place: Place) -> bytes:
+    return b"%d:%d" % place
+
+
+def _spans(places: list[Place]) -> list[tuple[int, int]]:
+    return [(entry, entry + 1) for _, entry in places]
