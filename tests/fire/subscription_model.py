@@ -1,9 +1,9 @@
 """What a subscription may send next, by the docs: known from what was said to the node and what it answered.
 
-The model never looks into the node. Every entry of the topic is a *place*. A place is settled, or with one
-consumer, or to come (again); ``Model.delivered`` holds each delivery against the rules of kind and mode, and the
-attempt against what was counted. What the disk has for sure follows from the order of the journal: who hears
-that a settlement is durable knows that everything before it is.
+The model never looks into the node. Every entry of the topic is a *place*: settled, or with one consumer, or to
+come (again). ``Model.delivered`` holds each delivery against the rules of kind and mode, and the attempt against
+what was counted. What the disk has for sure follows from the order of the journal: who hears that a settlement
+is durable knows that everything before it is.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from tests.fire.core_shell import CoreClient
 LEASE_S = 1.0
 LEASE_US = round(LEASE_S * 1.2 * 1e6)
 """The node hands on after the lease and a fifth more."""
+UNSURE = 5000
+UNSURE_RESILIENT = 257
+"""So many entries behind what it settled a lost consumer may have seen."""
 
 Place = tuple[int, int]
 """Shard and entry."""
@@ -38,12 +41,15 @@ class Consumer:
     number: int
     instance: bytes
     credit_bytes: int
+    """What the node may still send; the last record goes beyond it."""
     keeps: bool
     renewed_us: int
     subscribed: bool = False
     active: bool = False
     detached: bool = False
     """It left or was replaced: nothing may come to it any more."""
+    room_bytes: int = 0
+    """Its credit before the last step of the node, in which it may send a record for two attempts."""
     owed_bytes: int = 0
     """What it was sent and gave no credit back for."""
     settles: int = 0
@@ -55,6 +61,12 @@ class Consumer:
     """By shard: the last record that came alone."""
     unconfirmed: dict[int, int] = field(default_factory=dict)
     """By number of a settlement: how long the journal was with it."""
+    settled_to: dict[int, int] = field(default_factory=dict)
+    """By shard: one past the last entry that it settled."""
+
+    def settled(self, place: Place) -> None:
+        shard, entry = place
+        self.settled_to[shard] = max(self.settled_to.get(shard, 0), entry + 1)
 
 
 @dataclass(frozen=True)
@@ -84,8 +96,6 @@ class Model:
         self.settled: set[Place] = set()
         self.unknown: set[Place] = set()
         """Settled when the power went, and nobody had said that it is durable."""
-        self.refused: set[Place] = set()
-        """To come again before any other, in a resilient subscription."""
         self.ghost: Consumer | None = None
         """A consumer whose connection is gone and whose lease is not."""
         self.delivered_rows = 0
@@ -106,11 +116,15 @@ class Model:
         assert place not in self.settled, f"{place} was settled and comes again"
         assert place not in self.holders, f"{place} is with two consumers"
         least, most = self._counts.get(place, (0, 0))
-        assert least < attempt <= most + 1, f"attempt {attempt} of {place}, where {least} to {most} were counted"
+        assert least < attempt <= most + 1, (
+            f"attempt {attempt} of {place}, where {least} to {most} were counted"
+        )
         self.unknown.discard(place)
         self._check_consumer(consumer, place)
-        self._check_order(consumer, place)
-        self.refused.discard(place)
+        before = self._unsettled_before(place)
+        self._check_order(consumer, place, before)
+        urgent = self.leased and not before  # what the order waits for comes also where there is no room
+        assert consumer.room_bytes > 0 or urgent, f"{place} came without credit"
         self._counts[place] = (attempt - 1, attempt - 1)
         self.holders[place] = consumer
         consumer.held[place] = attempt
@@ -127,10 +141,12 @@ class Model:
         others = [held for held, holder in self.holders.items() if holder is not consumer]
         assert not others, f"{place} came while {others[:3]} were with another consumer"
 
-    def _check_order(self, consumer: Consumer, place: Place) -> None:
+    def _unsettled_before(self, place: Place) -> list[Place]:
         shard, entry = place
-        earlier = [(shard, each) for each in range(entry)]
-        before = [each for each in earlier if each not in self.settled and each not in self.unknown]
+        done = self.settled | self.unknown
+        return [before for each in range(entry) if (before := (shard, each)) not in done]
+
+    def _check_order(self, consumer: Consumer, place: Place, before: list[Place]) -> None:
         if self.kind == "key_shared":
             key = self.keys[place]
             before = [each for each in before if key is not None and self.keys[each] == key]
@@ -146,19 +162,31 @@ class Model:
 
     def ack(self, consumer: Consumer, place: Place) -> None:
         self._take_from(consumer, place)
+        consumer.settled(place)
         self.settled.add(place)
         self._journal.append(Settlement(place))
 
     def nack(self, consumer: Consumer, place: Place) -> None:
         self._count(place, self._take_from(consumer, place))
-        self.refused.add(place)
+        consumer.settled(place)
 
     def release(self, consumer: Consumer, seen: set[Place] | None = None) -> None:
-        """All that it held is to come again; what it may have seen (None: all) counts as an attempt."""
+        """All that it held is to come again; what it has seen (None: may have seen) counts as an attempt."""
+        if seen is None:
+            seen = self._perhaps_seen(consumer)
         for place in list(consumer.held):
             attempt = self._take_from(consumer, place)
-            if seen is None or place in seen:
+            if place in seen:
                 self._count(place, attempt)
+
+    def _perhaps_seen(self, consumer: Consumer) -> set[Place]:
+        """Everything before what it settled, and so many entries behind that."""
+        seen: set[Place] = set()
+        for shard in {shard for shard, _ in consumer.held}:
+            held = sorted(place for place in consumer.held if place[0] == shard)
+            behind = sum(entry < consumer.settled_to.get(shard, 0) for _, entry in held)
+            seen.update(held[: behind + (UNSURE_RESILIENT if self.resilient else UNSURE)])
+        return seen
 
     def give_back(self, consumer: Consumer, place: Place) -> None:
         """It was only sent ahead; that counts as no attempt."""
@@ -184,12 +212,24 @@ class Model:
         # A failover consumer that steps back at one message's deadline has the others taken away uncounted.
         sure = self.kind != "failover" or len(consumers) + len(ghosts) < 2
         for consumer in consumers + ghosts:
-            for place in [place for place, due_us in consumer.due_us.items() if due_us <= now_us]:
-                self._count(place, self._take_from(consumer, place), sure=sure)
+            for due_us in sorted({due_us for due_us in consumer.due_us.values() if due_us <= now_us}):
+                self._expire(consumer, due_us, sure=sure)
         for ghost in ghosts:
             if ghost.renewed_us + LEASE_US <= now_us:
                 self.release(ghost)
                 self.ghost = None
+
+    def _expire(self, consumer: Consumer, due_us: int, *, sure: bool) -> None:
+        """What was to be settled by then counts as tried. Its keys go too: what follows was sent ahead."""
+        late = [place for place, due in consumer.due_us.items() if due == due_us]
+        for place in late:
+            self._count(place, self._take_from(consumer, place), sure=sure)
+        if self.kind == "key_shared":
+            keys = {(shard, self.keys[shard, entry]) for shard, entry in late}
+            for shard, entry in list(consumer.held):
+                key = self.keys[shard, entry]
+                if key is not None and (shard, key) in keys:
+                    self._take_from(consumer, (shard, entry))
 
     def _take_from(self, consumer: Consumer, place: Place) -> int:
         consumer.due_us.pop(place, None)
@@ -226,4 +266,4 @@ class Model:
             place: (self._durable_counts.get(place, 0), most) for place, (_, most) in self._counts.items()
         }
         self._journal, self._confirmed = [], 0
-        self.holders, self.refused, self.ghost = {}, set(), None
+        self.holders, self.ghost = {}, None

@@ -54,6 +54,8 @@ CREDITS_BYTES = [1, 300, 2000, 1 << 20]
 DELAYS_S = [0.0, 0.3]
 PAUSES_US = [2 * TICK_US, 20 * TICK_US]
 CONSUMERS_MAX = 4
+TEMPERS = [0.3, 1.0, 3.0]
+"""Every world does some things seldom and others often, so that it gets where an even mixture does not."""
 KEEPS: list[Keep] = ["none", "some", "all"]
 LAST_PAUSE_US = 3_000_000
 """Longer than any lease, deadline and delay, and than a lane waits after a failed write."""
@@ -92,7 +94,7 @@ class SubscriptionWorld:
         self._open()
 
     def live(self, steps: int) -> None:
-        weights = [weight for weight, _ in self._actions]
+        weights = [weight * self.random.choice(TEMPERS) for weight, _ in self._actions]
         actions = [action for _, action in self._actions]
         for action in self.random.choices(actions, weights, k=steps):
             action()
@@ -170,17 +172,18 @@ class SubscriptionWorld:
 
     def _join(self) -> None:
         if len(self.consumers) < CONSUMERS_MAX:
-            self._subscribe(self._connect(), self.random.randbytes(4), self.random.choice(CREDITS_BYTES))
+            self._subscribe(self._connect(), self.random.randbytes(4))
 
     def _connect(self) -> Line:
         client = self.shell.connect()
         client.events = self._inbox
         return Line(client, len(self.shell.clients))
 
-    def _subscribe(self, line: Line, instance: bytes, credit_bytes: int, number: int = 0) -> Consumer:
+    def _subscribe(self, line: Line, instance: bytes, number: int = 0) -> Consumer:
         if not number:
             self._numbers += 1
             number = self._numbers
+        credit_bytes = self.random.choice(CREDITS_BYTES)
         keeps = self.random.random() < 0.8
         consumer = Consumer(line, number, instance, credit_bytes, keeps, self._now_us)
         self.consumers[number] = consumer
@@ -218,7 +221,7 @@ class SubscriptionWorld:
         if self.random.random() < 0.3:
             self._wait(PAUSES_US[0])
         self.model.replace(consumer)
-        self._subscribe(self._connect(), consumer.instance, consumer.credit_bytes)
+        self._subscribe(self._connect(), consumer.instance)
 
     # --- what consumers say -------------------------------------------------------------------------
 
@@ -261,6 +264,7 @@ class SubscriptionWorld:
 
     def _pay(self, consumer: Consumer) -> None:
         owed_bytes, consumer.owed_bytes = consumer.owed_bytes, 0
+        consumer.credit_bytes += owed_bytes
         consumer.line.client.send(Credit(consumer.number, owed_bytes))
         self._listen()
 
@@ -279,6 +283,9 @@ class SubscriptionWorld:
     # --- what consumers hear ------------------------------------------------------------------------
 
     def _listen(self) -> None:
+        """Called after each step of the node."""
+        for each in self.consumers.values():
+            each.room_bytes = each.credit_bytes
         while self._inbox:
             event = self._inbox.pop(0)
             assert isinstance(event, Subscribed | Unsubscribed | Settled | Error | Deliver), event
@@ -302,14 +309,16 @@ class SubscriptionWorld:
             assert not consumer.unconfirmed, "it left, and not all that it settled was confirmed"
             del self.consumers[consumer.number]
             if self.random.random() < 0.6:  # there it is again, on the same connection and number
-                self._subscribe(consumer.line, self.random.randbytes(4), 300, consumer.number)
+                self._subscribe(consumer.line, self.random.randbytes(4), consumer.number)
         else:
             self._sent_away(consumer, event)
 
     def _sent_away(self, consumer: Consumer, error: Error) -> None:
         del self.consumers[consumer.number]
         if error.code == "subscription-busy":
-            assert self.kind == "unique" and (self.consumers or self.model.ghost), "refused, and nobody is there"
+            assert self.kind == "unique" and (self.consumers or self.model.ghost), (
+                "refused, and nobody is there"
+            )
         else:
             assert error.code == "lease-lost", error
             self.model.release(consumer)
@@ -323,7 +332,9 @@ class SubscriptionWorld:
             frames = [consumer.kept[deliver.shard]]
         else:
             assert len(frames) == deliver.records
-            consumer.owed_bytes += sum(OVERHEAD_BYTES + len(frame.body) for frame in frames)
+            sent_bytes = sum(OVERHEAD_BYTES + len(frame.body) for frame in frames)
+            consumer.owed_bytes += sent_bytes
+            consumer.credit_bytes -= sent_bytes
         if len(frames) == 1:
             consumer.kept[deliver.shard] = frames[0]
         values: dict[Place, bytes] = {}
@@ -345,7 +356,7 @@ class SubscriptionWorld:
             self._vanish(consumer)
         self._work_all()
         self._wait(LAST_PAUSE_US)
-        last = self._subscribe(self._connect(), b"last", CREDITS_BYTES[-1])
+        last = self._subscribe(self._connect(), b"last")
         for _ in range(LAST_ROUNDS_MAX):
             self._work_all()
             if not last.held:
