@@ -48,7 +48,8 @@ pipes: $(READY) ## the table of all pipes: claimed against measured, at three fa
 
 cuts: $(READY) ## the power goes off, the disk fails, everywhere: the tests of that, with 200 seeds each
 	@TEST_SEEDS=200 $(BIN)/pytest -n 2 tests/fire/test_power_cut.py tests/fire/test_rounds.py \
-	  tests/fire/test_retention_power_cut.py tests/fire/test_state_power_cut.py --timeout 1200
+	  tests/fire/test_retention_power_cut.py tests/fire/test_state_power_cut.py \
+	  tests/fire/test_subscription_world.py --timeout 1200
 
 kill: $(READY) ## kills a node fifty times under load and balances the books
 	@$(BIN)/python -m tests.fire.kill_node --cycles 50

@@ -1,7 +1,7 @@
 """What a subscription may send next, by the docs: known from what was said to the node and what it answered.
 
 The model never looks into the node. Every entry of the topic is a *place*: settled, or with one consumer, or to
-come (again). ``Model.delivered`` holds each delivery against the rules of kind and mode, and the attempt against
+come (again). ``Model.delivered`` holds a delivery against the rules of kind and mode, and its attempt against
 what was counted. What the disk has for sure follows from the order of the journal: who hears that a settlement
 is durable knows that everything before it is.
 """

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.io.memory_disk import MemoryFile
+from penstock.model.entry_set import EntrySet
+from penstock.node.core.attachment import Attachment
+from penstock.node.core.dispatch import Dispatch
 from tests.fire.seeds import seeds
 from tests.fire.subscription_world import SubscriptionWorld
 
@@ -21,6 +25,49 @@ def lived(seed: int, kind: str, mode: str) -> SubscriptionWorld:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_order_attempts_and_settlements_are_as_promised(seed: int, kind: str, mode: str) -> None:
     assert lived(seed, kind, mode).model.delivered_rows > 0
+
+
+@pytest.mark.parametrize(("seed", "kind"), [(3, "failover"), (5, "failover"), (8, "unique"), (17, "unique")])
+def test_what_comes_back_during_a_read_goes_before_what_is_read(seed: int, kind: str) -> None:
+    """In these worlds entries come back while the ones behind them are read."""
+    assert lived(seed, kind, "resilient").model.repeated_rows > 0
+
+
+def test_the_worlds_get_where_something_is_at_stake() -> None:
+    worlds = [lived(seed, kind, "resilient") for seed in range(20, 22) for kind in ("shared", "key_shared")]
+    assert sum(world.cuts for world in worlds) > 0
+    assert sum(world.short_frames for world in worlds) > 0
+    assert sum(world.model.repeated_rows for world in worlds) > 0
+
+
+# --- a node that breaks its promises is found out -----------------------------------------------------
+
+
+def found(kind: str, mode: str) -> str:
+    """What the first of some worlds finds wrong."""
+    for seed in range(10):
+        try:
+            lived(seed, kind, mode)
+        except AssertionError as fault:
+            return str(fault)
+    return ""
+
+
+def test_a_lost_attempt_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Attachment, "surely_seen", lambda self, shard, unsure_max: EntrySet())
+    assert "were counted" in found("shared", "non_resilient")
+
+
+def test_a_wrong_order_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Dispatch, "in_order", False)
+    assert "its consumer was not sent" in found("unique", "resilient")
+
+
+def test_a_settlement_that_is_confirmed_and_not_on_the_disk_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MemoryFile, "sync", lambda self: None)
+    assert found("unique", "non_resilient")
