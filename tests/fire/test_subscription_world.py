@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.io.memory_disk import MemoryFile
 from penstock.model.entry_set import EntrySet
 from penstock.node.core.attachment import Attachment
+from penstock.node.core.confirming import Confirming
 from penstock.node.core.dispatch import Dispatch
+from penstock.node.core.session import Session
+from penstock.wire.control import Settled, encode_control
 from tests.fire.seeds import seeds
 from tests.fire.subscription_world import SubscriptionWorld
 
@@ -66,8 +68,13 @@ def test_a_wrong_order_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "its consumer was not sent" in found("unique", "resilient")
 
 
-def test_a_settlement_that_is_confirmed_and_not_on_the_disk_is_found_out(
+def test_a_settlement_that_is_confirmed_before_it_is_on_the_disk_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(MemoryFile, "sync", lambda self: None)
-    assert found("unique", "non_resilient")
+    def tell_at_once(
+        self: Confirming, session: Session, attachment: Attachment, number: int, late: int, cost_bytes: int
+    ) -> None:
+        self._send(session.connection, [encode_control(Settled(attachment.consumer, number, late))])
+
+    monkeypatch.setattr(Confirming, "settled", tell_at_once)
+    assert "was settled and comes again" in found("unique", "non_resilient")
