@@ -209,21 +209,19 @@ class Model:
     def pass_time(self, consumers: list[Consumer], now_us: int) -> None:
         """Deadlines that are over by now, and the lease of one that is gone."""
         ghosts = [self.ghost] if self.ghost is not None else []
-        # A failover consumer that steps back at one message's deadline has the others taken away uncounted.
-        sure = self.kind != "failover" or len(consumers) + len(ghosts) < 2
         for consumer in consumers + ghosts:
             for due_us in sorted({due_us for due_us in consumer.due_us.values() if due_us <= now_us}):
-                self._expire(consumer, due_us, sure=sure)
+                self._expire(consumer, due_us)
         for ghost in ghosts:
             if ghost.renewed_us + LEASE_US <= now_us:
                 self.release(ghost)
                 self.ghost = None
 
-    def _expire(self, consumer: Consumer, due_us: int, *, sure: bool) -> None:
+    def _expire(self, consumer: Consumer, due_us: int) -> None:
         """What was to be settled by then counts as tried. Its keys go too: what follows was sent ahead."""
         late = [place for place, due in consumer.due_us.items() if due == due_us]
         for place in late:
-            self._count(place, self._take_from(consumer, place), sure=sure)
+            self._count(place, self._take_from(consumer, place))
         if self.kind == "key_shared":
             keys = {(shard, self.keys[shard, entry]) for shard, entry in late}
             for shard, entry in list(consumer.held):
@@ -236,9 +234,9 @@ class Model:
         del self.holders[place]
         return consumer.held.pop(place)
 
-    def _count(self, place: Place, attempt: int, *, sure: bool = True) -> None:
-        self._counts[place] = (attempt if sure else attempt - 1, attempt)
-        self._journal.append(Count(place, self._counts[place][0]))
+    def _count(self, place: Place, attempt: int) -> None:
+        self._counts[place] = (attempt, attempt)
+        self._journal.append(Count(place, attempt))
 
     # --- the disk -------------------------------------------------------------------------------------
 

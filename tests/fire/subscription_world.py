@@ -52,7 +52,7 @@ ROWS = [1, 2, 5, 20]
 CREDITS_BYTES = [1, 300, 2000, 1 << 20]
 """A record or less at a time, or all at once."""
 DELAYS_S = [0.0, 0.3]
-PAUSES_US = [2 * TICK_US, 20 * TICK_US]
+PAUSES_US = [2 * TICK_US, 20 * TICK_US, 80 * TICK_US]
 CONSUMERS_MAX = 4
 TEMPERS = [0.3, 1.0, 3.0]
 """Every world does some things seldom and others often, so that it gets where an even mixture does not."""
@@ -67,7 +67,8 @@ class SubscriptionWorld:
         self.random = random.Random(f"{seed} {kind} {mode}")
         self.disk = MemoryDisk(seed)
         deadline_s = self.random.choice([None, None, DEADLINE_S])
-        self.policy = Policy(deadline=deadline_s, max_attempts=0, lease=LEASE_S)
+        failures = self.random.choice([1, 3])
+        self.policy = Policy(deadline=deadline_s, max_attempts=0, lease=LEASE_S, failover_after=failures)
         self.model = Model(kind, mode, None if deadline_s is None else round(deadline_s * 1e6))
         self.kind, self.mode = kind, mode
         self.short_frames = 0
@@ -79,10 +80,10 @@ class SubscriptionWorld:
             (12, self._write),
             (8, self._join),
             (33, lambda: self._with_one(self._settle)),
-            (5, lambda: self._with_one(self._vanish)),
-            (4, lambda: self._with_one(self._leave)),
-            (3, lambda: self._with_one(self._come_back)),
-            (10, lambda: self._with_one(self._pay)),
+            (3, lambda: self._with_one(self._vanish)),
+            (5, lambda: self._with_one(self._leave)),
+            (6, lambda: self._with_one(self._come_back)),
+            (15, lambda: self._with_one(self._pay)),
             (4, lambda: self._with_one(self._fill_or_drain)),
             (2, lambda: self._with_one(self._extend)),
             (2, lambda: self._with_one(self._give_back)),
@@ -95,6 +96,7 @@ class SubscriptionWorld:
 
     def live(self, steps: int) -> None:
         weights = [weight * self.random.choice(TEMPERS) for weight, _ in self._actions]
+        weights[:2] = [weight for weight, _ in self._actions[:2]]  # without these nothing happens at all
         actions = [action for _, action in self._actions]
         for action in self.random.choices(actions, weights, k=steps):
             action()
@@ -113,6 +115,10 @@ class SubscriptionWorld:
         self._segments = [0] * SHARDS
 
     def _cut_power(self) -> None:
+        """It meets settlements under way."""
+        self._have_all_stored()
+        for _ in range(self.random.randrange(4)):
+            self._with_one(self._settle)
         self.cuts += 1
         self.disk.crash(keep=self.random.choice(KEEPS))
         self.model.cut_power()
@@ -151,7 +157,7 @@ class SubscriptionWorld:
     # --- what is written ----------------------------------------------------------------------------
 
     def _write(self) -> None:
-        """A segment more, durable when this returns."""
+        """A segment more; it is durable sooner or later."""
         shard, rows = self.random.randrange(SHARDS), self.random.choice(ROWS)
         places = [(shard, self._ends[shard] + row) for row in range(rows)]
         keys = [self.random.choice(KEYS) for _ in places]
@@ -161,7 +167,14 @@ class SubscriptionWorld:
         self._ends[shard] += rows
         self._segments[shard] += 1
         self._writer.send(frame)
-        while not self._writer.take(Ack):
+
+    def _have_all_stored(self) -> None:
+        """So that it is known where what is written later stands."""
+        stored = 0
+        while True:
+            stored += sum(len(ack.items) for ack in self._writer.take(Ack))
+            if stored == sum(self._segments):
+                return
             self._work()
 
     # --- consumers come and go ----------------------------------------------------------------------
@@ -196,6 +209,10 @@ class SubscriptionWorld:
 
     def _vanish(self, consumer: Consumer) -> None:
         """Its connection ends without a word."""
+        if self.model.leased and consumer.subscribed and not consumer.detached:
+            self._renew(consumer)  # a lease that is over goes on until the node looks, which nobody can know
+        if consumer.number not in self.consumers:
+            return
         self.model.lose(consumer)
         del self.consumers[consumer.number]
         self.shell.core.disconnected(consumer.line.number)

@@ -111,7 +111,10 @@ class World:
     def nack(self, place: Place, by: Attachment, delay_s: float) -> None:
         change = Change()
         mine = self.holder.get(place) is by
-        deliveries = self.it.nack(*place, delay_s, self.now_us, by, change)
+        deliveries = self.it.nack(*place, delay_s, self.now_us, by)
+        if deliveries is not None:
+            shard, entry = place
+            self.it.failed(by, shard, entry, entry + 1, change)
         if mine:
             self.came_back(place)
             assert deliveries == self.delivered[place]

@@ -20,7 +20,6 @@ from penstock.node.core.settlement_records import (
     decode_change,
     encode_change,
 )
-from penstock.node.core.subscription import Change as LiveChange
 
 TOPIC = b"t" * 16
 END = 300
@@ -78,7 +77,7 @@ def run(steps: list[Step], subscriptions: Subscriptions) -> list[Change]:
             subscription.paused = bool(start % 2)
             journal.append(Paused(TOPIC, "s", subscription.paused))
         elif what == "nack":
-            deliveries = subscription.nack(shard, start, 0.0, 0, reader, LiveChange())
+            deliveries = subscription.nack(shard, start, 0.0, 0, reader)
             if deliveries is not None:
                 journal.append(Settlement(TOPIC, "s", shard, [], [], [], [(start, start + 1, deliveries)]))
         else:

@@ -103,6 +103,26 @@ def test_the_standby_of_a_lost_consumer_waits_for_lease_and_margin() -> None:
     assert other.got()[0] == (2, 2)
 
 
+def test_one_that_is_away_does_not_step_back_while_its_lease_lasts() -> None:
+    it = shell()
+    policy = Policy(lease=LEASE_S, deadline=1.0, failover_after=1)
+    one, other = (Kind(it, "failover", "resilient", policy=policy) for _ in range(2))
+    one.vanish()
+    other.seconds(1.5)
+    assert other.entries() == [], "its deadlines are over, and it may still be working"
+    other.seconds(LEASE_S)
+    assert other.got() == [(entry, 2) for entry in range(6)]
+
+
+def test_what_was_refused_at_once_counts_as_tried_though_the_first_of_it_makes_its_consumer_step_back() -> None:
+    it = shell()
+    policy = Policy(failover_after=1)
+    one, other = (Kind(it, "failover", "non_resilient", policy=policy) for _ in range(2))
+    one.settle(nacked=[(0, 0.0), (1, 0.0)])
+    other.seconds(1)
+    assert sorted(other.got()) == [(0, 2), (1, 2), (2, 1), (3, 1), (4, 1), (5, 1)]
+
+
 def test_a_silent_consumer_loses_its_lease_and_is_told_when_it_wakes() -> None:
     it = shell()
     one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")

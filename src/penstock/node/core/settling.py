@@ -55,11 +55,13 @@ def settle(
         subscription.ack_upto(ask.shard, ask.upto, by)
     returned: list[tuple[int, int, int]] = []
     for entry, delay_s in ask.nacked:
-        deliveries = subscription.nack(ask.shard, entry, delay_s, now_us, by, change)
+        deliveries = subscription.nack(ask.shard, entry, delay_s, now_us, by)
         if deliveries is None:
             late += 1
         else:
             returned.append((entry, entry + 1, deliveries))
+    for start, end, _ in returned:  # only now: who steps back has the rest taken away, uncounted
+        subscription.failed(by, ask.shard, start, end, change)
     topic, name = subscription.topic_uuid, subscription.name
     handed = subscription.cursors[ask.shard].tally.handed
     subscription.cursors[ask.shard].noted = handed

@@ -229,8 +229,10 @@ class Subscription:
         change = Change()
         if self.bury_again_us <= now_us:
             self.bury_again_us = 0
-        for attachment, shard, entries in self.deadlines.take(now_us):
-            self._expire(attachment, shard, entries, change)
+        expired = [(*due[:2], self._expire(*due, change)) for due in self.deadlines.take(now_us)]
+        for attachment, shard, late in expired if self.kind == "failover" else ():
+            for start, end in islice(late.spans(0, late.end), FAILURES_MAX):
+                self.failed(attachment, shard, start, end, change)
         if self.lease_s and self.attachments:
             first = self.attachments[0]
             awaited = not first.connected or len(self.attachments) > 1
@@ -242,19 +244,17 @@ class Subscription:
                 self.dispatch.woke(shard, cursor.wake(now_us))
         return change
 
-    def _expire(self, attachment: Attachment, shard: int, entries: EntrySet, change: Change) -> None:
-        """A consumer did not settle in time: this touches these entries only."""
+    def _expire(self, attachment: Attachment, shard: int, entries: EntrySet, change: Change) -> EntrySet:
+        """A consumer did not settle in time: this touches these entries only. Returns those it still had."""
         late = attachment.take_from(shard, entries)
         if not late:
-            return
+            return late
         attachment.overdue = True
         returned = self.cursors[shard].give_back(late)
         self.dispatch.came_back(shard, late)
         self.dispatch.expired(attachment, shard, late)
         change.returned.append((shard, returned))
-        if self.kind == "failover":
-            for start, end in islice(late.spans(0, late.end), FAILURES_MAX):
-                self._failed(attachment, shard, start, end, change)
+        return late
 
     @property
     def due_us(self) -> int | None:
@@ -323,9 +323,7 @@ class Subscription:
         cursor.tally.elsewhere += max(count - touched, 0)
         return count
 
-    def nack(
-        self, shard: int, entry: int, delay_s: float | None, now_us: int, by: Attachment, change: Change
-    ) -> int | None:
+    def nack(self, shard: int, entry: int, delay_s: float | None, now_us: int, by: Attachment) -> int | None:
         """Returns how often the entry was delivered; None where it is not this consumer's to refuse."""
         cursor = self.cursors[shard]
         mine = by.let_go(shard, entry, entry + 1)
@@ -340,18 +338,18 @@ class Subscription:
         if mine:
             self.dispatch.came_back(shard, EntrySet.of([(entry, entry + 1)]))
         self.counts.nacked += 1
-        self._failed(by, shard, entry, entry + 1, change)
         return deliveries
 
-    def _failed(self, attachment: Attachment, shard: int, start: int, end: int, change: Change) -> None:
-        """Failover: whoever fails one message too often lets the next one try."""
+    def failed(self, attachment: Attachment, shard: int, start: int, end: int, change: Change) -> None:
+        """Failover: whoever fails one message too often lets the next one try, once all is counted."""
         if self.kind != "failover" or self.attachments[:1] != [attachment] or len(self.attachments) < 2:
             return
         if len(self._failures) > FAILURES_MAX:
             self._failures.clear()
+        first_two = self.attachments[:2]  # the lease of one that is away goes on
         for entry in range(start, min(end, start + FAILURES_MAX)):
             failures = self._failures[shard, entry] = self._failures.get((shard, entry), 0) + 1
-            if failures >= (self.policy.failover_after or 1) and self.attachments[1].connected:
+            if failures >= (self.policy.failover_after or 1) and all(each.connected for each in first_two):
                 self._step_back(attachment, change)
                 return
 
