@@ -24,6 +24,15 @@ Place = tuple[int, int]
 """Shard and entry."""
 
 
+def value_of(place: Place) -> bytes:
+    """What is written there."""
+    return b"%d:%d" % place
+
+
+def spans_of(places: list[Place]) -> list[tuple[int, int]]:
+    return [(entry, entry + 1) for _, entry in places]
+
+
 @dataclass(eq=False)
 class Line:
     """A connection, and whether the node can write to it."""

@@ -40,7 +40,7 @@ from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
 from penstock.wire.segment import decode_plain, encode_plain
 from tests.fire.core_shell import CoreShell
 from tests.fire.raw_client import title_frame
-from tests.fire.subscription_model import LEASE_S, Consumer, Line, Model, Place
+from tests.fire.subscription_model import LEASE_S, Consumer, Line, Model, Place, spans_of, value_of
 
 TOPIC = "orders"
 SHARDS = 2
@@ -162,7 +162,7 @@ class SubscriptionWorld:
         places = [(shard, self._ends[shard] + row) for row in range(rows)]
         keys = [self.random.choice(KEYS) for _ in places]
         self.model.keys.update(zip(places, keys, strict=True))
-        batch = rows_to_batch([_value(place) for place in places], keys, None, None, [1] * rows)
+        batch = rows_to_batch([value_of(place) for place in places], keys, None, None, [1] * rows)
         frame = encode(FrameType.SEGMENT, encode_plain(batch), shard=shard, segment=self._segments[shard])
         self._ends[shard] += rows
         self._segments[shard] += 1
@@ -260,7 +260,7 @@ class SubscriptionWorld:
         consumer.unconfirmed[consumer.settles] = self.model.journal_length
         nacked: list[tuple[int, float | None]] = [(entry, self.random.choice(DELAYS_S)) for _, entry in refused]
         consumer.line.client.send(
-            Settle(consumer.number, consumer.settles, shard, _spans(acked), nacked=nacked)
+            Settle(consumer.number, consumer.settles, shard, spans_of(acked), nacked=nacked)
         )
         self._listen()
 
@@ -269,14 +269,14 @@ class SubscriptionWorld:
         if not self.model.single and consumer.held:
             shard, _ = place = max(consumer.held)
             self.model.give_back(consumer, place)
-            consumer.line.client.send(GiveBack(consumer.number, shard, _spans([place])))
+            consumer.line.client.send(GiveBack(consumer.number, shard, spans_of([place])))
             self._listen()
 
     def _extend(self, consumer: Consumer) -> None:
         if consumer.due_us:
             shard, _ = place = min(consumer.due_us)
             consumer.due_us[place] = self._now_us + round(DEADLINE_S * 1e6)
-            consumer.line.client.send(Extend(consumer.number, shard, _spans([place])))
+            consumer.line.client.send(Extend(consumer.number, shard, spans_of([place])))
             self._listen()
 
     def _pay(self, consumer: Consumer) -> None:
@@ -361,7 +361,7 @@ class SubscriptionWorld:
             values.update({(deliver.shard, first + row): value for row, value in enumerate(rows)})
         for entry in (entry for span in deliver.spans for entry in range(*span)):
             place = (deliver.shard, entry)
-            assert values.get(place) == _value(place), f"{place} came with {values.get(place)!r}"
+            assert values.get(place) == value_of(place), f"{place} came with {values.get(place)!r}"
             self.model.delivered(consumer, place, deliver.attempt, self._now_us)
 
     # --- the end ------------------------------------------------------------------------------------
@@ -394,11 +394,3 @@ class SubscriptionWorld:
         (info,) = read_result(asked, list[SubscriptionInfo])
         self._listen()
         return info.positions
-
-
-def _value(place: Place) -> bytes:
-    return b"%d:%d" % place
-
-
-def _spans(places: list[Place]) -> list[tuple[int, int]]:
-    return [(entry, entry + 1) for _, entry in places]
