@@ -33,7 +33,7 @@ async def values(client: penstock.Client, topic: str, count: int) -> list[bytes]
 def send_astray(client: penstock.Client) -> list[Address]:
     """Ends the client's connection, and lets it look where there is no node; returns where it is."""
     link = client.link
-    there, link.addresses = link.addresses, parse_addresses("penstock://127.0.0.1:1")
+    there, link.dialling.given = link.dialling.given, parse_addresses("penstock://127.0.0.1:1")
     connection = link._connection
     assert connection is not None and connection._transport is not None
     connection._transport.abort()
@@ -140,7 +140,7 @@ def test_a_zombie_is_fenced_and_what_it_had_not_delivered_is_kept_and_sent_late(
                 taken = two.producer("t", name="till", access="single", wait=20, refill=tmp_path / "other")
                 async with taken as holder:
                     await holder.send(b"the holder's")
-                    one.link.addresses = there
+                    one.link.dialling.given = there
                     with pytest.raises(Fenced, match="holder"):
                         await late
                     with pytest.raises(Fenced):
@@ -151,7 +151,7 @@ def test_a_zombie_is_fenced_and_what_it_had_not_delivered_is_kept_and_sent_late(
     async def next_instance_leaves_it_alone() -> None:
         async with (
             penstock.connect(node.url) as client,
-            client.producer("t", name="till", access="single", wait=20, refill=refill) as producer,
+            client.producer("t", name="till", access="single", refill=refill) as producer,
         ):
             await producer.send(b"next")
 
