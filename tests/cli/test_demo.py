@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import socket
+import subprocess
+import sys
 
 import pytest
 
 from penstock.cli.demo import MESSAGES, Outcome
 from tests.cli.conftest import Cli
 from tests.cli.contract import check
+from tests.client.processes import environment
 
 
 @pytest.mark.spark
@@ -24,6 +29,22 @@ def test_the_demo_holds(cli: Cli) -> None:
     assert told["link"]["cuts"] > 0 and told["link"]["swallowed"] > 0
     assert told["spark"]["received"] == told["spark"]["unique"] == MESSAGES
     assert (told["spark"]["R"], told["spark"]["UR"]) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_a_demo_that_is_ended_leaves_no_node_behind(ending: signal.Signals) -> None:
+    command = [sys.executable, "-m", "penstock", "demo", "--no-spark"]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment()
+    ) as demo:
+        assert demo.stderr is not None
+        address = next(line for line in demo.stderr if "a node runs at" in line).split("://")[1].strip()
+        demo.send_signal(ending)
+        demo.stderr.read()
+        demo.wait(60)
+    host, _, port = address.rpartition(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), 5).close()
 
 
 def test_what_broke_is_counted() -> None:

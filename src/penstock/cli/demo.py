@@ -10,6 +10,7 @@ audit compares.
 from __future__ import annotations
 
 import asyncio
+import signal
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
@@ -54,6 +55,8 @@ def demo(
         from penstock.spark.packages import need_spark
 
         need_spark()  # known before a minute's work, not after it
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # like Ctrl-C: the node ends too, and its folder goes
+        signal.signal(ending, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         node = NodeProcess(Path(folder) / "node")
         try:

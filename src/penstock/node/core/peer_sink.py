@@ -37,6 +37,7 @@ from penstock.model.topic import TopicName
 from penstock.node.core.fetching import Answer, Refuse
 from penstock.node.core.peer_links import PlaceNoted
 from penstock.node.core.session import shown
+from penstock.node.core.titles import PRODUCER_LENGTH_MAX
 from penstock.node.core.topics import Shard, Topic
 from penstock.wire.control import AlterTopic, CreateTopic
 from penstock.wire.expiry import expiries_us, last_us
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.peers")
 
 NODE_LENGTH_MAX = 64
-PRODUCER_LENGTH_MAX = 256
 FEEDS_MAX = 20_000
 """Topics that one connection may feed."""
 REFUSAL_BYTES_MAX = 4096
