@@ -1,8 +1,8 @@
-"""Spark's source beside its limits, in one run of one Spark; each figure is the best of three turns.
+"""Spark's source beside its limits, in one run of one Spark; each figure is the median of nine turns in turn.
 
-Rows a second of a batch read, beside a data source that yields the same Arrow batches from memory and Spark's
-own Parquet reader on the same rows; and what a micro-batch takes, beside that of a Python source that does
-nothing.
+Rows a second of a batch read, beside a data source that yields the same Arrow batches from memory, in workers
+of its own and in those of the source, and Spark's own Parquet reader on the same rows; and what a micro-batch
+takes, beside that of a Python source that does nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,11 @@ from pyspark.sql.types import StructType
 
 import penstock.spark
 import penstock.sync
-from bench.figure import Figure
+from bench.figure import Figure, quantile
 from bench.limits import Limits
 from bench.node import running_node
 from bench.publish import table_of
+from bench.spark_workers import workers_apart
 from penstock.spark.source import batch_reader
 from penstock.spark.source_schema import arrow_schema
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 SIZE = 100
 ROWS = 1_000_000
-TURNS = 3
+WARM_UP, TURNS = 2, 9
 SHARDS = 4
 BATCHES = 20
 
@@ -116,16 +118,21 @@ def _measure(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
     source = spark.read.format("penstock").options(**options).load()
     memory = _memory_of(spark, source, options, folder)
     parquet = _parquet_of(spark, source, folder)
-    ways = {"penstock": source, "memory": memory, "parquet": parquet}
-    rates = dict.fromkeys(ways, 0.0)
-    for _ in range(TURNS):
-        for name, frame in ways.items():
-            rates[name] = max(rates[name], count / _seconds(frame))
+    ways = {"penstock": source, "apart": memory, "beside": memory, "parquet": parquet}
+    taken: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(WARM_UP + TURNS):
+        for way, frame in ways.items():
+            with workers_apart(spark) if way == "apart" else nullcontext():
+                taken[way].append(_seconds(frame))
+    rates = {way: count / quantile(each[WARM_UP:], 0.5) for way, each in taken.items()}
+    limits = {
+        "apart": "same batches from memory, in workers of its own",
+        "beside": "same batches from memory, in the source's workers",
+        "parquet": "Parquet",
+    }
     figures = [
-        Figure(
-            f"Spark read, {SIZE} B", rates["penstock"], "rows/s", "same batches from memory", rates["memory"]
-        ),
-        Figure(f"Spark read, {SIZE} B", rates["penstock"], "rows/s", "Parquet", rates["parquet"]),
+        Figure(f"Spark read, {SIZE} B", rates["penstock"], "rows/s", text, rates[way])
+        for way, text in limits.items()
     ]
     return figures + _micro_batches(spark, url, folder)
 

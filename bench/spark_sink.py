@@ -4,6 +4,9 @@
 The same DataFrame is written to a node in another process, and by a writer that takes the same Arrow batches
 and discards them, in turn. What a job costs besides its rows (planning, starting tasks) is in both. The CPU
 time of Spark with its workers, and of the node, is told too: on a busy machine it says more than seconds.
+
+Discarding is measured twice: in workers of its own, as it is without Penstock, and in those of the sink, which
+have become lighter by it.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 
 import penstock.spark
 import penstock.sync
-from bench.figure import Figure, quantile
+from bench.figure import quantile
 from bench.node import running_node
+from bench.spark_workers import workers_apart
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +35,11 @@ if TYPE_CHECKING:
 
 
 TOPIC = "bench"
+WARM_UP = 3
+"""Turns that do not count: workers start, and Java compiles what is used much."""
+APART = "discarded in workers of its own"
+BESIDE = "discarded in the sink's workers"
+SINK = "penstock"
 
 
 class Discard(DataSource):
@@ -50,10 +59,13 @@ class Discard(DataSource):
         return Writer()
 
 
-def write_s(frame: DataFrame, name: str, **options: str) -> float:
-    started = time.perf_counter()
-    frame.write.format(name).mode("append").options(**options).save()
-    return time.perf_counter() - started
+def write_s(frame: DataFrame, way: str, url: str) -> float:
+    options = {"url": url, "topic": TOPIC} if way == SINK else {}
+    writer = frame.write.format("penstock" if way == SINK else "discard").mode("append").options(**options)
+    with workers_apart(frame.sparkSession) if way == APART else contextlib.nullcontext():
+        started = time.perf_counter()
+        writer.save()
+        return time.perf_counter() - started
 
 
 def family_cpu_s() -> float:
@@ -103,28 +115,32 @@ def main() -> None:
     text = f"select {value} value, cast(id % 1000 as string) key from range(0, {asked.rows}, 1, 4)"
     frame = spark.sql(text).cache()
     frame.count()
-    times: dict[str, list[float]] = {"discard": [], "penstock": []}
-    cpu: dict[str, list[float]] = {"discard": [], "penstock": [], "node": []}
+    ways = (SINK, APART, BESIDE)
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    cpu: dict[str, list[float]] = {way: [] for way in (*ways, "node")}
     with tempfile.TemporaryDirectory(dir=asked.folder) as place, running_node(Path(place)) as node:
-        for number in range(asked.repeat + 1):
-            for name in times:
-                with _topic(node.url, asked.shards, asked.rows if name == "penstock" else 0):
-                    options = {"url": node.url, "topic": TOPIC} if name == "penstock" else {}
+        for number in range(WARM_UP + asked.repeat):
+            for way in ways:
+                with _topic(node.url, asked.shards, asked.rows if way == SINK else 0):
                     before_s, node_s = family_cpu_s() - node.cpu_s(), node.cpu_s()
-                    taken_s = write_s(frame, name, **options)
-                    if number:  # the first of each starts the workers
-                        times[name].append(taken_s)
-                        cpu[name].append(family_cpu_s() - node.cpu_s() - before_s)
-                        cpu["node"] += [node.cpu_s() - node_s] if name == "penstock" else []
+                    taken_s = write_s(frame, way, node.url)
+                    if number >= WARM_UP:
+                        times[way].append(taken_s)
+                        cpu[way].append(family_cpu_s() - node.cpu_s() - before_s)
+                        cpu["node"] += [node.cpu_s() - node_s] if way == SINK else []
     spark.stop()
-    rates = {name: asked.rows / quantile(taken, 0.5) for name, taken in times.items()}
-    figure = Figure("sink", rates["penstock"], "rows/s", "the same batches discarded", rates["discard"])
-    print(f"{figure.name}: {figure.value:,.0f} {figure.unit}; {figure.limit_name}: {figure.limit:,.0f}")
-    best = min(times["discard"]) / min(times["penstock"])
-    print(f"ratio of the medians: {figure.ratio:.2f}; of the best: {best:.2f}")
-    spent = {name: quantile(each, 0.5) for name, each in cpu.items()}
-    print("CPU seconds, median:", {name: round(each, 2) for name, each in spent.items()})
-    print("seconds:", {name: [round(one, 2) for one in taken] for name, taken in times.items()})
+    _show(asked.rows, times, cpu)
+
+
+def _show(rows: int, times: dict[str, list[float]], cpu: dict[str, list[float]]) -> None:
+    print(f"sink: {rows / quantile(times[SINK], 0.5):,.0f} rows/s")
+    for way in (APART, BESIDE):
+        limit = rows / quantile(times[way], 0.5)
+        ratio = quantile(times[way], 0.5) / quantile(times[SINK], 0.5)
+        best = min(times[way]) / min(times[SINK])
+        print(f"{way}: {limit:,.0f} rows/s; ratio of the medians {ratio:.2f}, of the best {best:.2f}")
+    print("CPU seconds, median:", {way: round(quantile(each, 0.5), 2) for way, each in cpu.items()})
+    print("seconds:", {way: [round(one, 2) for one in taken] for way, taken in times.items()})
 
 
 if __name__ == "__main__":
