@@ -45,6 +45,7 @@ def session(
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    _refuse_connect()
     if SparkContext._active_spark_context is not None:
         return registered(_reused(SparkSession.builder.getOrCreate(), master, conf or {}))
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started Java already
@@ -61,6 +62,18 @@ def session(
         for name, value in (_defaults(cores) | told).items():
             builder = builder.config(name, value)
         return registered(builder.getOrCreate())
+
+
+def _refuse_connect() -> None:
+    """A client of Spark Connect has no Java of its own, which jobs and pipelines work with."""
+    from pyspark.sql.utils import is_remote
+
+    if is_remote() or "SPARK_REMOTE" in os.environ:
+        raise BadRequest(
+            "this process uses Spark over Spark Connect, and a session with a Java of its own was asked for",
+            hint='Read and write with your session: spark.read.format("penstock"). Jobs and pipelines need a '
+            "process of their own, without SPARK_REMOTE.",
+        )
 
 
 def _start_java(told: dict[str, str]) -> None:

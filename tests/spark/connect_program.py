@@ -1,0 +1,46 @@
+"""A client of Spark Connect: reads topic ``a``, writes it to ``b`` as a batch and to ``c`` as a stream.
+
+What it says in the end, as JSON: the rows of each, and what ``penstock.spark.session`` told.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark.sql import DataFrame, SparkSession
+
+
+def main(url: str, checkpoint: str) -> None:
+    spark = SparkSession.builder.remote("local[1]").getOrCreate()
+
+    def rows(topic: str) -> DataFrame:
+        return spark.read.format("penstock").options(url=url, topic=topic).load()
+
+    rows("a").select("key", "value").write.format("penstock").options(url=url, topic="b").mode("append").save()
+    stream = spark.readStream.format("penstock").options(url=url, topic="a").load().select("key", "value")
+    query = (
+        stream.writeStream.format("penstock")
+        .options(url=url, topic="c", checkpointLocation=checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert "penstock" not in sys.modules
+    import penstock.spark
+    from penstock.errors import BadRequest
+
+    try:
+        told = repr(penstock.spark.session())
+    except BadRequest as error:
+        told = error.message
+    print(
+        json.dumps(
+            {topic: rows(topic).count() for topic in "abc"} | {"told": told, "of": type(spark).__module__}
+        )
+    )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,48 @@
+"""Over Spark Connect the source and the sink need nothing of the client but Spark's own names."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock.spark
+import penstock.sync
+from penstock.model.errors import BadRequest
+from penstock.spark.java import find_java, java_home
+from tests.fire.real_node import RealNode
+
+
+def test_a_client_of_spark_connect_reads_writes_and_streams(node: RealNode, tmp_path: Path) -> None:
+    with penstock.sync.connect(node.url) as client, client.producer("a") as producer:
+        for number in range(20):
+            producer.send(b"%d" % number, key=b"%d" % (number % 3))
+    program = Path(__file__).with_name("connect_program.py")
+    names = {
+        "JAVA_HOME": str(java_home(find_java())),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(
+        [sys.executable, program, node.url, tmp_path / "checkpoint"],
+        env=os.environ | names,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert {topic: said[topic] for topic in "abc"} == {"a": 20, "b": 20, "c": 20}
+    assert said["of"] == "pyspark.sql.connect.session"
+    assert "over Spark Connect" in said["told"]
+
+
+def test_a_process_that_is_to_use_spark_connect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
+    with pytest.raises(BadRequest, match=r"over Spark Connect") as caught:
+        penstock.spark.session()
+    assert "spark.read.format" in (caught.value.hint or "")
