@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import penstock.sync
-from penstock.model.errors import BadRequest, PenstockError, SchemaMismatch
+from penstock.model.errors import BadRequest, CheckpointBehind, PenstockError, SchemaMismatch
 from penstock.node.bootstrap import bootstrap
 from penstock.spark.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
 from tests.fire.real_node import RealNode
@@ -61,6 +61,19 @@ def test_a_batch_that_comes_again_is_dropped_whatever_its_partitions(shared_url:
     sink.commit([task(again, batches(0, 10)), task(again, batches(10, 190))], 0)
     sink.commit([task(again, batches(200, 0)), task(again, batches(200, 100))], 1)
     assert values(shared_url, topic) == rows(300)
+
+
+def test_a_checkpoint_that_went_back_ends_its_query_instead_of_dropping_what_is_new(
+    shared_url: str, topic: str
+) -> None:
+    named = stream_sink(shared_url, topic=topic)
+    unnamed = stream_writer(from_arrow_schema(PLAIN), {"url": shared_url, "topic": topic}, False)
+    for number in (0, 1, 2, 2):  # the last batch may come twice
+        unnamed.commit([task(named, batches(10 * min(number, 2), 10))], number)
+    with pytest.raises(CheckpointBehind, match=r"at batch 1, and .* up to batch 2 before"):
+        unnamed.commit([task(named, batches(10, 50))], 1)
+    named.commit([task(named, batches(10, 10))], 1)  # with sinkId that is what was asked for
+    assert values(shared_url, topic) == rows(30)
 
 
 def test_speculative_and_late_tasks_and_aborts_add_and_take_nothing(shared_url: str, topic: str) -> None:
@@ -113,20 +126,26 @@ def test_a_column_says_which_topic_a_row_goes_to(shared_url: str, topic: str) ->
     assert values(shared_url, topic) == Counter([b"1", b"2", b"3"])
     with pytest.raises(SchemaMismatch, match="topic"):
         sink.write(iter([batch.set_column(1, "topic", pa.array([left, None, left]))]))
+    spelled = batch.set_column(1, "topic", pa.array([right, f"default/default/default/{right}", right]))
+    (stage,) = task(sink, iter([spelled])).stages
+    assert stage.rows == 3, "one stage: the rows keep their order"
 
 
 def test_a_typed_topic_takes_its_columns_or_a_struct_of_them(shared_url: str, topic: str) -> None:
-    schema = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("topic", pa.int64())])
+    schema = pa.schema(
+        [pa.field("name", pa.string(), nullable=False), ("topic", pa.int64()), ("value", pa.int64())]
+    )
     with penstock.sync.connect(shared_url) as client:
         client.admin.create_topic(topic, schema=schema)
-    flat = pa.record_batch({"name": ["a", "b"], "topic": [1, 2]})
+    flat = pa.record_batch({"name": ["a", "b"], "topic": [1, 2], "value": [None, 3]}, schema)
     sink = stream_sink(shared_url, flat.schema, topic=topic)
     sink.commit([task(sink, iter([flat]))], 0)
     struct = pa.record_batch({"value": pa.array([{"name": "c", "topic": 3}]), "key": ["k"]})
     sink = stream_sink(shared_url, struct.schema, topic=topic)
     sink.commit([task(sink, iter([struct]))], 1)
     assert values(shared_url, topic) == Counter(
-        str({"name": name, "topic": number}) for name, number in (("a", 1), ("b", 2), ("c", 3))
+        str({"name": name, "topic": number, "value": value})
+        for name, number, value in (("a", 1, None), ("b", 2, 3), ("c", 3, None))
     )
     with pytest.raises(SchemaMismatch):
         stream_sink(shared_url, pa.schema([("other", pa.string())]), topic=topic)

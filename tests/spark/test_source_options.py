@@ -64,6 +64,7 @@ def test_places_are_words_entries_times_or_json() -> None:
         ({"topic": "a", "start": '{"0": 1, "b": {"0": 1}}'}, None, "neither shards nor topics"),
         ({"topics": "a,b", "start": '{"0": 1}'}, None, "which topic"),
         ({"topicPattern": "a.*", "start": '{"a": {"0": 1}}'}, None, "topics by name"),
+        ({"topic": "a", "start": '{"a": {"0": 1}, "b": {"0": 1}}'}, None, "names topic b, which is not read"),
         ({"topic": "a", "filter": "key = 'a' and"}, None, "at character 14 of the filter"),
         ({"topic": "a", "end": "latest"}, True, "end is for batches"),
         ({"topic": "a", "subscription": "s"}, False, "subscription is for streams"),

@@ -110,6 +110,7 @@ def test_a_typed_topic_becomes_a_struct_whatever_its_columns_are_called(
             ("half", pa.float16()),
             ("tags", pa.map_(pa.string(), pa.list_(pa.int32()))),
             ("deep", pa.struct([("x", pa.uint16()), ("wide", pa.decimal256(50, 2))])),
+            ("round", pa.decimal128(5, -2)),
         ]
     )
     client.admin.create_topic(topic, schema=columns)
@@ -121,6 +122,7 @@ def test_a_typed_topic_becomes_a_struct_whatever_its_columns_are_called(
         "half": 0.5,
         "tags": {"t": [1, None]},
         "deep": {"x": 65535, "wide": 1},
+        "round": 12_300,
     }
     with client.producer(topic) as producer:
         producer.send(row, key=b"outer", id="outer")
@@ -131,6 +133,7 @@ def test_a_typed_topic_becomes_a_struct_whatever_its_columns_are_called(
     assert (first.id, first.key, first.value.key, int(first.value.id)) == ("outer", b"outer", "k", 2**64 - 1)
     assert first.value["at"].astimezone(UTC) == at and first.value.half == 0.5
     assert first.value.tags == {"t": [1, None]} and first.value.deep.asDict() == {"x": 65535, "wide": "1.00"}
+    assert first.value["round"] == 12_300
     assert second.value is not None and set(second.value) == {None}
 
 

@@ -338,13 +338,14 @@ def test_a_checkpoint_is_not_read_on_without_one_of_its_topics_and_takes_another
     post(client, one, 1)
     post(client, two, 2, 3)
     with stream(shared_url, topic=one) as read:
+        begin = read.offset
         assert numbers(read.next()) == [1]
         offset = read.offset
-    with (
-        stream(shared_url, offset, topic=two) as read,
-        pytest.raises(BadRequest, match=f"reads topic {one}, and"),
-    ):
-        read.next()
+    with stream(shared_url, offset, topic=two) as read:
+        with pytest.raises(BadRequest, match=f"reads topic {one}, and"):
+            read.next()
+        with pytest.raises(BadRequest, match=f"reads topic {one}, and"):
+            read.between(begin, offset)  # a batch that had not ended
     with stream(shared_url, offset, topics=f"{one},{two}") as read:
         assert numbers(read.next()) == [2, 3]
 

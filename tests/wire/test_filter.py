@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -61,6 +63,35 @@ COLUMNS: dict[str, pa.Array] = {
 def test_a_filter_means_what_it_says_and_null_is_neither(text: str, rows: list[int]) -> None:
     mask = Filter(text).mask(COLUMNS)
     assert [row for row, wanted in enumerate(mask.to_pylist()) if wanted] == rows
+
+
+COMPARISONS = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        (pa.int8(), [-128, -1, 0, 1, 2, 127]),
+        (pa.int64(), [-(2**63), -1, 0, 1, 2, 2**53 + 1, 2**63 - 1]),
+        (pa.uint64(), [0, 1, 2, 2**53 + 1, 2**64 - 1]),
+    ],
+)
+def test_whole_numbers_are_held_against_any_number_exactly(kind: pa.DataType, numbers: list[int]) -> None:
+    columns = {"n": pa.array([*numbers, None], kind)}
+    for literal in (1, 1.5, -0.5, 2.0, 128, 9007199254740992.0, 2**64 - 1, 10**30, -math.inf):
+        text = "-1e999" if literal == -math.inf else str(literal)
+        for sign, holds in COMPARISONS.items():
+            meant = [holds(number, literal) for number in numbers]
+            assert Filter(f"n {sign} {text}").mask(columns).to_pylist() == [*meant, False], (sign, text)
+        found = Filter(f"n in ({text}, 0.5)").mask(columns).to_pylist()
+        assert found == [*(number == literal for number in numbers), False], text
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ from penstock.model.running_errors import BadData as BadData
 from penstock.model.running_errors import DataLocked as DataLocked
 from penstock.model.several_errors import NotAcrossNodes as NotAcrossNodes
 from penstock.model.spark_errors import BadPipeline as BadPipeline
+from penstock.model.spark_errors import CheckpointBehind as CheckpointBehind
 from penstock.model.spark_errors import JavaMissing as JavaMissing
 from penstock.model.spark_errors import JavaTooOld as JavaTooOld
 from penstock.model.spark_errors import PipelineFailed as PipelineFailed

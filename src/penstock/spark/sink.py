@@ -22,11 +22,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import penstock.sync
-from penstock.model.errors import BadRequest, PenstockError, TopicNotFound
+from penstock.model.errors import BadRequest, CheckpointBehind, PenstockError, TopicNotFound
 from penstock.model.stage import Stage
 from penstock.spark.collector import spare_what_is_loaded
 from penstock.spark.sink_options import SinkOptions, read_options
-from penstock.spark.sink_rows import TOPIC, by_topic, check_columns
+from penstock.spark.sink_rows import by_topic, check_columns
 from penstock.spark.told import told
 from penstock.wire.schema_versions import SchemaVersions
 
@@ -56,18 +56,18 @@ class Staged(WriterCommitMessage):
 def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> BatchSink:
     with told():
         read = read_options(options, streaming=False)
-        return BatchSink(read, own_topic=_check(schema, read, overwrite))
+        return BatchSink(read, own=_check(schema, read, overwrite))
 
 
 def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> StreamSink:
     with told():
         read = read_options(options, streaming=True)
         # Spark makes the writer anew for every commit: a node that restarts just then must not end the query.
-        return StreamSink(read, own_topic=_check(schema, read, overwrite, wait_s=CHECK_S))
+        return StreamSink(read, own=_check(schema, read, overwrite, wait_s=CHECK_S))
 
 
-def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s: float = 0.0) -> bool:
-    """Refuses what can be known to be wrong before the first task; tells whether the column topic is data."""
+def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s: float = 0.0) -> frozenset[str]:
+    """Refuses what can be known to be wrong before the first task; tells the columns of a typed topic."""
     if overwrite:
         raise BadRequest(
             "a topic is only ever appended to",
@@ -77,16 +77,16 @@ def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s:
         schemas = _schemas(client, options.topic)
     columns = to_arrow_schema(schema, timezone="UTC")
     check_columns(columns, options.topic, schemas)
-    return schemas is not None and TOPIC in schemas.newest.names
+    return frozenset(schemas.newest.names if schemas is not None else ())
 
 
 class Sink:
     """What a task does. One is made where the query is planned, and a copy of it goes to every task."""
 
-    def __init__(self, options: SinkOptions, *, own_topic: bool) -> None:
-        """``own_topic``: the column topic is one of a typed topic's, and does not say where a row goes."""
+    def __init__(self, options: SinkOptions, *, own: frozenset[str]) -> None:
+        """``own``: a typed topic's columns, which may be called as a message's are."""
         self._options = options
-        self._own_topic = own_topic
+        self._own = own
 
     def _stage(self, writer_name: str, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Puts a task's rows on the node's disk; one that fails drops what it staged, if it can."""
@@ -94,7 +94,7 @@ class Sink:
         with _connected(options) as client, _writer(client, writer_name, options) as writer:
             opened: dict[str, OpenedStage] = {}
             try:
-                for topic, rows in by_topic(batches, options.topic, own_topic=self._own_topic):
+                for topic, rows in by_topic(batches, options.topic, self._own):
                     if topic not in opened:
                         opened[topic] = writer.begin(topic)
                     opened[topic].add(rows)
@@ -113,8 +113,12 @@ class Sink:
             with _writer(client, name, self._options) as writer:
                 done = writer.commit(batch, [stage for message in staged for stage in message.stages])
             if done.outcome == "duplicate":
-                log.warning("batch %d of writer %s was there already; its rows were dropped", batch, name)
+                self._repeated(name, batch, done.recorded)
             self._committed(client, name)
+
+    def _repeated(self, writer: str, batch: int, newest: int) -> None:
+        """The batch, or a later one, was committed before, and nothing of it is published again."""
+        log.warning("batch %d of writer %s was there already; its rows were dropped", batch, writer)
 
     def _committed(self, client: Client, writer: str) -> None:
         """The batch is in its topics."""
@@ -144,13 +148,22 @@ class StreamSink(Sink, DataSourceStreamArrowWriter):
         with told():
             self._commit(messages, batchId)
 
+    def _repeated(self, writer: str, batch: int, newest: int) -> None:
+        """Spark repeats the last batch alone: what comes before it is of a checkpoint that went back."""
+        super()._repeated(writer, batch, newest)
+        if batch < newest and self._options.sink is None:
+            raise CheckpointBehind(
+                f"the checkpoint is at batch {batch}, and the query has written up to batch {newest} before; "
+                f"nothing is written, since batch {batch} may be cut otherwise now (writer {writer})"
+            )
+
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._abort(messages)
 
 
 class BatchSink(Sink, DataSourceArrowWriter):
-    def __init__(self, options: SinkOptions, *, own_topic: bool) -> None:
-        super().__init__(options, own_topic=own_topic)
+    def __init__(self, options: SinkOptions, *, own: frozenset[str]) -> None:
+        super().__init__(options, own=own)
         self._writer_name = _name(f"spark-job-{uuid.uuid4()}", options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:

@@ -8,20 +8,21 @@ beside them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.model.errors import SchemaMismatch
+from penstock.model.topic import TopicName
 from penstock.wire.columns import table_to_batches
 from penstock.wire.schema_versions import SchemaVersions
 from penstock.wire.typed_rows import messages_of
 
 GATHER_BYTES = 4 * 1024 * 1024
 """Spark's batches are put together up to this size, so that every shard's share is near a whole segment."""
-TOPIC = "topic"
+TOPIC, VALUE = "topic", "value"
 
 
 def check_columns(schema: pa.Schema, topic: str | None, schemas: SchemaVersions | None) -> None:
@@ -39,28 +40,36 @@ def check_columns(schema: pa.Schema, topic: str | None, schemas: SchemaVersions 
     if schemas is not None:
         messages_of(rows, schemas.newest, 0)
         return
-    place = rows.schema.get_field_index("value")
+    place = rows.schema.get_field_index(VALUE)
     if topic is None and place >= 0 and pt.is_struct(rows.schema.field(place).type):
         return  # the topics are typed, and each is asked when its rows come
     table_to_batches(rows, 0, GATHER_BYTES)
 
 
 def by_topic(
-    batches: Iterable[pa.RecordBatch], topic: str | None, *, own_topic: bool = False
+    batches: Iterable[pa.RecordBatch], topic: str | None, own: Collection[str] = ()
 ) -> Iterator[tuple[str, pa.Table]]:
-    """The rows with their topic, in their order within each; a row without a value or a topic is an error."""
+    """The rows with their topic, in their order within each; a row without a value or a topic is an error.
+
+    ``own`` are a typed topic's columns: one that is called topic says nothing of where a row goes, and one that
+    is called value may be null.
+    """
     for table in _gathered(batches):
-        _check_values(table)
+        if VALUE not in own:
+            _check_values(table)
         if topic is not None:
-            yield topic, table if own_topic else _without_topic(table)
+            yield topic, table if TOPIC in own else _without_topic(table)
             continue
         topics = table.column(TOPIC)
         if topics.null_count:
             raise SchemaMismatch("column 'topic' is null in a row, and the option topic is not set")
         rows = _without_topic(table)
-        names = pc.unique(topics).to_pylist()
-        for name in names:
-            yield name, rows if len(names) == 1 else rows.filter(pc.equal(topics, name))
+        spelled: dict[str, list[str]] = {}
+        for name in pc.unique(topics).to_pylist():
+            spelled.setdefault(str(TopicName.parse(name)), []).append(name)
+        for full, names in spelled.items():
+            meant = pc.is_in(topics, value_set=pa.array(names, topics.type))
+            yield full, rows if len(spelled) == 1 else rows.filter(meant)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -84,7 +93,7 @@ def _joined(held: list[pa.RecordBatch]) -> pa.Table:
 
 
 def _check_values(table: pa.Table) -> None:
-    place = table.schema.get_field_index("value")
+    place = table.schema.get_field_index(VALUE)
     if place >= 0 and table.column(place).null_count:
         raise SchemaMismatch(
             "column 'value' is null in a row",

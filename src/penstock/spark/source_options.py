@@ -145,6 +145,9 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
             raise BadRequest(
                 f"{name} by shard does not say which topic", hint='Write {"TOPIC": {"0": 5}} for several.'
             )
+        for topic in places if isinstance(places, dict) else ():
+            if topic and topic not in options.topics:
+                raise BadRequest(f"{name} names topic {TopicName.parse(topic).short}, which is not read")
 
 
 def _every(places: Places) -> list[Place]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 SPARK_DIGITS_MAX = 38
+DIGITS_MAX = 76
+"""Of Arrow's longest decimals."""
 _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 
 
@@ -67,6 +69,8 @@ def _spark_like(kind: pa.DataType) -> pa.DataType:
         return _UNSIGNED[kind.bit_width]
     if pt.is_float16(kind):
         return pa.float32()
+    if pt.is_decimal(kind) and kind.scale < 0:  # Spark has none that ends before the point
+        kind = pa.decimal256(min(kind.precision - kind.scale, DIGITS_MAX), 0)
     if pt.is_decimal(kind) and kind.precision > SPARK_DIGITS_MAX:
         return pa.string()
     if pt.is_decimal256(kind):

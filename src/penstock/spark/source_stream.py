@@ -252,6 +252,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with told():
             before, after = read_offset(start), read_offset(end)
             names = sorted(after)
+            for name in names:  # a batch that is tried again may be of a query with other options
+                check_covered(self._options, name)
             if not self._ends.keys() >= set(names):
                 self._ends = {each.topic: each for each in self._client.admin.ends(names)}
             moved = self._moved(after, self._ends)

@@ -21,6 +21,7 @@ since filters come from anyone.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -239,7 +240,8 @@ def _placed(place: int, step: Step) -> Step:
         try:
             return step(columns)
         except _FAULTS as error:
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            text = str(error.args[0]) if isinstance(error, KeyError) else str(error)
+            why = text.splitlines()[0] if text else type(error).__name__
             raise BadFilter(f"at character {place + 1} of the filter: {why}") from None
 
     return run
@@ -275,12 +277,33 @@ def _is_null(column: Step, negated: bool, columns: Columns) -> pa.Array:
 
 def _compare(how: Callable[..., Any], column: Step, literal: Any, columns: Columns) -> pa.Array:
     found = column(columns)
+    if pt.is_integer(found.type) and _is_number(literal):
+        return _compare_whole(how, found, literal)
     return how(found, _scalar(literal, found.type))
+
+
+def _compare_whole(how: Callable[..., Any], found: pa.Array, literal: int | float) -> pa.Array:
+    """Whole numbers beside any number, exactly: Arrow makes both of one type first, and fails of large ones."""
+    if _is_one_of(literal, found.type):
+        return how(found, pa.scalar(int(literal), found.type))
+    low, high = _extent(found.type)
+    always = pc.equal(found, found)  # null where there is none
+    if how in (pc.equal, pc.not_equal):
+        return always if how is pc.not_equal else pc.invert(always)
+    if low < literal < high:
+        below = pc.less_equal(found, pa.scalar(math.floor(literal), found.type))
+    else:
+        below = always if literal > high else pc.invert(always)
+    return below if how in (pc.less, pc.less_equal) else pc.invert(below)
 
 
 def _is_in(column: Step, literals: list[Any], columns: Columns) -> pa.Array:
     found = column(columns)
-    values = pa.array([_scalar(literal, found.type).as_py() for literal in literals], found.type)
+    if pt.is_integer(found.type) and all(map(_is_number, literals)):
+        meant = [int(literal) for literal in literals if _is_one_of(literal, found.type)]
+    else:
+        meant = [_scalar(literal, found.type).as_py() for literal in literals]
+    values = pa.array(meant, found.type)
     known = pc.is_in(found, value_set=values)
     return pc.if_else(pc.is_valid(found), known, pa.scalar(None, pa.bool_()))
 
@@ -309,4 +332,19 @@ def _scalar(literal: Any, kind: pa.DataType) -> pa.Scalar:
         raise TypeError(f"{literal!r} cannot be held against {kind}")
     if not (pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)):
         raise TypeError(f"a number cannot be held against {kind}")
-    return pa.scalar(literal)
+    return pa.scalar(float(literal) if pt.is_floating(kind) else literal)
+
+
+def _is_number(literal: Any) -> bool:
+    return isinstance(literal, int | float) and not isinstance(literal, bool)
+
+
+def _is_one_of(literal: int | float, kind: pa.DataType) -> bool:
+    """Whether a number is one that a column of whole numbers can hold."""
+    low, high = _extent(kind)
+    return low <= literal <= high and literal == math.floor(literal)
+
+
+def _extent(kind: pa.DataType) -> tuple[int, int]:
+    bits = kind.bit_width
+    return (0, 2**bits - 1) if pt.is_unsigned_integer(kind) else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
