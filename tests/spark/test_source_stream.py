@@ -278,6 +278,21 @@ def test_an_old_copy_is_recognised_however_far_it_has_grown(restored: tuple[str,
         )
 
 
+def test_a_topic_of_many_shards_is_known_again_without_a_search_through_all_for_each(
+    client: penstock.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.admin.create_topic(topic, shards=16)
+    with client.producer(topic) as producer, stream(shared_url, topic=topic) as read:
+        for number in range(32):
+            producer.send(b"%d" % number, key=b"%d" % number)
+        read.next()
+        for number in range(32, 64):
+            producer.send(b"%d" % number, key=b"%d" % number)
+    with stream(shared_url, read.offset, topic=topic) as again:
+        monkeypatch.setattr(penstock.sync.Reader, "entries_at", lambda *_: pytest.fail("a search"))
+        assert numbers(again.next()) == list(range(32, 64))
+
+
 def test_a_compacted_topic_is_not_taken_for_an_old_copy(
     client: penstock.sync.Client, shared_url: str, topic: str
 ) -> None:

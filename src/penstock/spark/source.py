@@ -69,9 +69,10 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         with told(), connect(options, patient=False) as client:
-            versions = versions_of(client, options, self._schema)
             names = topic_names(client, options)
             ends = there(client.admin.ends(names)) if names else []
+            # In this order: no row of the range is of a newer schema than the one that is read.
+            versions = versions_of(client, options, self._schema)
             spans: list[Span] = []
             for each in ends:
                 assert each.uuid is not None

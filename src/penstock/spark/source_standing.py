@@ -74,13 +74,21 @@ def goes_on(client: penstock.sync.Client, topic: str, offset: TopicOffset, now: 
     if not offset.stored:
         return tuple(found)
     with client.reader(topic, uuid=offset.uuid) as reader:
-        for stored in {*offset.stored} - {0}:
-            # The times of the shards differ where they stood still, and each is asked for by itself.
-            since = reader.entries_at(_EPOCH + timedelta(microseconds=stored + 1))
-            for shard, entry in enumerate(since):
-                if offset.stored[shard] == stored and entry < found[shard]:
-                    found[shard] = _first_since(reader, shard, entry, found[shard], stored)
+        for shard, (stored, end) in enumerate(zip(offset.stored, now.shards, strict=True)):
+            # Without anything that is newer, or older than the place, there is nothing to mistake for another.
+            if stored and end.stored_at_us > stored and end.entry_first < found[shard]:
+                found[shard] = _goes_on(reader, shard, found[shard], stored)
     return tuple(found)
+
+
+def _goes_on(reader: penstock.sync.Reader, shard: int, entry: int, stored_us: int) -> int:
+    """Where the reading of a shard goes on that was at ``entry`` and had seen what was stored up to a time."""
+    for part in reader.read(shard, entry - 1, entry, columns=()):
+        # The last one that was read mostly tells it all; the search goes through every shard.
+        if any(batch.origin.stored_at_us <= stored_us for batch in part.batches):
+            return entry
+    since = reader.entries_at(_EPOCH + timedelta(microseconds=stored_us + 1))[shard]
+    return _first_since(reader, shard, since, entry, stored_us) if since < entry else entry
 
 
 def _first_since(reader: penstock.sync.Reader, shard: int, start: int, end: int, stored_us: int) -> int:
