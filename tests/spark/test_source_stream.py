@@ -193,6 +193,9 @@ def test_what_retention_deleted_fails_a_stream_unless_it_is_told_otherwise(
         assert [row["entry"] for row in rows] == list(range(kept, end))
     assert (gap["entry"], gap["value"], gap["identity"], gap["shard"]) == (0, None, None, 0)
     assert dict(gap["headers"]) == {"gap.reason": "retention", "gap.end": str(kept)}
+    with stream(url, offset, topic="short", onGap="report", maxEntriesPerTrigger="1") as read:
+        gap, row = read.next()  # what is gone takes nothing of a limit
+        assert (dict(gap["headers"])["gap.end"], row["entry"]) == (str(kept), kept)
 
 
 def test_a_topic_that_went_or_came_anew_is_never_read_as_if_it_were_the_same(

@@ -203,8 +203,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return after
 
     def _limit(self, before: Offset, after: Offset, ends: Mapping[str, Ends], limit: ReadLimit) -> Offset:
+        # What retention deleted takes no part in a limit: else a long gap would be a great many empty batches.
+        kept = {
+            (topic, number): shard.entry_first
+            for topic, each in ends.items()
+            for number, shard in enumerate(each.shards)
+        }
         starts = {
-            (topic, shard): min(span_start(before.get(topic), offset, shard), entry)
+            (topic, shard): min(
+                max(span_start(before.get(topic), offset, shard), kept.get((topic, shard), 0)), entry
+            )
             for topic, offset in after.items()
             for shard, entry in enumerate(offset.entries)
         }
