@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import penstock.sync
 from penstock.model.errors import BadRequest, CheckpointBehind, PenstockError, SchemaMismatch
 from penstock.node.bootstrap import bootstrap
 from penstock.spark.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
+from penstock.spark.source_schema import arrow_schema, source_schema
 from tests.fire.real_node import RealNode
 
 PLAIN = pa.schema([("value", pa.string())])
@@ -151,6 +154,32 @@ def test_a_typed_topic_takes_its_columns_or_a_struct_of_them(shared_url: str, to
         stream_sink(shared_url, pa.schema([("other", pa.string())]), topic=topic)
     with pytest.raises(SchemaMismatch):
         sink.write(iter([pa.record_batch({"name": pa.array([None], pa.string()), "topic": [1]})]))
+
+
+def test_a_typed_topic_takes_what_spark_has_instead_of_its_types(shared_url: str, topic: str) -> None:
+    own = pa.schema(
+        [
+            ("wide", pa.uint64()),
+            ("deep", pa.struct([("bytes", pa.list_(pa.uint8())), ("at", pa.time32("s"))])),
+            ("long", pa.decimal256(50, 2)),
+            ("fixed", pa.binary(2)),
+        ]
+    )
+    with penstock.sync.connect(shared_url) as client:
+        client.admin.create_topic(topic, schema=own)
+    shown = arrow_schema(source_schema(["value"], own)).field("value").type
+    row = {"wide": 2**64 - 1, "deep": {"bytes": [255], "at": time(1, 2, 3)}, "long": "1.50", "fixed": b"ab"}
+    nested = pa.record_batch({"value": pa.array([row, dict.fromkeys(row)], shown)})
+    flat = pa.RecordBatch.from_struct_array(nested.column("value"))
+    sink = stream_sink(shared_url, nested.schema, topic=topic)
+    sink.commit([task(sink, iter([nested]))], 0)
+    sink = stream_sink(shared_url, flat.schema, topic=topic)
+    sink.commit([task(sink, iter([flat]))], 1)
+    written = {**row, "long": Decimal("1.50")}
+    assert values(shared_url, topic) == {str(written): 2, str(dict.fromkeys(row)): 2}
+    for wrong in ({"wide": -1}, {"deep": {"bytes": [256], "at": None}}, {"fixed": b"abc"}, {"long": "1.234"}):
+        with pytest.raises(SchemaMismatch):
+            sink.write(iter([pa.RecordBatch.from_struct_array(pa.array([row | wrong], shown))]))
 
 
 @pytest.mark.parametrize(

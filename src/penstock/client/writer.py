@@ -64,6 +64,11 @@ class OpenedStage:
     def id(self) -> bytes:
         return self._sender.stage
 
+    @property
+    def columns(self) -> pa.Schema | None:
+        """The topic's; None of a plain one."""
+        return None if self._schemas is None else self._schemas.newest
+
     async def add(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Sends rows, with the columns that ``Producer.send_batch`` takes; waits while much is unconfirmed."""
         for chunk in self.encode(rows):

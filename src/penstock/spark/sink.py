@@ -27,6 +27,7 @@ from penstock.model.stage import Stage
 from penstock.spark.collector import spare_what_is_loaded
 from penstock.spark.sink_options import SinkOptions, read_options
 from penstock.spark.sink_rows import by_topic, check_columns
+from penstock.spark.sink_types import in_types_of
 from penstock.spark.told import told
 from penstock.wire.schema_versions import SchemaVersions
 
@@ -97,7 +98,8 @@ class Sink:
                 for topic, rows in by_topic(batches, options.topic, self._own):
                     if topic not in opened:
                         opened[topic] = writer.begin(topic)
-                    opened[topic].add(rows)
+                    columns = opened[topic].columns
+                    opened[topic].add(rows if columns is None else in_types_of(columns, rows))
                 return Staged(writer_name, tuple(stage.finish() for stage in opened.values()))
             except BaseException:
                 with contextlib.suppress(PenstockError):

@@ -16,6 +16,7 @@ import pyarrow.types as pt
 
 from penstock.model.errors import SchemaMismatch
 from penstock.model.topic import TopicName
+from penstock.spark.sink_types import in_types_of
 from penstock.wire.columns import table_to_batches
 from penstock.wire.schema_versions import SchemaVersions
 from penstock.wire.typed_rows import messages_of
@@ -38,7 +39,7 @@ def check_columns(schema: pa.Schema, topic: str | None, schemas: SchemaVersions 
     if schemas is None or TOPIC not in schemas.newest.names:
         rows = _without_topic(rows)
     if schemas is not None:
-        messages_of(rows, schemas.newest, 0)
+        messages_of(in_types_of(schemas.newest, rows), schemas.newest, 0)
         return
     place = rows.schema.get_field_index(VALUE)
     if topic is None and place >= 0 and pt.is_struct(rows.schema.field(place).type):

@@ -63,6 +63,11 @@ def _spark_type(kind: pa.DataType) -> Any:
         raise SchemaMismatch(f"Spark has no type for {kind}: {error}") from error
 
 
+def shown_as(kind: pa.DataType) -> str:
+    """Spark's type of a column, in words; whether it can be null does not count."""
+    return str(_spark_type(kind).simpleString())
+
+
 def _spark_like(kind: pa.DataType) -> pa.DataType:
     """The nearest type that Spark has."""
     if pt.is_unsigned_integer(kind):

@@ -31,6 +31,11 @@ class OpenedStage:
     def id(self) -> bytes:
         return self._stage.id
 
+    @property
+    def columns(self) -> pa.Schema | None:
+        """The topic's; None of a plain one."""
+        return self._stage.columns
+
     def add(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Sends rows; waits while much is unconfirmed."""
         # The calling thread has just made the rows: it finds them in its core's cache, and the loop stays free.

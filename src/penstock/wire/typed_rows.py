@@ -131,7 +131,7 @@ def messages_of(
     for name in names:
         if names.count(name) > 1:
             raise SchemaMismatch(f"column {name!r} comes twice")
-    as_messages = _is_messages(table.schema, topic_schema)
+    as_messages = is_messages(table.schema, topic_schema)
     envelope = {name: name if as_messages else f"@{name}" for name in ENVELOPE}
     own = {"value"} if as_messages else set(topic_schema.names)
     _check_unknown(names, own | set(envelope.values()), topic_schema)
@@ -143,7 +143,7 @@ def messages_of(
     ]
 
 
-def _is_messages(schema: pa.Schema, topic_schema: pa.Schema) -> bool:
+def is_messages(schema: pa.Schema, topic_schema: pa.Schema) -> bool:
     """Whether ``value`` is the message's and not a column of the topic that has the same name."""
     place = schema.get_field_index("value")
     if place < 0 or not pt.is_struct(schema.field(place).type):
@@ -240,14 +240,14 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
         return column
     if pt.is_dictionary(column.type):
         return _cast(column.dictionary_decode(), kind)
-    if not _casts(column.type, kind):
+    if not casts(column.type, kind):
         return None
     if pt.is_binary_view(column.type):  # from there is no direct way; large_binary leads everywhere
         column = column.cast(pa.large_binary())
     return column.cast(kind)
 
 
-def _casts(given: pa.DataType, kind: pa.DataType) -> bool:
+def casts(given: pa.DataType, kind: pa.DataType) -> bool:
     """Whether every value of a type is one of ``kind``, be it in another layout."""
     if pt.is_null(given) or is_widening(given, kind) or (_is_text(given) and _is_text(kind)):
         return True
@@ -257,12 +257,12 @@ def _casts(given: pa.DataType, kind: pa.DataType) -> bool:
         # With a zone a time is a point in time, whatever the zone. A finer unit is taken if it loses nothing.
         return (given.tz is None) == (kind.tz is None)
     if pt.is_map(given) and pt.is_map(kind):
-        return _casts(given.key_type, kind.key_type) and _casts(given.item_type, kind.item_type)
+        return casts(given.key_type, kind.key_type) and casts(given.item_type, kind.item_type)
     if _is_list(given) and _is_list(kind):
-        return _casts(given.value_type, kind.value_type)
+        return casts(given.value_type, kind.value_type)
     if pt.is_struct(given) and pt.is_struct(kind):
         return [f.name for f in given] == [f.name for f in kind] and all(
-            _casts(mine.type, theirs.type) for mine, theirs in zip(given, kind, strict=True)
+            casts(mine.type, theirs.type) for mine, theirs in zip(given, kind, strict=True)
         )
     return False
 
