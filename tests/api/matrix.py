@@ -75,7 +75,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("delete", "/v1/tokens/{token}"): Route(ADMIN, listing=True),
     ("get", "/v1/writers"): Route(PRODUCE, listing=True),
     ("get", "/v1/writers/{writer}"): Route(PRODUCE),
-    ("delete", "/v1/writers/{writer}"): Route(ADMIN),
+    ("delete", "/v1/writers/{writer}"): Route(PRODUCE),
     ("get", "/v1/topics"): Route(USE, listing=True),
     ("post", "/v1/topics"): Route(ADMIN, {"topic": "acme/shop/till/more"}),
     ("get", T): Route(USE),

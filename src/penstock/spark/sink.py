@@ -177,7 +177,7 @@ class BatchSink(Sink, DataSourceArrowWriter):
             self._commit(messages, self._options.batch or 0)
 
     def _committed(self, client: Client, writer: str) -> None:
-        """Nothing will ever come again under this name; only an administrator's token may say so.
+        """Nothing will ever come again under this name.
 
         Whatever is in the way, the rows are in their topics: a job that failed now would be run a second time.
         """

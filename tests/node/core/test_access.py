@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.model.errors import NotAllowed, PenstockError
+from penstock.model.errors import NotAllowed, PenstockError, WriterNotFound
 from penstock.model.grant import Grant, Right
 from penstock.model.policy import Policy
 from penstock.node.core.access import FRAMES, RULES, UNLISTED, check, check_frame, rule_of
@@ -254,6 +254,8 @@ def test_a_writer_is_used_by_those_whose_scope_its_name_stands_below(node: Guard
     assert node.admin.request(ops.ShowWriter("acme/jobs/nightly")) == before
     broad.request(ops.FinishStage(stage, 0))
     assert broad.request(ops.CommitBatch("acme/jobs/nightly", 1, [stage]))["outcome"] == "committed"
+    broad.request(ops.DeleteWriter("acme/jobs/nightly"))
+    assert isinstance(refusal(broad, ops.ShowWriter("acme/jobs/nightly")), WriterNotFound), "it may end its own"
 
 
 def test_a_tenants_admin_does_not_choose_its_own_quotas(node: GuardedNode) -> None:

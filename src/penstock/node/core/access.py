@@ -169,7 +169,7 @@ RULES: Final[Mapping[type[Control], Rule]] = {
     ops.AbortStages: Rule(rights=PRODUCE, writer=True, whole=True),
     ops.ListWriters: Rule(rights=PRODUCE, listing=True, whole=True),
     ops.ShowWriter: Rule(rights=PRODUCE, writer=True, whole=True),
-    ops.DeleteWriter: Rule(rights=ADMIN, writer=True, logged=True),
+    ops.DeleteWriter: Rule(rights=PRODUCE, writer=True, whole=True, logged=True),
     # tokens: which ones is decided where they are found
     CreateToken: Rule(rights=ADMIN, logged=True),
     ListTokens: Rule(rights=ADMIN),
