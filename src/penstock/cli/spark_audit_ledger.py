@@ -69,6 +69,7 @@ def _print(result: LedgerAudit) -> None:
         ]
     )
     for count, words in (
+        (result.short_messages, "messages at least are missing of segments that were received in part"),
         (result.unclosed, "blocks never ended: what their producer held in memory is not known"),
         (result.forgotten, "segments of forgotten blocks, which the ledger knows as a sum: not compared"),
         (result.blocks_left_out, "blocks are too many for one answer: not compared"),

@@ -151,6 +151,32 @@ def test_a_batch_that_comes_again_counts_once_wherever_its_first_try_was_killed(
         again.check_stream()
 
 
+def test_who_keeps_in_mind_how_far_it_read_sees_no_part_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
+    place = ArchiveFolder(tmp_path / "archive")
+    place.claim(ArchiveInfo(topic="t", topic_uuid="u"))
+    write_batch(place, batch_of(spark, 0), 0, "q")
+    assert _killed_while_moving(place, batch_of(spark, 3, -1), spark) == 2
+    assert len(place.files()) == 2, "of three"
+    assert len(ArchiveFolder(place.path).whole_files()) == len(place.files()) == 3
+
+
+def test_a_checkpoint_of_another_moment_than_the_archive_loses_nothing_unseen(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = ArchiveFolder(tmp_path / "archive")
+    place.claim(ArchiveInfo(topic="t", topic_uuid="u"))
+    rows = batch_of(spark, 0)
+    with pytest.raises(BadRequest, match="brings batch 1, and the newest there is none"):
+        write_batch(place, rows, 1, "q", "cut")
+    assert write_batch(place, rows, 0, "q", "0") == 1
+    assert write_batch(place, rows, 1, "q", "1") == 1
+    assert write_batch(place, rows, 1, "q", "1") is None
+    # Put back as it was before batch 1: Spark gives the number to what is there now, which is more.
+    for number, cut in ((1, "1 and more"), (0, "0"), (3, "3")):
+        with pytest.raises(BadRequest, match=f"brings batch {number}, and the newest there is batch 1"):
+            write_batch(place, rows, number, "q", cut)
+
+
 def _killed_while_moving(place: ArchiveFolder, batch: DataFrame, spark: SparkSession) -> int:
     """Leaves the folder as a process does that died when it had moved the first file of batch 1."""
     write_batch(place, batch, 1, "q")

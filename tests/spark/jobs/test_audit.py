@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bench.audit import differences
 from bench.audit_truth import generate
 from penstock.model.errors import BadRequest
-from penstock.spark.jobs import orders
-from penstock.spark.jobs.audit import AuditResult, audit
+from penstock.spark.jobs import figures, orders
+from penstock.spark.jobs.audit import AuditResult, _figures, audit
+from penstock.spark.jobs.feed import feed_of
 from tests.cli.contract import check
 
 if TYPE_CHECKING:
@@ -95,6 +97,21 @@ def test_what_has_no_name_or_was_sent_twice_is_counted_and_not_guessed(spark: Sp
     assert (found.R, found.UR, found.orders) == (0.5, 1.0, None)
     assert sum(part.sent for part in found.windows) == 2
     assert [row["message"] for row in found.strangers_first] == ["z"]
+
+
+def test_what_was_sent_from_two_shards_has_no_place_and_makes_no_order_fall(spark: SparkSession) -> None:
+    messages = [(f"{name}-{n}", shard, n, "") for shard, name in enumerate("ab") for n in range(4)]
+    again = [("a-3", 1, 0, ""), ("b-3", 0, 0, ""), ("a-2", 0, 9, "")]
+    found = audit(rows(spark, "sent", *messages, *again), rows(spark, "received", *messages), by="id")
+    assert found.sent_again == 3 and found.orders is not None
+    assert (found.orders.held[-1], found.orders.routes, found.orders.falls) == ("absolute", 2, 0)
+
+
+def test_figures_of_nothing_or_of_too_many_windows_are_an_error_in_words() -> None:
+    groups = pa.table({"kind": ["window"] * (figures.GROUPS_MAX + 1)})
+    for some, message in ((groups, "more than 50,000 producers"), (groups.slice(0, 0), "holds no messages")):
+        with pytest.raises(BadRequest, match=message):
+            _figures(some, feed_of("orders"), 1.0)
 
 
 def test_wrong_inputs_are_told_in_words(spark: SparkSession, tmp_path: Path) -> None:

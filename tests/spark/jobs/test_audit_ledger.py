@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import penstock.sync
 from penstock.cli.app import app
 from penstock.model.errors import BadRequest, ProducerNotFound
+from penstock.spark.jobs import audit_ledger as jobs
 from penstock.spark.jobs.audit_ledger import audit_ledger, compare, parse_sent
 from penstock.wire.control import LedgerInfo, ShowLedger, read_result
 from tests.cli.contract import check_object
@@ -30,6 +31,7 @@ RUN = pa.schema(
         ("end", pa.int64()),
         ("messages", pa.int64()),
         ("repeated", pa.int64()),
+        ("short", pa.int64()),
     ]
 )
 
@@ -44,10 +46,10 @@ def test_holes_and_what_is_still_to_come_are_missing_though_no_node_has_them() -
     ledger = read_result(world.client.request(ShowLedger("t", segments=True)), LedgerInfo)
     block = sender.block.hex()
     runs = [
-        {"block": block, "shard": 0, "first": 0, "end": 1, "messages": 4, "repeated": 0},
-        {"block": block, "shard": 0, "first": 5, "end": 6, "messages": 4, "repeated": 2},
-        {"block": block, "shard": 0, "first": 9, "end": 10, "messages": 1, "repeated": 0},
-        {"block": "ff" * 16, "shard": 0, "first": 0, "end": 3, "messages": 7, "repeated": 0},
+        {"block": block, "shard": 0, "first": 0, "end": 1, "messages": 4, "repeated": 0, "short": 0},
+        {"block": block, "shard": 0, "first": 5, "end": 6, "messages": 4, "repeated": 2, "short": 3},
+        {"block": block, "shard": 0, "first": 9, "end": 10, "messages": 1, "repeated": 0, "short": 0},
+        {"block": "ff" * 16, "shard": 0, "first": 0, "end": 3, "messages": 7, "repeated": 0, "short": 0},
     ]
     found = compare(ledger, pa.Table.from_pylist(runs, RUN), None)
     assert (found.sent, found.stored, found.holes, found.pending) == (9, 4, 2, 3)
@@ -58,7 +60,7 @@ def test_holes_and_what_is_still_to_come_are_missing_though_no_node_has_them() -
         (3, 5, "not-stored"),
         (6, 9, "not-stored"),
     ]
-    assert found.R == 2 / 9 and not found.complete
+    assert found.R == 2 / 9 and not found.complete and found.short_messages == 3
 
 
 def test_what_an_archive_lacks_is_told_by_producer_and_range(
@@ -97,6 +99,33 @@ def test_what_an_archive_lacks_is_told_by_producer_and_range(
     assert found_there["received_messages"] == 30
     with pytest.raises(ProducerNotFound, match="'nobody'"):
         audit_ledger(topic, producer="nobody", url=node.url)
+
+
+def test_half_a_segment_is_not_all_of_it_and_what_comes_meanwhile_is_not_missing(
+    spark: SparkSession, node: RealNode, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with penstock.sync.connect(node.url) as client, client.producer(topic) as producer:
+        for number in range(40):
+            producer.post(b"%d" % number)
+        producer.flush()
+        rows = spark.read.format("penstock").options(url=node.url, topic=topic, end="40").load()
+        for half in ("entry < 30", "entry >= 10"):
+            found = audit_ledger(topic, rows.where(half), url=node.url)
+            assert (found.received, found.missing, found.received_messages) == (found.sent, 0, 30)
+            assert (found.short_messages, found.complete) == (10, False)
+
+        def ledger(*asked: Any) -> LedgerInfo:
+            producer.send(b"right before")
+            try:
+                return real(*asked)
+            finally:
+                producer.send(b"right behind")
+
+        real = jobs._ledger
+        monkeypatch.setattr(jobs, "_ledger", ledger)
+        live = audit_ledger(topic, url=node.url)
+    assert (live.missing, live.short_messages, live.ahead, live.received_messages) == (0, 0, 1, 42)
+    assert live.clean
 
 
 def test_a_topic_and_a_producer_are_told_apart() -> None:

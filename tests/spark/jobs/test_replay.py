@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pyarrow as pa
@@ -16,9 +17,10 @@ import penstock.sync
 from penstock.model.errors import BadRequest, TopicMismatch, TopicNotFound
 from penstock.spark.jobs.archive import archive
 from penstock.spark.jobs.coverage import began_at, left_of
-from penstock.spark.jobs.follow import follow
+from penstock.spark.jobs.follow import Following, _watch, follow
 from penstock.spark.jobs.replay import replay
 from penstock.spark.jobs.reshard import reshard
+from penstock.spark.jobs.work import Work
 from tests.cli.contract import check
 from tests.fire.real_node import RealNode, wait_until
 
@@ -122,12 +124,15 @@ def test_files_of_others_are_known_by_what_is_in_them(
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         for part in range(3):
-            table = pa.table({"value": [b"%d" % n for n in range(part * 10, part * 10 + 10)]})
+            values = [b"%d" % n for n in range(part * 10, part * 10 + 10)]
+            more = {"key": [b"k"] * 10, "row": range(10), "file": range(10)} if part == 2 else {}
+            table = pa.table({"value": values, **more})
             pq.write_table(table, tmp_path / folder / f"{folder}-{part}.parquet")
     assert replay(tmp_path / "one", "from-files", url=node.url).rows == 30
     assert replay(tmp_path / "two", "from-files", url=node.url).rows == 0
-    values = [int(bytes(row.value)) for row in stored(spark, node, "from-files")]
-    assert values == list(range(30))
+    copied = stored(spark, node, "from-files")
+    assert [int(bytes(row.value)) for row in copied] == list(range(30))
+    assert [row.key for row in copied] == [None] * 20 + [b"k"] * 10, "what only the last file has"
 
 
 def test_a_reshard_keeps_every_message_and_the_order_of_its_key(spark: SparkSession, node: RealNode) -> None:
@@ -184,6 +189,30 @@ def test_following_tells_of_what_is_closed_and_counts_the_rest_as_open(
     assert found.open > 0
     assert (found.sent - 10) / found.sent == found.R
     assert heard[-1] == found.sent == sum(window.sent for window in found.windows)
+
+
+class Progressing:
+    """As much of a query as watching needs: what Spark says of it, a look at a time."""
+
+    def __init__(self, *looks: list[tuple[int, int, int]]) -> None:
+        self._looks, self.recentProgress = list(looks), list[SimpleNamespace]()
+
+    def awaitTermination(self, _seconds: int) -> bool:
+        for batch, second, late in self._looks.pop(0):
+            state = SimpleNamespace(numRowsTotal=1, numRowsDroppedByWatermark=late)
+            said = SimpleNamespace(batchId=batch, timestamp=f"{second}", stateOperators=[state])
+            self.recentProgress.append(said)
+        return not self._looks
+
+    def stop(self) -> None:
+        pass
+
+
+def test_late_rows_of_a_batch_that_spark_told_of_before_it_began_are_counted() -> None:
+    found = Following()
+    query: Any = Progressing([(0, 10, 1)], [(1, 20, 0)], [(1, 30, 5), (2, 31, 2)], [])
+    _watch(Work(cast("Any", None), None), query, found, None)
+    assert found.late == 8
 
 
 def test_what_cannot_be_replayed_is_told(spark: SparkSession, node: RealNode, tmp_path: Path) -> None:

@@ -31,6 +31,13 @@ def test_rows_and_late_rows_add_up_batch_by_batch() -> None:
     assert (second.state_rows, second.state_bytes, second.batch_s, second.lag) == (7, 99, 0.5, None)
 
 
+def test_no_batch_is_passed_over_because_a_clock_went_back_or_spark_told_of_it_before_it_began() -> None:
+    following = Following("out")
+    idle = said(1, 50, numInputRows=0, stateOperators=[])
+    late = [following.take(one) for one in (said(0, 40), idle, said(1, 20), said(2, 30), idle)]
+    assert [None if one is None else one.late_rows_all for one in late] == [2, 2, 4, 6, None]
+
+
 def test_what_spark_leaves_out_is_nothing() -> None:
     bare = {"batchId": 0, "timestamp": "t", "inputRowsPerSecond": "NaN", "processedRowsPerSecond": float("inf")}
     sample = Following("out").take(bare)

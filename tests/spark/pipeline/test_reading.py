@@ -126,6 +126,13 @@ def test_a_file_without_a_name_is_called_by_its_own(tmp_path: Path) -> None:
             "17: steps.split.route: nobody takes the rows of split_rest |",
         ),
         (
+            (
+                '[sinks.rest]\nfrom = "split_rest"',
+                '[steps.y]\nfrom = "split_rest"\npython = "a:b"\n[sinks.rest]\nfrom = "clean"',
+            ),
+            "17: steps.split.route: nobody takes the rows of split_rest |",
+        ),
+        (
             ("[sources.orders]", "[source.orders]"),
             "3: source: there is no key source here | Did you mean sources?",
         ),

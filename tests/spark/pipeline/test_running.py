@@ -154,6 +154,41 @@ def test_what_spark_refuses_is_told_with_the_line_in_the_file(spark: SparkSessio
     assert "to_json" in caught.value.faults[4].hint
 
 
+def test_what_would_fail_or_lose_a_column_at_the_start_is_told_before_anything_runs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [(1, 1.0, "2001-05-05", True)]
+    schema = "id bigint, amount double, date string, Out_of_order boolean"
+    spark.createDataFrame(rows, schema).write.parquet(str(tmp_path / "in"))
+    pipeline = (
+        Pipeline("p", checkpoint=tmp_path / "ck")
+        .source("rows", parquet=str(tmp_path / "in"), stream=True)
+        .source("once", parquet=str(tmp_path / "in"))
+        .step("split", from_="rows", route={"home": "no_such = 1"})
+        .step("follows", from_="split_home", python=lambda rows: rows)
+        .step("too", sql="select * from split_rest")
+        .step("ordered", from_="rows", reorder={"index": "id", "by": "amount", "wait": "1s"})
+        .step("checked", from_="once", dead_letter={"keep": "id > 0", "topic": "bad"})
+        .sink("follows", from_="follows", console=True)
+        .sink("too", from_="too", console=True)
+        .sink("dated", from_="rows", parquet=str(tmp_path / "a"), by_date="date")
+        .sink("number", from_="rows", parquet=str(tmp_path / "b"), by_date="amount")
+        .sink("folders", from_="rows", parquet=str(tmp_path / "c"), partition_by=["no_such"])
+    )
+    for look in (pipeline.check, pipeline.start):
+        with pytest.raises(BadPipeline) as caught:
+            look(spark)
+        told = {fault.place: fault.message for fault in caught.value.faults}
+        assert "no_such" in told.pop("steps.split")
+        assert told == {
+            "steps.ordered.reorder": "the rows have a column out_of_order already",
+            "steps.checked.dead_letter": "nothing that grows flows into it: once is read at once",
+            "sinks.dated.parquet": "the rows have a column date, and by_date makes one: theirs would be lost",
+            "sinks.number.parquet": "by_date = 'amount' is of type double",
+            "sinks.folders.parquet": "partition_by has 'no_such', which is no column of these rows",
+        }
+
+
 def test_a_check_changes_nothing_and_what_is_no_query_is_a_fault(spark: SparkSession, tmp_path: Path) -> None:
     write(spark, tmp_path, [(1, 10.0)])
     folder = tmp_path / "made"

@@ -7,6 +7,7 @@ decides by one record whether it counts, so any reader of Parquet sees each mess
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from typing import TYPE_CHECKING
@@ -93,7 +94,9 @@ def _run(
     rows = read_stream(work.spark, feed, reach, maxBytesPerTrigger=str(batch_bytes))
 
     def add(batch: DataFrame, number: int) -> None:
-        counted.add(work, place, batch, number, query_id())
+        # Spark writes down where a batch ends before it begins it, and never again.
+        cut = hashlib.sha256((place.checkpoint / "offsets" / str(number)).read_bytes()).hexdigest()
+        counted.add(work, place, batch, number, query_id(), cut)
 
     def query_id() -> str:
         return str(msgspec.json.decode((place.checkpoint / "metadata").read_bytes())["id"])
@@ -125,9 +128,11 @@ class _Counted:
         self.batches = 0
         self.error: PenstockError | None = None
 
-    def add(self, work: Work, place: ArchiveFolder, batch: DataFrame, number: int, query: str) -> None:
+    def add(
+        self, work: Work, place: ArchiveFolder, batch: DataFrame, number: int, query: str, cut: str
+    ) -> None:
         try:
-            rows = write_batch(place, batch, number, query)
+            rows = write_batch(place, batch, number, query, cut)
         except PenstockError as error:
             self.error = error
             raise
@@ -137,17 +142,28 @@ class _Counted:
             work.say(f"archived {self.rows:,} messages")
 
 
-def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str) -> int | None:
-    """Adds one batch; None if it is there already. The same batch may come again, and is added once."""
+def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str, cut: str = "") -> int | None:
+    """Adds one batch; None if it is there already. The same batch may come again, and is added once.
+
+    ``cut`` tells what is in it. A checkpoint that is older or newer than the archive (one of them was put back
+    from a copy) brings other rows under a number that is there, or passes some over: that is an error.
+    """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     newest = place.newest()
     if newest is not None and newest.query != query:
         raise BadRequest(f"another stream writes to {place.path}")
-    if newest is not None and number <= newest.batch:
+    if newest is not None and number == newest.batch and newest.cut in ("", cut):
         place.finish(newest)
         return None
+    if number != (0 if newest is None else newest.batch + 1):
+        there = "none" if newest is None else f"batch {newest.batch}"
+        raise BadRequest(
+            f"the checkpoint of {place.path} is not as old as the archive: it brings batch {number}, and the "
+            f"newest there is {there}",
+            hint="Put _penstock back as one, of one moment, or archive into a new folder.",
+        )
     staged = place.stage(number)
     seen = Observation()
     # The day in UTC, whatever the session's time zone is.
@@ -155,5 +171,5 @@ def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str)
     rows = batch.observe(seen, F.count("*").alias("rows")).withColumn("date", day)
     rows.sortWithinPartitions("date", "shard", "entry").write.partitionBy("date").parquet(str(staged))
     count = int(seen.get["rows"])
-    place.commit(number, query, staged, count)
+    place.commit(number, query, staged, count, cut)
     return count

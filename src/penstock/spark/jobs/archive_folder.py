@@ -20,6 +20,7 @@ Parquet below ``date=…``, and names that start with ``_`` are passed over by S
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import uuid
@@ -62,6 +63,8 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the stream that wrote it: numbers of another stream mean something else."""
     rows: int
     files: list[BatchFile]
+    cut: str = ""
+    """A digest of where Spark said that it begins and ends: the same number with another cut is other rows."""
 
 
 class ArchiveFolder:
@@ -169,7 +172,7 @@ class ArchiveFolder:
         self.staging.mkdir(parents=True, exist_ok=True)
         return self.staging / f"batch-{batch}-{uuid.uuid4().hex}"
 
-    def commit(self, batch: int, query: str, staged: Path, rows: int) -> None:
+    def commit(self, batch: int, query: str, staged: Path, rows: int, cut: str = "") -> None:
         """Makes what was staged count, and moves it to its place."""
         files = [
             BatchFile(
@@ -179,7 +182,7 @@ class ArchiveFolder:
             for number, path in enumerate(sorted(staged.glob("date=*/*.parquet")))
         ]
         sync(self.staging / file.staged for file in files)
-        record = BatchRecord(batch=batch, query=query, rows=rows, files=files)
+        record = BatchRecord(batch=batch, query=query, rows=rows, files=files, cut=cut)
         self.batches.mkdir(parents=True, exist_ok=True)
         _write(self.batches / f"{batch:08}.json", msgspec.json.encode(record))
         self.finish(record)
@@ -188,13 +191,19 @@ class ArchiveFolder:
 
     def finish(self, record: BatchRecord) -> None:
         """Moves what is still in staging; what is not there was moved before."""
-        waiting = [file for file in record.files if (self.staging / file.staged).exists()]
-        if not waiting:
-            return
-        with self.publishing():
-            for file in waiting:
-                (self.path / file.place).parent.mkdir(exist_ok=True)
-                os.replace(self.staging / file.staged, self.path / file.place)
+        if self._waiting(record):
+            with self.publishing():
+                self._move(record)
+
+    def _waiting(self, record: BatchRecord) -> list[BatchFile]:
+        return [file for file in record.files if (self.staging / file.staged).exists()]
+
+    def _move(self, record: BatchRecord) -> None:
+        waiting = self._waiting(record)
+        for file in waiting:
+            (self.path / file.place).parent.mkdir(exist_ok=True)
+            os.replace(self.staging / file.staged, self.path / file.place)
+        if waiting:
             sync({(self.path / file.place).parent for file in waiting} | {self.path})
 
     def recover(self) -> None:
@@ -211,6 +220,31 @@ class ArchiveFolder:
 
     def files(self) -> list[Path]:
         return [file for day in self.days() for file in sorted(day.glob("*.parquet"))]
+
+    def whole_files(self) -> list[Path]:
+        """The files, with none or all of each batch: for whoever keeps in mind how far it has read.
+
+        What a process that was killed left behind is put in place first.
+        """
+        try:
+            with self.publishing():
+                newest = self.newest()
+                if newest is not None:
+                    self._move(newest)
+                return self.files()
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+        # It may only be read: then all that can be done is to see that nothing was on its way.
+        newest = self.newest()
+        waiting = newest is not None and bool(self._waiting(newest))
+        found = self.files()
+        if waiting or self.newest() != newest:
+            raise BadRequest(
+                f"a batch of {self.path} is being put in place, and this process may not write there",
+                hint="Run it again; if that does not help, archive the topic once more first.",
+            )
+        return found
 
 
 def sync(paths: Iterable[Path]) -> None:

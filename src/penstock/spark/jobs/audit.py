@@ -246,14 +246,14 @@ def _compare(work: Work, inputs: _Inputs, window_s: float, folder: Path | None, 
 
 
 def _figures(groups: pa.Table, sent: Feed, window_s: float) -> Figures:
-    found = sums.figures_of(groups)
-    if not found.sent and not found.sent_unnamed:
-        raise BadRequest(f"{sent} holds no messages", hint="Name what was sent first, then what was received.")
-    if groups.num_rows > sums.GROUPS_MAX:
+    if groups.num_rows > sums.GROUPS_MAX:  # some were left out, maybe that of all
         raise BadRequest(
             f"there are more than {sums.GROUPS_MAX:,} producers, shards and windows of {window_s:g} s",
             hint="Take a longer --window, or a part of the topic.",
         )
+    found = sums.figures_of(groups) if groups.num_rows else None
+    if found is None or (not found.sent and not found.sent_unnamed):
+        raise BadRequest(f"{sent} holds no messages", hint="Name what was sent first, then what was received.")
     return found
 
 

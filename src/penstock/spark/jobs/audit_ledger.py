@@ -9,7 +9,6 @@ How many messages a segment has is known of those that were stored alone; what i
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -83,6 +82,8 @@ class SentAccount(msgspec.Struct, kw_only=True):
     received_messages: int = 0
     repeated_messages: int = 0
     """Further copies of a message."""
+    short_messages: int = 0
+    """Not received, of segments that were received in part; at least so many."""
     R: float | None = None
     """``received / sent``; with ``unclosed`` blocks at most that."""
 
@@ -106,7 +107,7 @@ class LedgerAudit(SentAccount, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        return not self.missing
+        return not self.missing and not self.short_messages
 
     @property
     def clean(self) -> bool:
@@ -139,9 +140,9 @@ def audit_ledger(
     def body(work: Work) -> LedgerAudit:
         began = time.monotonic()
         work.say("reading what was received")
-        limit = _end(feed, reaches[1])  # before the ledger is: it then knows all that is read here
+        # Before what was received: what comes in between is ahead of the ledger, and not taken for missing.
         ledger = _ledger(name, producer, reaches[0])
-        frame = read(work.spark, feed, reaches[1], columns="identity", end=limit)
+        frame = read(work.spark, feed, reaches[1], columns="identity")
         runs = _runs(frame)
         found = compare(ledger, runs, producer)
         found.ledger_of = TopicName.parse(name).short + (f"@{producer}" if producer is not None else "")
@@ -158,14 +159,6 @@ def parse_sent(text: str) -> tuple[str, str | None]:
     if not topic or (at and not producer):
         raise BadRequest(f"{text!r} is not TOPIC or TOPIC@PRODUCER")
     return topic, producer or None
-
-
-def _end(feed: Feed, reach: Reach) -> str | None:
-    if feed.kind is not Kind.TOPIC:
-        return None
-    with penstock.sync.connect(reach.url, token=reach.token) as client:
-        (ends,) = client.admin.ends([feed.name])
-    return json.dumps({str(number): shard.entry_next for number, shard in enumerate(ends.shards)})
 
 
 def _ledger(topic: str, producer: str | None, reach: Reach) -> LedgerInfo:
@@ -186,10 +179,14 @@ def _runs(frame: DataFrame) -> pa.Table:
             words[0].alias("block"),
             words[1].cast("int").alias("shard"),
             words[2].cast("bigint").alias("segment"),
-            words[3].alias("row"),
+            words[3].cast("bigint").alias("row"),
         )
         .groupBy("block", "shard", "segment")
-        .agg(F.count("*").alias("rows"), F.countDistinct("row").alias("unique"))
+        .agg(
+            F.count("*").alias("rows"),
+            F.countDistinct("row").alias("unique"),
+            (F.max("row") + 1).alias("known"),
+        )
     )
     place = F.row_number().over(Window.partitionBy("block", "shard").orderBy("segment"))
     runs = (
@@ -200,6 +197,7 @@ def _runs(frame: DataFrame) -> pa.Table:
             (F.max("segment") + 1).alias("end"),
             F.sum("unique").alias("messages"),
             F.sum(F.col("rows") - F.col("unique")).alias("repeated"),
+            F.sum(F.col("known") - F.col("unique")).alias("short"),
         )
         .drop("run")
         .limit(RUNS_MAX + 1)
@@ -219,20 +217,23 @@ def compare(ledger: LedgerInfo, runs: pa.Table, producer: str | None) -> LedgerA
     messages: dict[str, list[int]] = {}
     for run in runs.to_pylist():
         received.setdefault((run["block"], run["shard"]), RangeSet()).add(run["first"], run["end"])
-        counts = messages.setdefault(run["block"], [0, 0])
-        counts[0] += run["messages"]
-        counts[1] += run["repeated"]
+        counts = messages.setdefault(run["block"], [0, 0, 0])
+        for at, name in enumerate(("messages", "repeated", "short")):
+            counts[at] += run[name]
     total = LedgerAudit(producer="", ledger_of="", received_from="", blocks_left_out=ledger.blocks_left_out)
     by_name: dict[str, SentAccount] = {}
     missing: list[MissingSegments] = []
     for block in ledger.blocks:
         account = by_name.setdefault(block.account.producer, SentAccount(producer=block.account.producer))
         _add(account, block)
-        missing += _compare(account, block, received)
-        unique, repeated = messages.pop(block.block.hex(), (0, 0))
+        lacking = _compare(account, block, received)
+        missing += lacking
+        unique, repeated, short = messages.pop(block.block.hex(), (0, 0, 0))
         account.received_messages += unique
         account.repeated_messages += repeated
-    total.other_messages = sum(unique + repeated for unique, repeated in messages.values())
+        # Rows behind the last that came of a segment are seen by the ledger's count alone, if no segment lacks.
+        account.short_messages += max(short, 0 if lacking else block.account.messages - unique)
+    total.other_messages = sum(unique + repeated for unique, repeated, _ in messages.values())
     announced = sum(account.announced for account in ledger.producers)
     total.forgotten = announced - sum(account.sent for account in by_name.values())
     total.producers = sorted(by_name.values(), key=lambda account: account.producer)

@@ -121,8 +121,10 @@ def read(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -
     if feed.frame is not None:
         return feed.frame
     if feed.kind is Kind.PARQUET:
-        # A date is told in the path; it says nothing that stored_at does not.
-        return spark.read.parquet(str(Path(feed.name).expanduser()) if "://" not in feed.name else feed.name)
+        # A date is told in the path; it says nothing that stored_at does not. Files may have different columns:
+        # unless told, Spark takes those of one, and drops what others have beside them.
+        path = str(Path(feed.name).expanduser()) if "://" not in feed.name else feed.name
+        return spark.read.option("mergeSchema", True).parquet(path)
     reader = spark.read.format(FORMAT).options(**reach.options(), topic=feed.name)
     return reader.options(**_told(options)).load()
 

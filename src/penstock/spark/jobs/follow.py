@@ -199,13 +199,15 @@ def _watch(
     work: Work, query: StreamingQuery, found: Following, update: Callable[[Following], None] | None
 ) -> None:
     """Adds what Spark tells of its state after each batch, until the end."""
-    seen = -1
+    # While nothing comes, Spark also tells of the next batch, before there is one.
+    seen: set[tuple[int, str]] = set()
     try:
         while True:
             ended = query.awaitTermination(1)
-            new = [each for each in query.recentProgress if each.batchId > seen]
+            recent = {(each.batchId, each.timestamp): each for each in query.recentProgress}
+            new = [each for key, each in recent.items() if key not in seen]
+            seen = set(recent)
             if new:
-                seen = new[-1].batchId
                 found.open = sum(operator.numRowsTotal for operator in new[-1].stateOperators)
                 found.late += sum(o.numRowsDroppedByWatermark for each in new for o in each.stateOperators)
                 if update is not None:

@@ -21,6 +21,7 @@ from penstock.spark.jobs.feed import Feed, Reach, need_columns, read
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_FILE, _ROW = "_penstock_file", "_penstock_row"
 Rows = Callable[[int, int], "DataFrame"]
 """The rows from one position to before another, in their order."""
 
@@ -81,7 +82,7 @@ def archive_lanes(spark: SparkSession, place: ArchiveFolder, info: ArchiveInfo, 
     """The shards that an archive holds."""
     from pyspark.sql import functions as F
 
-    files = [str(path) for path in place.files()]
+    files = [str(path) for path in place.whole_files()]
     if not files:
         raise BadRequest(f"the archive {place.path} is empty")
     frame = spark.read.option("mergeSchema", True).parquet(*files)
@@ -106,10 +107,10 @@ def file_lanes(spark: SparkSession, feed: Feed, reach: Reach) -> list[Lane]:
     frame = read(spark, feed, reach)
     need_columns(frame, ("value",), str(feed))
     placed = frame.select(
-        "*", F.col("_metadata.file_path").alias("file"), F.col("_metadata.row_index").alias("row")
+        "*", F.col("_metadata.file_path").alias(_FILE), F.col("_metadata.row_index").alias(_ROW)
     )
-    content = F.xxhash64(F.to_json(F.struct(*frame.columns)), "row")
-    sums = placed.groupBy("file").agg(F.count("*"), F.bit_xor(content), F.sum(content % (1 << 32)))
+    content = F.xxhash64(F.to_json(F.struct(*frame.columns)), _ROW)
+    sums = placed.groupBy(_FILE).agg(F.count("*"), F.bit_xor(content), F.sum(content % (1 << 32)))
     found = sorted(tuple(row) for row in sums.collect())
     if not found:
         raise BadRequest(f"{feed} holds no rows")
@@ -117,7 +118,7 @@ def file_lanes(spark: SparkSession, feed: Feed, reach: Reach) -> list[Lane]:
     files = [row[0] for row in found]
 
     def rows(start: int, stop: int) -> DataFrame:
-        mine = placed.where(F.col("file").isin(files[start:stop]))
-        return mine.orderBy("file", "row").drop("file", "row")
+        mine = placed.where(F.col(_FILE).isin(files[start:stop]))
+        return mine.orderBy(_FILE, _ROW).drop(_FILE, _ROW)
 
     return [Lane("files", f"files {print_of_all}", 0, len(files), 1, rows)]

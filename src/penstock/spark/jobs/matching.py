@@ -16,7 +16,8 @@ def match(sent: DataFrame, received: DataFrame) -> DataFrame:
     """A row a message; those without a name are one row whose ``k`` is null.
 
     ``copies`` is how often it was received. ``part`` and ``at`` (when it was sent) are those of the sent side
-    where it was sent, else of the received one; ``from_part`` and ``from_entry`` are of the sent side alone.
+    where it was sent, else of the received one; ``from_part`` and ``from_entry`` are of the sent side alone,
+    and null where it was sent from two shards: which of them it came from is not known.
     """
     from pyspark.sql import functions as F
 
@@ -31,20 +32,23 @@ def match(sent: DataFrame, received: DataFrame) -> DataFrame:
                 ("sent_us", was_sent, "sent"),
                 ("from_part", was_sent, "part"),
                 ("from_entry", was_sent, "entry"),
+                ("place_low", was_sent, "place"),
                 ("received_sent_us", ~was_sent, "sent"),
                 ("received_part", ~was_sent, "part"),
                 ("stored_us", ~was_sent, "stored"),
             )
         ),
+        F.max(F.when(was_sent, F.col("place"))).alias("place_high"),
     )
+    one_place = F.col("place_low") == F.col("place_high")
     return sums.select(
         "k",
         "sent",
         "copies",
         "sent_us",
         "stored_us",
-        "from_part",
-        "from_entry",
+        F.when(one_place, F.col("from_part")).alias("from_part"),
+        F.when(one_place, F.col("from_entry")).alias("from_entry"),
         F.coalesce("from_part", "received_part").alias("part"),
         F.coalesce("sent_us", "received_sent_us").alias("at"),
     )
@@ -53,7 +57,8 @@ def match(sent: DataFrame, received: DataFrame) -> DataFrame:
 def _tagged(rows: DataFrame, tag: int) -> DataFrame:
     from pyspark.sql import functions as F
 
-    return rows.select("k", "part", "sent", "stored", "entry", F.lit(tag).cast("bigint").alias("side"))
+    place = F.xxhash64("topic", "shard").alias("place")
+    return rows.select("k", "part", place, "sent", "stored", "entry", F.lit(tag).cast("bigint").alias("side"))
 
 
 # --- what a row is ------------------------------------------------------------------------------------

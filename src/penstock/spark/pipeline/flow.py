@@ -55,17 +55,14 @@ def _faults(plan: Plan) -> Iterator[Fault]:
         yield from _source_faults(name, source)
         yield from _taken(("sources", name), name, known)
         known[name] = ("sources", name)
-    taken: set[str] = set()
     for name, step in plan.steps.items():
         yield from _step_faults(name, step, known)
-        taken |= {step.from_} if step.from_ is not None else set()
         for view in views_of(name, step):
             yield from _taken(("steps", name), view, known)
             known[view] = ("steps", name)
     for name, sink in plan.sinks.items():
         yield from _sink_faults(name, sink, known)
-        taken.add(sink.from_)
-    yield from _dropped(plan, taken)
+    yield from _dropped(plan)
     yield from _outlets(plan)
     yield from _trigger_faults(("trigger",), plan.trigger)
     yield from _endless(plan)
@@ -133,19 +130,33 @@ def _step_faults(name: str, step: Step, known: dict[str, tuple[str, ...]]) -> It
         yield Fault((*path, "drop_rest"), "drop_rest is about a route")
 
 
-def _dropped(plan: Plan, taken: set[str]) -> Iterator[Fault]:
-    """Nothing is dropped unseen: what a route makes must be taken by somebody, or be said to be dropped."""
+def _dropped(plan: Plan) -> Iterator[Fault]:
+    """Nothing is dropped unseen: what a route makes must come to a sink, or be said to be dropped."""
+    taken = _taken_on(plan)
     for name, step in plan.steps.items():
         if step.route is None:
             continue
         for view in views_of(name, step):
-            word = re.compile(rf"\b{view}\b", re.IGNORECASE)
-            in_sql = any(other.sql is not None and word.search(other.sql) for other in plan.steps.values())
-            if view in taken or in_sql or (step.drop_rest and view == f"{name}_{REST}"):
+            if view in taken or (step.drop_rest and view == f"{name}_{REST}"):
                 continue
             hint = f"Take {view} into a step or a sink"
             hint += ", or say drop_rest = true." if view == f"{name}_{REST}" else ", or leave that route out."
             yield Fault(("steps", name, "route"), f"nobody takes the rows of {view}", hint)
+
+
+def _taken_on(plan: Plan) -> set[str]:
+    """The names whose rows come to a sink, or to a step's dead letters, over however many steps."""
+    taken = {sink.from_ for sink in plan.sinks.values()}
+    views = [view for name, step in plan.steps.items() for view in views_of(name, step)]
+    for name, step in reversed(plan.steps.items()):
+        if step.dead_letter is None and taken.isdisjoint(views_of(name, step)):
+            continue
+        if step.from_ is not None:
+            taken.add(step.from_)
+        if step.sql is not None:
+            words = {word.lower() for word in re.findall(r"\w+", step.sql)}
+            taken |= {view for view in views if view.lower() in words}
+    return taken
 
 
 # --- sinks --------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import BadRequest, PenstockError
 from penstock.spark.pipeline.faults import Fault, nearest
-from penstock.spark.pipeline.flow import dead_name, seconds
+from penstock.spark.pipeline.flow import dead_name, seconds, views_of
 from penstock.spark.pipeline.functions import find_function
-from penstock.spark.pipeline.outlets import check_folder, message_columns
+from penstock.spark.pipeline.outlets import check_folder, check_partitions, message_columns
 from penstock.spark.pipeline.plan import Plan, Sink, Source, Step, Watermark, kind_of
 from penstock.spark.pipeline.steps.dead_letter import dead_letter
 from penstock.spark.pipeline.steps.dedup import dedup, has_watermark
@@ -97,7 +97,7 @@ class Frames:
             if step.from_ not in self._lost:
                 self._try(("steps", name), lambda name=name, step=step: self._add_step(name, step))
             else:
-                self._lost.add(name)
+                self._lost.update(views_of(name, step))
         for name, sink in self.plan.sinks.items():
             if sink.from_ in self.views:
                 self._try(("sinks", name), lambda name=name, sink=sink: self._add_sink(name, sink))
@@ -109,7 +109,8 @@ class Frames:
         try:
             work()
         except (PenstockError, PySparkException) as error:
-            self._lost.add(path[1])
+            step = self.plan.steps.get(path[1]) if path[0] == "steps" else None
+            self._lost.update([path[1]] if step is None else views_of(path[1], step))
             if (fault := self._fault_of(path, error)) is not None:
                 self.faults.append(fault)
                 self.errors.append(error)
@@ -166,6 +167,7 @@ class Frames:
                 self._view(view, some)
         else:
             assert step.dead_letter is not None
+            _check_grows(step.from_, rows)
             good, dead = dead_letter(name, rows, step.dead_letter)
             self._view(name, good)
             sink = Sink(from_=name, topic=step.dead_letter.topic)
@@ -199,14 +201,11 @@ class Frames:
 
     def _add_sink(self, name: str, sink: Sink) -> None:
         rows = self.views[sink.from_]
-        if not rows.isStreaming:
-            raise BadRequest(
-                f"nothing that grows flows into it: {sink.from_} is read at once",
-                hint="Say stream = true in its Parquet source.",
-            )
+        _check_grows(sink.from_, rows)
         if sink.topic is not None or sink.topics:
             rows = message_columns(rows, sink)
         if sink.parquet is not None:
+            check_partitions(rows, sink)
             folder = located(sink.parquet, self.pipeline.folder)
             check_folder(self.spark, folder, checkpoint_of(self.pipeline, self.plan, name))
         self.outlets.append(Outlet(name, sink, rows, ("sinks", name)))
@@ -237,6 +236,14 @@ class Frames:
             return Fault((*path, "sql"), message, hint)
         line = first + self.pipeline.leading_lines(first) + _line_in(step.sql, context)
         return Fault((*path, "sql"), message, hint, line)
+
+
+def _check_grows(name: str, rows: DataFrame) -> None:
+    if not rows.isStreaming:
+        raise BadRequest(
+            f"nothing that grows flows into it: {name} is read at once",
+            hint="Say stream = true in its Parquet source.",
+        )
 
 
 def _marked(rows: DataFrame, watermark: Watermark) -> DataFrame:

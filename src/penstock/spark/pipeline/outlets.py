@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MESSAGE_COLUMNS = ("key", "value", "id", "headers", "topic")
 DATE = "date"
+_TIMES = ("timestamp", "timestamp_ntz", "date", "string")
 
 
 def message_columns(rows: DataFrame, sink: Sink) -> DataFrame:
@@ -46,13 +47,30 @@ def trigger_of(trigger: Trigger) -> dict[str, Any]:
     return {}
 
 
+def check_partitions(rows: DataFrame, sink: Sink) -> None:
+    """Refuses folders that no column tells, and a name that would stand for two columns."""
+    types = {field.name.lower(): field.dataType.typeName() for field in rows.schema.fields}
+    for name in sink.partition_by:
+        if name.lower() not in types:
+            raise BadRequest(f"partition_by has {name!r}, which is no column of these rows")
+    if sink.by_date is None:
+        return
+    kind = types.get(sink.by_date.lower())
+    if kind not in _TIMES:
+        said = "no column of these rows" if kind is None else f"of type {kind}"
+        raise BadRequest(f"by_date = {sink.by_date!r} is {said}", hint="Name a column of times.")
+    if DATE in types and (sink.by_date.lower(), kind) != (DATE, "date"):
+        raise BadRequest(
+            f"the rows have a column {DATE}, and by_date makes one: theirs would be lost",
+            hint="Give theirs another name in SQL before the sink.",
+        )
+
+
 def parquet_writer(rows: DataFrame, sink: Sink, path: str) -> DataStreamWriter:
     from pyspark.sql import functions as F
 
     by = list(sink.partition_by)
     if sink.by_date is not None:
-        if sink.by_date not in rows.columns:
-            raise BadRequest(f"by_date = {sink.by_date!r} is no column of these rows")
         rows = rows.withColumn(DATE, F.to_date(sink.by_date))
         by = [DATE, *by]
     writer = rows.writeStream.format("parquet").option("path", path)

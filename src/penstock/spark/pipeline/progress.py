@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,9 @@ import msgspec
 
 from penstock.model.errors import BadRequest
 from penstock.spark.source_offset import read_offset
+
+TIMES_MAX = 1_000
+"""Spark keeps the last 100 unless told otherwise."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,18 +49,23 @@ class Following:
     sink: str
     rows: int = 0
     late: int = 0
-    _seen: tuple[str, int] = field(default=("", -1))
+    _batch: int = -1
+    _times: deque[str] = field(default_factory=lambda: deque(maxlen=TIMES_MAX))
+    """Of what was said of that batch: while nothing comes, Spark tells of the next one again and again."""
 
     @property
     def began(self) -> bool:
-        return bool(self._seen[0])
+        return self._batch >= 0
 
     def take(self, said: Mapping[str, Any]) -> Sample | None:
         """A progress of Spark's, as its JSON says it; None where it was seen before."""
-        seen = (str(said["timestamp"]), int(said["batchId"]))
-        if seen <= self._seen:
+        batch, at = int(said["batchId"]), str(said["timestamp"])
+        if batch < self._batch or (batch == self._batch and at in self._times):
             return None
-        self._seen = seen
+        if batch > self._batch:
+            self._times.clear()
+        self._batch = batch
+        self._times.append(at)
         rows = int(said.get("numInputRows") or 0)
         operators = said.get("stateOperators") or []
         late = sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators)
@@ -64,8 +73,8 @@ class Following:
         self.late += late
         return Sample(
             sink=self.sink,
-            batch=seen[1],
-            time=seen[0],
+            batch=batch,
+            time=at,
             rows=rows,
             rows_all=self.rows,
             rows_per_s=_rate(said.get("inputRowsPerSecond")),

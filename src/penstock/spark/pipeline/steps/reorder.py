@@ -73,6 +73,10 @@ def reorder(rows: DataFrame, told: Reorder) -> DataFrame:
             f"index = {told.index!r} is {types.get(told.index, 'no column of these rows')}",
             hint="Name a column of whole numbers that count the rows of a group.",
         )
+    if OUT_OF_ORDER in map(str.lower, types):
+        raise BadRequest(
+            f"the rows have a column {OUT_OF_ORDER} already", hint="Give it another name in SQL before."
+        )
     schema = StructType([*rows.schema.fields, StructField(OUT_OF_ORDER, BooleanType(), False)])
     if not rows.isStreaming:
         raise BadRequest("rows that are read at once are in any order", hint="Sort them with SQL.")
