@@ -18,7 +18,6 @@ ANSWER_S_MAX = 60
 _WORKER_PROBE = "import sys; print('%d.%d' % sys.version_info[:2]); import pyarrow, pandas, penstock"
 _NOT_THERE = re.compile(r"No module named '([^']+)'")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]*python[^"]*)"')
-_LINES_TOLD = 3
 
 
 def need_spark() -> None:
@@ -84,17 +83,19 @@ def need_worker(python: str) -> None:
 
 @contextmanager
 def job_errors() -> Iterator[None]:
-    """Turns what a failed job of Spark raises into an entry of the catalogue."""
+    """Turns what a failed job of Spark raises into an entry of the catalogue: ours, if one is behind it."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        text = str(error)
-        if (lacking := worker_fault(text)) is not None:
-            raise lacking from error
-        raise SparkFailed(f"a job of Spark failed: {_first_lines(text)}") from error
+        from penstock.spark.pipeline.causes import cause_of
+
+        cause = cause_of(error)
+        if isinstance(cause, SparkFailed):
+            cause = SparkFailed(f"a job of Spark failed: {cause.message}", hint=cause.hint)
+        raise cause from error
 
 
 def worker_fault(text: str) -> SparkWorker | None:
@@ -115,7 +116,3 @@ def _major(version: str) -> int:
 
 def _last_line(text: str) -> str:
     return (text.strip().splitlines() or ["it says nothing"])[-1]
-
-
-def _first_lines(text: str) -> str:
-    return " ".join(line.strip() for line in text.strip().splitlines()[:_LINES_TOLD])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import PySparkException
 
 from penstock.model.errors import EntriesMissing, PenstockError, SparkFailed, SparkWorker
+from penstock.spark.packages import job_errors
 from penstock.spark.pipeline.causes import cause_of
 
 FAILED = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure
@@ -48,10 +50,24 @@ def test_what_python_raised_is_told_whatever_it_is_called(
     assert (type(cause), cause.message) == (kind, message)
 
 
+def test_what_a_job_failed_with_is_told_with_its_own_way_out() -> None:
+    raised = "penstock.model.errors.EntriesMissing: gone [entries-missing] Go on."
+    with pytest.raises(EntriesMissing, match="gone") as caught, job_errors():
+        raise PySparkException(FAILED.format(raised=raised))
+    assert caught.value.hint == "Go on."
+
+
 def test_a_machine_that_is_too_busy_to_start_python_is_told_as_that() -> None:
     text = "failed\n\tat a\nCaused by: org.a.SparkException: Python worker failed to connect back.\n\tat b"
     cause = cause_of(RuntimeError(text))
     assert isinstance(cause, SparkFailed) and "too busy" in cause.hint
+
+
+def test_steps_that_are_not_the_checkpoints_are_told_with_a_way_out() -> None:
+    text = (
+        "failed\n\tat a\nCaused by: a.B: [STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema\n\tat b\n"
+    )
+    assert "begin anew" in cause_of(RuntimeError(text)).hint
 
 
 def test_without_python_it_is_the_innermost_cause_of_java() -> None:

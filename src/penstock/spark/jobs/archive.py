@@ -16,7 +16,7 @@ import msgspec
 
 import penstock.sync
 from penstock.model.address import DEFAULT_URL
-from penstock.model.errors import BadRequest, PenstockError
+from penstock.model.errors import BadRequest, EntriesMissing, PenstockError
 from penstock.spark.jobs.archive_folder import ArchiveFolder, ArchiveInfo
 from penstock.spark.jobs.feed import Feed, Kind, Reach, feed_of, read_stream
 from penstock.spark.jobs.work import Progress, Work, run_job
@@ -70,7 +70,11 @@ def archive(
     with place.held("archiving"):
         place.check_stream()
         place.recover()
-        return run_job("archive", body, master=master, progress=progress)
+        try:
+            return run_job("archive", body, master=master, progress=progress)
+        except EntriesMissing as error:
+            hint = "Archive into a new folder: it begins with what the topic holds. Or let the topic keep more."
+            raise EntriesMissing(error.message, hint=hint) from error
 
 
 def topic_info(feed: Feed, reach: Reach) -> ArchiveInfo:
@@ -159,9 +163,10 @@ def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str,
         return None
     if number != (0 if newest is None else newest.batch + 1):
         there = "none" if newest is None else f"batch {newest.batch}"
+        there += ", of other rows" if newest is not None and number == newest.batch else ""
         raise BadRequest(
-            f"the checkpoint of {place.path} is not as old as the archive: it brings batch {number}, and the "
-            f"newest there is {there}",
+            f"the checkpoint of {place.path} is not of the archive's own moment: it brings batch {number}, "
+            f"and the newest there is {there}",
             hint="Put _penstock back as one, of one moment, or archive into a new folder.",
         )
     staged = place.stage(number)

@@ -18,6 +18,8 @@ _PYTHON = re.compile(
 _JAVA = re.compile(r"^Caused by: [\w.$]+: (?P<what>.*?)(?=^\s+at |\Z)", re.MULTILINE | re.DOTALL)
 _TOO_LATE = "Python worker failed to connect back"
 _TOO_LATE_HINT = "Spark gives it 10 seconds, so the machine is too busy. Run it again: it goes on where it was."
+_CHANGED = re.compile(r"\[(?:STATE_STORE_\w*SCHEMA\w*|STREAMING_STATEFUL_OPERATOR_\w+)[\].]")
+_CHANGED_HINT = "Put the steps with state back as the checkpoint has them, or begin anew with a new one."
 _KINDS = {kind.__name__: kind for kind in CATALOGUE.values()}
 
 
@@ -34,7 +36,8 @@ def cause_of(error: Any) -> PenstockError:
         return SparkFailed("a Python process that Spark started did not come up in time", hint=_TOO_LATE_HINT)
     if (raised := _PYTHON.search(text)) is not None:
         return SparkFailed(raised["what"][:MESSAGE_MAX])
+    hint = _CHANGED_HINT if _CHANGED.search(text) else None
     if causes := _JAVA.findall(text):
-        return SparkFailed(" ".join(causes[-1].split())[:MESSAGE_MAX])
+        return SparkFailed(" ".join(causes[-1].split())[:MESSAGE_MAX], hint=hint)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return SparkFailed((lines or ["it ended without a word"])[0][:MESSAGE_MAX])
+    return SparkFailed((lines or ["it ended without a word"])[0][:MESSAGE_MAX], hint=hint)
