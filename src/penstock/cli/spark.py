@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ import typer
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, said
 from penstock.cli.output import note, print_json, reports_errors
 from penstock.io.state_folder import state_folder
+from penstock.model.errors import BadSetting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +96,6 @@ def run(
 
     Ctrl-C or SIGTERM ends it between two batches, a second one at once. With --json, an object a batch.
     """
-    from penstock.spark.pipeline.flow import seconds
     from penstock.spark.pipeline.reading import Pipeline
     from penstock.spark.pipeline.running import start
 
@@ -104,7 +103,7 @@ def run(
     if once:
         pipeline.set_trigger(available_now=True)
     plan = pipeline.plan
-    idle_s = None if idle is None else seconds(idle)
+    idle_s = None if idle is None else _idle(idle)
     page = _metrics(plan.name, metrics)
     log = state_folder() / "spark" / f"{plan.name}.log"
     if not as_json:
@@ -142,11 +141,19 @@ def _on_line(context: typer.Context, name: str) -> bool:
 def _session(pipeline: Pipeline, master: str | None) -> SparkSession:
     from penstock.spark.session import session
 
-    # pyspark logs every refused query as JSON beside the exception, which is told in words.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-
     plan = pipeline.plan
     return session(plan.name, master=master or plan.spark.master, conf=plan.spark.conf)
+
+
+def _idle(told: str) -> float:
+    from penstock.spark.pipeline.flow import seconds
+
+    try:
+        return seconds(told)
+    except BadSetting:
+        raise typer.BadParameter(
+            f"{told!r} is no length of time like 30s, 5m or 1.5h", param_hint="'--idle'"
+        ) from None
 
 
 def _metrics(name: str, told: str | None) -> Metrics | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import sys
@@ -56,6 +57,7 @@ def session(
         _choose_worker()
     told = {"spark.app.name": app} | ({} if master is None else {"spark.master": master})
     told |= {name: _text(value) for name, value in (conf or {}).items()}
+    _hush()
     with _launching(java=not submitted and SparkContext._gateway is None, local=cores is not None):
         _start_java(told)
         builder = SparkSession.builder
@@ -76,15 +78,24 @@ def _refuse_connect() -> None:
         )
 
 
+def _hush() -> None:
+    """Keeps pyspark from printing what it raises of a refused query: as JSON, with a page of Java's."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        if name not in logging.root.manager.loggerDict:  # else the program has said what it wants of it
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
 def _start_java(told: dict[str, str]) -> None:
     """Starts it unless it runs, with what can only be told now: its memory, its log, packages to load."""
     from pyspark import SparkConf, SparkContext
 
     if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        logging = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+        log = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
         # Started from Python, Spark would take it for a shell and show progress.
         given = {PROGRESS: _text(sys.stderr.isatty())} | told
-        given |= {JAVA_OPTIONS: " ".join([logging, told.get(JAVA_OPTIONS, "")]).strip()}
+        given |= {JAVA_OPTIONS: " ".join([log, told.get(JAVA_OPTIONS, "")]).strip()}
         SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(given.items())))
         _given.update(given)
     SparkContext._ensure_initialized()

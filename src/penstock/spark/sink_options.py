@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from penstock.model.address import DEFAULT_URL, parse_addresses
 from penstock.model.errors import BadRequest
 from penstock.model.topic import TopicName
+from penstock.spark.source_options import unknown_option
 from penstock.wire.staging import BATCH_MAX
 
 NAMES = ("url", "token", "topic", "sinkId", "batch", "timeout")
-SPARKS_OWN = ("path", "checkpointlocation", "queryname")
+SPARKS_OWN = ("checkpointlocation", "queryname")
 """What Spark puts among the options by itself."""
 SINK_LENGTH_MAX = 64
 TIMEOUT_S = 120.0
@@ -41,7 +42,7 @@ def read_options(told: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         if name is None:
             if key.lower() in SPARKS_OWN:
                 continue
-            raise BadRequest(f"option {key!r} is unknown", hint=f"There are {', '.join(NAMES)}.")
+            raise unknown_option(key, value, NAMES)
         if not str(value).strip():
             raise BadRequest(f"option {name} is empty", hint="Leave it out, or give it a value.")
         values[name] = str(value).strip()

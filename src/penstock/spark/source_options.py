@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -84,7 +84,7 @@ def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> S
     for key, value in told.items():
         name = known.get(key.lower())
         if name is None:
-            raise BadRequest(f"option {key!r} is unknown", hint=f"There are {', '.join(NAMES)}.")
+            raise unknown_option(key, value, NAMES)
         if not str(value).strip():
             raise BadRequest(f"option {name} is empty", hint="Leave it out, or give it a value.")
         values[name] = str(value).strip()
@@ -112,6 +112,16 @@ def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> S
     )
     _check_together(options, streaming)
     return options
+
+
+def unknown_option(key: str, value: str, known: Iterable[str]) -> BadRequest:
+    """Also of the path that ``load``, ``save`` and ``start`` take, which a topic has none of."""
+    if key.lower() == "path":
+        return BadRequest(
+            f"a path is given, {value!r}, and a topic has none",
+            hint='Name the topic with .option("topic", …), and call load, save and start without a path.',
+        )
+    return BadRequest(f"option {key!r} is unknown", hint=f"There are {', '.join(known)}.")
 
 
 def _check_together(options: SourceOptions, streaming: bool | None) -> None:

@@ -92,6 +92,11 @@ def resolve(client: penstock.sync.Client, ends: Ends, places: Places, name: str)
     shown = TopicName.parse(ends.topic).short
     if isinstance(places, dict):
         by_shard = places.get(ends.topic, places.get("", {}))
+        if not by_shard:
+            raise BadRequest(
+                f"{name} says nothing of topic {shown}",
+                hint=f"Name its shards too: 0 to {len(ends.shards) - 1}.",
+            )
         if sorted(by_shard) != list(range(len(ends.shards))):
             raise BadRequest(
                 f"{name} names shards {sorted(by_shard)} of topic {shown}; it has 0 to {len(ends.shards) - 1}",

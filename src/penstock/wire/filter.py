@@ -257,11 +257,11 @@ def _not(step: Step, columns: Columns) -> pa.Array:
 
 def _column(path: list[str], columns: Columns) -> pa.Array:
     if path[0] not in columns:
-        raise KeyError(f"there is no column {path[0]!r}; there are {', '.join(columns)}")
+        raise ValueError(f"there is no column {path[0]!r}; there are {', '.join(columns)}")
     found = columns[path[0]]
     for name in path[1:]:
         if not pt.is_struct(found.type) or found.type.get_field_index(name) < 0:
-            raise KeyError(f"there is no column {name!r} in {path[0]}")
+            raise ValueError(f"there is no column {name!r} in {path[0]}")
         found = pc.struct_field(found, [found.type.get_field_index(name)])
     return found
 

@@ -20,7 +20,7 @@ from penstock.spark.pipeline.steps.dead_letter import dead_letter
 from tests.cli.contract import check
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 FILE = """\
 name = "test"
@@ -187,6 +187,42 @@ def test_what_would_fail_or_lose_a_column_at_the_start_is_told_before_anything_r
             "sinks.number.parquet": "by_date = 'amount' is of type double",
             "sinks.folders.parquet": "partition_by has 'no_such', which is no column of these rows",
         }
+
+
+def test_a_check_tells_why_a_source_or_a_sink_cannot_be_not_that_python_failed(
+    spark: SparkSession, shared_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def wrong(rows: DataFrame) -> DataFrame:
+        return rows.select("vlaue")
+
+    pipeline = (
+        Pipeline("wrong", url=shared_url)
+        .source("absent", topic="not-there")
+        .source("away", topic="x", url="penstock://127.0.0.1:1")
+        .source("late", topic="x", start="latest")
+        .source("rows", parquet=str(tmp_path), stream=True, schema="value string")
+        .step("misspelt", from_="rows", python=wrong)
+        .sink("absent", from_="absent", topic="x")
+        .sink("away", from_="away", topic="x")
+        .sink("late", from_="late", topic="x")
+        .sink("out", from_="rows", topic="no topic")
+    )
+    with pytest.raises(BadPipeline) as caught:
+        pipeline.check(spark)
+    told = {fault.place: f"{fault.message} {fault.hint}" for fault in caught.value.faults}
+    assert list(told) == [
+        "sinks.out.topic",
+        "sources.absent.topic",
+        "sources.away.topic",
+        "sources.late.topic",
+        "steps.misspelt",
+    ]
+    assert told["sources.absent.topic"].startswith("there is no topic 'not-there' Create it")
+    assert told["sources.away.topic"].startswith("no node answered at 127.0.0.1:1")
+    assert told["sources.late.topic"].startswith("start = latest needs a subscription")
+    assert told["sinks.out.topic"].startswith("topic name 'no topic'")
+    assert "`vlaue` cannot be resolved" in told["steps.misspelt"]
+    assert capfd.readouterr().err == "", "Java's words are in the error, and not printed beside it"
 
 
 def test_a_check_changes_nothing_and_what_is_no_query_is_a_fault(spark: SparkSession, tmp_path: Path) -> None:

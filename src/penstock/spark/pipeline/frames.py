@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import BadRequest, PenstockError
+from penstock.spark.pipeline.causes import cause_of
 from penstock.spark.pipeline.faults import Fault, nearest
 from penstock.spark.pipeline.flow import dead_name, seconds, views_of
 from penstock.spark.pipeline.functions import find_function
@@ -17,12 +18,15 @@ from penstock.spark.pipeline.steps.dedup import dedup, has_watermark
 from penstock.spark.pipeline.steps.query import check_query
 from penstock.spark.pipeline.steps.reorder import reorder
 from penstock.spark.pipeline.steps.route import route
+from penstock.spark.sink_options import read_options as read_sink_options
+from penstock.spark.source_options import read_options as read_source_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.spark.pipeline.reading import Pipeline
 
+_TRACEBACK = "Traceback (most recent call last)"
 _SOURCE_OPTIONS = {
     "topic": "topic",
     "topic_pattern": "topicPattern",
@@ -132,6 +136,7 @@ class Frames:
             options["topics"] = ",".join(source.topics)
         if source.columns is not None:
             options["columns"] = ",".join(source.columns)
+        read_source_options(options, streaming=True)
         return self.spark.readStream.format("penstock").options(**options).load()
 
     def _parquet(self, source: Source) -> DataFrame:
@@ -203,12 +208,18 @@ class Frames:
         rows = self.views[sink.from_]
         _check_grows(sink.from_, rows)
         if sink.topic is not None or sink.topics:
+            read_sink_options(self.sink_options(sink), streaming=True)
             rows = message_columns(rows, sink)
         if sink.parquet is not None:
             check_partitions(rows, sink)
             folder = located(sink.parquet, self.pipeline.folder)
             check_folder(self.spark, folder, checkpoint_of(self.pipeline, self.plan, name))
         self.outlets.append(Outlet(name, sink, rows, ("sinks", name)))
+
+    def sink_options(self, sink: Sink) -> dict[str, str]:
+        """Of a sink that writes to topics."""
+        told = {"topic": sink.topic, "sinkId": sink.sink_id}
+        return self.node.options(sink) | {name: value for name, value in told.items() if value is not None}
 
     # --- faults -------------------------------------------------------------------------------------
 
@@ -222,6 +233,8 @@ class Frames:
     def _spark_fault(self, path: tuple[str, ...], error: Any) -> Fault | None:
         """Spark's own words, with the line inside of the SQL; None where it only follows from another fault."""
         said = str(error.getMessage() or error) if hasattr(error, "getMessage") else str(error)
+        if _TRACEBACK in said:  # raised in Python, for one by the source: why stands behind it
+            return self._fault_of(path, cause_of(error))
         message = said.strip().split("\n")[0].split(" SQLSTATE:")[0]
         missing = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
         if missing in self._lost:

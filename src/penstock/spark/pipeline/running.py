@@ -90,10 +90,7 @@ def _start(frames: Frames, outlet: Outlet) -> StreamingQuery:
     elif sink.console:
         writer = outlet.rows.writeStream.foreachBatch(printer(outlet.name))
     else:
-        options = frames.node.options(sink)
-        options |= {} if sink.topic is None else {"topic": sink.topic}
-        options |= {} if sink.sink_id is None else {"sinkId": sink.sink_id}
-        writer = outlet.rows.writeStream.format("penstock").options(**options)
+        writer = outlet.rows.writeStream.format("penstock").options(**frames.sink_options(sink))
     trigger = trigger_of(_trigger(plan, sink.trigger))
     writer = writer.trigger(**trigger) if trigger else writer
     checkpoint = checkpoint_of(frames.pipeline, plan, outlet.name)
