@@ -64,6 +64,7 @@ def test_an_audit_prints_its_figures_and_exits_with_1_if_something_is_missing(tm
         (["audit", "a", "b", "--follow", "--out", "x"], 2, "--out"),
         (["audit", "./x.parquet", "b", "--follow"], 1, "cannot be followed"),
         (["audit", "a", "b", "--url", "penstock://127.0.0.1:1"], 1, "127.0.0.1:1"),
+        (["run", "a.toml", "--idle", "soon"], 2, "--idle"),
         (["archive", "a", "x", "--follow", "--compact"], 2, "--compact"),
         (["archive", "a", "s3a://b/c"], 1, "renames in one step"),
         (["compact", "."], 1, "is no archive"),

@@ -193,6 +193,7 @@ def test_a_typed_topic_takes_what_spark_has_instead_of_its_types(shared_url: str
         ([("value", pa.string()), ("id", pa.int64())], {"topic": "t"}, "id"),
         ([("value", pa.string())], {"topic": "t", "topics": "u"}, "topics"),
         ([("value", pa.string())], {"topic": "a b"}, "a b"),
+        ([("value", pa.string())], {"topic": "t", "path": "u"}, "a path is given"),
         ([("value", pa.string())], {"topic": "t", "batch": "1"}, "batch"),
         ([("value", pa.string())], {"topic": "t", "timeout": "soon"}, "timeout"),
         ([("value", pa.string())], {"topic": "t", "url": "http://x"}, "http"),

@@ -99,11 +99,11 @@ def run(
     from penstock.spark.pipeline.reading import Pipeline
     from penstock.spark.pipeline.running import start
 
+    idle_s = None if idle is None else _idle(idle)
     pipeline = Pipeline.load(file)
     if once:
         pipeline.set_trigger(available_now=True)
     plan = pipeline.plan
-    idle_s = None if idle is None else _idle(idle)
     page = _metrics(plan.name, metrics)
     log = state_folder() / "spark" / f"{plan.name}.log"
     if not as_json:
