@@ -50,6 +50,8 @@ NAMES = (
     "columns",
     "filter",
 )
+PARTITIONS_MAX = 10_000
+"""That may be asked for; each is a task, and a connection while it runs."""
 STREAM_ONLY = ("subscription", "maxEntriesPerTrigger", "maxBytesPerTrigger")
 BATCH_ONLY = ("end",)
 
@@ -133,6 +135,13 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
             "onGap = report tells of gaps in the columns headers and entry, and `columns` leaves them out",
             hint="Add them to `columns`, or use onGap = fail or skip.",
         )
+    if options.partitions_min > PARTITIONS_MAX:
+        raise BadRequest(f"minPartitions = {options.partitions_min:,} is more than {PARTITIONS_MAX:,}")
+    first, last = options.start, options.end
+    if (isinstance(first, int) and isinstance(last, int) and first > last) or (
+        isinstance(first, datetime) and isinstance(last, datetime) and first > last
+    ):
+        raise BadRequest(f"start = {first} is behind end = {last}")
     starts = _every(options.start)
     if streaming and LATEST in starts and options.subscription is None:
         raise BadRequest(
