@@ -17,7 +17,8 @@ import pytest
 import penstock.spark
 import penstock.sync
 from penstock.model.errors import BadRequest, SparkFailed, SparkMissing, SparkPackages, SparkWorker
-from penstock.spark.packages import job_errors, need_plots, need_spark, need_worker
+from penstock.spark.causes import job_errors
+from penstock.spark.packages import need_plots, need_spark, need_worker
 from penstock.spark.registration import WORKER_PYTHON, is_found, registered
 from penstock.spark.session import local_cores
 from tests.spark.conftest import MASTER

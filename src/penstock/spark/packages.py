@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 
-from penstock.model.errors import SparkFailed, SparkMissing, SparkPackages, SparkWorker
+from penstock.model.errors import SparkMissing, SparkPackages, SparkWorker
 
 SPARK_MAJOR_MIN = 4
 PANDAS_MAJOR_MAX = 2
@@ -79,23 +77,6 @@ def need_worker(python: str) -> None:
         missing = _NOT_THERE.search(done.stderr)
         what = f"has no {missing[1]}" if missing else f"fails: {_last_line(done.stderr)}"
         raise SparkWorker(f"Spark's workers run {python}, and it {what}")
-
-
-@contextmanager
-def job_errors() -> Iterator[None]:
-    """Turns what a failed job of Spark raises into an entry of the catalogue: ours, if one is behind it."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        from penstock.spark.pipeline.causes import cause_of
-
-        cause = cause_of(error)
-        if isinstance(cause, SparkFailed):
-            cause = SparkFailed(f"a job of Spark failed: {cause.message}", hint=cause.hint)
-        raise cause from error
 
 
 def worker_fault(text: str) -> SparkWorker | None:

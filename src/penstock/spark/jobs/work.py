@@ -13,7 +13,8 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed,
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.spark.packages import job_errors, need_spark
+from penstock.spark.causes import job_errors
+from penstock.spark.packages import need_spark
 from penstock.spark.session import session
 
 if TYPE_CHECKING:

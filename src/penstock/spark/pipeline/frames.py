@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import BadRequest, PenstockError
-from penstock.spark.pipeline.causes import cause_of
+from penstock.spark.causes import cause_of
 from penstock.spark.pipeline.faults import Fault, nearest
 from penstock.spark.pipeline.flow import dead_name, seconds, views_of
 from penstock.spark.pipeline.functions import find_function

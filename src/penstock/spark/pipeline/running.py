@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.model.address import DEFAULT_URL
 from penstock.model.errors import PipelineFailed
-from penstock.spark.pipeline.causes import cause_of
+from penstock.spark.causes import cause_of
 from penstock.spark.pipeline.console import printer
 from penstock.spark.pipeline.faults import Fault
 from penstock.spark.pipeline.frames import Frames, Node, Outlet, checkpoint_of, located

@@ -6,8 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from penstock.model.errors import EntriesMissing, PenstockError, SparkFailed, SparkWorker
-from penstock.spark.packages import job_errors
-from penstock.spark.pipeline.causes import cause_of
+from penstock.spark.causes import cause_of, job_errors
 
 FAILED = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure
 Traceback (most recent call last):

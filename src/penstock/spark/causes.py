@@ -1,8 +1,10 @@
-"""Why a query failed, in words: what Penstock raised inside of Spark, else Spark's innermost cause."""
+"""Why a query or a job failed, in words: what Penstock raised inside of Spark, else Spark's innermost cause."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.model.errors import CATALOGUE, PenstockError, SparkFailed
@@ -21,6 +23,21 @@ _TOO_LATE_HINT = "Spark gives it 10 seconds, so the machine is too busy. Run it 
 _CHANGED = re.compile(r"\[(?:STATE_STORE_\w*SCHEMA\w*|STREAMING_STATEFUL_OPERATOR_\w+)[\].]")
 _CHANGED_HINT = "Put the steps with state back as the checkpoint has them, or begin anew with a new one."
 _KINDS = {kind.__name__: kind for kind in CATALOGUE.values()}
+
+
+@contextmanager
+def job_errors() -> Iterator[None]:
+    """Turns what a failed job of Spark raises into an entry of the catalogue: ours, if one is behind it."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        cause = cause_of(error)
+        if isinstance(cause, SparkFailed):
+            cause = SparkFailed(f"a job of Spark failed: {cause.message}", hint=cause.hint)
+        raise cause from error
 
 
 def cause_of(error: Any) -> PenstockError:
