@@ -61,7 +61,7 @@ class Discard(DataSource):
 
 def write_s(frame: DataFrame, way: str, url: str) -> float:
     options = {"url": url, "topic": TOPIC} if way == SINK else {}
-    writer = frame.write.format("penstock" if way == SINK else "discard").mode("append").options(**options)
+    writer = frame.write.format(way if way == SINK else "discard").mode("append").options(**options)
     with workers_apart(frame.sparkSession) if way == APART else contextlib.nullcontext():
         started = time.perf_counter()
         writer.save()

@@ -68,9 +68,11 @@ def by_topic(
         spelled: dict[str, list[str]] = {}
         for name in pc.unique(topics).to_pylist():
             spelled.setdefault(str(TopicName.parse(name)), []).append(name)
+        if len(spelled) == 1:
+            yield next(iter(spelled)), rows
+            continue
         for full, names in spelled.items():
-            meant = pc.is_in(topics, value_set=pa.array(names, topics.type))
-            yield full, rows if len(spelled) == 1 else rows.filter(meant)
+            yield full, rows.filter(pc.is_in(topics, value_set=pa.array(names, topics.type)))
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
