@@ -1,9 +1,11 @@
 """A set of entries answers in spans what a plain set answers one by one."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.entry_set import EntrySet
+from penstock.model.ranges import RangeSet
 
 SPANS = st.lists(st.tuples(st.booleans(), st.integers(0, 200), st.integers(0, 40)), max_size=30)
 
@@ -36,6 +38,24 @@ def test_it_agrees_with_a_plain_set(steps: list[tuple[bool, int, int]], start: i
     assert entries.first == min(model, default=None)
     assert entries.end == max(model, default=-1) + 1
     assert all((entry in entries) == (entry in model) for entry in range(250))
+
+
+@given(SPANS, st.lists(st.tuples(st.integers(0, 240), st.sampled_from([0, 1, 30, 2**62])), max_size=5))
+def test_what_is_in_some_of_many_spans_is_that_of_a_plain_set(
+    steps: list[tuple[bool, int, int]], asked: list[tuple[int, int]]
+) -> None:
+    entries, model = build(steps)
+    wanted = RangeSet((start, start + length) for start, length in asked)
+    assert list(entries.among(wanted).numbers()) == sorted(each for each in model if each in wanted)
+
+
+def test_a_question_about_everything_there_could_be_costs_what_the_set_holds() -> None:
+    entries = EntrySet.of([(5, 9), (70_000, 70_002)])
+    assert list(entries.within(0, 2**64 - 1).numbers()) == [5, 6, 7, 8, 70_000, 70_001]
+    assert list(entries.missing(0, 2**62)) == [(0, 5), (9, 70_000), (70_002, 2**62)]
+    assert not EntrySet().within(0, 2**62)
+    with pytest.raises(OverflowError, match="0 to 4611686018427387904"):
+        EntrySet.of([(0, 2**62)])
 
 
 @given(SPANS)

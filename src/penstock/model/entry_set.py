@@ -1,6 +1,8 @@
 """A set of entries as a compressed bitmap: a million of them, in any pattern, cost a few hundred KiB.
 
-Questions are asked in spans (``start <= n < end``) and answered without walking single entries.
+Questions are asked in spans (``start <= n < end``) and answered without walking single entries. The cost of a
+question depends on what is in the set, not on the numbers in the question, which may come from anywhere.
+``of`` and ``add`` build what they are given, so their spans must be known to exist.
 """
 
 from __future__ import annotations
@@ -11,6 +13,10 @@ from collections.abc import Iterable, Iterator
 from pyroaring import BitMap64
 
 from penstock.model.errors import BadFrame
+from penstock.model.ranges import RangeSet
+
+SPAN_ENTRIES_MAX = 2**40
+"""A bitmap costs memory for every 65,536 entries of a run. Only a mistake builds a set of a longer one."""
 
 Span = tuple[int, int]
 
@@ -29,6 +35,8 @@ class EntrySet:
         return made
 
     def add(self, start: int, end: int) -> None:
+        if end - start > SPAN_ENTRIES_MAX:
+            raise OverflowError(f"a set of entries is not built from the span {start} to {end}")
         if start < end:
             self._bits.add_range(start, end)
 
@@ -85,7 +93,17 @@ class EntrySet:
 
     def within(self, start: int, end: int) -> EntrySet:
         """A set of its own: what is in ``[start, end)``."""
+        if not self._bits:
+            return EntrySet()
+        start, end = max(start, int(self._bits.min())), min(end, int(self._bits.max()) + 1)
         return EntrySet(self._bits & BitMap64(range(start, end))) if start < end else EntrySet()
+
+    def among(self, spans: RangeSet) -> EntrySet:
+        """A set of its own: what is in one of the spans, which do not overlap."""
+        found = EntrySet()
+        for start, end in spans:
+            found.include(self.within(start, end))
+        return found
 
     def next_ones(self, start: int, count: int) -> EntrySet:
         """A set of its own: the first ``count`` entries at or behind ``start``."""

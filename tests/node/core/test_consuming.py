@@ -60,13 +60,20 @@ class Writer:
 
 class Reader:
     def __init__(
-        self, shell: CoreShell, *, credit: int = 1 << 20, start: str | int = "earliest", **ask: str
+        self,
+        shell: CoreShell,
+        *,
+        credit: int = 1 << 20,
+        start: str | int = "earliest",
+        policy: Policy | None = None,
+        **ask: str,
     ) -> None:
         self.shell = shell
         self.client: CoreClient = shell.connect()
         self.settles = 0
         kind, mode = ask.get("kind", "unique"), ask.get("mode", "non_resilient")
-        self.client.send(Subscribe(1, "orders", "s", kind, mode, start, credit, ask.get("name", "reader")))
+        name = ask.get("name", "reader")
+        self.client.send(Subscribe(1, "orders", "s", kind, mode, start, credit, name, policy=policy))
         shell.work_all()
 
     def got(self) -> list[tuple[int, int]]:

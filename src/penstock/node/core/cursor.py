@@ -266,12 +266,12 @@ class ShardCursor:
 
     def touched(self, start: int, end: int) -> int:
         """How many of these entries are with a consumer or were, and are not settled."""
-        return self._touched().count(start, end)
+        return len(self._touched(start, end))
 
-    def _touched(self) -> EntrySet:
+    def _touched(self, start: int, end: int) -> EntrySet:
         either = EntrySet()
         for entries in (self.held, self.unsure, *self._delivered.values()):
-            either.include(entries)
+            either.include(entries.within(start, end))
         return either
 
     def returned(self) -> list[ReturnedSet]:
@@ -347,7 +347,7 @@ class ShardCursor:
         fresh.exclude(self.settled)
         self.settled.include(fresh)
         self.tally.settled(COMPACTED, len(fresh))
-        self.tally.reached_lost += len(self._touched().common(fresh))
+        self.tally.reached_lost += len(self._touched(self.cursor, fresh.end).common(fresh))
         for others in (
             *(self.ready, self.waiting, self.parked, self.dying, self.unsure),
             *self._delivered.values(),

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from penstock.model.entry_set import EntrySet, Span
+from penstock.model.entry_set import EntrySet
 from penstock.node.core.attachment import Attachment
 
 STEP_US_MIN = 20_000
 STEPS = 50
-"""A deadline is cut into about this many steps."""
+"""A deadline is cut into at least this many steps, and at most twice as many.
+
+A step is ``STEP_US_MIN`` doubled some number of times: so consumers that ask for any number of different
+extensions share a few thousand points in time, and cannot make up one for each frame.
+"""
 
 Due = tuple[Attachment, int, EntrySet]
 
@@ -23,22 +27,19 @@ class Deadlines:
         self._times: list[int] = []
         self._due: dict[int, dict[tuple[Attachment, int], EntrySet]] = {}
 
-    def set(self, attachment: Attachment, shard: int, spans: list[Span], now_us: int, seconds: float) -> None:
+    def set(self, attachment: Attachment, shard: int, entries: EntrySet, now_us: int, seconds: float) -> None:
         """The entries are to be settled within ``seconds``; an earlier deadline of theirs is void."""
         wait_us = round(seconds * 1e6)
-        step_us = max(STEP_US_MIN, wait_us // STEPS)
+        step_us = STEP_US_MIN << (wait_us // (2 * STEPS * STEP_US_MIN)).bit_length()
         due_us = -(-(now_us + wait_us) // step_us) * step_us
         key = (attachment, shard)
         for by_holder in self._due.values():
-            if (entries := by_holder.get(key)) is not None:
-                for start, end in spans:
-                    entries.discard(start, end)
+            if (earlier := by_holder.get(key)) is not None:
+                earlier.exclude(entries)
         if due_us not in self._due:
             self._due[due_us] = {}
             heappush(self._times, due_us)
-        entries = self._due[due_us].setdefault(key, EntrySet())
-        for start, end in spans:
-            entries.add(start, end)
+        self._due[due_us].setdefault(key, EntrySet()).include(entries)
 
     def take(self, now_us: int) -> list[Due]:
         """What was to be settled by now; whether it was is the caller's to see."""

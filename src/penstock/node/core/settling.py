@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.model.errors import BadRequest, ProtocolError, TopicNotFound
+from penstock.model.ranges import RangeSet
 from penstock.node.core.attachment import Attachment
 from penstock.node.core.settlement_records import Settlement
 from penstock.node.core.subscription import Change, Subscription
@@ -49,8 +50,9 @@ def settle(
     subscription: Subscription, ask: Settle, by: Attachment, now_us: int, change: Change
 ) -> tuple[Settlement, int]:
     """Applies a settlement; returns what the journal is to hold, and how much of it came late."""
-    late = sum(subscription.ack(ask.shard, *span, by) for span in ask.acked)
-    late += sum(subscription.skip(ask.shard, *span, by) for span in ask.skipped)
+    acked, skipped = RangeSet(ask.acked), RangeSet(ask.skipped)  # each entry once, however often it is named
+    late = sum(subscription.ack(ask.shard, *span, by) for span in acked)
+    late += sum(subscription.skip(ask.shard, *span, by) for span in skipped)
     if ask.upto is not None:
         subscription.ack_upto(ask.shard, ask.upto, by)
     returned: list[tuple[int, int, int]] = []
@@ -66,6 +68,6 @@ def settle(
     handed = subscription.cursors[ask.shard].tally.handed
     subscription.cursors[ask.shard].noted = handed
     settlement = Settlement(
-        topic, name, ask.shard, ask.acked, ask.skipped, [], returned, upto=ask.upto, handed=handed
+        topic, name, ask.shard, list(acked), list(skipped), [], returned, upto=ask.upto, handed=handed
     )
     return settlement, late

@@ -179,7 +179,7 @@ class Subscription:
             if seen is None:
                 counted = attachment.surely_seen(shard, UNSURE_RESILIENT_MAX if self.strict else UNSURE_MAX)
             else:
-                counted = EntrySet.of(seen.get(shard, ()))
+                counted = held.among(seen.get(shard, RangeSet()))
             returned = self.cursors[shard].give_back(held, counted, sure=attachment.left)
             self.dispatch.came_back(shard, held)
             if returned:
@@ -215,7 +215,8 @@ class Subscription:
             if offer.attempt > 1:
                 self.counts.redelivered += rows
             if self.policy.deadline is not None:
-                self.deadlines.set(offer.attachment, offer.shard, offer.spans, now_us, self.policy.deadline)
+                out = EntrySet.of(offer.spans)
+                self.deadlines.set(offer.attachment, offer.shard, out, now_us, self.policy.deadline)
         return offers
 
     def opened(self, attachment: Attachment) -> None:
@@ -360,14 +361,17 @@ class Subscription:
         if self.policy.deadline is None:
             return
         held = attachment.held.get(shard)
-        mine = [span for start, end in spans for span in held.spans(start, end)] if held else []
-        if mine:
+        if held and (mine := held.among(RangeSet(spans))):
             wait_s = self.policy.deadline if seconds is None else seconds
             self.deadlines.set(attachment, shard, mine, now_us, wait_s)
 
     def take_back(self, attachment: Attachment, shard: int, spans: list[Span]) -> None:
         """The consumer gives back what it was only sent ahead; that counts as no attempt."""
-        mine = attachment.take_from(shard, EntrySet.of(spans))
+        held = attachment.held.get(shard)
+        if not held:
+            return
+        mine = held.among(RangeSet(spans))
+        held.exclude(mine)
         self.cursors[shard].give_back(mine, EntrySet())
         self.dispatch.came_back(shard, mine)
 

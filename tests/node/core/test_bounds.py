@@ -1,0 +1,80 @@
+"""What a client says is bounded by what exists: spans and times from outside build nothing by themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.io.memory_disk import MemoryDisk
+from penstock.model.entry_set import EntrySet
+from penstock.model.policy import Policy
+from penstock.node.core.attachment import Attachment
+from penstock.node.core.deadlines import Deadlines
+from penstock.wire.control import Extend, GiveBack, Ping, Pong, Settle, Settled, Unsubscribe, Unsubscribed
+from tests.fire.core_shell import CoreShell
+from tests.node.core.test_consuming import PLAIN, Reader, Writer
+
+ENDLESS = (0, 2**62)
+"""As a bitmap it would take more memory than any machine has."""
+
+
+@pytest.fixture
+def shell() -> CoreShell:
+    return CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+
+
+@pytest.mark.parametrize("kind", ["unique", "shared", "failover", "key_shared"])
+def test_a_consumer_that_gives_back_everything_there_could_be_gives_back_what_it_holds(
+    shell: CoreShell, kind: str
+) -> None:
+    Writer(shell).write(4)
+    reader = Reader(shell, kind=kind)
+    assert reader.got() == [(entry, 1) for entry in range(4)]
+    reader.settle(acked=[(1, 2)])
+    reader.client.send(GiveBack(1, 0, [ENDLESS, (2, 3), ENDLESS]))
+    shell.work_all()
+    assert reader.got() == [(0, 1), (2, 1), (3, 1)]
+
+
+def test_a_consumer_that_leaves_having_seen_everything_there_could_be_has_seen_what_it_held(
+    shell: CoreShell,
+) -> None:
+    Writer(shell).write(4)
+    reader = Reader(shell)
+    reader.client.send(Unsubscribe(1, [(0, *ENDLESS), (4095, *ENDLESS)]))
+    shell.work_all()
+    assert reader.client.take(Unsubscribed)
+    assert Reader(shell).got() == [(entry, 2) for entry in range(4)]
+
+
+def test_a_consumer_extends_the_deadline_of_what_it_holds_and_of_nothing_else(shell: CoreShell) -> None:
+    Writer(shell).write(4)
+    reader = Reader(shell, policy=Policy(deadline=1.0))
+    reader.client.send(Extend(1, 0, [ENDLESS, ENDLESS], 5.0), Ping(1))
+    assert reader.client.take(Pong)
+    shell.wait(2_000_000)
+    shell.work_all()
+    assert reader.got() == [(entry, 1) for entry in range(4)], "nothing came back after its first deadline"
+    shell.wait(4_000_000)
+    shell.work_all()
+    assert reader.got() == [(entry, 2) for entry in range(4)]
+
+
+def test_extensions_of_any_length_share_a_bounded_number_of_deadlines() -> None:
+    deadlines, holder, held = Deadlines(), Attachment(1, 1, "a", 1), EntrySet.of([(0, 9)])
+    for number in range(20_000):
+        deadlines.set(holder, 0, held, number * 50, 0.001 * 1.0012**number)
+    due = deadlines.take(2**62)
+    assert len(due) < 4000
+    assert [len(entries) for _, _, entries in due if entries] == [9], "each entry has one deadline"
+
+
+def test_a_settlement_that_names_entries_many_times_settles_each_once(shell: CoreShell) -> None:
+    Writer(shell).write(100)
+    reader = Reader(shell)
+    reader.client.send(Settle(1, 1, 0, acked=[(1, 100)] * 16_384))
+    shell.work_all()
+    (settled,) = reader.client.take(Settled)
+    assert (settled.number, settled.late) == (1, 0)
+    reader.client.send(Unsubscribe(1, []))
+    shell.work_all()
+    assert Reader(shell).got() == [(0, 1)]
