@@ -110,7 +110,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("post", S + "/nack"): Route(CONSUME, SETTLE),
     ("post", S + "/extend"): Route(CONSUME, SETTLE),
     ("delete", S + "/consumer"): Route(CONSUME),
-    ("get", S + "/events"): Route(CONSUME),
+    ("post", S + "/events"): Route(CONSUME),
     ("get", "/v1/tenants"): Route(USE, listing=True),
     ("post", "/v1/tenants"): Route(NODE, {"name": "acme", "exist_ok": True}),
     ("get", "/v1/tenants/{place}"): Route(USE),

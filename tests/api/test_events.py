@@ -72,13 +72,13 @@ def test_a_subscriptions_events_are_settled_by_ack_and_come_again_without(
 ) -> None:
     send(http, topic, *"abc")
     path = f"/v1/topics/{topic}/subscriptions/s"
-    with door.client() as other, other.stream("GET", f"{path}/events") as answer:
+    with door.client() as other, other.stream("POST", f"{path}/events") as answer:
         coming = events(answer)
         seen = [next(coming) for _ in range(3)]
         assert [(at, data["value"]) for at, data in seen] == [("0/0", "a"), ("0/1", "b"), ("0/2", "c")]
         http.post(f"{path}/ack", json={"positions": ["0/0"]}).raise_for_status()
     headers = {"Last-Event-ID": "0/1"}
-    with door.client() as other, other.stream("GET", f"{path}/events", headers=headers) as answer:
+    with door.client() as other, other.stream("POST", f"{path}/events", headers=headers) as answer:
         assert next(events(answer))[1]["value"] == "c"
         assert http.get(path).json()["acked"] == 2
 
@@ -88,7 +88,7 @@ def test_what_is_settled_as_it_is_sent_does_not_come_again(
 ) -> None:
     send(http, topic, *"abc")
     path = f"/v1/topics/{topic}/subscriptions/s"
-    with door.client() as other, other.stream("GET", f"{path}/events", params={"ack": "sent"}) as answer:
+    with door.client() as other, other.stream("POST", f"{path}/events", params={"ack": "sent"}) as answer:
         coming = events(answer)
         assert [next(coming)[1]["value"] for _ in range(3)] == [*"abc"]
     while http.get(path).json()["acked"] < 3:

@@ -1,4 +1,4 @@
-"""What a client cannot do to the door: be slow, be many, send too much, or come from another site's page."""
+"""What a client cannot do to the door: be slow, be many, or send too much."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.model.errors import BadConfig, Insecure
 from penstock.node.process import check_secure
 from penstock.node.settings import Settings
 from tests.api.nodes import HttpNode
-from tests.fire.real_node import NodeDidNotStart
+from tests.fire.real_node import NodeDidNotStart, wait_until
 
 TIGHT = """
 [http_limits]
@@ -183,29 +183,6 @@ def test_a_wait_that_is_too_long_is_refused(tight: HttpNode) -> None:
         assert (answer.status_code, answer.json()["code"]) == (400, "bad-request")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-        {"Host": "evil.example"},
-        {"Host": "127.0.0.1.evil.example:7412"},
-    ],
-)
-def test_other_sites_pages_get_nothing_from_an_open_node(tight: HttpNode, headers: dict[str, str]) -> None:
-    with tight.client() as http:
-        answer = http.post("/v1/topics", json={"topic": "theirs"}, headers=headers)
-        assert (answer.status_code, answer.json()["code"]) == (403, "cross-site")
-        assert "access-control-allow-origin" not in answer.headers
-        assert http.get("/v1/topics/theirs").status_code == 404
-
-
-def test_an_open_node_answers_to_any_address_of_its_own(tight: HttpNode) -> None:
-    with tight.client() as http:
-        for host in ("localhost:1", "127.0.0.1", "10.0.0.5:7412", "[fe80::1]:7412"):
-            assert http.get("/v1/topics", headers={"Host": host}).status_code == 200, host
-
-
 def test_what_is_sent_ahead_to_a_held_consumer_counts_as_held(tight: HttpNode, topic: str) -> None:
     path, raw = f"/v1/topics/{topic}", {"Content-Type": "application/octet-stream"}
     with tight.client() as http:
@@ -214,7 +191,7 @@ def test_what_is_sent_ahead_to_a_held_consumer_counts_as_held(tight: HttpNode, t
             http.post(f"{path}/messages", content=text.encode(), headers=raw).raise_for_status()
         fetch, one = f"{path}/subscriptions/s/fetch", {"count": 1, "wait": 10}
         (found,) = http.post(fetch, params=one).json()["messages"]
-        assert http.get(f"{path}/subscriptions/s").json()["in_flight"] == 3  # one in hand, two sent ahead
+        wait_until(lambda: http.get(f"{path}/subscriptions/s").json()["in_flight"] == 3)  # two are sent ahead
         for url in (fetch, f"{path}/subscriptions/other/fetch"):
             refused = http.post(url, params=one)
             assert (refused.status_code, refused.json()["code"]) == (503, "limit"), url

@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from penstock.api.app import make_app
 from penstock.api.callers import Callers
-from penstock.api.gate import Gate
+from penstock.api.gate import Gate, OwnNames
 from penstock.api.protocol import DoorProtocol, protocol_with
 from penstock.model.address import Address
 from penstock.model.errors import AddressInUse
@@ -39,7 +39,8 @@ class Door:
         self.url = ""
         tokens = node.core.stores.tokens
         self.callers = Callers(node.accept, settings.http_limits, lambda: tokens.guarded)
-        self.gate = Gate(make_app(self), settings.http_limits, lambda: tokens.guarded)
+        names = OwnNames(address[0], settings.http_names)
+        self.gate = Gate(make_app(self), settings.http_limits, lambda: tokens.guarded, names)
         self.stopping = asyncio.Event()
         self._node = node
         self._listener: asyncio.Server | None = None

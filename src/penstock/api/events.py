@@ -1,13 +1,13 @@
-"""Messages as server-sent events: ``text/event-stream``, as browsers' ``EventSource`` and ``curl -N`` read it.
+"""Messages as server-sent events: ``text/event-stream``, as ``curl -N`` and browsers read it.
 
-Without a subscription a stream reads by position and settles nothing. Its ids tell where every shard goes on
-(``UUID/INCARNATION.ENTRY,…``), so that ``Last-Event-ID`` continues there: nothing is left out or comes twice,
-unless the topic is another one or lost entries, which is told.
+Without a subscription a stream (GET) reads by position and settles nothing. Its ids tell where every shard
+goes on (``UUID/INCARNATION.ENTRY,…``), so that ``Last-Event-ID`` continues there: nothing is left out or comes
+twice, unless the topic is another one or lost entries, which is told.
 
-With a subscription the ids are positions, and the stream is a consumer like those of ``fetch``: what it sends
-is settled by ``ack`` with the same consumer's name; or, with ``ack=sent``, once it was handed to the
-connection, so that what a lost connection held does not come again. ``Last-Event-ID`` acknowledges what this
-consumer handed out up to that event.
+With a subscription (POST, for it changes what others get) the ids are positions, and the stream is a consumer
+like those of ``fetch``. Messages are settled by ``ack`` with the same consumer's name; or, with ``ack=sent``,
+once they were handed to the connection, so that what a lost connection held does not come again.
+``Last-Event-ID`` acknowledges what this consumer handed out up to that event.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import msgspec
-from litestar import get
+from litestar import get, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 from litestar.response import Stream
 
@@ -141,7 +141,7 @@ def _events(rows: list[Any], standing: Standing, shard: int) -> list[bytes]:
     return found
 
 
-@get(ONE + "/events", tags=["events"], media_type="text/event-stream")
+@post(ONE + "/events", status_code=200, tags=["events"], media_type="text/event-stream")
 async def subscription_events(
     request: Asked,
     caller: Called,

@@ -1,21 +1,29 @@
-"""What stands before every route: bounds on bodies and requests, and no way in for other sites' pages.
+"""What stands before every route: bounds on bodies and requests, and no way in for web pages.
 
-A browser sends requests for any page that it shows, to 127.0.0.1 too. So a request that names another site as
-its ``Origin`` is refused, and, where the node asks for no token, one whose ``Host`` is a name other than
-``localhost`` (a page can give its own name this machine's address; it cannot give itself an address). Programs
-send no ``Origin``.
+A browser sends requests for any page that it shows, to 127.0.0.1 too. Four things keep pages out:
+
+1. ``Sec-Fetch-Site`` is what the browser says of the page. Anything but ``same-origin`` and ``none`` (a person
+   typed the address) is refused; a page on another port of localhost is ``same-site``, and refused too.
+2. ``Origin`` goes with what a page sends by POST, also from browsers that do not know the first. It must be
+   the ``Host`` of the request or one of ``http_names``.
+3. What a form can send (``FORMS``) is taken by no route, so a page's form reaches nothing in any browser.
+4. A page can give its own name the address of this machine, and is same-origin then. So an open node takes a
+   ``Host`` only if it is one of its own (``OwnNames``). Where tokens are asked for that page has none.
+
+Older browsers send none of these with an image or a script, which is a GET: no GET changes anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from ipaddress import ip_address
+from collections.abc import Callable, Collection
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import unquote, urlsplit
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
 from penstock.api.faults import refusing
+from penstock.model.address import Address, parse_place
 from penstock.model.errors import (
     BadRequest,
     BodyTooLarge,
@@ -29,13 +37,46 @@ from penstock.node.settings import HttpLimits
 HEALTH = ("/livez", "/readyz")
 """Answered when the node is busy too: whoever asks might end it otherwise."""
 WRITERS = b"/v1/writers/"
+FORMS = (b"text/plain", b"application/x-www-form-urlencoded", b"multipart/form-data")
+SAME_ORIGIN = ("same-origin", "none")
+
+
+class OwnNames:
+    """The names that a node goes by in a ``Host`` header: where it listens, and ``http_names``.
+
+    On loopback that is ``localhost`` and every loopback address, on all addresses (0.0.0.0) any address at
+    all: a page can choose which address its name has, and cannot be called by an address itself.
+    """
+
+    def __init__(self, listen: str, names: Collection[str]) -> None:
+        self._listen = listen.lower()
+        self._given = {parse_place(each).host.lower() for each in names}
+        address = _address(listen)
+        self._any_address = address is not None and address.is_unspecified
+        self._loopback = self._any_address or Address(listen).on_loopback
+
+    def __contains__(self, place: str) -> bool:
+        """Whether a ``HOST`` or ``HOST:PORT`` is one of them. Ports may differ: tunnels change them."""
+        name = _name(place)
+        if name == self._listen or name in self._given:
+            return True
+        return (self._loopback and Address(name).on_loopback) or (
+            self._any_address and _address(name) is not None
+        )
+
+    def is_given(self, place: str) -> bool:
+        """Whether it is one of ``http_names``."""
+        return _name(place) in self._given
 
 
 class Gate:
-    def __init__(self, app: ASGIApp, limits: HttpLimits, is_guarded: Callable[[], bool]) -> None:
+    def __init__(
+        self, app: ASGIApp, limits: HttpLimits, is_guarded: Callable[[], bool], names: OwnNames
+    ) -> None:
         self._app = app
         self._limits = limits
         self._is_guarded = is_guarded
+        self._names = names
         self.requests = 0
         self.bodies_bytes = 0
         self.refused = 0
@@ -65,24 +106,45 @@ class Gate:
             self.bodies_bytes -= body.bytes
 
     def _check(self, headers: dict[bytes, bytes]) -> None:
-        host = headers.get(b"host", b"").decode("latin-1")
-        origin = headers.get(b"origin")
-        if origin is not None and not _is_of(origin.decode("latin-1"), host):
-            raise CrossSite("the request comes from a page of another site")
-        if not self._is_guarded() and not _is_here(host):
-            raise CrossSite(
-                f"this node asks for no tokens: it answers to an address or localhost, not to {host[:80]!r}",
-                hint="Name the node by its address, as in http://127.0.0.1:7412, or make tokens.",
-            )
+        self._check_site(headers)
         if b"transfer-encoding" in headers and b"content-length" in headers:
             raise BadRequest(
                 "the request has a Content-Length and a Transfer-Encoding: where it ends is not clear"
             )
         if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
             raise WrongMediaType("a body with a Content-Encoding is not taken", hint="Send it as it is.")
+        media = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if media in FORMS:
+            raise WrongMediaType(
+                f"a body of {media.decode()!r} is not taken: that is what forms of web pages send",
+                hint="Say what it is, as in Content-Type: application/json (curl: -H).",
+            )
         size = headers.get(b"content-length", b"0")
         if size.isdigit():
             self.check_body(int(size), 0)
+
+    def _check_site(self, headers: dict[bytes, bytes]) -> None:
+        host, origin, site = (
+            None if name not in headers else headers[name].decode("latin-1")
+            for name in (b"host", b"origin", b"sec-fetch-site")
+        )
+        if site is not None and site not in SAME_ORIGIN:
+            raise CrossSite(f"a browser sent this for a page of another site (Sec-Fetch-Site: {site[:80]})")
+        if origin is not None and not self._is_own(origin, host):
+            raise CrossSite(f"a browser sent this for a page of another site (Origin: {origin[:80]})")
+        if not self._is_guarded() and (host is None or host not in self._names):
+            raise CrossSite(
+                f"this node asks for no tokens, and its name is not {(host or '')[:80]!r} (Host)",
+                hint="Call it by the address that it listens on, as in http://127.0.0.1:7412. A name that it "
+                "has behind a proxy goes into http_names in the node's settings.",
+            )
+
+    def _is_own(self, origin: str, host: str | None) -> bool:
+        try:
+            place = urlsplit(origin).netloc
+        except ValueError:
+            return False
+        return bool(place) and (place == host or self._names.is_given(place))
 
     def _check_room(self) -> None:
         if self.requests >= self._limits.requests:
@@ -116,19 +178,19 @@ class Body:
         return message
 
 
-def _is_of(origin: str, host: str) -> bool:
+def _name(place: str) -> str:
+    """The host in ``HOST:PORT``, in small letters; nothing where there is none."""
     try:
-        return urlsplit(origin).netloc == host
+        return urlsplit(f"//{place}").hostname or ""
     except ValueError:
-        return False
+        return ""
 
 
-def _is_here(host: str) -> bool:
+def _address(name: str) -> IPv4Address | IPv6Address | None:
     try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or bool(ip_address(name))
+        return ip_address(name)
     except ValueError:
-        return False
+        return None
 
 
 def _join_parts(scope: Scope) -> None:

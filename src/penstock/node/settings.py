@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.model.address import Address, parse_addresses
+from penstock.model.address import Address, parse_addresses, parse_place
 from penstock.model.errors import BadConfig, BadSetting, BadURL
 from penstock.model.setting import Value
 from penstock.model.topic_settings import NODE, read_values
@@ -124,6 +124,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     listen: str = "127.0.0.1:7411"
     http: str = ""
     """Where to serve HTTP, HOST:PORT; empty: nowhere."""
+    http_names: list[str] = msgspec.field(default_factory=list)
+    """Other names that HTTP clients may call an open node by, such as its name behind a proxy."""
     tls_cert: str = ""
     """A PEM file with the node's certificate; with it the node speaks TLS."""
     tls_key: str = ""
@@ -194,6 +196,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 parse_addresses(self.successor)
             except BadURL as error:
                 raise BadConfig(f"successor: {error.message}", hint=error.hint) from error
+        for name in self.http_names:
+            try:
+                parse_place(name)
+            except BadURL as error:
+                raise BadConfig(f"http_names: {error.message}", hint="For example node.example.com.") from error
         if not self.tls_cert and (self.tls_key or self.tls_client_ca):
             raise BadConfig("tls_key and tls_client_ca need a tls_cert")
         positive = {
