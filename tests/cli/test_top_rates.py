@@ -19,7 +19,7 @@ def reading(clock_s: float, messages: int, *, uptime_s: float | None = None, set
         "n", "s", round(clock_s * 1e6), up_us, 1, 1, 1, messages, 0, 0, 0, cpu_us=round(clock_s * 5e5)
     )
     topic = TopTopic("default/default/default/t", messages, messages * 10, messages, 0, 0)
-    one = TopSubscription("default/default/default/t", "s", 0, settled, settled, 0, 0, 0, 0, False)
+    one = TopSubscription("default/default/default/t", "s", 0, settled, settled, 0, 0, 0, 0, 0, False)
     return TopInfo(node, [topic], [one])
 
 
@@ -61,7 +61,7 @@ def test_numbers_stay_short() -> None:
 def test_no_line_is_wider_than_the_terminal(width: int, there: str) -> None:
     long = f"a-rather-long-tenant/with-a-product/and-a-component/{'x' * 60}"
     topic = TopTopic(long, 10**9, 10**12, 10**9, 10**12, 10**9)
-    one = TopSubscription(long, "y" * 80, 10**9, 10**9, 10**9, 10**7, 10**9, 10**7, 1000, False)
+    one = TopSubscription(long, "y" * 80, 10**9, 10**9, 10**9, 10**7, 10**7, 10**9, 10**7, 1000, False)
     links = [TopLink("z" * 80, "catching up", 10**9, 2), TopLink("east", "connected", 0, 0)]
     now = msgspec.structs.replace(reading(12.0, 10**9), topics=[topic], subscriptions=[one], links=links)
     console = Console(width=width, record=True, file=io.StringIO())

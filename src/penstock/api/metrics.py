@@ -35,6 +35,7 @@ SUBSCRIPTION_COUNTERS = {
 SUBSCRIPTION_GAUGES = {
     "lag": "Entries that are not settled.",
     "in_flight": "Entries in a consumer's hands.",
+    "unacked": "Entries that a consumer had and did not settle, and that come again.",
     "dead": "Entries that were tried too often.",
     "consumers": "Consumers that are connected.",
     "paused": "1 while it is paused.",

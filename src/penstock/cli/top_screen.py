@@ -33,7 +33,7 @@ _TOPICS = (
 )
 _SUBSCRIPTIONS = (
     *(_Column("LAG"), _Column("DELIV/S"), _Column("SETTLED/S"), _Column("IN FLIGHT", USUAL)),
-    *(_Column("DEAD", USUAL), _Column("CONS", USUAL), _Column("REDELIVERED", WIDE), _Column("DELIVERED", WIDE)),
+    *(_Column("UNACKED", WIDE), _Column("DEAD", USUAL), _Column("CONS", USUAL), _Column("REDELIVERED", WIDE), _Column("DELIVERED", WIDE)),
 )
 
 
@@ -127,6 +127,7 @@ def _subscription(row: SubscriptionRates) -> tuple[str, ...]:
         count(row.delivered_s),
         "paused" if now.paused else count(row.settled_s),
         count(now.in_flight),
+        count(now.unacked),
         count(now.dead),
         count(now.consumers),
         count(now.redelivered),

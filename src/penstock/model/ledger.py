@@ -126,7 +126,7 @@ class SubscriptionAccount(msgspec.Struct):
     in_flight: int = 0
     available: int = 0
     unacked: int = 0
-    """Refused, and waiting to be offered again."""
+    """Refused, timed out or lost with a consumer, and waiting to be offered again."""
     dying: int = 0
     """Tried too often, and about to be put aside."""
     reached: int = 0

@@ -102,7 +102,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     """Entries neither settled nor lost: available or in flight."""
     in_flight: int
     unacked: int
-    """Entries that were negatively acknowledged and wait to be offered again."""
+    """Entries that a consumer had and did not settle, and that wait to be offered again."""
     lost: int
     """Entries that cannot be delivered any more: damaged, or deleted by retention before they were read."""
     positions: list[int]

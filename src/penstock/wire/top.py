@@ -62,6 +62,7 @@ class TopSubscription(msgspec.Struct, frozen=True):
     delivered: int
     settled: int
     in_flight: int
+    unacked: int
     redelivered: int
     dead: int
     consumers: int

@@ -14,11 +14,13 @@ from penstock.wire.control import (
     DeleteSubscription,
     Error,
     GiveBack,
+    LedgerInfo,
     ListSubscriptions,
     PauseSubscription,
     Renew,
     SeekSubscription,
     Settle,
+    ShowLedger,
     ShowSubscription,
     Subscribe,
     Subscribed,
@@ -26,6 +28,7 @@ from penstock.wire.control import (
     Unsubscribe,
     read_result,
 )
+from penstock.wire.top import ShowTop, TopInfo
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader, Writer
 
@@ -344,3 +347,36 @@ def test_what_a_consumer_was_only_sent_ahead_goes_to_the_one_that_joins() -> Non
     assert sorted(mine + theirs) == [(entry, 1) for entry in range(4, 10)], "and it counts as no attempt"
     assert mine
     assert theirs
+
+
+def test_unacked_is_one_number_on_every_surface_and_leaves_out_what_was_given_back_unseen() -> None:
+    it = shell(10)
+    one, admin = Kind(it, "shared", "non_resilient", policy=Policy(deadline=2.0)), it.connect()
+
+    def unacked() -> tuple[int, int]:
+        it.work_all()
+        info = read_result(admin.request(ShowSubscription("orders", "s")), SubscriptionInfo)
+        (listed,) = read_result(admin.request(ListSubscriptions("orders")), list[SubscriptionInfo])
+        (account,) = read_result(admin.request(ShowLedger("orders")), LedgerInfo).subscriptions
+        ledger = account.account
+        (top,) = read_result(admin.request(ShowTop()), TopInfo).subscriptions
+        assert ledger.difference == 0
+        assert ledger.unacked == listed.unacked == top.unacked == info.unacked
+        assert ledger.available == info.unsettled - info.unacked - info.in_flight
+        return info.unacked, ledger.available
+
+    one.client.send(GiveBack(1, 0, [(4, 10)]))
+    assert unacked() == (0, 0), "it was handed out again at once"
+    it.core.set_writable(one.number, False)
+    one.client.send(GiveBack(1, 0, [(4, 10)]))
+    assert unacked() == (0, 6)
+    one.settle(nacked=[(0, 0.5), (1, 5.0)])
+    assert unacked() == (2, 6)
+    it.wait(1_000_000)
+    assert unacked() == (2, 6), "also when it is due, and while nobody takes it"
+    it.wait(2_000_000)
+    assert unacked() == (4, 6), "and what was not settled in time"
+    it.core.set_writable(one.number, True)
+    it.drain()
+    it.work_all()
+    assert unacked() == (1, 0), "the rest is with the consumer again"

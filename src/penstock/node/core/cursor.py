@@ -264,6 +264,19 @@ class ShardCursor:
         settled = tally.acked + tally.skipped + self.dead.count(tally.start, self.dead.end)
         return settled + tally.reached_lost + self.touched(0, 2**63)
 
+    @property
+    def unacked(self) -> int:
+        """How many entries a consumer had and did not settle, that nobody has now and that come again.
+
+        Refused, timed out, or lost with their consumer; what was given back unseen is available like a new one.
+        """
+        found = self.waiting.copy()
+        for entries in self._delivered.values():
+            found.include(entries)
+        found.exclude(self.held)
+        found.exclude(self.dying)
+        return len(found)
+
     def touched(self, start: int, end: int) -> int:
         """How many of these entries are with a consumer or were, and are not settled."""
         return len(self._touched(start, end))

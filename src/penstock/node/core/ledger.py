@@ -132,6 +132,7 @@ def shard_account(cursor: ShardCursor, end: int, runs: Runs) -> SubscriptionAcco
     offered = max(cursor.offered, cursor.cursor)
     new = max(end - offered, 0) - cursor.settled.count(offered, end) - cursor.dying.count(offered, end)
     dead = cursor.dead.count(tally.start, cursor.dead.end)
+    unacked = cursor.unacked
     return SubscriptionAccount(
         stored=end - tally.start,
         acknowledged=tally.acked,
@@ -144,8 +145,8 @@ def shard_account(cursor: ShardCursor, end: int, runs: Runs) -> SubscriptionAcco
         passed=tally.passed,
         unknown=tally.unknown,
         in_flight=len(cursor.held),
-        available=len(cursor.ready) + len(cursor.parked) + new,
-        unacked=len(cursor.waiting),
+        available=len(cursor.ready) + len(cursor.parked) + len(cursor.waiting) + new - unacked,
+        unacked=unacked,
         dying=len(cursor.dying),
         reached=(reached := cursor.reached),
         since_run=tally.copies_run,

@@ -98,6 +98,7 @@ def _subscription(lag: int, topic: Topic, subscription: Subscription) -> TopSubs
         delivered=counts.delivered,
         settled=counts.acked + counts.skipped + counts.buried,
         in_flight=sum(len(cursor.held) for cursor in subscription.cursors),
+        unacked=sum(cursor.unacked for cursor in subscription.cursors),
         redelivered=counts.redelivered,
         dead=subscription.dead,
         consumers=sum(attachment.connected for attachment in subscription.attachments),
