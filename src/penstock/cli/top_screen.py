@@ -33,7 +33,8 @@ _TOPICS = (
 )
 _SUBSCRIPTIONS = (
     *(_Column("LAG"), _Column("DELIV/S"), _Column("SETTLED/S"), _Column("IN FLIGHT", USUAL)),
-    *(_Column("UNACKED", WIDE), _Column("DEAD", USUAL), _Column("CONS", USUAL), _Column("REDELIVERED", WIDE), _Column("DELIVERED", WIDE)),
+    *(_Column("UNACKED", WIDE), _Column("DEAD", USUAL), _Column("CONS", USUAL)),
+    *(_Column("REDELIVERED", WIDE), _Column("DELIVERED", WIDE)),
 )
 
 
