@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.model.errors import BadRequest, BadTopicName, PenstockError
-from penstock.spark.source_limit import limited, limited_by_bytes
 from penstock.spark.source_offset import TopicOffset, offset_json, read_offset
 from penstock.spark.source_options import COLUMNS, read_options
 from penstock.spark.source_plan import cut
@@ -102,22 +101,6 @@ def test_an_offset_reads_as_it_was_written_and_is_the_same_text_in_any_order() -
     ):
         with pytest.raises(BadRequest, match="checkpoint"):
             read_offset(bad)
-
-
-def test_a_limit_is_shared_by_what_there_is_and_always_lets_something_through() -> None:
-    starts = {("a", 0): 10, ("a", 1): 0, ("b", 0): 5}
-    ends = {("a", 0): 110, ("a", 1): 300, ("b", 0): 5}
-    assert limited(starts, ends, None) == limited(starts, ends, 400) == ends
-    cut = limited(starts, ends, 40)
-    assert cut == {("a", 0): 20, ("a", 1): 30, ("b", 0): 5}
-    assert sum(limited(starts, ends, 1).values()) == sum(starts.values()) + 1
-    sizes = {("a", 0): 100.0, ("a", 1): 10.0, ("b", 0): 1.0}
-    assert limited_by_bytes(starts, ends, sizes, 13_000) == ends
-    by_bytes = limited_by_bytes(starts, ends, sizes, 1300)
-    assert sum((by_bytes[shard] - starts[shard]) * sizes[shard] for shard in ends) == pytest.approx(
-        1300, abs=100
-    )
-    assert sum(limited_by_bytes(starts, ends, sizes, 1).values()) == sum(starts.values()) + 1
 
 
 def test_a_range_that_ends_before_it_begins_is_empty_and_takes_nothing_from_the_others() -> None:

@@ -106,6 +106,30 @@ def test_each_entry_comes_once_whatever_the_limit(
         assert latest is not None and sum(next(iter(latest["topics"].values()))["entries"]) == 100
 
 
+def test_an_idle_source_answers_at_once_after_a_batch_of_its_query_and_waits_while_that_is_idle(
+    client: penstock.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    ends = penstock.sync.admin.Admin.ends
+
+    def asked(admin: Any, topics: Any, known: Any = None, *, wait: float = 0.0) -> Any:
+        waits.append(wait)
+        return ends(admin, topics, known)
+
+    monkeypatch.setattr(penstock.sync.admin.Admin, "ends", asked)
+    monkeypatch.setattr("penstock.spark.source_limit.IDLE_SHARE", 1e9)
+    monkeypatch.setattr("penstock.spark.source_limit.IDLE_WAIT_S_MAX", 30.0)
+    client.admin.create_topic(topic)
+    with stream(shared_url, topic=topic) as read:
+        read.next()
+        read.next()
+        assert waits[-1] > 0.0
+        read.reader.commit(read.offset)
+        waits.clear()
+        read.next()
+        assert set(waits) == {0.0}
+
+
 def test_a_query_that_is_to_end_reads_what_was_there_when_it_began(
     client: penstock.sync.Client, shared_url: str, topic: str
 ) -> None:

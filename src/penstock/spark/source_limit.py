@@ -1,10 +1,43 @@
-"""How much of what there is goes into one batch of a stream."""
+"""How much of the backlog goes into one batch of a stream, and how long a source waits for more."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 Shard = tuple[str, int]
+
+IDLE_SHARE = 0.05
+IDLE_WAIT_S_MAX = 0.5
+"""Stopping a query waits for the answer to its last question."""
+
+
+class IdleWait:
+    """How long a question for more may wait at the node while a query is idle.
+
+    Spark asks the sources of a query one after the other, again and again, so a wait delays the data of all
+    other sources. Three rules keep that cheap while an idle query still asks only twice a second:
+
+    1. After a batch of the query, whichever source it was for, the next question does not wait.
+    2. Questions are spaced by a twentieth of the time that the query has been idle, at most half a second.
+    3. The spacing counts from the previous answer, so while one source waits the others do not.
+    """
+
+    def __init__(self) -> None:
+        self._idle_since: float | None = None
+        self._answered = 0.0
+
+    def batch_made(self) -> None:
+        self._idle_since = None
+
+    def seconds(self, now: float) -> float:
+        """For a question that is asked now."""
+        if self._idle_since is None:
+            self._idle_since = now
+        spacing = min((now - self._idle_since) * IDLE_SHARE, IDLE_WAIT_S_MAX)
+        return max(0.0, self._answered + spacing - now)
+
+    def answered(self, now: float) -> None:
+        self._answered = now
 
 
 def limited(

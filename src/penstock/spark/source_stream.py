@@ -6,6 +6,7 @@ are two offsets a batch (source_offset); between them the same rows come however
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from penstock.model.errors import SchemaChanged, SubscriptionNotFound, TopicMismatch, TopicNotFound
 from penstock.model.topic import TopicName
 from penstock.spark.source import versions_of
-from penstock.spark.source_limit import limited, limited_by_bytes
+from penstock.spark.source_limit import IdleWait, limited, limited_by_bytes
 from penstock.spark.source_offset import Offset, TopicOffset, offset_json, read_offset
 from penstock.spark.source_options import EARLIEST, Places, SourceOptions, read_options
 from penstock.spark.source_plan import check_covered, cut, resolve, there, topic_names
@@ -44,13 +45,6 @@ if TYPE_CHECKING:
     import penstock.sync
     from penstock.wire.control import Ends
 
-IDLE_WAIT_S = 0.5
-"""How long a question for more waits at the node when there is none.
-
-Spark asks again at once, 40 times a second if it were not for this. Stopping a query, and another source of the
-same query, wait for the answer.
-"""
-
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Made by Spark in each of its processes; nothing is opened, and nothing refused, before it is used.
@@ -69,12 +63,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: dict[str, Ends] | None = None
         """Of a query that is to read what there is and end: how far."""
         self._settled: Offset = {}
+        self._idle = IdleWait()
         self._looked = -1
         """The connection in which the topics were last seen to be those that were read, by its number."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        """To tasks go the options and the schema; what is open stays here."""
-        return {**self.__dict__, "_open": None, "_ends": {}, "_until": None, "_settled": {}, "_looked": -1}
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tasks get the schema and the options; what is open stays here."""
+        return StreamReader, (self._schema, self._told)
 
     @property
     def _options(self) -> SourceOptions:
@@ -134,7 +129,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             after = self._next(before, limit, wait_s=0.0)
             self._settle(before)
             if _same(before, after) and self._until is None:
-                after = self._next(before, limit, wait_s=IDLE_WAIT_S)
+                if wait_s := self._idle.seconds(time.monotonic()):
+                    after = self._next(before, limit, wait_s)
+                self._idle.answered(time.monotonic())
             return start if _same(before, after) else offset_json(after)
 
     def _next(self, before: Offset, limit: ReadLimit, wait_s: float) -> Offset:
@@ -288,6 +285,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- what was read ------------------------------------------------------------------------------
 
     def commit(self, end: dict[str, Any]) -> None:
+        """Spark calls it on every source of a query for each batch, also on those that were idle."""
+        self._idle.batch_made()
         with told():
             self._settle(read_offset(end))
 
