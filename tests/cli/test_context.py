@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.contexts import Context, Contexts
+from penstock.client.contexts import Context, Contexts
 from penstock.model.errors import BadContext
 from penstock.node.bootstrap import bootstrap
 from tests.cli.conftest import Cli, Node

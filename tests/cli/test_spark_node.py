@@ -8,9 +8,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.cli.contexts import Context, Contexts
 from penstock.cli.options import DEFAULT_URL, Token, Url
 from penstock.cli.spark import _node
+from penstock.client.contexts import Context, Contexts
 from penstock.spark.pipeline import Pipeline
 
 FILE, LINE, ENVIRONMENT, CONTEXT = (

@@ -17,7 +17,7 @@ FULL = "default/default/default/"
 
 def test_what_is_not_said_has_defaults() -> None:
     options = read_options({"topic": "orders"})
-    assert options.topics == (f"{FULL}orders",) and options.url == "penstock://127.0.0.1:7411"
+    assert options.topics == (f"{FULL}orders",) and options.connection.url == "penstock://127.0.0.1:7411"
     assert (options.start, options.end, options.on_gap) == ("earliest", "latest", "fail")
     assert options.columns == COLUMNS and options.partitions_min == 1
 

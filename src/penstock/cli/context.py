@@ -41,7 +41,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add a context, or replace it; the first one is used at once."""
-    from penstock.cli.contexts import Context, Contexts
+    from penstock.client.contexts import Context, Contexts
     from penstock.model.address import parse_addresses
 
     parse_addresses(url)
@@ -59,7 +59,7 @@ def add(
 @reports_errors
 def use(name: Name, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False) -> None:
     """Use a context where nothing else is said."""
-    from penstock.cli.contexts import Contexts
+    from penstock.client.contexts import Contexts
 
     contexts = Contexts()
     contexts.use(name)
@@ -71,7 +71,7 @@ def use(name: Name, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_
 @reports_errors
 def list_(url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False) -> None:
     """List the contexts; tokens are shown by their id alone."""
-    from penstock.cli.contexts import Contexts
+    from penstock.client.contexts import Contexts
 
     contexts = Contexts()
     items = [(name, name == contexts.current, each.shown()) for name, each in sorted(contexts.all.items())]
@@ -93,7 +93,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a context; its token by its id alone."""
-    from penstock.cli.contexts import Contexts
+    from penstock.client.contexts import Contexts
 
     contexts = Contexts()
     name = name or contexts.current
@@ -110,7 +110,7 @@ def remove(
     name: Name, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False
 ) -> None:
     """Remove a context. The token itself stays good: `penstock token revoke` ends it."""
-    from penstock.cli.contexts import Contexts
+    from penstock.client.contexts import Contexts
 
     contexts = Contexts()
     contexts.remove(name)

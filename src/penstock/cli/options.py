@@ -16,8 +16,8 @@ from penstock.cli.completion import starts, topics
 from penstock.model.address import DEFAULT_URL as DEFAULT_URL
 
 if TYPE_CHECKING:
-    from penstock.cli.contexts import Context
     from penstock.client.connect import Tokens
+    from penstock.client.contexts import Context
 
 _CONTEXT = "penstock.context"
 
@@ -31,8 +31,8 @@ def said(context: typer.Context, name: str) -> bool:
 def _url(context: typer.Context, value: str) -> str:
     if said(context, "url"):
         return value
-    from penstock.cli.contexts import TLS_NAMES, Contexts
     from penstock.cli.output import EXIT_ERROR, print_error
+    from penstock.client.contexts import TLS_NAMES, Contexts
     from penstock.model.error import PenstockError
 
     try:
@@ -62,7 +62,7 @@ def tokens_for(context: typer.Context, url: str, token: str | None, copies: list
     """A token that was said goes to the copies too; a context's to its own URL alone, copies have their own."""
     if not copies or said(context, "token"):
         return token
-    from penstock.cli.contexts import Contexts
+    from penstock.client.contexts import Contexts
 
     known: dict[str, str] = Contexts().tokens()
     return known if token is None else {**known, url: token}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from penstock.cli.contexts import Contexts
 from penstock.cli.output import note, run
 from penstock.cli.refill_place import root_of
 from penstock.client.connect import Tokens
+from penstock.client.contexts import Contexts
 from penstock.client.refill_send import Sent, send_slot
 from penstock.io.folder_lock import holder
 from penstock.io.os_disk import OsDisk

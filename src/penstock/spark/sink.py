@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +20,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 
-import penstock.sync
 from penstock.model.errors import BadRequest, CheckpointBehind, PenstockError, TopicNotFound
 from penstock.model.stage import Stage
-from penstock.spark.collector import spare_what_is_loaded
 from penstock.spark.sink_options import SinkOptions, read_options
 from penstock.spark.sink_rows import by_topic, check_columns
 from penstock.spark.sink_types import in_types_of
@@ -41,9 +38,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.spark")
 
 QUERY_ID = "sql.streaming.queryId"
-CHECK_S = 20.0
-"""How long a stream waits for a node that is away when it begins, and before a commit."""
-CHECK_AGAIN_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +57,8 @@ def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool
 def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> StreamSink:
     with told():
         read = read_options(options, streaming=True)
-        # Spark makes the writer anew for every commit: a node that restarts just then must not end the query.
-        return StreamSink(read, own=_check(schema, read, overwrite, wait_s=CHECK_S))
+        # Spark makes a new writer for every commit: a node that restarts just then must not end the query.
+        return StreamSink(read, own=_check(schema, read, overwrite, wait_s=read.connection.timeout_s))
 
 
 def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s: float = 0.0) -> frozenset[str]:
@@ -74,7 +68,7 @@ def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s:
             "a topic is only ever appended to",
             hint='Use mode("append"), and outputMode("append") for a stream.',
         )
-    with _reached(options, wait_s) as client:
+    with options.connection.open(wait_s=wait_s) as client:
         schemas = _schemas(client, options.topic)
     columns = to_arrow_schema(schema, timezone="UTC")
     check_columns(columns, options.topic, schemas)
@@ -92,7 +86,7 @@ class Sink:
     def _stage(self, writer_name: str, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Puts a task's rows on the node's disk; one that fails drops what it staged, if it can."""
         options = self._options
-        with _connected(options) as client, _writer(client, writer_name, options) as writer:
+        with options.connection.open_later() as client, _writer(client, writer_name, options) as writer:
             opened: dict[str, OpenedStage] = {}
             try:
                 for topic, rows in by_topic(batches, options.topic, self._own):
@@ -110,7 +104,7 @@ class Sink:
         staged = [message for message in messages if isinstance(message, Staged)]
         if not staged:
             return
-        with _connected(self._options) as client:
+        with self._options.connection.open_later() as client:
             name = staged[0].writer
             with _writer(client, name, self._options) as writer:
                 done = writer.commit(batch, [stage for message in staged for stage in message.stages])
@@ -131,7 +125,7 @@ class Sink:
         with contextlib.suppress(PenstockError):
             if staged:
                 with (
-                    _connected(self._options) as client,
+                    self._options.connection.open_later() as client,
                     _writer(client, staged[0].writer, self._options) as writer,
                 ):
                     writer.abort([stage for message in staged for stage in message.stages])
@@ -200,27 +194,8 @@ def _name(own: str, options: SinkOptions) -> str:
     return name if options.topic is None else f"{options.topic}/{name}"
 
 
-def _connected(options: SinkOptions) -> Client:
-    """A node that restarts right now is waited for, as long as each call may take."""
-    spare_what_is_loaded()
-    return penstock.sync.connect(options.url, options.token, wait=False)
-
-
-def _reached(options: SinkOptions, wait_s: float) -> Client:
-    """A node that is away is tried again for a while; then it is said why it cannot be reached."""
-    spare_what_is_loaded()
-    until = time.monotonic() + wait_s
-    while True:
-        try:
-            return penstock.sync.connect(options.url, options.token)
-        except PenstockError as error:
-            if not error.retryable or time.monotonic() >= until:
-                raise
-        time.sleep(CHECK_AGAIN_S)
-
-
 def _writer(client: Client, name: str, options: SinkOptions) -> Writer:
-    return client.writer(name, timeout=options.timeout_s)
+    return client.writer(name, timeout=options.connection.timeout_s)
 
 
 def _schemas(client: Client, topic: str | None) -> SchemaVersions | None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.model.address import DEFAULT_URL, parse_addresses
 from penstock.model.errors import BadRequest, PenstockError
 from penstock.model.topic import TopicName
+from penstock.spark.connection import CONNECTION_OPTIONS, Connection, read_connection
+from penstock.spark.options import Option, given_options
 from penstock.wire.filter import Filter
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -35,8 +36,7 @@ COLUMNS = (
 )
 """Of a DataFrame, in its order."""
 NAMES = (
-    "url",
-    "token",
+    *(option.name for option in CONNECTION_OPTIONS),
     "topic",
     "topics",
     "topicPattern",
@@ -63,8 +63,7 @@ Places = Place | dict[str, dict[int, Place]]
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    url: str
-    token: str | None = field(repr=False)
+    connection: Connection
     topics: tuple[str, ...]
     """Full names; empty with a pattern."""
     pattern: str | None
@@ -81,15 +80,7 @@ class SourceOptions:
 
 def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
     """The options as they are meant; ``streaming`` None checks what holds for both ways of reading."""
-    known = {name.lower(): name for name in NAMES}
-    values: dict[str, str] = {}
-    for key, value in told.items():
-        name = known.get(key.lower())
-        if name is None:
-            raise unknown_option(key, value, NAMES)
-        if not str(value).strip():
-            raise BadRequest(f"option {name} is empty", hint="Leave it out, or give it a value.")
-        values[name] = str(value).strip()
+    values = given_options(told, [Option(name, "", "") for name in NAMES])
     for name in BATCH_ONLY if streaming else STREAM_ONLY if streaming is False else ():
         if name in values:
             raise BadRequest(
@@ -98,8 +89,7 @@ def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> S
             )
     topics, pattern = _read_topics(values)
     options = SourceOptions(
-        url=values.get("url", DEFAULT_URL),
-        token=values.get("token"),
+        connection=read_connection(values),
         topics=topics,
         pattern=pattern,
         start=_read_places("start", values.get("start", EARLIEST)),
@@ -116,18 +106,7 @@ def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> S
     return options
 
 
-def unknown_option(key: str, value: str, known: Iterable[str]) -> BadRequest:
-    """Also of the path that ``load``, ``save`` and ``start`` take, which a topic has none of."""
-    if key.lower() == "path":
-        return BadRequest(
-            f"a path is given, {value!r}, and a topic has none",
-            hint='Name the topic with .option("topic", …), and call load, save and start without a path.',
-        )
-    return BadRequest(f"option {key!r} is unknown", hint=f"There are {', '.join(known)}.")
-
-
 def _check_together(options: SourceOptions, streaming: bool | None) -> None:
-    parse_addresses(options.url)
     if options.filter:
         Filter(options.filter)
     if options.on_gap == "report" and not {"headers", "entry"} <= set(options.columns):

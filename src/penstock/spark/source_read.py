@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,12 +18,10 @@ from penstock.model.errors import (
     BadRequest,
     EntriesMissing,
     IncarnationChanged,
-    PenstockError,
     TopicMismatch,
     TopicNotFound,
 )
 from penstock.model.topic import TopicName
-from penstock.spark.collector import spare_what_is_loaded
 from penstock.spark.source_options import SourceOptions
 from penstock.spark.source_rows import Rows
 from penstock.spark.source_schema import arrow_schema
@@ -35,10 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 log = logging.getLogger("penstock.spark")
-
-AWAY_S_MAX = 30.0
-"""How long a node may be away before a task or a query fails of it."""
-TRY_AGAIN_S = 0.25
 
 
 @dataclass
@@ -58,15 +51,7 @@ class Span(InputPartition):
 
 def connect(options: SourceOptions, *, patient: bool = True) -> penstock.sync.Client:
     """A client of the node; one that is away now, as when it restarts, is waited for if ``patient``."""
-    spare_what_is_loaded()
-    until = time.monotonic() + AWAY_S_MAX
-    while True:
-        try:
-            return penstock.sync.connect(options.url, options.token)
-        except PenstockError as error:
-            if not patient or not error.retryable or time.monotonic() > until:
-                raise
-        time.sleep(TRY_AGAIN_S)
+    return options.connection.open(wait_s=options.connection.timeout_s if patient else 0.0)
 
 
 def read_span(options: SourceOptions, schema: StructType, span: Span) -> Iterator[pa.RecordBatch]:

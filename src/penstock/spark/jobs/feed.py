@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import penstock.sync
 from penstock.model.errors import BadRequest
 from penstock.model.topic import TopicName
+from penstock.spark.connection import NO_TOKEN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +56,7 @@ class Reach:
     token: str | None = field(default=None, repr=False)
 
     def options(self) -> dict[str, str]:
-        return {"url": self.url} | ({} if self.token is None else {"token": self.token})
+        return {"url": self.url, "token": self.token or NO_TOKEN}
 
 
 def feed_of(source: Source | DataFrame, what: str = "the input") -> Feed:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import BadRequest, PenstockError
 from penstock.spark.causes import cause_of
+from penstock.spark.connection import NO_TOKEN
 from penstock.spark.pipeline.faults import Fault, nearest
 from penstock.spark.pipeline.flow import dead_name, seconds, views_of
 from penstock.spark.pipeline.functions import find_function
@@ -46,11 +48,14 @@ class Node:
 
     url: str
     token: str | None = field(default=None, repr=False)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The options ca, cert and key, where a context names them."""
 
     def options(self, table: Source | Sink) -> dict[str, str]:
-        """Where a table's topics are; the node's token goes to the node alone."""
-        token = table.token or (self.token if table.url in (None, self.url) else None)
-        return {"url": table.url or self.url} | ({} if token is None else {"token": token})
+        """Where a table's topics are; the node's token and certificate go to the node alone."""
+        if table.url in (None, self.url):
+            return {**self.files, "url": self.url, "token": table.token or self.token or NO_TOKEN}
+        return {"url": table.url, "token": table.token or NO_TOKEN}
 
 
 @dataclass(frozen=True, slots=True)

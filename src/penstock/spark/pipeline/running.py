@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -11,9 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.model.address import DEFAULT_URL
+from penstock.client.contexts import TLS_NAMES
 from penstock.model.errors import PipelineFailed
 from penstock.spark.causes import cause_of
+from penstock.spark.connection import read_connection
 from penstock.spark.pipeline.console import printer
 from penstock.spark.pipeline.faults import Fault
 from penstock.spark.pipeline.frames import Frames, Node, Outlet, checkpoint_of, located
@@ -78,9 +78,11 @@ def analyse(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node
 
 
 def node_of(plan: Plan) -> Node:
-    """What the plan says, else the environment."""
-    url = plan.url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
-    return Node(url, plan.token or os.environ.get("PENSTOCK_TOKEN"))
+    """The node that the plan names, else the environment or the context in use."""
+    given = {"url": plan.url, "token": plan.token}
+    reached = read_connection({name: value for name, value in given.items() if value is not None})
+    files = {name: path for name in TLS_NAMES if (path := getattr(reached, name)) is not None}
+    return Node(reached.url, reached.token, files)
 
 
 def _start(frames: Frames, outlet: Outlet) -> StreamingQuery:
