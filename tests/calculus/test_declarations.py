@@ -1,7 +1,7 @@
 """Every pipe's declaration is complete, and says what the pipes directory says.
 
-One of ours asks less than the directory: ``sequential`` sends again and knows repeats. ``continuous`` asks for
-what is missing, and so needs a way back as well.
+Some of ours ask less than the directory: ``sequential`` sends again and knows repeats, ``index`` knows a sender
+that started again. ``continuous`` asks for what is missing, and so needs a way back as well.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ STORAGE, DATA = Fault.STORAGE_CRASH, Fault.STORAGE_LOSS
 # The rows of the directory, and those that do more: pipe, needs, gives, order, tolerates, does not tolerate.
 DIRECTORY: list[tuple[str, set[Need], Gift, Order | None, set[Fault], set[Fault]]] = [
     ("resend", {BACK, OPEN}, Gift.AT_LEAST_ONCE, None, {ROUTE, RECEIVER}, {SENDER}),
+    ("resend(tries=2)", {BACK, OPEN}, Gift.FEWER_LOST, None, set(), {SENDER, ROUTE, RECEIVER}),
     ("resend_many", {BACK, OPEN}, Gift.AT_LEAST_ONCE, None, {ROUTE, RECEIVER}, {SENDER}),
+    ("resend_many(tries=2)", {BACK, OPEN}, Gift.FEWER_LOST, None, set(), {SENDER, ROUTE, RECEIVER}),
     ("stream", {BACK, OPEN}, Gift.AT_LEAST_ONCE, None, {ROUTE, RECEIVER, STORAGE}, {SENDER, DATA}),
     ("sequential", {BACK, OPEN}, Gift.EXACTLY_ONCE, Order.ABSOLUTE, {ROUTE}, {SENDER, RECEIVER}),
-    ("index", {OPEN}, Gift.UNIQUE, Order.STRICT, {ROUTE}, {SENDER, RECEIVER}),
-    ("index(strict=false)", {OPEN}, Gift.AS_BENEATH, Order.MONOTONIC, {ROUTE}, {SENDER, RECEIVER}),
+    ("index", {OPEN}, Gift.UNIQUE, Order.STRICT, {ROUTE, SENDER}, {RECEIVER}),
+    ("index(strict=false)", {OPEN}, Gift.AS_BENEATH, Order.MONOTONIC, {ROUTE, SENDER}, {RECEIVER}),
     ("continuous", {ALL, BACK}, Gift.EXACTLY_ONCE, Order.ABSOLUTE, set(), {SENDER, RECEIVER}),
     (
         "continuous(strict=false)",
@@ -66,9 +68,9 @@ def test_a_declaration_says_what_the_directory_says(
     assert set(pipe.does_not_tolerate) == does_not_tolerate
 
 
-def test_every_pipe_of_the_directory_and_both_dedups_are_declared() -> None:
+def test_every_pipe_of_the_directory_both_dedups_and_the_bare_hop_are_declared() -> None:
     names = [row[0] for row in DIRECTORY]
-    assert [each.name for each in DECLARATIONS] == [*names, "dedup", "dedup(by=index)"]
+    assert [each.name for each in DECLARATIONS] == [*names, "dedup", "dedup(by=index)", "bare"]
 
 
 @each_pipe

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.calculus.declarations import DECLARATIONS
-from penstock.calculus.route import STAGES_MAX, Route, find_stage, parse_route, pipe_names
+from penstock.calculus.route import STAGES_MAX, Route, Value, find_stage, parse_route, pipe_names
 from penstock.model.errors import BadRequest
 
 
@@ -27,8 +30,12 @@ def test_a_route_written_out_reads_the_same(parts: list[tuple[object, int]]) -> 
     stages = []
     for declaration, number in parts:
         assert isinstance(declaration, type(DECLARATIONS[0]))
-        numbers = {each.name: number for each in declaration.parameters if type(each.default) is int}
-        stages.append(find_stage(declaration.pipe, {**numbers, **declaration.variant}))
+        settings: dict[str, Value] = {
+            each.name: number for each in declaration.parameters if type(each.default) is int
+        }
+        for name, value in declaration.variant.items():
+            settings[name] = value[number % len(value)] if isinstance(value, range) else value
+        stages.append(find_stage(declaration.pipe, settings))
     route = Route(tuple(stages))
     assert parse_route(str(route)) == route
 
@@ -80,4 +87,58 @@ def test_any_text_is_a_route_or_a_bad_request(text: str) -> None:
 
 
 def test_the_pipes_are_listed_in_the_order_of_the_directory() -> None:
-    assert pipe_names() == ["resend", "resend_many", "stream", "sequential", "index", "continuous", "dedup"]
+    assert pipe_names() == [
+        "resend",
+        "resend_many",
+        "stream",
+        "sequential",
+        "index",
+        "continuous",
+        "dedup",
+        "bare",
+    ]
+
+
+# --- what lies at the ends of the pipes -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "rates", "pipes", "fails"),
+    [
+        ("channel(loss=0.5)", {"loss": Fraction(1, 2)}, ["bare"], 0),
+        ("channel", {}, ["bare"], 0),
+        ("worker(fail=0.25)", {}, ["bare"], Fraction(1, 4)),
+        (
+            "channel(confirm_loss=1e-1, late=7) | resend | dedup | worker(fail=.5)",
+            {"confirm_loss": Fraction(1, 10), "late": 7},
+            ["resend", "dedup"],
+            Fraction(1, 2),
+        ),
+    ],
+)
+def test_a_route_may_name_its_own_channel_and_its_worker(
+    text: str, rates: dict[str, Fraction | int], pipes: list[str], fails: Fraction
+) -> None:
+    route = parse_route(text)
+    assert (route.rates, [stage.pipe for stage in route.stages], route.worker_fails) == (rates, pipes, fails)
+    assert parse_route(str(route)) == route
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("resend | channel(loss=0.5)", "channel(…) stands first"),
+        ("worker(fail=0.5) | resend", "worker(…) stands last"),
+        ("channel(loss=0.5) | channel(loss=0.5)", "stands first"),
+        ("channel(loss=1.5)", "a probability is from 0 to 1"),
+        ("channel(loss=x)", "a number from 0 to 1 is expected"),
+        ("channel(los=0.5)", "channel has no parameter 'los'"),
+        ("channel(late=0.5)", "a whole number is expected"),
+        ("worker(fails=0.5)", "worker has no parameter 'fails'"),
+        ("worker(fail=-1)", "a number from 0 to 1 is expected"),
+        ("channel(loss=0.5, loss=0.5)", "twice"),
+    ],
+)
+def test_a_fault_in_a_channel_or_a_worker_is_named(text: str, word: str) -> None:
+    with pytest.raises(BadRequest, match=re.escape(word)):
+        parse_route(text)

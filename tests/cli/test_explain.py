@@ -65,6 +65,23 @@ def test_a_fault_that_is_not_tolerated_breaks_the_route(cli: Cli) -> None:
     assert cli("explain", "resend", "--fault", "receiver-crash").code == 0
 
 
+def test_each_hop_may_have_rates_of_its_own(cli: Cli) -> None:
+    done = cli("explain", "channel(loss=0.5) -> channel(loss=0.2)", "--duplicate", "0.1")
+    assert done.code == 0
+    assert b"loss 0.5, duplicate 0.1" in done.out
+    assert b"loss 0.2, duplicate 0.1" in done.out
+    found = json.loads(cli("explain", "channel(loss=0.5) -> channel(loss=0.2)", "--json").out)
+    assert [hop["channel"]["loss"] for hop in found["hops"]] == [0.5, 0.2]
+    assert found["promise"]["R"] == [0.4, 0.4]
+
+
+def test_a_crash_of_the_worker_is_explained(cli: Cli) -> None:
+    done = cli("explain", "resend_many | dedup", "--fault", "worker-crash")
+    assert done.code == 0
+    assert b"R 0 to 1" in done.out
+    assert b"confirm=settled in resend_many | dedup would make it wait" in done.out
+
+
 def test_json_holds_the_promise(cli: Cli) -> None:
     found = json.loads(cli("explain", "resend_many | index", "--loss", "0.2", "--json").out)
     assert found["holds"] is True

@@ -69,6 +69,20 @@ def test_a_disagreement_would_be_found() -> None:
         ("resend_many(confirm=settled)", Faults(loss=0.2, confirm_loss=0.2, work_s=0.3)),
         ("resend_many(confirm=settled) | dedup", Faults(loss=0.2, confirm_loss=0.2, work_s=0.3)),
         ("resend_many", Faults(confirm_loss=0.2, work_s=0.3)),
+        ("bare", LOSSY),
+        ("channel(loss=0.5) -> channel(loss=0.2)", Faults()),
+        ("channel(duplicate=1) -> channel(loss=0.5)", Faults(reorder=0.1)),
+        ("resend_many(tries=2)", LOSSY),
+        ("resend_many(tries=3) | dedup", LOSSY),
+        ("resend_many(tries=2, confirm=settled) -> resend_many(tries=2)", LOSSY),
+        ("channel(loss=0.1) | worker(fail=0.2) -> channel(loss=0.5)", Faults()),
+        ("resend_many | dedup | worker(fail=0.2)", LOSSY),
+        ("resend_many(confirm=settled) | worker(fail=0.2) -> resend_many | dedup", LOSSY),
+        ("resend_many(confirm=settled) | dedup | worker(fail=0.2)", LOSSY),
+        ("resend_many(confirm=settled)", Faults(crashes=(Crash("worker", 50),), work_s=0.05)),
+        ("resend_many | dedup", Faults(crashes=(Crash("worker", 50),), work_s=0.05)),
+        ("resend_many(confirm=settled) -> resend_many", Faults(crashes=(Crash("relay", 50),))),
+        ("index", Faults(crashes=(Crash("sender", 500),))),
     ],
 )
 def test_measured_agrees_with_predicted_in_a_row_and_with_work_to_do(route: str, faults: Faults) -> None:
@@ -191,8 +205,8 @@ def test_where_nothing_is_promised_nothing_is_compared() -> None:
     assert broken is not None
     assert (broken.holds, broken.agrees) == (False, None)
     assert broken.breaches
-    crashed = Faults(crashes=(Crash("relay", 10),))
-    assert run("resend_many -> resend_many", crashed, 100, 1).predicted is None
+    crashed = Faults(crashes=(Crash("index", 10),))
+    assert run("stream", crashed, 100, 1).predicted is None
 
 
 def test_without_faults_a_message_takes_the_delay() -> None:

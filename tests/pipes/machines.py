@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from penstock.pipes import (
+    bare,
     confirming,
     continuous,
     dedup,
@@ -166,11 +167,16 @@ def stream_case() -> Case:
 
 CASES = [
     sender_case("resend.Sender", lambda: resend.Sender(epoch=EPOCH, buffer=1)),
+    sender_case(
+        "resend_many.Sender with a last try", lambda: resend_many.Sender(epoch=EPOCH, window=2, tries=1)
+    ),
     sender_case("resend_many.Sender", lambda: resend_many.Sender(epoch=EPOCH, window=2)),
     sender_case("sequential.Sender", lambda: sequential.Sender(epoch=EPOCH, buffer=1)),
     sender_case("stream.Sender", lambda: stream.Sender(epoch=EPOCH, window=2)),
     sender_case("continuous.Sender", lambda: continuous.Sender(epoch=EPOCH, window=2)),
     numbering_case("index.Sender", lambda: index.Sender(epoch=EPOCH)),
+    numbering_case("bare.Sender", lambda: bare.Sender(epoch=EPOCH)),
+    Case("bare.Receiver", bare.RECEIVER_TABLE, {bare.ReceiverState.READY: lambda: bare.Receiver(epoch=1)}),
     numbering_case("dedup.Sender", lambda: dedup.Sender(epoch=EPOCH)),
     confirming_case("resend.Receiver", lambda: resend.Receiver(epoch=1, confirm="settled", pending_max=2)),
     confirming_case(

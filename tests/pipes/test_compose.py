@@ -9,7 +9,7 @@ import pytest
 from penstock.model.errors import BadRequest
 from penstock.pipes.compose import ReceiverStack, Relay, SenderStack, inject, receiver_of, sender_of
 from penstock.pipes.machine import WAKE, Arrive, Effects, Fail, Machine, Settle, Submit
-from penstock.pipes.packet import Kind, Packet, decode_packet, encode_packet
+from penstock.pipes.packet import Kind, Packet, Run, decode_packet, encode_packet
 
 
 def payloads(effects: Effects) -> list[Any]:
@@ -214,6 +214,38 @@ def test_what_the_next_pipe_has_no_room_for_is_not_confirmed_and_comes_again() -
     assert sender.unconfirmed == 1
     (packet,) = narrow.step(Arrive(sender.step(WAKE, 5.0).packets), 5.1).packets
     assert list(packet.payloads or ()) == [b"b"]
+
+
+def test_what_the_next_pipe_gave_up_comes_again_from_the_one_before() -> None:
+    sender = sender_of(HOP, epoch=1)
+    middle = relay(HOP, "resend_many(tries=1, confirm=settled)")
+    middle.step(Arrive(sender.step(Submit([b"a"]), 0.0).packets), 0.1)
+    assert [list(token.numbers) for token in middle.step(WAKE, 50.0).abandoned] == [[0]]
+    (packet,) = middle.step(Arrive(sender.step(WAKE, 51.0).packets), 51.1).packets
+    assert list(packet.payloads or ()) == [b"a"]
+
+
+@pytest.mark.parametrize(("before", "comes_again"), [(HOP, True), ("resend_many", False)])
+def test_what_the_work_between_two_pipes_failed_comes_again_if_confirms_wait(
+    before: str, comes_again: bool
+) -> None:
+    fates = [["b"], []]  # the first time it fails on b
+
+    def work(run: Run) -> tuple[Run, list[int]]:
+        failing = fates.pop(0) if fates else []
+        good = [pair for pair in zip(run.numbers, run.payloads, strict=True) if pair[1].decode() not in failing]
+        failed = sorted(set(run.numbers) - {number for number, _ in good})
+        return Run(run.epoch, [number for number, _ in good], [payload for _, payload in good]), failed
+
+    sender = sender_of(before, epoch=1)
+    middle = Relay(receiver_of(before, epoch=1), sender_of(HOP, epoch=1), work)
+    first = middle.step(Arrive(sender.step(Submit([b"a", b"b"]), 0.0).packets), 0.1)
+    sender.step(Arrive([packet for packet in first.packets if packet.kind == Kind.CONFIRM]), 0.2)
+    again = middle.step(Arrive(sender.step(WAKE, 5.0).packets), 5.1)
+    passed = [
+        payload for packet in again.packets if packet.kind == Kind.DATA for payload in packet.payloads or ()
+    ]
+    assert passed == ([b"b"] if comes_again else [])
 
 
 def test_a_relay_without_cascade_tells_what_it_had_to_give_up() -> None:

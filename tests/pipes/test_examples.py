@@ -19,6 +19,7 @@ SHOWN = {
     "index": "1 dropped ['late']",
     "continuous": "passed on: [[b'1', b'2', b'3']]",
     "dedup": "copies dropped 6",
+    "bare": "agrees with predicted 0.4",
     "compose": "unconfirmed 0",
 }
 

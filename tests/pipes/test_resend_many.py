@@ -133,6 +133,35 @@ def test_a_silent_receiver_is_asked_more_and_more_slowly_up_to_a_limit() -> None
     assert waits == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
 
 
+def test_what_had_its_last_try_is_given_up_and_the_buffer_moves_up() -> None:
+    machine = resend_many.Sender(epoch=EPOCH, window=2, buffer=2, tries=2)
+    machine.step(Submit([b"a", b"b", b"c"]), 0.0)
+    machine.step(confirm(1), 0.1)  # and c goes out
+    assert sent(machine.step(WAKE, 2.0)) == [(0, b"a"), (2, b"c")]
+    effects = machine.step(WAKE, 100.0)
+    assert [list(token.numbers) for token in effects.abandoned] == [[0, 2]]
+    assert [(notice.what, list(notice.numbers)) for notice in effects.notices] == [("given up", [0, 2])]
+    assert (machine.unconfirmed, machine.counts.abandoned, machine.wake_at) == (0, 2, None)
+    assert machine.step(confirm(0), 101.0).confirmed == []
+
+
+def test_tries_are_counted_by_message_however_they_fly_together() -> None:
+    machine = resend_many.Sender(epoch=EPOCH, window=4, tries=3)
+    machine.step(Submit([b"a"]), 0.0)
+    assert sent(machine.step(WAKE, 1.5)) == [(0, b"a")]
+    machine.step(Submit([b"b"]), 1.6)
+    tries = {0: 2, 1: 1}
+    now = 1.6
+    given_up: dict[int, int] = {}
+    while machine.unconfirmed:
+        now += 100.0
+        effects = machine.step(WAKE, now)
+        for number, _ in sent(effects):
+            tries[number] += 1
+        given_up |= {number: tries[number] for token in effects.abandoned for number in token.numbers}
+    assert given_up == {0: 3, 1: 3}
+
+
 def test_jitter_moves_the_timer_a_little() -> None:
     draws = iter((0.0, 0.5))
     machine = resend_many.Sender(epoch=EPOCH, jitter=lambda: next(draws))

@@ -14,7 +14,7 @@ def test_one_message_that_is_never_confirmed_does_not_make_it_keep_the_others() 
         assert window.confirm(numbers, 0.0) == list(numbers)
     assert len(window) == 1
     assert len(window._flights) <= 2 * 4 + 17
-    assert window.due(1000.0) == [([0], [b"stuck"])]
+    assert window.due(1000.0) == ([([0], [b"stuck"])], [])
 
 
 def test_what_is_due_together_is_sent_together_in_order() -> None:
@@ -22,14 +22,14 @@ def test_what_is_due_together_is_sent_together_in_order() -> None:
     for payload in (b"a", b"b", b"c"):
         window.enter([payload], 0.0)
     window.confirm([1], 0.5)
-    assert window.due(100.0) == [([0, 2], [b"a", b"c"])]
+    assert window.due(100.0) == ([([0, 2], [b"a", b"c"])], [])
 
 
 def test_nothing_is_due_before_its_time() -> None:
     window = Window(8, Timeout())
     window.enter([b"a"], 0.0)
     assert window.wake_at == 1.0
-    assert window.due(0.999) == []
+    assert window.due(0.999) == ([], [])
 
 
 def test_the_lowest_number_is_the_oldest_unconfirmed_one() -> None:

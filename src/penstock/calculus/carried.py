@@ -106,12 +106,16 @@ def over_channel(channel: Channel) -> Carried:
 def carry(beneath: Carried, stage: Stage, channel: Channel) -> Carried:
     """What the route carries with one more pipe over it, whose needs are met."""
     pipe = stage.declaration
+    upset = bool(channel.faults & pipe.tolerates)
+    tries = int(stage.settings.get("tries", 0)) or None
     match pipe.tactic:
+        case Tactic.PASS:
+            return beneath
         case Tactic.RESEND_ONE:
-            sent = _resend_one(beneath, channel.confirm, upset=bool(channel.faults & pipe.tolerates))
+            sent = _resend_one(beneath, channel.confirm, tries, upset=upset)
             return _held_back(sent) if stage.settles else sent
         case Tactic.RESEND_MANY:
-            sent = _resend_many(beneath, channel.confirm, upset=bool(channel.faults & pipe.tolerates))
+            sent = _resend_many(beneath, channel.confirm, tries, upset=upset)
             sent = replace(sent, span=span_of(int(stage.settings["window"])))
             return _held_back(sent) if stage.settles else sent
         case Tactic.WAIT_FOR_CONFIRM | Tactic.ASK_GAPS:
@@ -130,20 +134,25 @@ def carry(beneath: Carried, stage: Stage, channel: Channel) -> Carried:
             return replace(_in_order(_drop_late(beneath, ONE)), punctual=False)
 
 
-def _resend_one(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried:
-    """The next message leaves after the last has arrived: none is overtaken, only repeats come late."""
-    sent = _send_again(beneath, confirm, upset=upset)
+def _resend_one(beneath: Carried, confirm: Fraction, tries: int | None, *, upset: bool) -> Carried:
+    """The next message leaves after the last has arrived: none is overtaken, only repeats come late.
+
+    After the last of so many tries the next one leaves too, and may overtake a copy that is still on its way.
+    """
+    sent = _send_again(beneath, confirm, tries, upset=upset)
     if not beneath.punctual:
         sent = unsure_of_timers(sent)
-    return replace(sent, prompt=ONE, overtakes=False, stale=_late(beneath) and not sent.unique)
+    overtakes = tries is not None and (beneath.overtakes or not beneath.punctual)
+    prompt = beneath.prompt if overtakes else 1 - sent.least.lost
+    return replace(sent, prompt=prompt, overtakes=overtakes, stale=_late(beneath) and not sent.unique)
 
 
-def _resend_many(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried:
+def _resend_many(beneath: Carried, confirm: Fraction, tries: int | None, *, upset: bool) -> Carried:
     """What is lost is sent again behind what followed it, and so is what lost its confirm.
 
     Over a pipe that is not punctual so is what had no room there.
     """
-    sent = _send_again(beneath, confirm, upset=upset)
+    sent = _send_again(beneath, confirm, tries, upset=upset)
     if not beneath.punctual:
         sent, upset = unsure_of_timers(sent), True
     return replace(
@@ -156,7 +165,7 @@ def _resend_many(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried
 
 def _held_back(sent: Carried) -> Carried:
     """While the worker after has a message, further copies of it are dropped: there are that many, or fewer."""
-    return sent if sent.unique else replace(sent, copies=None, least=bernoulli(1))
+    return sent if sent.unique else replace(sent, copies=None, least=bernoulli(1 - sent.least.lost))
 
 
 def _all_in_order(beneath: Carried) -> Carried:
@@ -184,13 +193,14 @@ def _ask_gaps_pass_equal(beneath: Carried) -> Carried:
     return replace(whole, copies=None, unique=False, may_repeat=True)
 
 
-def _send_again(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried:
-    copies, least, mean_max = _resent_copies(beneath, confirm)
+def _send_again(beneath: Carried, confirm: Fraction, tries: int | None, *, upset: bool) -> Carried:
+    copies, least, mean_max = _resent_copies(beneath, confirm, tries)
     return replace(
         beneath,
         copies=copies,
         least=least,
-        reliability_max=ONE,
+        # All tries are lost, or one arrives: nothing else about their copies matters to R.
+        reliability_max=ONE if tries is None else 1 - (1 - beneath.reliability_max) ** tries,
         mean_max=mean_max,
         unique=beneath.unique and confirm == 1 and not upset,
         may_lose=False,
@@ -200,7 +210,11 @@ def _send_again(beneath: Carried, confirm: Fraction, *, upset: bool) -> Carried:
     )
 
 
-def _resent_copies(beneath: Carried, confirm: Fraction) -> tuple[Copies | None, Copies, Fraction]:
+def _resent_copies(
+    beneath: Carried, confirm: Fraction, tries: int | None
+) -> tuple[Copies | None, Copies, Fraction]:
+    if tries is not None:
+        return _tried_copies(beneath, confirm, tries)
     if beneath.copies is None and beneath.unique:
         # How much is lost beneath is not known, and does not matter: what never arrived leaves no copy.
         beneath = replace(beneath, copies=bernoulli(1))
@@ -210,6 +224,13 @@ def _resent_copies(beneath: Carried, confirm: Fraction) -> tuple[Copies | None, 
     # Mean copies are mean copies a try, divided by the chance that a try is confirmed: each by its worst case.
     confirmed_min = 1 - beneath.least.at(1 - confirm)
     return None, bernoulli(1), beneath.mean_max / confirmed_min
+
+
+def _tried_copies(beneath: Carried, confirm: Fraction, tries: int) -> tuple[Copies | None, Copies, Fraction]:
+    if beneath.copies is not None:
+        copies = resent(beneath.copies, confirm, tries - 1)
+        return copies, copies, copies.mean
+    return None, bernoulli(1 - beneath.least.lost**tries), beneath.mean_max * tries
 
 
 def _late(carried: Carried) -> bool:
@@ -252,6 +273,12 @@ def unsure_of_timers(carried: Carried) -> Carried:
     )
 
 
+def worked_on(carried: Carried, fails: Fraction) -> Carried:
+    """The same behind a worker that fails that share of the copies it is handed."""
+    worker = over_channel(Channel(loss=fails))
+    return replace(in_row(carried, worker, spills=False), span=carried.span, punctual=carried.punctual)
+
+
 def in_row(first: Carried, second: Carried, *, spills: bool) -> Carried:
     """Two routes in a row, with a relay between them: each copy of the first is a message to the second.
 
@@ -272,7 +299,8 @@ def in_row(first: Carried, second: Carried, *, spills: bool) -> Carried:
         mean_max=first.mean_max * second.mean_max,
         prompt=first.prompt * second.prompt,
         unique=first.unique and second.unique,
-        overtakes=first.overtakes or second.overtakes,
+        # A repeat that comes late is the first to arrive where the second route loses the copies before it.
+        overtakes=first.overtakes or second.overtakes or (first.stale and second.least.lost > 0),
         stale=first.stale or second.stale,
         may_lose=first.may_lose or second.may_lose or spills,
         may_repeat=first.may_repeat or second.may_repeat,

@@ -1,27 +1,41 @@
 """Routes in a row, ``A -> B``: a relay between them is the receiver of the one and the sender of the other.
 
-Each route has a channel of its own, of the same kind. Copies compose: each that the first delivers is a message
+Each route has a channel of its own, of the same kind unless its text gives it rates (``channel(loss=0.1) |
+…``). Copies compose: each that the first delivers is a message
 to the second. What the relay does depends on the first route:
 
 - ``confirm=settled``: confirms cascade. The first route confirms what the second has confirmed, and what the
   second has no room for comes again. Nothing is lost between them.
 - otherwise the relay gives up what the second route has no room for, and tells it in a notice. Only a second
   route that keeps nothing always has room.
+
+A relay, and the worker behind the last route, may crash (``Crash``). What it has in hand then comes again if
+the route before it waits for it, and is lost if not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import pairwise
 
 from penstock.calculus.carried import Carried, in_row, unsure_of_timers
 from penstock.calculus.channel import Channel
 from penstock.calculus.composition import check_composition
 from penstock.calculus.declaration import Fault
+from penstock.calculus.delivery import compare_laws
 from penstock.calculus.promise import NO_OUTLOOK, Breach, Outlook, Promise, outlook_of, promise_of
 from penstock.calculus.route import Route, parse_route
 from penstock.model.errors import BadRequest
+
+
+class Crash(StrEnum):
+    """Who, of those that work on messages between and behind the routes, may crash with what it has in hand."""
+
+    RELAY = "relay crash"
+    WORKER = "worker crash"
+
 
 HOPS_MAX = 8
 ARROW = "->"
@@ -63,7 +77,9 @@ def check_cascade(hops: Sequence[Route]) -> None:
             raise BadRequest(f"confirms cannot cascade over {after}, which has none", hint=hint)
 
 
-def chain_promise_of(chain: Sequence[Route] | str, channel: Channel | None = None) -> ChainPromise:
+def chain_promise_of(
+    chain: Sequence[Route] | str, channel: Channel | None = None, crashes: frozenset[Crash] = frozenset()
+) -> ChainPromise:
     """Explains routes in a row, each over such a channel; ``BadRequest`` for what cannot be built."""
     routes = parse_chain(chain) if isinstance(chain, str) else tuple(chain)
     for route in routes:
@@ -73,27 +89,62 @@ def chain_promise_of(chain: Sequence[Route] | str, channel: Channel | None = Non
     hops = tuple(
         promise_of(route, _of_hop(channel, position, len(routes))) for position, route in enumerate(routes)
     )
-    carried, remarks = _before_relay(hops[0], last=len(hops) == 1), list[str]()
-    for number, (before, after) in enumerate(pairwise(hops), 2):
+    remarks: list[str] = []
+    *before_relays, last = hops
+    relayed = [_relayed(hop, remarks, crashes=Crash.RELAY in crashes) for hop in before_relays]
+    carried, *rest = (*relayed, _worked(last, remarks, crashes=Crash.WORKER in crashes))
+    for (before, after), second in zip(pairwise(hops), rest, strict=True):
         spills = not before.route.settles and after.route.confirms
-        carried = in_row(carried, _before_relay(after, last=number == len(hops)), spills=spills)
+        carried = in_row(carried, second, spills=spills)
         if spills:
-            remarks.append(
-                f"the relay gives up what {after.route} has no room for; confirm=settled in {before.route} "
-                "would make it wait"
-            )
+            remarks.append(f"the relay gives up what {after.route} has no room for; {_mend(before.route)}")
+    remarks += _by_product(hops)
     holds = all(hop.holds for hop in hops)
     return ChainPromise(hops, outlook_of(carried) if holds else NO_OUTLOOK, tuple(remarks))
 
 
-def _before_relay(hop: Promise, *, last: bool) -> Carried:
-    if last or not hop.route.settles or hop.route.drops_repeats:
-        return hop.carried
-    return unsure_of_timers(hop.carried)
+def _mend(before: Route) -> str:
+    """What would make a relay wait instead of giving up."""
+    if any("confirm" in stage.settings for stage in before.stages):
+        return f"confirm=settled in {before} would make it wait"
+    return f"{before} confirms nothing, so nobody brings it again; resend_many(confirm=settled) would"
+
+
+def _relayed(hop: Promise, remarks: list[str], *, crashes: bool) -> Carried:
+    """What a hop carries to the relay behind it."""
+    if crashes:
+        return _crashed(hop, "the relay", remarks)
+    if hop.route.settles and not hop.route.drops_repeats:
+        return unsure_of_timers(hop.carried)
+    return hop.carried
+
+
+def _worked(hop: Promise, remarks: list[str], *, crashes: bool) -> Carried:
+    """What the last hop carries to the worker behind it."""
+    return _crashed(hop, "the worker", remarks) if crashes else hop.carried
+
+
+def _crashed(hop: Promise, who: str, remarks: list[str]) -> Carried:
+    """A relay starts a new session after a crash, in which nobody knows a repeat of an earlier one."""
+    if hop.route.settles:
+        remarks.append(f"what {who} behind {hop.route} had in hand when it crashed comes again")
+        return unsure_of_timers(hop.carried)
+    remarks.append(f"what {who} behind {hop.route} had in hand when it crashed is lost; {_mend(hop.route)}")
+    return replace(hop.carried, may_lose=True, may_repeat=True, unique=False, stale=True)
+
+
+def _by_product(hops: Sequence[Promise]) -> list[str]:
+    """The product law beside the exact one, where they differ."""
+    copies = [hop.carried.copies for hop in hops]
+    known = [each for each in copies if each is not None]
+    if len(known) < len(hops) or (laws := compare_laws(*known)).agree:
+        return []
+    r, ur = float(laws.product.reliability), float(laws.product.uniqueness)
+    return [f"the product law would give R {r:.6g}, UR {ur:.6g}: it forgets that a repeat is a second chance"]
 
 
 def _of_hop(channel: Channel, position: int, count: int) -> Channel:
-    """A crash of the sender is one of the first, of the receiver one of the last; relays are not spoken of."""
+    """A crash of the sender is one of the first route, of the receiver one of the last."""
     elsewhere = set[Fault]()
     if position > 0:
         elsewhere.add(Fault.SENDER_CRASH)

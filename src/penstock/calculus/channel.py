@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 from penstock.calculus.copies import Finite
 from penstock.calculus.declaration import Fault
@@ -56,6 +58,11 @@ class Channel:
         rated = sorted(self.faults - UNRATED)
         if rated:
             raise BadRequest(f"{', '.join(rated)} is given as a rate, not as a fault that may happen")
+
+    def with_rates(self, rates: Mapping[str, Fraction | int]) -> Channel:
+        """The same channel with these rates, by name, and ``late``."""
+        changed: dict[str, Any] = {**rates}
+        return replace(self, **changed)
 
     @property
     def copies(self) -> Finite:

@@ -65,6 +65,8 @@ class Gift(StrEnum):
     """Nothing is repeated; what the route beneath loses stays lost."""
     EXACTLY_ONCE = "exactly once"
     """Nothing is lost and nothing is repeated."""
+    FEWER_LOST = "fewer lost"
+    """A message is lost only where all its tries are; there may be repeats."""
     AS_BENEATH = "as beneath"
     """Copies pass as the route beneath brings them."""
 
@@ -72,6 +74,7 @@ class Gift(StrEnum):
 class Tactic(StrEnum):
     """How a pipe acts on the copies of a message: what the calculus needs to know to compute with it."""
 
+    PASS = "send once, pass on what arrives"
     RESEND_ONE = "send again until confirmed, one message at a time"
     RESEND_MANY = "send again until confirmed, many messages at a time"
     WAIT_FOR_CONFIRM = (
@@ -144,8 +147,8 @@ class Declaration:
     """Each fault with why: a sentence without its full stop."""
     left_to_route: frozenset[Fault] = frozenset()
     untouched_by: frozenset[Fault] = frozenset()
-    variant: Mapping[str, bool | str]
-    """The parameters that choose this declaration among those of the same pipe."""
+    variant: Mapping[str, bool | str | range]
+    """The parameters that choose this declaration among those of the same pipe: a value, or a range of them."""
     parameters: tuple[Parameter, ...] = ()
     room: SizeNeed | None = None
     """The room it needs for what comes before its turn, if it has a bound there."""
@@ -154,6 +157,13 @@ class Declaration:
     def confirms(self) -> bool:
         """Whether its receiver answers, so that a lost answer matters."""
         return Fault.CONFIRM_LOSS not in self.untouched_by
+
+    def chosen_by(self, settings: Mapping[str, int | bool | str]) -> bool:
+        """Whether these settings of its pipe mean this declaration."""
+        return all(
+            settings[name] in value if isinstance(value, range) else settings[name] == value
+            for name, value in self.variant.items()
+        )
 
     def state_of(self, side: Side) -> tuple[State, ...]:
         return tuple(each for each in self.state if each.side is side)

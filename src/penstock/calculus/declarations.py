@@ -4,13 +4,17 @@ The directory speaks of workers and routes; what it says of loss, duplication an
 each pipe works, and is written out here so that every fault has its place. Deduplication has no table there:
 its rows follow from its two definitions (by id, by index).
 
-Two pipes do more than the directory asks. ``sequential`` sends again until it is confirmed and knows a repeat
-by its number, so it needs no route that delivers at least once, and is declared so. ``continuous`` asks for
-what is missing, which in practice mends a route that loses; it is declared with the directory's need all the
-same, since asking again is a remedy for what its queue had no room for, and not made to carry a lossy route.
+Some pipes do more than the directory asks, and are declared so. ``sequential`` sends again until it is
+confirmed and knows a repeat by its number, so it needs no route that delivers at least once. ``index`` and
+``dedup(by=index)`` know by its session a sender that started again, and tolerate its crash, since it keeps no
+message. ``continuous`` asks for what is missing, which in practice mends a route that loses; it is declared
+with the directory's need all the same, since asking again is a remedy for what its queue had no room for, and
+not made to carry a lossy route.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from penstock.calculus.declaration import (
     Declaration,
@@ -57,6 +61,16 @@ def span_of(window: int) -> int:
     return window * SPAN_PER_WINDOW if window > 1 else 1
 
 
+TRIES_MAX = 1000
+TRIES = Parameter(
+    name="tries",
+    default=0,
+    minimum=0,
+    maximum=TRIES_MAX,
+    meaning="how often a message is sent before it is given up; 0: until it is confirmed",
+)
+UNTIL_CONFIRMED = range(1)
+SO_MANY_TRIES = range(1, TRIES_MAX + 1)
 CONFIRM = Parameter(
     name="confirm",
     default="delivered",
@@ -85,8 +99,25 @@ RESEND = Declaration(
     tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH},
     does_not_tolerate={Fault.SENDER_CRASH: _LOST_BUFFER},
     untouched_by=STORAGE_FAULTS,
-    variant={},
-    parameters=(BUFFER, CONFIRM, TIMEOUT),
+    variant={"tries": UNTIL_CONFIRMED},
+    parameters=(BUFFER, CONFIRM, TIMEOUT, TRIES),
+)
+
+OUTLASTED = "one that outlasts all tries of a message loses it"
+_TRIED_FAULTS = {
+    Fault.SENDER_CRASH: _LOST_BUFFER,
+    Fault.RECEIVER_CRASH: OUTLASTED,
+    Fault.ROUTE_FAILURE: OUTLASTED,
+}
+
+RESEND_TRIES = replace(
+    RESEND,
+    name="resend(tries=2)",
+    summary="As resend, but a message is given up after so many tries, and the sender reports it.",
+    gives=Gift.FEWER_LOST,
+    tolerates=frozenset({Fault.LOSS, Fault.DUPLICATION, Fault.REORDER, Fault.CONFIRM_LOSS}),
+    does_not_tolerate=_TRIED_FAULTS,
+    variant={"tries": SO_MANY_TRIES},
 )
 
 RESEND_MANY = Declaration(
@@ -104,8 +135,18 @@ RESEND_MANY = Declaration(
     tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH},
     does_not_tolerate={Fault.SENDER_CRASH: _LOST_BUFFER},
     untouched_by=STORAGE_FAULTS,
-    variant={},
-    parameters=(WINDOW, SPARE, CONFIRM, TIMEOUT),
+    variant={"tries": UNTIL_CONFIRMED},
+    parameters=(WINDOW, SPARE, CONFIRM, TIMEOUT, TRIES),
+)
+
+RESEND_MANY_TRIES = replace(
+    RESEND_MANY,
+    name="resend_many(tries=2)",
+    summary="As resend_many, but a message is given up after so many tries, and the sender reports it.",
+    gives=Gift.FEWER_LOST,
+    tolerates=RESEND_TRIES.tolerates,
+    does_not_tolerate=_TRIED_FAULTS,
+    variant={"tries": SO_MANY_TRIES},
 )
 
 STREAM = Declaration(
@@ -168,7 +209,6 @@ SEQUENTIAL = Declaration(
 
 _INDEX_STATE = (State(Side.SENDER, "the last index it gave"), State(Side.RECEIVER, "the last index it sent on"))
 _STRICT = Parameter(name="strict", default=True, meaning="whether an index equal to the current one is dropped")
-_INDEX_RESTARTS = "its indices start again, below those that the receiver has sent on, and are dropped"
 _INDEX_FORGOTTEN = "it forgets the last index, and late and repeated messages pass"
 
 INDEX = Declaration(
@@ -180,8 +220,8 @@ INDEX = Declaration(
     gives=Gift.UNIQUE,
     order=Order.STRICT,
     tactic=Tactic.DROP_LATE,
-    tolerates=CHANNEL_FAULTS,
-    does_not_tolerate={Fault.SENDER_CRASH: _INDEX_RESTARTS, Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
+    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
+    does_not_tolerate={Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
     untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"strict": True},
     parameters=(_STRICT,),
@@ -196,8 +236,8 @@ INDEX_RELAXED = Declaration(
     gives=Gift.AS_BENEATH,
     order=Order.MONOTONIC,
     tactic=Tactic.DROP_BELOW,
-    tolerates=CHANNEL_FAULTS,
-    does_not_tolerate={Fault.SENDER_CRASH: _INDEX_RESTARTS, Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
+    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
+    does_not_tolerate={Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
     untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"strict": False},
     parameters=(_STRICT,),
@@ -213,7 +253,10 @@ _ASKING_STATE = (
     *_CONTINUOUS_STATE[1:],
 )
 _QUEUE_LOST = "its send queue and its current index are lost with it"
-_CONTINUOUS_FAULTS = {Fault.SENDER_CRASH: _INDEX_RESTARTS, Fault.RECEIVER_CRASH: _QUEUE_LOST}
+_CONTINUOUS_FAULTS = {
+    Fault.SENDER_CRASH: "what waits behind a gap of its earlier session is dropped with that session",
+    Fault.RECEIVER_CRASH: _QUEUE_LOST,
+}
 _ASKING_FAULTS = {
     Fault.SENDER_CRASH: "the messages that its receiver may still ask for are lost with it",
     Fault.RECEIVER_CRASH: _QUEUE_LOST,
@@ -357,16 +400,35 @@ DEDUP_BY_INDEX = Declaration(
     gives=Gift.UNIQUE,
     order=Order.STRICT,
     tactic=Tactic.DROP_LATE,
-    tolerates=CHANNEL_FAULTS,
-    does_not_tolerate={Fault.SENDER_CRASH: _INDEX_RESTARTS, Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
+    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
+    does_not_tolerate={Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
     untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"by": "index"},
     parameters=_DEDUP_PARAMETERS,
 )
 
+# --- no pipe at all ---------------------------------------------------------------------------------
+
+BARE = Declaration(
+    name="bare",
+    pipe="bare",
+    summary="The sender sends each message once; the receiver passes on whatever arrives.",
+    needs=(Need.ACCESSIBLE,),
+    state=(State(Side.SENDER, "a route to the receiver"),),
+    gives=Gift.AS_BENEATH,
+    order=None,
+    tactic=Tactic.PASS,
+    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH, Fault.RECEIVER_CRASH},
+    does_not_tolerate={},
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={},
+)
+
 DECLARATIONS: tuple[Declaration, ...] = (
     RESEND,
+    RESEND_TRIES,
     RESEND_MANY,
+    RESEND_MANY_TRIES,
     STREAM,
     SEQUENTIAL,
     INDEX,
@@ -377,4 +439,5 @@ DECLARATIONS: tuple[Declaration, ...] = (
     CONTINUOUS_SILENT_RELAXED,
     DEDUP_BY_ID,
     DEDUP_BY_INDEX,
+    BARE,
 )

@@ -7,13 +7,14 @@ known").
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from penstock.calculus.carried import Bounds, Carried, carry, over_channel
+from penstock.calculus.carried import Bounds, Carried, carry, over_channel, worked_on
 from penstock.calculus.channel import Channel
 from penstock.calculus.copies import Copies
 from penstock.calculus.declaration import Fault, Need, Tactic
+from penstock.calculus.declarations import OUTLASTED
 from penstock.calculus.delivery import Mode, mode_of
 from penstock.calculus.orders import Order
 from penstock.calculus.route import Route, Stage, find_stage, parse_route
@@ -109,7 +110,7 @@ class Promise:
 def promise_of(route: Route | str, channel: Channel | None = None) -> Promise:
     """Explains a route over a channel; without one, over a channel without faults."""
     route = parse_route(route) if isinstance(route, str) else route
-    channel = channel or Channel()
+    channel = (channel or Channel()).with_rates(route.rates)
     carried = over_channel(channel)
     bare = outlook_of(carried)
     steps: list[Step] = []
@@ -119,10 +120,19 @@ def promise_of(route: Route | str, channel: Channel | None = None) -> Promise:
         broken = broken or bool(breaches)
         # Behind a breach the fold goes on as if it were mended, so that each breach is told once, where it is.
         beneath = _as_needed(carried, breaches)
+        if stage.settles:  # the worker's failures keep its confirms away, so they count as losses beneath
+            beneath = worked_on(beneath, route.worker_fails)
         carried = carry(beneath, stage, _answering(channel))
         outlook = NO_OUTLOOK if broken else outlook_of(carried)
         remarks = () if broken else _remarks(stage, beneath, carried)
         steps.append(Step(stage, outlook, not broken, breaches, remarks))
+    if route.worker_fails and not route.settles:
+        carried = worked_on(carried, route.worker_fails)
+        remark = f"the worker loses {float(route.worker_fails):.4g} of what it is handed"
+        if any("confirm" in stage.settings for stage in route.stages):
+            remark += "; with confirm=settled it would come again"
+        outlook = NO_OUTLOOK if broken else outlook_of(carried)
+        steps[-1] = replace(steps[-1], outlook=outlook, remarks=(*steps[-1].remarks, remark))
     return Promise(route, channel, bare, tuple(steps), carried)
 
 
@@ -200,7 +210,9 @@ def _not_tolerated(fault: Fault, stage: Stage, position: int) -> Breach | None:
     reason = stage.declaration.does_not_tolerate.get(fault)
     if reason is None:
         return None
-    return Breach(position, f"{stage.pipe} does not tolerate a {fault}: {reason}", _WHAT_MENDS[fault])
+    tried_on = "Leave tries out, so that each message is sent until it is confirmed"
+    mend = tried_on if reason == OUTLASTED else _WHAT_MENDS[fault]
+    return Breach(position, f"{stage.pipe} does not tolerate a {fault}: {reason}", mend)
 
 
 # --- what is worth saying ---------------------------------------------------------------------------
@@ -209,7 +221,9 @@ def _not_tolerated(fault: Fault, stage: Stage, position: int) -> Breach | None:
 def _remarks(stage: Stage, beneath: Carried, carried: Carried) -> tuple[str, ...]:
     tactic = stage.declaration.tactic
     remarks: list[str] = []
-    if tactic in RESENDING:
+    if tries := stage.settings.get("tries"):
+        remarks.append(f"R = 1 − (1 − r)^{tries}, r being R beneath; what is given up is counted and reported")
+    elif tactic in RESENDING:
         remarks.append("R → 1 as long as the sender lives and keeps trying")
     if tactic in (Tactic.RESEND_ONE, Tactic.RESEND_MANY) and not beneath.punctual:
         remarks.append(

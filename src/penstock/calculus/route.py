@@ -3,17 +3,25 @@
 The first pipe works on the channel; each one after it works on the route made of all before it: ``a | b`` is b
 over a. At the receiving end messages pass the pipes in the order written, at the sending end in the reverse
 order.
+
+Two more words describe what lies at the ends of the pipes, for the calculus and the lab:
+
+- ``channel(loss=0.1, duplicate=0, reorder=0, late=64, confirm_loss=0)`` stands first and gives this route rates
+  of its own. A channel alone is ``bare`` over it.
+- ``worker(fail=0.1)`` stands last: the worker behind the pipes fails that share of what it is handed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from fractions import Fraction
 
 from penstock.calculus.declaration import Declaration, Gift, Parameter
 from penstock.calculus.declarations import DECLARATIONS
+from penstock.calculus.series import probability
 from penstock.model.errors import BadRequest
 
 STAGES_MAX = 8
@@ -21,7 +29,12 @@ TEXT_MAX = 2000
 
 Value = int | bool | str
 
+CHANNEL, WORKER = "channel", "worker"
+_CHANNEL, _WORKER = re.compile(rf"\s*{CHANNEL}\b"), re.compile(rf"\s*{WORKER}\b")
+CHANNEL_RATES = ("loss", "duplicate", "reorder", "confirm_loss")
+
 _STAGE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_NUMBER = re.compile(r"[0-9]{0,9}\.?[0-9]{1,18}(?:[eE]-?[0-9]{1,2})?")
 _SETTING = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*([^\s=]+)\s*")
 
 
@@ -53,9 +66,19 @@ class Route:
     """Pipes from the innermost out."""
 
     stages: tuple[Stage, ...]
+    rates: Mapping[str, Fraction | int] = field(default_factory=dict)
+    """Of its own channel, where they are given: ``CHANNEL_RATES`` and ``late``."""
+    worker_fails: Fraction = Fraction(0)
+    """The share of messages on which the worker behind it fails."""
 
     def __str__(self) -> str:
-        return " | ".join(map(str, self.stages))
+        rates = ", ".join(f"{name}={float(value):g}" for name, value in self.rates.items())
+        parts = [f"{CHANNEL}({rates})"] if rates else []
+        if not rates or self.stages[-1].pipe != "bare":
+            parts += map(str, self.stages)
+        if self.worker_fails:
+            parts.append(f"{WORKER}(fail={float(self.worker_fails):g})")
+        return " | ".join(parts)
 
     @property
     def settles(self) -> bool:
@@ -76,7 +99,7 @@ class Route:
         """The same route with one setting changed."""
         stage = self.stages[position]
         changed = find_stage(stage.pipe, {**stage.settings, name: value})
-        return Route((*self.stages[:position], changed, *self.stages[position + 1 :]))
+        return replace(self, stages=(*self.stages[:position], changed, *self.stages[position + 1 :]))
 
 
 def parse_route(text: str) -> Route:
@@ -84,9 +107,16 @@ def parse_route(text: str) -> Route:
     if len(text) > TEXT_MAX:
         raise BadRequest(f"the route is {len(text):,} characters long, and {TEXT_MAX:,} are allowed")
     parts = text.split("|")
+    rates: dict[str, Fraction | int] = {}
+    fails = Fraction(0)
+    if _CHANNEL.match(parts[0]):
+        rates = _parse_channel(parts.pop(0))
+    if parts and _WORKER.match(parts[-1]):
+        fails = _parse_worker(parts.pop())
+    parts = parts or ["bare"]
     if len(parts) > STAGES_MAX:
         raise BadRequest(f"the route has {len(parts)} pipes, and {STAGES_MAX} are allowed")
-    return Route(tuple(_parse_stage(part, text) for part in parts))
+    return Route(tuple(_parse_stage(part, text) for part in parts), rates, fails)
 
 
 def pipe_names() -> list[str]:
@@ -106,26 +136,53 @@ def find_stage(pipe: str, settings: Mapping[str, Value]) -> Stage:
             raise BadRequest(f"{pipe} has no parameter {name!r}", hint=_nearest(name, parameters, "Parameters"))
         _check(pipe, parameters[name], value)
     full = {name: settings.get(name, parameter.default) for name, parameter in parameters.items()}
-    (declaration,) = [
-        each for each in variants if all(full[name] == value for name, value in each.variant.items())
-    ]
+    (declaration,) = [each for each in variants if each.chosen_by(full)]
     return Stage(declaration, full)
+
+
+def _parse_channel(part: str) -> dict[str, Fraction | int]:
+    given = _parse_numbers(CHANNEL, part, (*CHANNEL_RATES, "late"))
+    return {
+        name: int(value) if name == "late" else probability(value, f"{name} of {CHANNEL}")
+        for name, value in given.items()
+    }
+
+
+def _parse_worker(part: str) -> Fraction:
+    return probability(_parse_numbers(WORKER, part, ("fail",)).get("fail", 0), f"fail of {WORKER}")
+
+
+def _parse_numbers(word: str, part: str, names: Sequence[str]) -> dict[str, Fraction]:
+    numbers: dict[str, Fraction] = {}
+    for name, text in _parse_texts(part)[1].items():
+        if name not in names:
+            raise BadRequest(f"{word} has no parameter {name!r}", hint=_nearest(name, names, "Parameters"))
+        if not _NUMBER.fullmatch(text) or (name == "late" and not text.isdecimal()):
+            kind = "a whole number" if name == "late" else "a number from 0 to 1"
+            raise BadRequest(f"{name} of {word} is {text!r}, and {kind} is expected")
+        numbers[name] = Fraction(text)
+    return numbers
 
 
 def _parse_stage(part: str, text: str) -> Stage:
     if not part.strip():
         hint = f"Write pipes with | between: resend_many | dedup. Pipes: {', '.join(pipe_names())}."
         raise BadRequest(f"a pipe is missing in the route {text!r}", hint=hint)
-    found = _STAGE.fullmatch(part)
-    if found is None:
+    pipe, texts = _parse_texts(part)
+    if pipe in (CHANNEL, WORKER):
+        where = "first" if pipe == CHANNEL else "last"
+        raise BadRequest(f"{pipe}(…) stands {where} in a route, once; this is {text!r}")
+    return find_stage(pipe, {name: _value(each) for name, each in texts.items()})
+
+
+def _parse_texts(stage: str) -> tuple[str, dict[str, str]]:
+    """The name of a stage, and its settings as they are written."""
+    parsed = _STAGE.fullmatch(stage)
+    if parsed is None:
         hint = "Write NAME or NAME(parameter=value, …), pipes with | between."
-        raise BadRequest(f"{part.strip()!r} is not a pipe", hint=hint)
-    pipe, inside = found.groups()
-    return find_stage(pipe, _parse_settings(pipe, inside or ""))
-
-
-def _parse_settings(pipe: str, inside: str) -> dict[str, Value]:
-    settings: dict[str, Value] = {}
+        raise BadRequest(f"{stage.strip()!r} is not a pipe", hint=hint)
+    pipe, inside = parsed[1], parsed[2] or ""
+    settings: dict[str, str] = {}
     for part in inside.split(",") if inside.strip() else ():
         found = _SETTING.fullmatch(part)
         if found is None:
@@ -134,8 +191,8 @@ def _parse_settings(pipe: str, inside: str) -> dict[str, Value]:
         name, value = found.groups()
         if name in settings:
             raise BadRequest(f"{pipe} is given {name!r} twice")
-        settings[name] = _value(value)
-    return settings
+        settings[name] = value
+    return pipe, settings
 
 
 def _value(text: str) -> Value:

@@ -15,7 +15,7 @@ from penstock.cli.output import EXIT_ERROR, print_fields, print_json, reports_er
 
 if TYPE_CHECKING:
     from penstock.calculus.carried import Bounds
-    from penstock.calculus.chain import ChainPromise
+    from penstock.calculus.chain import ChainPromise, Crash
     from penstock.calculus.channel import Channel
     from penstock.calculus.declaration import Declaration
     from penstock.calculus.promise import Outlook, Promise, Step
@@ -31,6 +31,11 @@ class FaultName(StrEnum):
     RECEIVER_CRASH = "receiver-crash"
     STORAGE_CRASH = "storage-crash"
     STORAGE_LOSS = "storage-loss"
+    RELAY_CRASH = "relay-crash"
+    WORKER_CRASH = "worker-crash"
+
+
+CRASHES = (FaultName.RELAY_CRASH, FaultName.WORKER_CRASH)
 
 
 def _rate(name: str, meaning: str) -> Any:
@@ -43,7 +48,9 @@ def explain(
         str,
         typer.Argument(
             metavar="ROUTE",
-            help="Pipes, the innermost first: 'resend_many(window=64) | dedup'; hops in a row: 'A -> B'.",
+            help="Pipes, the innermost first: 'resend_many(window=64) | dedup'; hops in a row: 'A -> B'. "
+            "A hop may start with rates of its own and end with a worker that fails: "
+            "'channel(loss=0.1) | resend | worker(fail=0.2)'.",
         ),
     ],
     loss: Annotated[float, _rate("--loss", "How often a packet is lost.")] = 0.0,
@@ -69,10 +76,11 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Tell what a route of pipes promises over a channel with these faults; exits with 1 if it is broken."""
-    from penstock.calculus.chain import chain_promise_of
+    from penstock.calculus.chain import Crash, chain_promise_of
     from penstock.calculus.channel import Channel
     from penstock.calculus.declaration import Fault
 
+    faults = fault or []
     channel = Channel(
         loss=loss,
         duplicate=duplicate,
@@ -80,13 +88,14 @@ def explain(
         late=late,
         confirm_loss=confirm_loss,
         backtraceable=not one_way,
-        faults=frozenset(Fault[each.name] for each in fault or ()),
+        faults=frozenset(Fault[each.name] for each in faults if each not in CRASHES),
     )
-    promise = chain_promise_of(route, channel)
+    crashes = frozenset(Crash(each.replace("-", " ")) for each in faults if each in CRASHES)
+    promise = chain_promise_of(route, channel, crashes)
     if as_json:
-        print_json(_promise_object(promise, channel))
+        print_json(_promise_object(promise, channel, crashes))
     else:
-        _print(promise, channel)
+        _print(promise, crashes)
     if not promise.holds:
         raise typer.Exit(EXIT_ERROR)
 
@@ -94,13 +103,11 @@ def explain(
 # --- text -------------------------------------------------------------------------------------------
 
 
-def _print(promise: ChainPromise, channel: Channel) -> None:
-    fields: list[tuple[str, object]] = [
-        ("route", _route_text(promise)),
-        ("channel", _channel_text(channel)),
-        ("without pipes", _outlook_text(promise.hops[0].bare)),
-    ]
-    print_fields(fields)
+def _print(promise: ChainPromise, crashes: frozenset[Crash]) -> None:
+    fields: list[tuple[str, object]] = [("route", _route_text(promise))]
+    if len(promise.hops) == 1:
+        fields += _channel_fields(promise.hops[0])
+    print_fields([*fields, *(("may happen", each) for each in sorted(crashes))])
     for number, hop in enumerate(promise.hops, 1):
         _print_hop(hop, number if len(promise.hops) > 1 else None)
     print()
@@ -121,9 +128,14 @@ def _print(promise: ChainPromise, channel: Channel) -> None:
 def _print_hop(hop: Promise, number: int | None) -> None:
     if number is not None:
         print(f"\nhop {number}: {hop.route}")
+        print_fields(_channel_fields(hop))
     for place, step in enumerate(hop.steps, 1):
         print(f"\n{place}. {step.stage}: {step.stage.declaration.summary}")
         print_fields([(f"   {name}", value) for name, value in _step_fields(step)])
+
+
+def _channel_fields(hop: Promise) -> list[tuple[str, object]]:
+    return [("channel", _channel_text(hop.channel)), ("without pipes", _outlook_text(hop.bare))]
 
 
 def _route_text(promise: ChainPromise) -> str:
@@ -186,12 +198,30 @@ def _bounds_text(bounds: Bounds) -> str:
 # --- JSON -------------------------------------------------------------------------------------------
 
 
-def _promise_object(promise: ChainPromise, channel: Channel) -> dict[str, Any]:
+def _channel_object(channel: Channel) -> dict[str, Any]:
     rates = {name: float(getattr(channel, name)) for name in RATES}
-    told = {"late": channel.late, "one_way": not channel.backtraceable, "faults": sorted(channel.faults)}
+    return {
+        **rates,
+        "late": channel.late,
+        "one_way": not channel.backtraceable,
+        "faults": sorted(channel.faults),
+    }
+
+
+def _promise_object(promise: ChainPromise, channel: Channel, crashes: frozenset[Crash]) -> dict[str, Any]:
     return {
         "route": _route_text(promise),
-        "channel": {**rates, **told},
+        "channel": _channel_object(channel),
+        "crashes": sorted(crashes),
+        "hops": [
+            {
+                "route": str(hop.route),
+                "channel": _channel_object(hop.channel),
+                "bare": _outlook_object(hop.bare),
+                "promise": _outlook_object(hop.outlook) if hop.holds else None,
+            }
+            for hop in promise.hops
+        ],
         "holds": promise.holds,
         "promise": _outlook_object(promise.outlook) if promise.holds else None,
         "broken": [

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import msgspec
 
 from penstock.calculus.carried import Bounds
-from penstock.calculus.chain import ChainPromise, chain_promise_of
+from penstock.calculus.chain import ChainPromise, Crash, chain_promise_of
 from penstock.calculus.channel import LATE_MAX, Channel
 from penstock.calculus.declaration import Fault
 from penstock.calculus.interval import Tally
@@ -24,6 +25,7 @@ FAULT_OF_ROLE = {
     "storage-loss": Fault.STORAGE_LOSS,
     "route": Fault.ROUTE_FAILURE,
 }
+CRASH_OF_ROLE = {"relay": Crash.RELAY, "worker": Crash.WORKER}
 
 
 class Predicted(msgspec.Struct, frozen=True):
@@ -45,10 +47,13 @@ class Predicted(msgspec.Struct, frozen=True):
 def predict(
     hops: list[Route], faults: Faults, tally: Tally, order: Order | None, *, finished: bool
 ) -> Predicted | None:
-    """None where the calculus has no word for it: a crash of a worker that it does not know."""
-    if any(crash.role not in FAULT_OF_ROLE for crash in faults.crashes):
+    """None where the calculus has no word for it: a crash of an index storage, or of a second hop's storage."""
+    roles = {"relay" if crash.role.startswith("relay") else crash.role for crash in faults.crashes}
+    if not roles <= {*FAULT_OF_ROLE, *CRASH_OF_ROLE}:
         return None
-    promise = chain_promise_of(hops, _channel(faults, tally.sent))
+    channel = _channel(faults, tally.sent, roles)
+    crashes = frozenset(crash for role, crash in CRASH_OF_ROLE.items() if role in roles)
+    promise = chain_promise_of(_own_rates(hops, faults), channel, crashes)
     reliability, uniqueness, expected = _expected(promise, hops, faults)
     agrees: bool | None = None
     sentences: tuple[str, ...] = ()
@@ -105,7 +110,17 @@ def _timers_are_sure(faults: Faults) -> bool:
     return faults.delay.is_fixed and late_s <= mean_s and round_trip_max_s < TimeoutSettings().initial_s
 
 
-def _channel(faults: Faults, sent: int) -> Channel:
+def _own_rates(hops: list[Route], faults: Faults) -> list[Route]:
+    """The hops with the rates of their channels, as far as they hold: delays that vary put all out of order."""
+    if faults.delay.is_fixed:
+        return hops
+    return [
+        replace(hop, rates={name: rate for name, rate in hop.rates.items() if name != "reorder"})
+        for hop in hops
+    ]
+
+
+def _channel(faults: Faults, sent: int, roles: set[str]) -> Channel:
     return Channel(
         loss=Fraction(str(faults.loss)),
         duplicate=Fraction(str(faults.duplicate)),
@@ -113,7 +128,7 @@ def _channel(faults: Faults, sent: int) -> Channel:
         reorder=Fraction(str(faults.reorder)) if faults.delay.is_fixed else Fraction(1),
         late=min(max(_late(faults, sent), 1), LATE_MAX),
         confirm_loss=Fraction(str(faults.confirm_loss)),
-        faults=frozenset(FAULT_OF_ROLE[crash.role] for crash in faults.crashes),
+        faults=frozenset(fault for role, fault in FAULT_OF_ROLE.items() if role in roles),
     )
 
 

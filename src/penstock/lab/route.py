@@ -7,16 +7,18 @@ receiver of the one and the sender of the other; with ``confirm=settled`` in the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from fractions import Fraction
+from itertools import compress, pairwise
+from random import Random
 
 from penstock.calculus.chain import check_cascade, parse_chain
 from penstock.calculus.composition import check_composition
 from penstock.calculus.route import Route
-from penstock.pipes.compose import Relay, receiver_of, sender_of
-from penstock.pipes.machine import Counts, Jitter, Machine
-from penstock.pipes.packet import Kind
+from penstock.pipes.compose import Relay, Work, receiver_of, sender_of
+from penstock.pipes.machine import Counts, Machine
+from penstock.pipes.packet import Kind, Run
 from penstock.pipes.storage import Entries, IndexStorage, Place, Storage
 
 FORWARD = (Kind.DATA, Kind.FLOOR, Kind.PROBE)
@@ -35,6 +37,8 @@ class Worker:
     up_at: int = -1
     ways: dict[int, tuple[str, bool]] = field(default_factory=dict)
     """By kind: to which worker, and whether that is forwards."""
+    rates: dict[str, Mapping[str, Fraction | int]] = field(default_factory=dict)
+    """By worker that it talks to: the rates of the channel between, where its hop has its own."""
     past: Counts = field(default_factory=Counts)
     """What its earlier sessions counted."""
     lose: Callable[[], None] | None = None
@@ -66,12 +70,27 @@ def parse_hops(text: str) -> list[Route]:
     return hops
 
 
-def workers_of(hops: list[Route], jitter: Jitter) -> list[Worker]:
+def failing(share: Fraction, rng: Random) -> Work | None:
+    """The work of one that fails that share of its messages; None where it fails none."""
+    if not share:
+        return None
+
+    def work(run: Run) -> tuple[Run, Sequence[int]]:
+        fates = [rng.random() < share for _ in run.numbers]
+        good = [not failed for failed in fates]
+        done = Run(run.epoch, list(compress(run.numbers, good)), list(compress(run.payloads, good)))
+        return done, list(compress(run.numbers, fates))
+
+    return work
+
+
+def workers_of(hops: list[Route], rng: Random) -> list[Worker]:
     """All the workers, started by the caller: the sender first, the last receiver last."""
     check_cascade(hops)
+    jitter = rng.random
     ends = [Worker("sender", lambda epoch: sender_of(hops[0], epoch=epoch, jitter=jitter))]
     for number, (before, after) in enumerate(pairwise(hops), 1):
-        ends.append(Worker(_numbered("relay", number), _relay_maker(before, after, jitter)))
+        ends.append(Worker(_numbered("relay", number), _relay_maker(before, after, rng)))
     ends.append(Worker("receiver", lambda epoch: receiver_of(hops[-1], epoch=epoch, jitter=jitter)))
     workers = [ends[0]]
     for number, (hop, sender, receiver) in enumerate(zip(hops, ends, ends[1:], strict=False), 1):
@@ -80,16 +99,25 @@ def workers_of(hops: list[Route], jitter: Jitter) -> list[Worker]:
     return workers
 
 
-def _relay_maker(before: Route, after: Route, jitter: Jitter) -> Callable[[int], Machine]:
+def _relay_maker(before: Route, after: Route, rng: Random) -> Callable[[int], Machine]:
     def make(epoch: int) -> Machine:
-        receiver = receiver_of(before, epoch=epoch, jitter=jitter)
-        return Relay(receiver, sender_of(after, epoch=epoch, jitter=jitter))
+        receiver = receiver_of(before, epoch=epoch, jitter=rng.random)
+        sender = sender_of(after, epoch=epoch, jitter=rng.random)
+        return Relay(receiver, sender, failing(before.worker_fails, rng))
 
     return make
 
 
 def _between(hop: Route, number: int, sender: Worker, receiver: Worker) -> list[Worker]:
     """Wires the two ends of a hop, and makes what stands between them."""
+    middle = _middle(hop, number, sender, receiver)
+    for worker in (sender, receiver, *middle):
+        for to, _ in worker.ways.values():
+            worker.rates.setdefault(to, hop.rates)
+    return middle
+
+
+def _middle(hop: Route, number: int, sender: Worker, receiver: Worker) -> list[Worker]:
     sender.ways |= {int(kind): (receiver.name, True) for kind in FORWARD}
     receiver.ways |= {int(kind): (sender.name, False) for kind in BACK}
     if hop.stages[0].pipe != "stream":

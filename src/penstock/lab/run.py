@@ -70,8 +70,8 @@ def run(
         raise BadRequest(f"{messages:,} messages were asked for, and 1 to {MESSAGES_MAX:,} are allowed")
     hops = parse_hops(route)
     rng = Random(seed)
-    workers = workers_of(hops, rng.random)
-    world = World(workers, faults, messages, rng, trace)
+    workers = workers_of(hops, rng)
+    world = World(workers, hops, faults, messages, rng, trace)
     world.run()
     measure = world.measure
     tally = measure.tally

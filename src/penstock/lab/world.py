@@ -23,10 +23,11 @@ from enum import StrEnum
 from heapq import heappop, heappush
 from random import Random
 
+from penstock.calculus.route import Route
 from penstock.lab.faults import Crash, Faults
 from penstock.lab.link import Inbox, Link
 from penstock.lab.measure import Measure
-from penstock.lab.route import Worker
+from penstock.lab.route import Worker, failing
 from penstock.model.errors import BadRequest
 from penstock.pipes.compose import ReceiverStack, Relay, SenderStack
 from penstock.pipes.machine import WAKE, Arrive, Effects, Fail, Input, Settle, Submit
@@ -54,7 +55,13 @@ class Ending(StrEnum):
 
 class World:
     def __init__(
-        self, workers: list[Worker], faults: Faults, messages: int, rng: Random, write: Write | None = None
+        self,
+        workers: list[Worker],
+        hops: list[Route],
+        faults: Faults,
+        messages: int,
+        rng: Random,
+        write: Write | None = None,
     ) -> None:
         self.now = 0
         self.tick_s = faults.tick_s
@@ -72,10 +79,11 @@ class World:
         self._sender = self._workers["sender"]
         self._receiver = self._workers["receiver"]
         self._links = self._make_links(rng)
+        self._last_work = failing(hops[-1].worker_fails, rng)
         self._check_roles()
         for worker in workers:
             worker.start()
-        self._patience_s = _patience_s(faults)
+        self._patience_s = _patience_s(faults, hops)
 
     def run(self) -> None:
         self._pump()
@@ -211,6 +219,9 @@ class World:
             self._done(run)
 
     def _done(self, run: Run) -> None:
+        if self._last_work is not None:
+            run, failed = self._last_work(run)
+            self._answer(Fail(run.epoch, failed))
         self.measure.arrived(run.payloads, self.now)
         self._news_at = self.now
         if self._write is not None:
@@ -299,7 +310,8 @@ class World:
         late_s = faults.delay.mean_s if faults.reorder_s is None else faults.reorder_s
         tell = None if self._write is None else self._tell
 
-        def link(name: str, loss: float, duplicate: float, reorder: float) -> Link:
+        def link(name: str, rates: Sequence[float]) -> Link:
+            loss, duplicate, reorder = rates
             return Link(
                 name,
                 loss=loss,
@@ -317,9 +329,12 @@ class World:
         for worker in self._workers.values():
             for to, _ in worker.ways.values():
                 if (worker.name, to) not in links:
-                    name = f"{worker.name}>{to}"
-                    forward = link(name, faults.loss, faults.duplicate, faults.reorder)
-                    links[worker.name, to] = (forward, link(name, faults.confirm_loss, 0.0, 0.0))
+                    name, own = f"{worker.name}>{to}", worker.rates[to]
+                    there = [
+                        float(own.get(rate, getattr(faults, rate))) for rate in ("loss", "duplicate", "reorder")
+                    ]
+                    back = (float(own.get("confirm_loss", faults.confirm_loss)), 0.0, 0.0)
+                    links[worker.name, to] = (link(name, there), link(name, back))
         return links
 
     def _tell(self, who: str, what: str, numbers: Sequence[int]) -> None:
@@ -327,9 +342,14 @@ class World:
             self._write(f"{self.now} {who} {what} {spans(numbers)}\n")
 
 
-def _patience_s(faults: Faults) -> float:
+def _patience_s(faults: Faults, hops: list[Route]) -> float:
     """How much longer than without faults no news may mean nothing."""
-    through = (1 - faults.loss) * (1 - faults.confirm_loss)
+    through = min(
+        (1 - float(hop.rates.get("loss", faults.loss)))
+        * (1 - float(hop.rates.get("confirm_loss", faults.confirm_loss)))
+        * (1 - float(hop.worker_fails))
+        for hop in hops
+    )
     tries = math.log(CHANCE) / math.log(1 - through) if 0 < through < 1 else 0.0
     source_s = min(1 / faults.rate, SOURCE_WAIT_S_MAX) if faults.rate else 0.0
     down_s = sum(crash.down_s for crash in faults.crashes)

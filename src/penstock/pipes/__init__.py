@@ -1,7 +1,8 @@
 """Pipes: reliable, ordered and unique delivery between two workers, as machines without IO.
 
 Each pipe is a module with a ``Sender``, a ``Receiver`` and its ``DECLARATION`` (what it needs, keeps, gives and
-stands): ``resend``, ``resend_many``, ``stream``, ``sequential``, ``index``, ``continuous``, ``dedup``.
+stands): ``resend``, ``resend_many``, ``stream``, ``sequential``, ``index``, ``continuous``, ``dedup``,
+``bare``.
 ``compose`` puts pipes over pipes and in a row; ``sender_of("resend_many | dedup", epoch=...)`` makes a whole
 side from a line of text.
 

@@ -25,13 +25,14 @@ nothing is lost. The last receiver does the same with the worker that processes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from itertools import groupby
 from operator import itemgetter
 
 from penstock.calculus.composition import check_composition
 from penstock.calculus.route import Route, parse_route
+from penstock.model.errors import BadRequest
 from penstock.pipes.layers import ReceiverLayer, SenderLayer, make_receiver, make_sender
 from penstock.pipes.machine import (
     ROOM_ENDLESS,
@@ -48,8 +49,9 @@ from penstock.pipes.machine import (
     Wake,
     no_jitter,
 )
-from penstock.pipes.packet import Kind, Packet, seal, unseal
+from penstock.pipes.packet import Kind, Packet, Run, seal, unseal
 
+Work = Callable[[Run], tuple[Run, Sequence[int]]]
 _DATA = int(Kind.DATA)
 BACKWARDS = frozenset((Kind.CONFIRM, Kind.GAP, Kind.PROGRESS))
 """Kinds that a sender takes; a receiver takes the others."""
@@ -81,6 +83,17 @@ def inject(
 def _checked(route: Route | str) -> Route:
     route = parse_route(route) if isinstance(route, str) else route
     check_composition(route)
+    return route
+
+
+def parse_drivable(text: str) -> Route:
+    """The route of a text, for ends in real programs: these cannot make up a channel or a worker."""
+    route = parse_route(text)
+    if route.rates or route.worker_fails:
+        raise BadRequest(
+            f"{route} makes up its channel or its worker, as only explain and the lab do",
+            hint="Leave channel(…) and worker(…) out.",
+        )
     return route
 
 
@@ -172,6 +185,8 @@ class SenderStack(_Stack):
         # itself.
         if effects.confirmed and not any(layer.confirms for layer in self.layers[at + 1 :]):
             out.confirmed += effects.confirmed
+        if effects.abandoned and not any(layer.confirms for layer in self.layers[at + 1 :]):
+            out.abandoned += effects.abandoned
         if at == 0:
             out.packets += effects.packets
             return
@@ -272,12 +287,15 @@ class Relay:
     """A receiver and the sender of the next pipe, in one worker.
 
     Its packets are told apart by their kind: what ``BACKWARDS`` names came from the pipe after, the others from
-    the pipe before.
+    the pipe before. ``work``, if there is any, is done on each run between the two: it returns the run to send
+    on and the numbers on which it failed. What failed, or was given up by the pipe after, comes again if the
+    pipe before waits for it (``confirm=settled``).
     """
 
-    def __init__(self, receiver: ReceiverStack, sender: SenderStack) -> None:
+    def __init__(self, receiver: ReceiverStack, sender: SenderStack, work: Work | None = None) -> None:
         self.receiver = receiver
         self.sender = sender
+        self._work = work
         self._names: dict[int, tuple[int, int]] = {}
         """By the sender's number: what the receiver called the message. Only while it is unconfirmed."""
         self._overflowed = 0
@@ -326,7 +344,8 @@ class Relay:
         out.packets += effects.packets
         out.notices += effects.notices
         out.refused += effects.refused
-        for run in effects.delivered:
+        for delivered in effects.delivered:
+            run = self._done(delivered, now)
             sent = self.sender.step(Submit(run.payloads), now)
             taken = len(sent.accepted)
             if self.receiver.settles:
@@ -340,22 +359,32 @@ class Relay:
                 out.tell("given up", run.epoch, run.numbers[taken:])
             self._confirmed(sent, now, out)
 
+    def _done(self, run: Run, now: float) -> Run:
+        """What is left of a run after the work on it."""
+        if self._work is None:
+            return run
+        done, failed = self._work(run)
+        if failed and self.receiver.settles:
+            self.receiver.step(Fail(run.epoch, failed), now)
+        return done
+
     def _confirmed(self, effects: Effects, now: float, out: Effects) -> None:
         out.packets += effects.packets
         out.notices += effects.notices
         out.confirmed += effects.confirmed
+        out.abandoned += effects.abandoned
         if not self.receiver.settles:
             return
-        for token in effects.confirmed:
-            pop = self._names.pop
-            names = [name for number in token.numbers if (name := pop(number, None)) is not None]
-            for settle in _grouped(names):
-                done = self.receiver.step(settle, now)
+        for answer, tokens in ((Settle, effects.confirmed), (Fail, effects.abandoned)):
+            for epoch, numbers in self._named(tokens):
+                done = self.receiver.step(answer(epoch, numbers), now)
                 out.packets += done.packets
                 out.notices += done.notices
 
-
-def _grouped(names: list[tuple[int, int]]) -> list[Settle]:
-    return [
-        Settle(epoch, [number for _, number in group]) for epoch, group in groupby(names, key=itemgetter(0))
-    ]
+    def _named(self, tokens: list[Token]) -> Iterator[tuple[int, list[int]]]:
+        """What the receiver called these messages of the sender, by epoch."""
+        pop = self._names.pop
+        for token in tokens:
+            names = [name for number in token.numbers if (name := pop(number, None)) is not None]
+            for epoch, group in groupby(names, key=itemgetter(0)):
+                yield epoch, [number for _, number in group]

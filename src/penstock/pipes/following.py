@@ -1,7 +1,7 @@
-"""What the receivers that keep a place in a sender's numbering have in common: of index, dedup, continuous,
-sequential.
+"""What most receivers have in common: of bare, index, dedup, continuous, sequential.
 
-They follow one session of the sender, except dedup by id, which tells sessions apart.
+All but bare keep a place in a sender's numbering. They follow one session of the sender, except dedup by id,
+which tells sessions apart.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from penstock.calculus.route import Stage
 from penstock.model.errors import BadRequest
-from penstock.pipes import continuous, dedup, index, resend, resend_many, sequential, stream
+from penstock.pipes import bare, continuous, dedup, index, resend, resend_many, sequential, stream
 from penstock.pipes.machine import Jitter, Machine
 from penstock.pipes.timeout import TimeoutSettings
 
@@ -35,12 +35,23 @@ class ReceiverLayer(Machine, Protocol):
 def make_sender(stage: Stage, *, epoch: int, jitter: Jitter) -> SenderLayer:
     given = stage.settings
     match stage.pipe:
+        case "bare":
+            return bare.Sender(epoch=epoch)
         case "resend":
             buffer, timeout = _int(given, "buffer"), _timeout(given)
-            return resend.Sender(epoch=epoch, buffer=buffer, timeout=timeout, jitter=jitter)
+            return resend.Sender(
+                epoch=epoch, buffer=buffer, timeout=timeout, jitter=jitter, tries=_int(given, "tries")
+            )
         case "resend_many":
             window, buffer, timeout = _int(given, "window"), _int(given, "buffer"), _timeout(given)
-            return resend_many.Sender(epoch=epoch, window=window, buffer=buffer, timeout=timeout, jitter=jitter)
+            return resend_many.Sender(
+                epoch=epoch,
+                window=window,
+                buffer=buffer,
+                timeout=timeout,
+                jitter=jitter,
+                tries=_int(given, "tries"),
+            )
         case "stream":
             window, buffer, timeout = _int(given, "window"), _int(given, "buffer"), _timeout(given)
             return stream.Sender(epoch=epoch, window=window, buffer=buffer, timeout=timeout, jitter=jitter)
@@ -61,6 +72,8 @@ def make_receiver(stage: Stage, *, epoch: int, jitter: Jitter, settles: bool) ->
     """``settles``: whether the pipe beneath waits for what this one lets go of."""
     given = stage.settings
     match stage.pipe:
+        case "bare":
+            return bare.Receiver(epoch=epoch)
         case "resend":
             return resend.Receiver(epoch=epoch, confirm=str(given["confirm"]))
         case "resend_many":

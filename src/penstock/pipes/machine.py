@@ -13,7 +13,7 @@ thousand.
 2. ``Arrive`` brings packets from the other side, late, repeated, out of order or never.
 3. ``delivered`` are runs for the worker after. A receiver told to wait (``confirm="settled"``) confirms them
    when that worker answers with ``Settle``; ``Fail`` says that it could not, and that the next copy is welcome.
-4. ``confirmed`` tells the worker before which numbers have arrived.
+4. ``confirmed`` tells the worker before which numbers have arrived, ``abandoned`` which were given up.
 
 Packets that make no sense in a state are ignored and counted; nothing that a peer sends can raise.
 """
@@ -98,7 +98,7 @@ NOTICES_MAX = 64
 class Effects:
     """What one step asks for. Empty lists mean nothing to do."""
 
-    __slots__ = ("accepted", "confirmed", "delivered", "notices", "packets", "refused", "settled")
+    __slots__ = ("abandoned", "accepted", "confirmed", "delivered", "notices", "packets", "refused", "settled")
 
     def __init__(self) -> None:
         self.packets: list[Packet] = []
@@ -107,6 +107,8 @@ class Effects:
         """To hand to the worker after, in this order."""
         self.confirmed: list[Token] = []
         """To tell the worker before: these have arrived."""
+        self.abandoned: list[Token] = []
+        """To tell the worker before: these were given up after their last try; they may have arrived."""
         self.settled: list[Token] = []
         """To tell the pipe beneath: these are done with, passed on or dropped for good."""
         self.refused: list[Token] = []

@@ -23,8 +23,9 @@ class Sender(ResendingSender):
         buffer: int = 1024,
         timeout: TimeoutSettings | None = None,
         jitter: Jitter = no_jitter,
+        tries: int = 0,
     ) -> None:
-        super().__init__(epoch=epoch, window=1, buffer=buffer, timeout=timeout, jitter=jitter)
+        super().__init__(epoch=epoch, window=1, buffer=buffer, timeout=timeout, jitter=jitter, tries=tries)
 
 
 class Receiver(ConfirmingReceiver):

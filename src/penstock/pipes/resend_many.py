@@ -25,8 +25,9 @@ class Sender(ResendingSender):
         buffer: int = 0,
         timeout: TimeoutSettings | None = None,
         jitter: Jitter = no_jitter,
+        tries: int = 0,
     ) -> None:
-        super().__init__(epoch=epoch, window=window, buffer=buffer, timeout=timeout, jitter=jitter)
+        super().__init__(epoch=epoch, window=window, buffer=buffer, timeout=timeout, jitter=jitter, tries=tries)
 
 
 class Receiver(ConfirmingReceiver):

@@ -9,7 +9,8 @@ submit     idle, open                       as many as there is room for are tak
 submit     full                             none is taken: ``accepted`` is empty, the caller keeps them
 confirm    any                              known numbers leave the window, the buffer moves up; unknown,
                                             repeated and stale ones are counted
-wake       any                              what has waited too long is sent again, under the same number
+wake       any                              what has waited too long is sent again, under the same number; after
+                                            the last of its ``tries`` it is given up, and told
 others     any                              ignored and counted
 =========  ===============================  =================================================================
 
@@ -65,7 +66,7 @@ SENDER_TABLE: Table = closed(
         (SenderState.OPEN, Event.SUBMIT): ("taken up to the room", (SenderState.OPEN, SenderState.FULL)),
         (SenderState.FULL, Event.SUBMIT): ("refused, the caller keeps them", (SenderState.FULL,)),
         (None, Event.CONFIRM): ("known numbers are done, the others are counted", _ANY),
-        (None, Event.WAKE): ("what is overdue is sent again", ()),
+        (None, Event.WAKE): ("what is overdue is sent again, or given up after its last try", _ANY),
     },
 )
 
@@ -84,12 +85,13 @@ class ResendingSender:
         buffer: int,
         timeout: TimeoutSettings | None = None,
         jitter: Jitter = no_jitter,
+        tries: int = 0,
     ) -> None:
         self.epoch = epoch
         self.counts = Counts()
         self._buffer_max = buffer
         self._buffer: deque[Any] = deque()
-        self._window = Window(window, Timeout(timeout, jitter))
+        self._window = Window(window, Timeout(timeout, jitter), tries=tries)
         self._receiver = Follower()
 
     @property
@@ -123,10 +125,16 @@ class ResendingSender:
                     self.counts.unknown += 1
             self._fill(now, effects)
         elif isinstance(input, Wake):
-            for numbers, payloads in self._window.due(now):
+            again, abandoned = self._window.due(now)
+            for numbers, payloads in again:
                 self.counts.resent += len(numbers)
                 self.counts.expired += 1
                 self._send(numbers, payloads, effects)
+            if abandoned:
+                self.counts.abandoned += len(abandoned)
+                effects.abandoned.append(Token(self.epoch, abandoned))
+                effects.tell("given up", self.epoch, abandoned)
+                self._fill(now, effects)
         else:
             self.counts.unknown += 1
         return effects

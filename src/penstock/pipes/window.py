@@ -20,18 +20,20 @@ from penstock.pipes.timeout import Timeout
 
 
 class _Flight:
-    __slots__ = ("numbers", "sent_at", "sole")
+    __slots__ = ("numbers", "sent_at", "tries")
 
-    def __init__(self, numbers: Sequence[int], sent_at: float, *, sole: bool) -> None:
+    def __init__(self, numbers: Sequence[int], sent_at: float, tries: int) -> None:
         self.numbers = numbers
         self.sent_at = sent_at
-        self.sole = sole
-        """Whether this is the only sending of its messages so far."""
+        self.tries = tries
+        """How often its messages were sent, with this one; where tries are not limited, 2 stands for more."""
 
 
 class Window:
-    def __init__(self, limit: int, timeout: Timeout, *, span: int | None = None) -> None:
+    def __init__(self, limit: int, timeout: Timeout, *, span: int | None = None, tries: int = 0) -> None:
+        """``tries``: how often a message is sent before it is given up; 0: until it is confirmed."""
         self.limit = limit
+        self._tries_max = tries
         self.span: int = span_of(limit) if span is None else max(span, limit)
         self.number_next = 0
         self._timeout = timeout
@@ -64,7 +66,7 @@ class Window:
         """Numbers them and counts them as sent now."""
         numbers = range(self.number_next, self.number_next + len(payloads))
         self.number_next = numbers.stop
-        flight = self._fly(numbers, now, sole=True)
+        flight = self._fly(numbers, now, tries=1)
         self._waiting.update(zip(numbers, zip(payloads, repeat(flight)), strict=True))
         return numbers
 
@@ -73,7 +75,7 @@ class Window:
         waiting = self._waiting
         # One measurement a run is enough; its last message is the one that waited for the least batching.
         last = waiting.get(numbers[-1]) if numbers else None
-        if last is not None and last[1].sole:
+        if last is not None and last[1].tries == 1:
             self._timeout.measured(now - last[1].sent_at, now)
         elif last is not None:
             self._timeout.confirmed()
@@ -85,29 +87,32 @@ class Window:
             self._forget_landed_flights()
         return done
 
-    def due(self, now: float) -> list[tuple[Sequence[int], list[Any]]]:
-        """What to send again now: runs of numbers with their payloads. They count as sent."""
-        again: list[int] = []
+    def due(self, now: float) -> tuple[list[tuple[Sequence[int], list[Any]]], list[int]]:
+        """What to send again now, as runs of numbers with their payloads, which count as sent; and the numbers
+        that had their last try, which are not waited for any longer."""
+        again: dict[int, list[int]] = {}
         while self._flights and self._flights[0][0] <= now:
             _, _, flight = heappop(self._flights)
             left = [number for number in flight.numbers if number in self._waiting]
             if left:
                 self._timeout.ran_out(flight.sent_at, now)
-                again += left
-        return self._again(again, now)
+                # Messages fly together only with those that were tried as often.
+                again.setdefault(flight.tries + 1 if self._tries_max else 2, []).extend(left)
+        abandoned = again.pop(self._tries_max + 1, []) if self._tries_max else []
+        for number in abandoned:
+            del self._waiting[number]
+        return [self._again(numbers, now, tries) for tries, numbers in sorted(again.items())], abandoned
 
-    def _again(self, numbers: list[int], now: float) -> list[tuple[Sequence[int], list[Any]]]:
-        if not numbers:
-            return []
+    def _again(self, numbers: list[int], now: float, tries: int) -> tuple[Sequence[int], list[Any]]:
         numbers.sort()
         waiting = self._waiting
         payloads = [waiting[number][0] for number in numbers]
-        flight = self._fly(numbers, now, sole=False)
+        flight = self._fly(numbers, now, tries)
         waiting.update(zip(numbers, zip(payloads, repeat(flight)), strict=True))
-        return [(numbers, payloads)]
+        return numbers, payloads
 
-    def _fly(self, numbers: Sequence[int], now: float, *, sole: bool) -> _Flight:
-        flight = _Flight(numbers, now, sole=sole)
+    def _fly(self, numbers: Sequence[int], now: float, tries: int) -> _Flight:
+        flight = _Flight(numbers, now, tries)
         self._flight_count += 1  # ties on time are broken by age, never by comparing flights
         heappush(self._flights, (self._timeout.deadline(now), self._flight_count, flight))
         return flight

@@ -294,3 +294,21 @@ def entries_of(receiver: Receiver) -> Entries:
     machine = receiver._source.lanes[0]._runner.machine
     assert isinstance(machine, StoredReceiver)
     return machine._storage.entries
+
+
+@pytest.mark.parametrize("route", ["channel(loss=0.5)", "resend_many | worker(fail=0.1)"])
+def test_a_made_up_channel_or_worker_is_refused_between_programs(route: str) -> None:
+    with pytest.raises(BadRequest, match="makes up its channel or its worker"):
+        memory.pair(route)
+
+
+def test_what_was_given_up_after_its_last_try_ends_the_wait_and_is_reported() -> None:
+    async def scenario() -> None:
+        sender, receiver = memory.pair("resend_many(tries=1, timeout=1)", between=lose_everything)
+        async with receiver, sender:
+            await sender.send(b"lost")
+            await sender.flush()
+            assert (sender.stats.given_up, sender.stats.confirmed, sender.stats.unconfirmed) == (1, 0, 0)
+            assert [notice.what for notice in sender.notices] == ["given up"]
+
+    asyncio.run(scenario())

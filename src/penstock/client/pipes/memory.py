@@ -10,11 +10,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from penstock.calculus.route import parse_route
 from penstock.client.pipes.lane import Lane, LaneTotals, new_storage, receiver_machine
 from penstock.client.pipes.receiver import Receiver
 from penstock.client.pipes.runner import new_epoch
 from penstock.client.pipes.sender import Sender
+from penstock.pipes.compose import parse_drivable
 from penstock.pipes.packet import Packet
 
 CarryOn = Callable[[Packet], None]
@@ -77,7 +77,7 @@ class _Middle:
     retired = LaneTotals()
 
     def __init__(self, route: str, between: Between | None) -> None:
-        self._route = parse_route(route)
+        self._route = parse_drivable(route)
         self._between = between
         self._sender: Sender | None = None
         self._lane: Lane | None = None

@@ -59,6 +59,8 @@ class SenderStats:
     accepted: int
     confirmed: int
     """0 for a pipe whose receiver does not confirm."""
+    given_up: int
+    """Sent as often as the route allows (``tries``) and not confirmed; some of them may have arrived."""
     unconfirmed: int
     """Taken, and not known to have arrived; for a pipe that does not confirm, not yet handed to the route."""
     transmissions: int
@@ -100,6 +102,7 @@ class Sender:
         self._transmissions = 0
         self._done = Prefix()
         self._confirmed = 0
+        self._given_up = 0
         self._turn = asyncio.Lock()
         """Held by the one who sends now, so that others follow in the order they came."""
         self._has_room = asyncio.Event()
@@ -194,7 +197,10 @@ class Sender:
                     await asyncio.sleep(0)  # a caller that never waits would keep the loop from the rest
 
     async def flush(self) -> None:
-        """Returns when everything taken before is confirmed; where nothing confirms, when it is on its way."""
+        """Returns when everything taken before is confirmed; where nothing confirms, when it is on its way.
+
+        What was given up after its last try is not waited for; ``stats.given_up`` counts it.
+        """
         self._raise()
         if self._flushed() >= self._accepted:
             return
@@ -215,7 +221,9 @@ class Sender:
         return SenderStats(
             accepted=self._accepted,
             confirmed=self._confirmed,
-            unconfirmed=self._accepted - (self._confirmed if self._machine.confirms else self._submitted),
+            given_up=self._given_up,
+            unconfirmed=self._accepted
+            - (self._confirmed + self._given_up if self._machine.confirms else self._submitted),
             transmissions=self._transmissions,
             retransmissions=counts.resent,
             confirms_ignored=counts.duplicate + counts.stale + counts.unknown,
@@ -318,7 +326,10 @@ class Sender:
         for token in effects.confirmed:
             self._confirmed += len(token.numbers)
             self._done.add(token.numbers)
-        if effects.confirmed:
+        for token in effects.abandoned:
+            self._given_up += len(token.numbers)
+            self._done.add(token.numbers)
+        if effects.confirmed or effects.abandoned:
             self._submit()
             self._tell()
 

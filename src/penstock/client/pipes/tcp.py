@@ -16,7 +16,6 @@ from __future__ import annotations
 from ssl import SSLContext
 
 from penstock.calculus.composition import check_composition
-from penstock.calculus.route import parse_route
 from penstock.client.backoff import Backoff
 from penstock.client.pipes.frames import NAME_MAX
 from penstock.client.pipes.receiver import Receiver
@@ -24,6 +23,7 @@ from penstock.client.pipes.sender import Sender
 from penstock.client.pipes.tcp_listener import TcpListener
 from penstock.client.pipes.tcp_route import TcpRoute
 from penstock.model.errors import BadRequest
+from penstock.pipes.compose import parse_drivable
 
 
 def listen(
@@ -39,7 +39,7 @@ def listen(
     Anybody who reaches the port can send: listen on loopback, or give an ``ssl`` context that asks for
     certificates.
     """
-    parsed = parse_route(route)
+    parsed = parse_drivable(route)
     check_composition(parsed)
     return Receiver(route, TcpListener(parsed, host, port, epoch=epoch, context=ssl))
 
@@ -63,7 +63,7 @@ def connect(
     if len(name) > NAME_MAX:
         raise BadRequest(f"a sender's name has at most {NAME_MAX} characters")
     way = TcpRoute(
-        parse_route(route),
+        parse_drivable(route),
         host,
         port,
         connect_timeout=connect_timeout,

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from penstock.calculus.route import parse_route
 from penstock.client.connect import Client
 from penstock.client.pipes.receiver import Receiver
 from penstock.client.pipes.sender import Sender
 from penstock.client.pipes.topic_source import TopicSource
 from penstock.client.pipes.topic_store import TopicStore, check_stream
+from penstock.pipes.compose import parse_drivable
 
 
 def sender(client: Client, topic: str, *, name: str = "", route: str = "stream") -> Sender:
     """The sending end, to be opened with ``async with``. Pipes over the stream may follow in ``route``."""
-    check_stream(parse_route(route))
+    check_stream(parse_drivable(route))
     return Sender(route, TopicStore(client, topic, name), name=name)
 
 
@@ -39,6 +39,6 @@ def receiver(
     A message is settled when the program is done with it: with the plain loop when the loop asks for the next,
     else with ``receiver.confirm``.
     """
-    parsed = parse_route(route)
+    parsed = parse_drivable(route)
     check_stream(parsed)
     return Receiver(route, TopicSource(client, topic, subscription, parsed, start))
