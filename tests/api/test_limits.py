@@ -111,6 +111,29 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(tight: HttpNode) 
     assert b" 413 " in answer and b"body-too-large" in answer
 
 
+def test_what_sends_no_messages_has_a_short_body(http: httpx.Client) -> None:
+    long = {"topic": "t", "settings": {f"setting-{number}": 1 for number in range(60_000)}}
+    answer = http.post("/v1/topics", json=long)
+    assert (answer.status_code, answer.json()["code"]) == (413, "body-too-large")
+    assert "1,048,576" in answer.json()["message"]
+
+
+def test_clients_that_hang_up_in_the_middle_are_counted_and_not_logged_as_faults(tight: HttpNode) -> None:
+    def hung_up(http: httpx.Client) -> float:
+        lines = http.get("/metrics").text.splitlines()
+        return float(next(line for line in lines if line.startswith("penstock_http_hung_up ")).split()[1])
+
+    with tight.client() as http:
+        before = hung_up(http)
+        for path in ("/v1/topics", "/v1/topics/t/messages", "/v1/topics/t/subscriptions/s/ack"):
+            with connect(tight) as leaving:
+                head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 500\r\n\r\n{{"
+                leaving.sendall(head.encode())
+                wait_until(lambda: "penstock_http_requests 2.0" in http.get("/metrics").text)
+        wait_until(lambda: hung_up(http) == before + 3)
+    assert "Traceback" not in tight.errors
+
+
 def test_what_is_no_http_is_answered_and_closed(tight: HttpNode) -> None:
     with connect(tight) as other:
         other.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")

@@ -26,10 +26,15 @@ RAW: Final = "application/octet-stream"
 MESSAGES_MAX: Final = 10_000
 UNFOLDED_BYTES_MAX: Final = 64 * 1024 * 1024
 """What an Arrow stream may take once it is unfolded."""
-PARTS_MAX: Final = 500_000
-"""Commas and brackets in one value of a typed topic: each may become an object, all in one go."""
+PARTS_MAX: Final = 200_000
+"""Commas and brackets in one piece of JSON, and headers in one request: each may become an object.
+
+They are made in one go, and everybody waits for it."""
+HEADERS_BYTES_MAX: Final = 256 * 1024
+"""One message's headers, as JSON."""
 HEADER_PREFIX: Final = "penstock-header-"
 NULL: Final = msgspec.Raw(b"null")
+ABSENT: Final = msgspec.Raw(b"")
 _WITH_DIGITS: Final = msgspec.json.Decoder(float_hook=Decimal)
 
 
@@ -41,15 +46,21 @@ class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
     """One message. In a typed topic ``value`` is an object of its columns.
 
     A value is read when the topic is known: of a plain one it is bytes alone, so that a large body of something
-    else is refused before a million objects are made of it.
+    else is refused before a million objects are made of it. So are headers, once they are known to be short.
     """
 
     value: msgspec.Raw = NULL
     key: str | Base64 | None = None
     id: str | None = None
-    headers: dict[str, str] | None = None
+    headers: msgspec.Raw = NULL
     sent_at: datetime | None = None
     ttl: float | None = None
+
+
+class JsonBody(MessageBody):
+    """One message, or a list of them."""
+
+    messages: msgspec.Raw = ABSENT
 
 
 @dataclass(slots=True)
@@ -64,11 +75,21 @@ class Rows:
     sent_at: list[int | None] = field(default_factory=list)
     size: int = 0
     """Bytes of the body that they came in."""
+    headers_count: int = 0
+    """Of all messages."""
 
-    def add(self, message: MessageBody, value: bytes | None = None) -> None:
+    def add(
+        self, message: MessageBody, value: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> None:
+        """One message; ``value`` and ``headers`` stand in the place of its own."""
         if len(self.values) >= MESSAGES_MAX:
             raise BadRequest(f"more than {MESSAGES_MAX:,} messages in one request")
-        headers = message.headers if message.ttl is None else with_ttl(message.headers, message.ttl)
+        headers = headers or _headers(message.headers)
+        if message.ttl is not None:
+            headers = with_ttl(headers, message.ttl)
+        self.headers_count += len(headers or ())
+        if self.headers_count > PARTS_MAX:
+            raise BadRequest(f"more than {PARTS_MAX:,} headers in one request")
         self.values.append(message.value if value is None else value)
         self.keys.append(_bytes(message.key))
         self.ids.append(message.id)
@@ -113,7 +134,7 @@ def _object(value: msgspec.Raw | bytes, number: int) -> Any:
     if not isinstance(value, msgspec.Raw):
         return value
     text = bytes(value)
-    if sum(map(text.count, (b",", b"[", b"{"))) > PARTS_MAX:
+    if _parts(text) > PARTS_MAX:
         raise BadRequest(
             f"message {number}: a value of more than {PARTS_MAX:,} parts", hint=f"Send it as an {ARROW} body."
         )
@@ -121,6 +142,17 @@ def _object(value: msgspec.Raw | bytes, number: int) -> Any:
         return _WITH_DIGITS.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, DecimalException) as error:
         raise BadRequest(f"message {number} cannot be read: {error}") from None
+
+
+def _parts(text: bytes) -> int:
+    """How many objects JSON can be made of, at most."""
+    return sum(map(text.count, (b",", b"[", b"{")))
+
+
+def _headers(given: msgspec.Raw) -> dict[str, str] | None:
+    if len(given) > HEADERS_BYTES_MAX:
+        raise BadRequest(f"headers of more than {HEADERS_BYTES_MAX:,} bytes")
+    return msgspec.json.decode(given, type=dict[str, str] | None)
 
 
 def _micros(at: datetime) -> int:
@@ -147,8 +179,10 @@ def read_body(media: str, body: bytes, told: RawMessage, headers: Mapping[str, s
     rows = Rows(size=len(body))
     try:
         if media == RAW:
-            rows.add(_raw(told, headers), body)
+            rows.add(MessageBody(key=told.key, id=told.id, ttl=told.ttl), body, _own_headers(headers))
         elif media == NDJSON:
+            if body.count(b"\n") > 2 * MESSAGES_MAX:  # blank lines may stand between
+                raise BadRequest(f"more than {2 * MESSAGES_MAX:,} lines in one request")
             for line in body.split(b"\n"):
                 if line.strip():
                     rows.add(msgspec.json.decode(line, type=MessageBody))
@@ -166,21 +200,29 @@ def read_body(media: str, body: bytes, told: RawMessage, headers: Mapping[str, s
 
 
 def _read_json(body: bytes, rows: Rows) -> None:
-    top = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    if set(top) != {"messages"}:
-        rows.add(msgspec.json.decode(body, type=MessageBody))
+    given = msgspec.json.decode(body, type=JsonBody)
+    if given.messages == ABSENT:
+        rows.add(given)
         return
-    for message in msgspec.json.decode(top["messages"], type=list[MessageBody]):
+    if given != JsonBody(messages=given.messages):
+        raise BadRequest("`messages` stands beside other fields; it is the only one of a body of many messages")
+    many = bytes(given.messages)
+    if many.count(b"{") > PARTS_MAX:  # each may be a message
+        raise BadRequest(
+            f"a list of more than {PARTS_MAX:,} objects, those in values and texts included",
+            hint=f"Send fewer messages at a time, or a message a line ({NDJSON}).",
+        )
+    for message in msgspec.json.decode(many, type=list[MessageBody]):
         rows.add(message)
 
 
-def _raw(told: RawMessage, headers: Mapping[str, str]) -> MessageBody:
-    own = {
+def _own_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """A message's headers among those of its request."""
+    return {
         name.removeprefix(HEADER_PREFIX): text
         for name, text in headers.items()
         if name.startswith(HEADER_PREFIX)
     }
-    return MessageBody(key=told.key, id=told.id, headers=own or None, ttl=told.ttl)
 
 
 def _read_arrow(body: bytes) -> pa.Table:

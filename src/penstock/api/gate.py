@@ -20,13 +20,14 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import unquote, urlsplit
 
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Receive, ReceiveMessage, Scope, Send
 
 from penstock.api.faults import refusing
 from penstock.model.address import Address, parse_place
 from penstock.model.errors import (
     BadRequest,
     BodyTooLarge,
+    ConnectionLost,
     CrossSite,
     LimitReached,
     PenstockError,
@@ -37,6 +38,9 @@ from penstock.node.settings import HttpLimits
 HEALTH = ("/livez", "/readyz")
 """Answered when the node is busy too: whoever asks might end it otherwise."""
 WRITERS = b"/v1/writers/"
+MESSAGES = "/messages"
+ADMIN_BODY_BYTES = 1024 * 1024
+"""The body of a request that sends no messages."""
 FORMS = (b"text/plain", b"application/x-www-form-urlencoded", b"multipart/form-data")
 SAME_ORIGIN = ("same-origin", "none")
 
@@ -81,13 +85,16 @@ class Gate:
         self.bodies_bytes = 0
         self.refused = 0
         """Requests that were refused here."""
+        self.hung_up = 0
+        """Clients that went away in the middle of a request."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
             return
         headers = dict(scope["headers"])
+        body = Body(self, receive, self._body_max(scope))
         try:
-            self._check(headers)
+            self._check(headers, body)
             if scope["path"] not in HEALTH:
                 self._check_room()
             elif scope["method"] == "HEAD":  # as balancers ask; the protocol leaves the body out
@@ -97,7 +104,6 @@ class Gate:
             self.refused += 1
             await refusing(error, close=b"transfer-encoding" in headers)(scope, receive, send)
             return
-        body = Body(self, receive)
         self.requests += 1
         try:
             await self._app(scope, body.receive, send)
@@ -105,7 +111,12 @@ class Gate:
             self.requests -= 1
             self.bodies_bytes -= body.bytes
 
-    def _check(self, headers: dict[bytes, bytes]) -> None:
+    def _body_max(self, scope: HTTPScope) -> int:
+        """Messages may take as much as is allowed; what else is sent is short, and read in the node's loop."""
+        sends = scope["method"] == "POST" and scope["path"].endswith(MESSAGES)
+        return self._limits.body_bytes if sends else min(self._limits.body_bytes, ADMIN_BODY_BYTES)
+
+    def _check(self, headers: dict[bytes, bytes], body: Body) -> None:
         self._check_site(headers)
         if b"transfer-encoding" in headers and b"content-length" in headers:
             raise BadRequest(
@@ -121,7 +132,7 @@ class Gate:
             )
         size = headers.get(b"content-length", b"0")
         if size.isdigit():
-            self.check_body(int(size), 0)
+            body.check(int(size))
 
     def _check_site(self, headers: dict[bytes, bytes]) -> None:
         host, origin, site = (
@@ -150,11 +161,9 @@ class Gate:
         if self.requests >= self._limits.requests:
             raise LimitReached(f"{self._limits.requests:,} requests are under way (http_limits.requests)")
 
-    def check_body(self, size: int, held: int) -> None:
-        """Whether a body of ``size`` bytes may come, of which so many are counted already."""
-        if size > self._limits.body_bytes:
-            raise BodyTooLarge(f"a body of more than {self._limits.body_bytes:,} bytes")
-        if self.bodies_bytes + size - held > self._limits.bodies_bytes:
+    def check_bodies(self, more: int) -> None:
+        """Whether so many bytes more may be held."""
+        if self.bodies_bytes + more > self._limits.bodies_bytes:
             raise LimitReached(
                 f"the requests under way hold {self._limits.bodies_bytes:,} bytes (http_limits.bodies_bytes)"
             )
@@ -163,18 +172,30 @@ class Gate:
 class Body:
     """One request's body as it comes, counted."""
 
-    def __init__(self, gate: Gate, receive: Receive) -> None:
+    def __init__(self, gate: Gate, receive: Receive, bytes_max: int) -> None:
         self._gate = gate
         self._receive = receive
+        self._bytes_max = bytes_max
+        self._whole = False
         self.bytes = 0
+
+    def check(self, size: int) -> None:
+        """Whether a body of ``size`` bytes may come, of which some are counted already."""
+        if size > self._bytes_max:
+            raise BodyTooLarge(f"a body of more than {self._bytes_max:,} bytes")
+        self._gate.check_bodies(size - self.bytes)
 
     async def receive(self) -> ReceiveMessage:
         message = await self._receive()
         if message["type"] == "http.request":
             size = len(message["body"])
-            self._gate.check_body(self.bytes + size, self.bytes)
+            self.check(self.bytes + size)
             self.bytes += size
             self._gate.bodies_bytes += size
+            self._whole = not message["more_body"]
+        elif not self._whole:
+            self._gate.hung_up += 1
+            raise ConnectionLost("the client hung up before its request was whole")
         return message
 
 

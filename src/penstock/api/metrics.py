@@ -117,6 +117,7 @@ async def metrics(request: Asked, caller: Called) -> Response[bytes]:
         "requests": door.gate.requests,
         "bodies_bytes": door.gate.bodies_bytes,
         "refused": door.gate.refused,
+        "hung_up": door.gate.hung_up,
         "consumers": door.callers.consumers,
     }
     registry = CollectorRegistry(auto_describe=False)

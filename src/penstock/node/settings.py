@@ -65,7 +65,7 @@ class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     header_bytes: int = 32 * 1024
     """The first line and the headers of a request."""
     body_bytes: int = 16 * MIB
-    """One request's body."""
+    """The body of one request that sends messages; of others at most 1 MiB."""
     bodies_bytes: int = 128 * MIB
     """The bodies of all requests that are under way."""
     header_s: float = 10.0
