@@ -161,6 +161,24 @@ def test_topics_that_a_pattern_finds_later_are_read_from_their_first_entry(
             read.next()
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_topic_that_a_pattern_found_later_and_that_was_deleted_brings_nothing(
+    client: penstock.sync.Client, shared_url: str, topic: str, ends: bool
+) -> None:
+    post(client, f"{topic}-a", 1)
+    with stream(shared_url, topicPattern=f"{topic}-.*", onGap="report") as read:
+        assert numbers(read.next()) == [1]
+        post(client, f"{topic}-b", 2, 3)
+        assert numbers(read.next()) == [2, 3]
+        client.admin.delete_topic(f"{topic}-b")
+        offset = read.offset
+        if ends:
+            read.reader.prepareForTriggerAvailableNow()
+        assert read.next() == [] and read.offset == offset
+        post(client, f"{topic}-a", 4)
+        assert numbers(read.next()) == ([] if ends else [4])
+
+
 def test_the_place_of_a_start_that_moves_is_kept_at_the_node(
     client: penstock.sync.Client, shared_url: str, topic: str
 ) -> None:

@@ -13,7 +13,7 @@ an old copy was restored. Spark compares offsets as text, so topics stand in ord
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.model.errors import BadRequest
@@ -52,6 +52,11 @@ Offset = dict[str, TopicOffset]
 
 def offset_json(offset: Offset) -> dict[str, Any]:
     return {"version": VERSION, "topics": {topic: offset[topic].as_json() for topic in sorted(offset)}}
+
+
+def read_start(told: dict[str, Any]) -> Offset:
+    """The offset that a batch starts at: where the reading before it began is no part of that."""
+    return {topic: replace(each, begins=None) for topic, each in read_offset(told).items()}
 
 
 def read_offset(told: dict[str, Any]) -> Offset:

@@ -24,7 +24,7 @@ from penstock.model.errors import SchemaChanged, SubscriptionNotFound, TopicMism
 from penstock.model.topic import TopicName
 from penstock.spark.source import versions_of
 from penstock.spark.source_limit import IdleWait, limited, limited_by_bytes
-from penstock.spark.source_offset import Offset, TopicOffset, offset_json, read_offset
+from penstock.spark.source_offset import Offset, TopicOffset, offset_json, read_offset, read_start
 from penstock.spark.source_options import EARLIEST, Places, SourceOptions, read_options
 from penstock.spark.source_plan import check_covered, cut, resolve, there, topic_names
 from penstock.spark.source_read import Span, connect, read_span
@@ -125,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next batch goes; ``start`` as it is where there is nothing new."""
         with told():
-            before = read_offset(start)
+            before = read_start(start)
             after = self._next(before, limit, wait_s=0.0)
             self._settle(before)
             if _same(before, after) and self._until is None:
@@ -255,7 +255,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with told():
-            before, after = read_offset(start), read_offset(end)
+            before, after = read_start(start), read_offset(end)
             names = sorted(after)
             for name in names:  # a batch that is tried again may be of a query with other options
                 check_covered(self._options, name)
