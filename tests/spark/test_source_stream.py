@@ -156,9 +156,43 @@ def test_topics_that_a_pattern_finds_later_are_read_from_their_first_entry(
         assert {row["topic"].rpartition("/")[2] for row in found} == {f"{topic}-a", f"{topic}-b"}
         assert client.admin.show_subscription(f"{topic}-b", "s").unsettled == 2
         assert read.next() == [] and client.admin.show_subscription(f"{topic}-b", "s").unsettled == 0
-        client.admin.create_topic(f"{topic}-c", schema=pa.schema([("n", pa.int64())]))
-        with pytest.raises(SchemaMismatch, match="no schema against"):
-            read.next()
+
+
+def test_a_topic_with_other_columns_that_a_pattern_finds_later_is_skipped_and_reported(
+    client: penstock.sync.Client, shared_url: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain, other = f"{topic}-a", f"{topic}-0"  # in order of their names the skipped one comes first
+    pattern = f"{topic}-.*"
+    post(client, plain, 1)
+    with stream(shared_url, topicPattern=pattern) as read:
+        assert numbers(read.next()) == [1]
+        client.admin.create_topic(other, schema=pa.schema([("n", pa.int64())]))
+        post(client, plain, 2)
+        assert numbers(read.next()) == [2] and read.next() == read.next() == []
+        latest = read.reader.reportLatestOffset()
+        assert latest is not None and latest["skipped"] == [f"default/default/default/{other}"]
+        offset = read.offset
+    assert caplog.text.count(f"topic {other} matches the pattern and is skipped: it has (n: int64)") == 1
+    post(client, plain, 3)
+    with stream(shared_url, offset, topicPattern=pattern) as read:  # started again from its checkpoint
+        assert numbers(read.next()) == [3]
+        client.admin.delete_topic(other)
+        post(client, other, 4)
+        assert numbers(read.next()) == [4]  # it has the columns now
+        offset = read.offset
+        client.admin.delete_topic(other)
+        client.admin.create_topic(other, schema=pa.schema([("n", pa.int64())]))
+    changed = rf"topic {other} has \(n: int64\) \(version 1\) now; the query reads"
+    with (
+        stream(shared_url, offset, topicPattern=pattern, onGap="skip") as read,
+        pytest.raises(SchemaChanged, match=changed),
+    ):
+        read.next()
+    told = {"url": shared_url, "topicPattern": pattern}
+    fresh = StreamReader(schema(told), told)
+    with pytest.raises(SchemaMismatch, match=f"topics {other} and {plain} differ: .* against no schema"):
+        fresh.initialOffset()  # nothing is skipped at the first start
+    fresh.stop()
 
 
 @pytest.mark.parametrize("ends", [False, True])
@@ -371,7 +405,10 @@ def test_a_new_schema_stops_a_stream_and_is_read_by_the_next(
             offset = read.offset
             producer.send({"id": 2})
             client.admin.alter_topic(topic, schema=pa.schema([("id", pa.int64()), ("key", pa.string())]))
-            with pytest.raises(SchemaChanged, match="version 2 now; this query reads version 1"):
+            with pytest.raises(
+                SchemaChanged,
+                match=r"key: string\) \(version 2\) now; the query reads values as struct<id:int>",
+            ):
                 read.next()
     with client.producer(topic) as producer:
         producer.send({"id": 3, "key": "k"})

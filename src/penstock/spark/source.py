@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from penstock.model.errors import BadRequest, SchemaChanged
 from penstock.spark.source_options import SourceOptions, read_options
-from penstock.spark.source_plan import cut, plan_schema, resolve, there, topic_names
+from penstock.spark.source_plan import cut, plan_schema, plan_versions, resolve, there, topic_names
 from penstock.spark.source_read import Span, connect, read_span
 from penstock.spark.told import told
 
@@ -22,15 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-    import penstock.sync
-
 
 def schema(options: Mapping[str, str]) -> StructType:
     """The columns of a DataFrame over the topics that the options name."""
     with told():
         settings = read_options(options)
         with connect(settings, patient=False) as client:
-            return plan_schema(client, settings)[0]
+            return plan_schema(client, settings)
 
 
 def batch_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceReader:
@@ -42,21 +39,6 @@ def stream_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceS
     from penstock.spark.source_stream import StreamReader
 
     return StreamReader(schema, dict(options))
-
-
-def versions_of(
-    client: penstock.sync.Client, options: SourceOptions, schema: StructType
-) -> dict[str, int | None]:
-    """The schema version of each topic, if they still make the DataFrame's schema."""
-    present, versions = plan_schema(client, options)
-    if present != schema:
-        if any(version is not None for version in versions.values()):
-            raise SchemaChanged(f"the topics' columns are now {present.simpleString()}")
-        raise BadRequest(
-            f"the schema given is {schema.simpleString()}; the topics' is {present.simpleString()}",
-            hint="Leave .schema(...) out: the source knows its columns.",
-        )
-    return versions
 
 
 class BatchReader(DataSourceReader):
@@ -72,7 +54,7 @@ class BatchReader(DataSourceReader):
             names = topic_names(client, options)
             ends = there(client.admin.ends(names)) if names else []
             # In this order: no row of the range is of a newer schema than the one that is read.
-            versions = versions_of(client, options, self._schema)
+            versions = plan_versions(client, options, self._schema)
             spans: list[Span] = []
             for each in ends:
                 assert each.uuid is not None

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import penstock.sync
-from penstock.model.errors import BadRequest, SchemaMismatch, TopicNotFound
+from penstock.model.errors import BadRequest, SchemaChanged, SchemaMismatch, TopicNotFound
 from penstock.model.topic import TopicName
 from penstock.spark.source_options import EARLIEST, LATEST, Place, Places, SourceOptions
 from penstock.spark.source_read import Span
@@ -17,7 +17,6 @@ from penstock.wire.control import Ends, TopicInfo
 from penstock.wire.schema import decode_schema, shown_schema
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 SPAN_BYTES = 64 * 1024 * 1024
@@ -49,33 +48,63 @@ def check_covered(options: SourceOptions, topic: str) -> None:
     )
 
 
-def plan_schema(
-    client: penstock.sync.Client, options: SourceOptions
-) -> tuple[StructType, dict[str, int | None]]:
-    """The DataFrame's schema, and the schema version that each topic is read in."""
+def columns_of(options: SourceOptions, info: TopicInfo) -> StructType:
+    """The columns of a DataFrame over one topic."""
+    return source_schema(options.columns, None if info.schema is None else decode_schema(info.schema))
+
+
+def plan_schema(client: penstock.sync.Client, options: SourceOptions) -> StructType:
+    """The schema of a DataFrame: what all topics that are named have, or the oldest that a pattern matches.
+
+    A stream skips topics with other columns that a pattern finds later, also after it was restarted, so they
+    must not change its schema.
+    """
+    infos = _infos(client, options)
+    if options.pattern is None:
+        _check_alike(options, infos)
+    return columns_of(options, min(infos, key=lambda info: (info.created_at_us, info.topic)))
+
+
+def plan_versions(
+    client: penstock.sync.Client, options: SourceOptions, schema: StructType
+) -> dict[str, int | None]:
+    """The schema version that each topic is read in; all of them must have the DataFrame's schema."""
+    infos = _infos(client, options)
+    _check_alike(options, infos)
+    present = columns_of(options, infos[0])
+    if present != schema:
+        if any(info.schema_version is not None for info in infos):
+            raise SchemaChanged(f"the topics' columns are now {present.simpleString()}")
+        raise BadRequest(
+            f"the schema given is {schema.simpleString()}; the topics' is {present.simpleString()}",
+            hint="Leave .schema(...) out: the source knows its columns.",
+        )
+    return {info.topic: info.schema_version for info in infos}
+
+
+def _infos(client: penstock.sync.Client, options: SourceOptions) -> list[TopicInfo]:
     names = topic_names(client, options)
     if not names:
         raise TopicNotFound(
             f"no topic matches {options.pattern!r}", hint="The pattern must match the whole name of a topic."
         )
-    infos = [client.admin.show_topic(name) for name in names]
-    found: list[tuple[TopicInfo, pa.Schema | None]] = [
-        (info, None if info.schema is None else decode_schema(info.schema)) for info in infos
-    ]
-    first, schema = found[0]
-    for info, other in found[1:]:
-        same = schema is None if other is None else schema is not None and other.equals(schema)
-        if not same:
+    return [client.admin.show_topic(name) for name in names]
+
+
+def _check_alike(options: SourceOptions, infos: Sequence[TopicInfo]) -> None:
+    first = infos[0]
+    schema = columns_of(options, first)
+    for info in infos[1:]:
+        if columns_of(options, info) != schema:
             raise SchemaMismatch(
                 f"topics {TopicName.parse(first.topic).short} and {TopicName.parse(info.topic).short} differ: "
-                f"{_shown(schema)} against {_shown(other)}",
+                f"{shown_columns(first)} against {shown_columns(info)}",
                 hint="Read them as two DataFrames.",
             )
-    return source_schema(options.columns, schema), {info.topic: info.schema_version for info in infos}
 
 
-def _shown(schema: pa.Schema | None) -> str:
-    return "no schema" if schema is None else f"({shown_schema(schema)})"
+def shown_columns(info: TopicInfo) -> str:
+    return "no schema" if info.schema is None else f"({shown_schema(decode_schema(info.schema))})"
 
 
 def there(ends: Iterable[Ends]) -> list[Ends]:

@@ -6,6 +6,7 @@ are two offsets a batch (source_offset); between them the same rows come however
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,11 +23,19 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.model.errors import SchemaChanged, SubscriptionNotFound, TopicMismatch, TopicNotFound
 from penstock.model.topic import TopicName
-from penstock.spark.source import versions_of
 from penstock.spark.source_limit import IdleWait, limited, limited_by_bytes
 from penstock.spark.source_offset import Offset, TopicOffset, offset_json, read_offset, read_start
 from penstock.spark.source_options import EARLIEST, Places, SourceOptions, read_options
-from penstock.spark.source_plan import check_covered, cut, resolve, there, topic_names
+from penstock.spark.source_plan import (
+    check_covered,
+    columns_of,
+    cut,
+    plan_versions,
+    resolve,
+    shown_columns,
+    there,
+    topic_names,
+)
 from penstock.spark.source_read import Span, connect, read_span
 from penstock.spark.source_standing import (
     INCARNATION,
@@ -46,6 +55,12 @@ if TYPE_CHECKING:
     from penstock.wire.control import Ends
 
 
+log = logging.getLogger("penstock.spark")
+
+SchemaState = tuple[bytes | None, int | None]
+"""A topic's uuid and the version of its schema."""
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Made by Spark in each of its processes; nothing is opened, and nothing refused, before it is used.
 
@@ -57,9 +72,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._told = dict(options)
         self._checked: SourceOptions | None = None
         self._open: penstock.sync.Client | None = None
-        self._versions: dict[str, int | None] = {}
+        self._read_as: dict[str, SchemaState] = {}
+        """By topic that is read: with which schema."""
+        self._skipped: dict[str, SchemaState] = {}
+        """Topics that a pattern found later and that have other columns."""
         self._ends: dict[str, Ends] = {}
-        """As they were last seen."""
+        """Of the topics that are read, as they were last seen."""
         self._until: dict[str, Ends] | None = None
         """Of a query that is to read what there is and end: how far."""
         self._settled: Offset = {}
@@ -81,7 +99,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _client(self) -> penstock.sync.Client:
         if self._open is None:
             self._open = connect(self._options)
-            self._versions = versions_of(self._open, self._options, self._schema)
         return self._open
 
     # --- offsets ------------------------------------------------------------------------------------
@@ -93,8 +110,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with told():
             client = self._client
-            names = topic_names(client, self._options)
-            ends = there(client.admin.ends(names)) if names else []
+            plan_versions(client, self._options, self._schema)
+            ends = there(client.admin.ends(topic_names(client, self._options)))
             return offset_json({each.topic: self._first(each, self._options.start) for each in ends})
 
     def _first(self, ends: Ends, start: Places) -> TopicOffset:
@@ -126,20 +143,77 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next batch goes; ``start`` as it is where there is nothing new."""
         with told():
             before = read_start(start)
-            after = self._next(before, limit, wait_s=0.0)
+            self._look(before)
+            after = self._next(before, limit)
             self._settle(before)
             if _same(before, after) and self._until is None:
                 if wait_s := self._idle.seconds(time.monotonic()):
-                    after = self._next(before, limit, wait_s)
+                    self._await_growth(before, wait_s)
+                    after = self._next(before, limit)
                 self._idle.answered(time.monotonic())
             return start if _same(before, after) else offset_json(after)
 
-    def _next(self, before: Offset, limit: ReadLimit, wait_s: float) -> Offset:
-        """How far the next batch could go; waits so long if there is nothing new."""
-        self._ends = ends = self._look(before, wait_s)
+    def _look(self, before: Offset) -> None:
+        """Learns how far the topics reach: those of the offset, and those that a pattern finds now."""
+        client, options = self._client, self._options
+        for name in before:
+            check_covered(options, name)
+        names = sorted({*before, *topic_names(client, options)})
+        found = client.admin.ends(names) if names else []
+        self._ends = {each.topic: each for each in found if self._is_read(each, before)}
+
+    def _await_growth(self, before: Offset, wait_s: float) -> None:
+        """Asks again about the topics that were just looked at; the answer waits until one has grown."""
+        if not self._ends:
+            time.sleep(wait_s)
+            return
+        known = [[shard.entry_next for shard in each.shards] for each in self._ends.values()]
+        found = self._client.admin.ends(list(self._ends), known, wait=wait_s)
+        self._ends = {each.topic: each for each in found if self._is_read(each, before)}
+
+    def _is_read(self, ends: Ends, before: Offset) -> bool:
+        """Whether a topic is read: each of the offset, and each that has the columns.
+
+        One that a pattern finds later and that has others is skipped; if an offset or a name asks for it, that
+        is an error.
+        """
+        topic, state = ends.topic, (ends.uuid, ends.schema_version)
+        wanted = topic in before or self._options.pattern is None
+        if ends.uuid is None:
+            return wanted
+        if state == self._read_as.get(topic):
+            return True
+        if state == self._skipped.get(topic) and not wanted:
+            return False
+        try:
+            info = self._client.admin.show_topic(topic)
+        except TopicNotFound:  # deleted just now: the next look will tell
+            return wanted
+        if columns_of(self._options, info) == self._schema:
+            self._read_as[topic] = (info.uuid, info.schema_version)
+            self._skipped.pop(topic, None)
+            return True
+        shown, schema = TopicName.parse(topic).short, self._schema
+        reads = (schema["value"].dataType if "value" in schema.names else schema).simpleString()
+        if wanted:
+            version = "" if info.schema_version is None else f" (version {info.schema_version})"
+            raise SchemaChanged(
+                f"topic {shown} has {shown_columns(info)}{version} now; the query reads values as {reads}"
+            )
+        log.warning(
+            "topic %s matches the pattern and is skipped: it has %s; the query reads values as %s",
+            shown,
+            shown_columns(info),
+            reads,
+        )
+        self._skipped[topic] = (info.uuid, info.schema_version)
+        return False
+
+    def _next(self, before: Offset, limit: ReadLimit) -> Offset:
+        """How far the next batch could go."""
+        ends = self._ends
         for topic, offset in before.items():
             check_standing(self._options, topic, offset, ends[topic])
-        self._check_versions(before, ends)
         moved = self._moved(before, ends)
         self._looked = self._client.reconnects
         return self._limit(before, self._reachable(before, ends, moved), ends, limit)
@@ -161,23 +235,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if place != each.entries:
                     moved[topic] = place
         return moved
-
-    def _look(self, before: Offset, wait_s: float) -> dict[str, Ends]:
-        """How far the topics reach, those of the offset and those that a pattern finds now."""
-        client, options = self._client, self._options
-        names = sorted({*before, *topic_names(client, options)})
-        if not names:
-            return {}
-        for name in before:
-            check_covered(options, name)
-        if any(name not in self._versions for name in names):
-            self._versions |= versions_of(client, options, self._schema)
-        # Of a topic that is gone nothing is known that it could grow beyond.
-        gone = [name for name, each in self._ends.items() if each.uuid is None]
-        known = [[] if name in gone else list(before[name].entries) for name in names if name in before]
-        waits = wait_s > 0 and len(known) == len(names)
-        found = client.admin.ends(names, known, wait=wait_s) if waits else client.admin.ends(names)
-        return {each.topic: each for each in found}
 
     def _reachable(
         self, before: Offset, ends: Mapping[str, Ends], moved: Mapping[str, tuple[int, ...]]
@@ -231,17 +288,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for topic, each in after.items()
         }
 
-    def _check_versions(self, before: Offset, ends: Mapping[str, Ends]) -> None:
-        for topic, each in ends.items():
-            if topic in before and each.uuid not in (None, before[topic].uuid):  # its columns may be others now
-                self._versions |= versions_of(self._client, self._options, self._schema)
-            read = self._versions.get(topic, each.schema_version)
-            if each.uuid is not None and each.schema_version != read:
-                raise SchemaChanged(
-                    f"topic {TopicName.parse(topic).short} has schema version {each.schema_version} now; "
-                    f"this query reads version {read}"
-                )
-
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """How far the topics reached when they were last looked at, for Spark's progress reports."""
         found = {
@@ -249,22 +295,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for topic, each in self._ends.items()
             if each.uuid is not None
         }
-        return offset_json(found) if found else None
+        skipped = {"skipped": sorted(self._skipped)} if self._skipped else {}
+        return offset_json(found) | skipped if found else None
 
     # --- batches ------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with told():
             before, after = read_start(start), read_offset(end)
-            names = sorted(after)
-            for name in names:  # a batch that is tried again may be of a query with other options
+            for name in after:  # a batch that is tried again may be of a query with other options
                 check_covered(self._options, name)
-            if not self._ends.keys() >= set(names):
-                self._ends = {each.topic: each for each in self._client.admin.ends(names)}
+            if not self._ends.keys() >= after.keys():
+                self._look(after)
             moved = self._moved(after, self._ends)
             spans: list[Span] = []
-            for topic in names:
-                offset = after[topic]
+            for topic, offset in sorted(after.items()):
+                _, version = self._read_as.get(topic, (None, None))
                 for shard, end_entry in enumerate(offset.entries):
                     begin = min(span_start(before.get(topic), offset, shard), end_entry)
                     gap = gap_between(before.get(topic), offset, shard)
@@ -274,7 +320,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         begin = min(begin, stop)
                         lost = max(stop, span_start(before.get(topic), offset, shard))
                         gap = (lost, end_entry, INCARNATION) if lost < end_entry else gap
-                    version, incarnation = self._versions.get(topic), offset.incarnations[shard]
+                    incarnation = offset.incarnations[shard]
                     spans.append(Span(topic, offset.uuid, version, shard, incarnation, begin, stop, gap))
             return cut(spans, self._ends.values(), self._options.partitions_min)
 
