@@ -30,6 +30,7 @@ once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -64,6 +65,13 @@ class Entries:
         self.first = 0
         """The index of the first payload: what was before it is trimmed."""
         self.payloads: list[Any] = []
+
+    def fitting(self, payloads: Sequence[Any]) -> int:
+        """How many of these there is room for."""
+        return min(len(payloads), max(self.capacity - len(self.payloads), 0))
+
+    def append(self, payloads: Sequence[Any]) -> None:
+        self.payloads.extend(payloads)
 
     def trim(self, index: int) -> int:
         """Lets go of what is below the index, in large pieces; how many that were."""
@@ -154,14 +162,15 @@ class Storage:
             self._append(packet, effects)
 
     def _append(self, packet: Packet, effects: Effects) -> None:
-        room = max(self.entries.capacity - len(self.entries.payloads), 0)
+        payloads = packet.payloads or ()
+        room = self.entries.fitting(payloads)
         taken = packet.numbers[:room]
         self.counts.refused += len(packet.numbers) - len(taken)
         if len(taken) < len(packet.numbers) and not self._told_full:
             effects.tell("storage full", packet.epoch, packet.numbers[len(taken) :])
         self._told_full = len(taken) < len(packet.numbers)
         if taken:
-            self.entries.payloads.extend((packet.payloads or ())[:room])
+            self.entries.append(payloads[:room])
             confirm = Packet(int(Kind.CONFIRM), packet.epoch, self.entries.incarnation, taken)
             effects.packets.append(confirm)
 

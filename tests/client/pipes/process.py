@@ -2,6 +2,8 @@
 
 receive-tcp ROUTE PORT                    listens; prints each payload when it is done with it
 send-tcp ROUTE PORT FIRST LAST NAME       sends numbers, prints "sent N" now and then and "flushed" at the end
+store-tcp ROUTE PORT FOLDER               listens with a store, and reads nothing
+relay-tcp ROUTE PORT ROUTE PORT [FOLDER]  a relay from the one to the other
 receive-topic URL TOPIC SUBSCRIPTION N    prints each payload when it is done with it; after N it does nothing
 """
 
@@ -13,6 +15,7 @@ import sys
 import penstock
 from penstock.client.pipes import tcp, topic
 from penstock.client.pipes.receiver import Receiver
+from penstock.client.pipes.relay import relay
 
 
 def say(text: str) -> None:
@@ -53,6 +56,13 @@ async def main(what: str, *given: str) -> None:
     elif what == "send-tcp":
         route, port, first, last, name = given
         await send(route, int(port), int(first), int(last), name)
+    elif what == "store-tcp":
+        async with tcp.listen(given[0], "127.0.0.1", int(given[1]), store=given[2]):
+            await asyncio.Event().wait()
+    elif what == "relay-tcp":
+        route, port, next_route, next_port, *folder = given
+        receiver = tcp.listen(route, "127.0.0.1", int(port), store=folder[0] if folder else None)
+        await relay(receiver, tcp.connect(next_route, "127.0.0.1", int(next_port)))
     else:
         await receive_topic(*given)
 

@@ -16,6 +16,7 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 SHOWN = [
     "[b'hello', b'to', b'you'] 3\n",
     "received first\nreceived last\n",
+    "",
     "one tea\ntwo cakes\n",
 ]
 

@@ -139,6 +139,10 @@ class Lane:
         """The program could not: the next copy of these is welcome."""
         self._runner.step(Fail(epoch, numbers))
 
+    def set_reading(self, reading: bool) -> None:
+        """Whether the program has room for more; what comes meanwhile is left with the sender."""
+        self.on_route(reading)
+
     def on_route(self, there: bool) -> None:
         if there:
             self._runner.go_on()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 
@@ -25,3 +26,35 @@ class Prefix:
             above.remove(floor)
             floor += 1
         self.floor = floor
+
+
+class Marks:
+    """When an index may be kept: once the program is done with everything that was delivered before it."""
+
+    __slots__ = ("_done", "_exact", "_marks")
+
+    def __init__(self, *, exact: bool) -> None:
+        """``exact``: what is delivered are the entries themselves, one for one."""
+        self._exact = exact
+        self._marks: deque[tuple[int, int]] = deque()
+        """Payloads delivered so far, and the index that may be kept when all of them are done."""
+        self._done = Prefix()
+
+    def add(self, delivered: int, index: int) -> int | None:
+        """``index`` may be kept after so many payloads; answers the one that may be kept now, if any."""
+        self._marks.append((delivered, index))
+        return self._reached()
+
+    def done(self, places: Iterable[int]) -> int | None:
+        """The program is done with these payloads; answers the index that may be kept now, if any."""
+        self._done.add(places)
+        return self._reached()
+
+    def _reached(self) -> int | None:
+        done, marks = self._done.floor, self._marks
+        index = None
+        while marks and marks[0][0] <= done:
+            index = marks.popleft()[1]
+        if self._exact and marks:
+            index = marks[0][1] - (marks[0][0] - done)
+        return index

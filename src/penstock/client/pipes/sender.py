@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -103,6 +103,8 @@ class Sender:
         self._done = Prefix()
         self._confirmed = 0
         self._given_up = 0
+        self.on_done: Callable[[Sequence[int], bool], None] = lambda numbers, confirmed: None
+        """Hears which payloads, counted from 0 in the order they were taken, were confirmed or given up."""
         self._turn = asyncio.Lock()
         """Held by the one who sends now, so that others follow in the order they came."""
         self._has_room = asyncio.Event()
@@ -326,9 +328,11 @@ class Sender:
         for token in effects.confirmed:
             self._confirmed += len(token.numbers)
             self._done.add(token.numbers)
+            self.on_done(token.numbers, True)
         for token in effects.abandoned:
             self._given_up += len(token.numbers)
             self._done.add(token.numbers)
+            self.on_done(token.numbers, False)
         if effects.confirmed or effects.abandoned:
             self._submit()
             self._tell()

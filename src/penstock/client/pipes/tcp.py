@@ -7,12 +7,13 @@ A program that is started again is recognised by its session: a sender by its ``
 that its numbers count from the beginning; a receiver by the epoch in its answers. A sender that does not name
 itself is the only one of its receiver.
 
-A ``stream`` has its storage at the listening side, in memory, for as long as the receiver is open. For storage
-that outlives the process, use ``penstock.client.pipes.topic``.
+A ``stream`` has its storage at the listening side: in memory, for as long as the receiver is open, or in the
+folder ``store``, where the next process finds it.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from ssl import SSLContext
 
 from penstock.calculus.composition import check_composition
@@ -20,8 +21,10 @@ from penstock.client.backoff import Backoff
 from penstock.client.pipes.frames import NAME_MAX
 from penstock.client.pipes.receiver import Receiver
 from penstock.client.pipes.sender import Sender
+from penstock.client.pipes.store import StreamStore
 from penstock.client.pipes.tcp_listener import TcpListener
 from penstock.client.pipes.tcp_route import TcpRoute
+from penstock.io.os_disk import OsDisk
 from penstock.model.errors import BadRequest
 from penstock.pipes.compose import parse_drivable
 
@@ -33,15 +36,22 @@ def listen(
     *,
     epoch: int | None = None,
     ssl: SSLContext | None = None,
+    store: Path | str | None = None,
 ) -> Receiver:
     """The receiving end of a pipe, to be opened with ``async with``; ``receiver.address`` tells the port.
+
+    ``store`` is a folder for the messages of a ``stream``: each is confirmed to its sender when it is synced,
+    and stays there until ``receiver.confirm``. One process uses it at a time.
 
     Anybody who reaches the port can send: listen on loopback, or give an ``ssl`` context that asks for
     certificates.
     """
     parsed = parse_drivable(route)
     check_composition(parsed)
-    return Receiver(route, TcpListener(parsed, host, port, epoch=epoch, context=ssl))
+    if store is not None and not parsed.stages[0].settings.get("commit"):
+        raise BadRequest(f"a store is for a stream that commits, and this is {route}", hint="Write stream | …")
+    kept = None if store is None else StreamStore(OsDisk(Path(store)))
+    return Receiver(route, TcpListener(parsed, host, port, epoch=epoch, context=ssl, store=kept))
 
 
 def connect(

@@ -29,6 +29,7 @@ from penstock.client.pipes.frames import (
 from penstock.client.pipes.lane import Lane, LaneTotals, new_storage, receiver_machine
 from penstock.client.pipes.receiver import Receiver
 from penstock.client.pipes.runner import check_epoch, new_epoch
+from penstock.client.pipes.store import DurableLane, StreamStore
 from penstock.model.errors import (
     AddressInUse,
     BadFrame,
@@ -61,6 +62,7 @@ class TcpListener:
         *,
         epoch: int | None,
         context: ssl.SSLContext | None,
+        store: StreamStore | None = None,
     ) -> None:
         self.faults = 0
         self._route = route
@@ -69,6 +71,7 @@ class TcpListener:
         self._port = port
         self._epoch = new_epoch() if epoch is None else check_epoch(epoch)
         self._context = context
+        self._store = store
         self._receiver: Receiver
         self._server: asyncio.Server | None = None
         self._lanes: dict[str, Lane] = {}
@@ -83,11 +86,18 @@ class TcpListener:
 
     async def open(self, receiver: Receiver) -> None:
         self._receiver = receiver
+        if self._store is not None:
+            await self._store.open(receiver.stop)
+            for name in self._store.senders:
+                self._lanes[name] = self._new_lane(name)
+                self._lanes[name].on_route(True)  # its storage is here, whether its sender is or not
         try:
             self._server = await asyncio.get_running_loop().create_server(
                 self._new_connection, self._host, self._port, ssl=self._context
             )
         except OSError as error:
+            if self._store is not None:
+                await self._store.close()
             raise AddressInUse(
                 f"cannot listen on {self._host}:{self._port}: {error.strerror or error}",
                 hint="Another program listens there; choose another port (0 picks a free one).",
@@ -99,16 +109,24 @@ class TcpListener:
         await asyncio.gather(*(connection.close() for connection in list(self._by_connection)))
         for lane in self._lanes.values():
             lane.close()
+        if self._store is not None:
+            await self._store.close()
 
     async def flush(self) -> None:
-        """What was confirmed is on its way at once."""
+        """What was confirmed is on its way at once; with a store, it is on disk."""
+        if self._store is not None:
+            await self._store.flush()
 
     def set_reading(self, reading: bool) -> None:
         self._reading = reading
-        for connection, lane in self._by_connection.items():
-            if lane is not None:
+        if self._store is not None:  # senders go on: the store takes what the program does not
+            for lane in self._lanes.values():
+                lane.set_reading(reading)
+            return
+        for connection, greeted in self._by_connection.items():
+            if greeted is not None:
                 connection.set_reading(reading)
-                lane.on_route(reading)
+                greeted.set_reading(reading)
 
     @property
     def lanes(self) -> Sequence[Lane]:
@@ -170,9 +188,10 @@ class TcpListener:
         self._by_connection[connection] = lane
         connection.allow(FROM_SENDER)
         connection.write(encode_hello(answer))
-        connection.set_reading(self._reading)
+        reading = self._reading or self._store is not None
+        connection.set_reading(reading)
         lane.carry = connection.carry
-        lane.on_route(self._reading)
+        lane.on_route(reading)
 
     def _welcome(self, hello: Hello) -> Lane:
         """The lane of the sender that greets so, or why there is none for it."""
@@ -189,9 +208,12 @@ class TcpListener:
 
     def _retire_one(self) -> None:
         present = set(self._by_connection.values())
-        absent = [lane for lane in self._lanes.values() if lane not in present]
+        unread = set(self._store.senders) if self._store is not None else set()
+        absent = [each for each in self._lanes.values() if each not in present and each.name not in unread]
         if not absent:
-            raise LimitReached(f"{SENDERS_MAX:,} senders are connected, and no more are taken until one leaves")
+            raise LimitReached(
+                f"{SENDERS_MAX:,} senders are connected or have messages unread; no more are taken"
+            )
         lane = min(absent, key=lambda each: each.absent_since)
         del self._lanes[lane.name]
         lane.close()
@@ -200,6 +222,8 @@ class TcpListener:
         self._receiver.notice([Notice("retired", lane.session, range(lane.delivered))])
 
     def _new_lane(self, name: str) -> Lane:
+        if self._store is not None:
+            return DurableLane(name, self._route, self._epoch, self._receiver, self._store)
         entries, place = new_storage()
         return Lane(
             name,

@@ -11,13 +11,12 @@ one is delivered or committed, so it stays in the topic for the next receiver.
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.calculus.route import Route
 from penstock.client.pipes.lane import Inbox, Lane
-from penstock.client.pipes.prefix import Prefix
+from penstock.client.pipes.prefix import Marks
 from penstock.pipes.compose import receiver_of
 from penstock.pipes.machine import WAKE, Arrive, Effects, Notice
 from penstock.pipes.packet import Kind, Packet
@@ -40,11 +39,7 @@ class TopicLane(Lane):
         self.lost = 0
         self._epoch = epoch
         self._commit = commit
-        self._is_bare = len(route.stages) == 1
-        """Whether what is delivered are the entries themselves, one for one."""
-        self._marks: deque[tuple[int, int]] = deque()
-        """Payloads delivered so far, and the index that may be kept when all of them are done."""
-        self._done = Prefix()
+        self._marks = Marks(exact=len(route.stages) == 1)
 
     def begin(self) -> None:
         """The machine has something to ask from the start."""
@@ -69,8 +64,7 @@ class TopicLane(Lane):
         self._runner.step(Arrive([packet]))
 
     def settle(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
-        self._done.add(places)
-        self._advance()
+        self._keep(self._marks.done(places))
 
     def fail(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
         """It is not done, so the index does not go past it."""
@@ -89,15 +83,8 @@ class TopicLane(Lane):
         """READ and FETCH need no ear: entries come as they come, from the settled position on."""
         for packet in packets:
             if packet.kind == Kind.COMMIT:
-                self._marks.append((self.delivered, packet.numbers[0]))
-        self._advance()
+                self._keep(self._marks.add(self.delivered, packet.numbers[0]))
 
-    def _advance(self) -> None:
-        done, marks = self._done.floor, self._marks
-        index = None
-        while marks and marks[0][0] <= done:
-            index = marks.popleft()[1]
-        if self._is_bare and marks:
-            index = marks[0][1] - (marks[0][0] - done)
+    def _keep(self, index: int | None) -> None:
         if index is not None:
             self._commit(index)
