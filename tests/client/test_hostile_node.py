@@ -21,12 +21,10 @@ def strange_answers(block: bytes) -> list[Ack]:
     """Answers to what was never sent, and answers that mean nothing."""
     strange = [
         AckItem(10**9, "stored", 5),
-        AckItem(2**32 + 7, "rejected", None, "gap", "", 3),
-        AckItem(-1, "stored", 5),
+        AckItem(2**32 - 1, "rejected", None, "gap", "", 3),
         AckItem(0, "spilled", 5),
         AckItem(0, "gone to lunch", 5),
-        AckItem(1, "rejected", None, "gap", "", 10**12),
-        AckItem(1, "rejected", None, "gap", "", -5),
+        AckItem(1, "rejected", None, "gap", "", 2**32),
     ]
     return [
         Ack(block, 0, "sync", strange),
@@ -51,6 +49,30 @@ def test_answers_to_what_was_never_sent_are_ignored() -> None:
             conversation.answer(await conversation.next(Frame))
             assert (await later).entry == 100
             assert producer.stats.holes == ()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        AckItem(-1, "stored", 5),
+        AckItem(2**32, "stored", 5),
+        AckItem(0, "stored", 2**63),
+        AckItem(0, "rejected", None, "gap", "", -5),
+    ],
+    ids=repr,
+)
+def test_after_an_answer_beyond_its_bounds_the_client_connects_again_and_sends_again(wrong: AckItem) -> None:
+    async def scenario() -> None:
+        async with serving() as peer, quick(peer) as client, client.producer("t", batch_rows=1) as producer:
+            conversation = await peer.conversation()
+            promise = producer.post(b"a")
+            await conversation.next(Frame)
+            conversation.say(Ack(producer.block, 0, "sync", [wrong]))
+            again = await peer.conversation()
+            again.answer(await again.next(Frame))
+            assert (await promise).stored
 
     asyncio.run(scenario())
 

@@ -81,7 +81,8 @@ def test_a_batch_takes_finished_stages_of_its_own_writer_and_nothing_else(shared
                     ([good, unfinished.id], StageMismatch),
                     ([good, gone], StageNotFound),
                     ([good, good], StageMismatch),
-                    ([good, b"short"], StageNotFound),
+                    ([good, b"short"], BadRequest),
+                    ([good, bytes(16)], StageNotFound),
                 ]
                 for wrong, error in wrongs:
                     with pytest.raises(error):

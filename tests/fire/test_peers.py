@@ -182,7 +182,7 @@ def test_a_link_says_what_keeps_it_from_being_connected(
         client.admin.add_peer(guarded.url, [topic], direction="push", name=f"{topic}-good", token=writes.secret)
         wait_until(lambda: [each.code for each in peer(a, f"{topic}-good").topic_list] == ["not-allowed"])
         shown = str([peer(a, f"{topic}-{name}") for name in ("good", "again")]) + guarded.errors + a.errors
-        assert token.secret.rpartition("_")[2] not in shown
+        assert token.secret.split("_", 2)[2] not in shown
         for name in ("away", "itself", "closed", "good", "again"):
             client.admin.remove_peer(f"{topic}-{name}")
     journal = next((a.data / "peers").iterdir())

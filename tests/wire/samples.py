@@ -87,7 +87,7 @@ MESSAGES: list[Control] = [
     BlockEnd(BLOCK, {0: 3, 1: 2**32}),
     Subscribe(1, "orders", "billing", "shared", "resilient", "earliest", 1024, "c-1", True),
     Subscribe(1, "orders", "billing", "shared", "resilient", 17, 1024),
-    Subscribed(1, "orders", BLOCK, 4, "unique", "non_resilient", [0, 5, 9, 2**63], b"schema"),
+    Subscribed(1, "orders", BLOCK, 4, "unique", "non_resilient", [0, 5, 9, 2**62], b"schema"),
     Subscribe(1, "a", "b", "failover", "resilient", 17, 1024, policy=POLICY, instance=BLOCK),
     Subscribed(
         1, "a", BLOCK, 1, "failover", "resilient", [0], policy=POLICY, active=False, lease_s=5.0, renewal=2

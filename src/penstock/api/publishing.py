@@ -13,9 +13,9 @@ from penstock.api.bodies import Rows
 from penstock.api.callers import Caller
 from penstock.api.once import check_key, send_once, sent_at_of
 from penstock.client.tables import check_state_table
+from penstock.model.bounds import NAME_LENGTH_MAX
 from penstock.model.errors import BadRequest, ProducerNotFound, TopicMismatch, TopicNotFound
 from penstock.model.receipt import Receipt
-from penstock.node.core.titles import PRODUCER_LENGTH_MAX
 from penstock.wire.columns import table_to_batches
 from penstock.wire.control import TopicInfo
 from penstock.wire.frame import SEGMENT_BYTES_MAX
@@ -27,8 +27,8 @@ async def publish(
     caller: Caller, topic: str, messages: Rows | pa.Table, producer: str, key: str | None
 ) -> list[Receipt]:
     """A receipt a message. A topic is made for them only if they could be stored in it."""
-    if len(producer) > PRODUCER_LENGTH_MAX:
-        raise BadRequest(f"a producer's name is at most {PRODUCER_LENGTH_MAX} characters long")
+    if len(producer) > NAME_LENGTH_MAX:
+        raise BadRequest(f"a producer's name is at most {NAME_LENGTH_MAX} characters long")
     if key is not None:
         return await _publish_once(caller, topic, messages, producer, check_key(key))
     send = _publish_named if producer else _publish

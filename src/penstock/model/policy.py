@@ -7,11 +7,12 @@ lost. After ``max_attempts`` it is put aside: a copy goes to the ``dead_letter``
 
 from __future__ import annotations
 
-import math
+from typing import Annotated
 
 import msgspec
 
-from penstock.model.errors import BadRequest
+from penstock.model.bounds import SECONDS_MAX as SECONDS_MAX
+from penstock.model.bounds import Seconds, TopicText, check_fields
 from penstock.model.topic import TopicName
 
 MAX_ATTEMPTS = 16
@@ -19,43 +20,31 @@ MAX_ATTEMPTS = 16
 FAILOVER_AFTER = 3
 LEASE_S = 5.0
 LEASE_S_MIN, LEASE_S_MAX = 0.1, 600.0
-SECONDS_MAX = 366 * 86400.0
+DEADLINE_S_MIN = 0.05
+ATTEMPTS_MAX = 2**31
 DEAD_SUFFIX = ".dead"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What is left at None takes the default that the docstring of its field names."""
 
-    deadline: float | None = None
+    deadline: Annotated[float, msgspec.Meta(ge=DEADLINE_S_MIN, le=SECONDS_MAX)] | None = None
     """Seconds within which a message must be settled once it was handed out; None: there is no such limit."""
-    backoff: float = 0.1
+    backoff: Seconds = 0.1
     """Seconds that a message waits after it was refused for the first time; doubled with each attempt."""
-    backoff_max: float = 60.0
-    max_attempts: int | None = None
+    backoff_max: Seconds = 60.0
+    max_attempts: Annotated[int, msgspec.Meta(ge=0, le=ATTEMPTS_MAX)] | None = None
     """How often a message is tried; 0 is without end. None: without end in resilient mode, 16 otherwise."""
-    dead_letter: str | None = None
+    dead_letter: TopicText | None = None
     """The topic that takes what was tried too often; "" for none. None: TOPIC.dead."""
-    failover_after: int | None = None
+    failover_after: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)] | None = None
     """The active consumer of a failover subscription steps back when it failed one message this often; 3."""
-    lease: float | None = None
+    lease: Annotated[float, msgspec.Meta(ge=LEASE_S_MIN, le=LEASE_S_MAX)] | None = None
     """Seconds for which a resilient consumer may go on without hearing from the node; 5."""
 
     def checked(self) -> Policy:
         """Itself; values that cannot be are a ``BadRequest``."""
-        for name in ("deadline", "backoff", "backoff_max", "lease"):
-            value = getattr(self, name)
-            if value is not None and not (0 <= value <= SECONDS_MAX and math.isfinite(value)):
-                raise BadRequest(f"policy {name} = {value} s is not between 0 and {SECONDS_MAX:.0f}")
-        if self.deadline is not None and self.deadline < 0.05:
-            raise BadRequest(f"policy deadline = {self.deadline} s is shorter than 0.05")
-        if self.lease is not None and not LEASE_S_MIN <= self.lease <= LEASE_S_MAX:
-            raise BadRequest(
-                f"policy lease = {self.lease} s is not between {LEASE_S_MIN} and {LEASE_S_MAX:.0f}"
-            )
-        for name, least in (("max_attempts", 0), ("failover_after", 1)):
-            value = getattr(self, name)
-            if value is not None and not least <= value <= 2**31:
-                raise BadRequest(f"policy {name} = {value} is below {least} or far too large")
+        check_fields(self)
         if self.dead_letter:
             TopicName.parse(self.dead_letter)
         return self

@@ -17,7 +17,15 @@ from penstock.node.core.fetching import Records
 from penstock.node.core.node import NodeCore
 from penstock.node.core.peer_sink import NODE_LENGTH_MAX
 from penstock.node.core.peering import local_session
-from penstock.wire.control import Fetched, FetchEntries, Operation, ShowTopic, TopicInfo, read_result
+from penstock.wire.control import (
+    Fetched,
+    FetchEntries,
+    Operation,
+    ShowTopic,
+    TopicInfo,
+    check_fields,
+    read_result,
+)
 from penstock.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame
 from penstock.wire.peering import (
     AdmitRecords,
@@ -99,6 +107,7 @@ class HereNode:
             if not answer.done():
                 answer.set_exception(error.again())
 
+        check_fields(operation)  # it may be made of what the other node said
         self._core.check_running()
         self._core.requests.on_request(self._session, operation, done, refused)
         self._drain()

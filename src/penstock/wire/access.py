@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from penstock.model.bounds import Name, TopicText, Word
+from penstock.model.grant import SCOPES_MAX
 from penstock.wire.conversation import Control
+
+LASTS_S_MAX = 100 * 365 * 86_400.0
+ADMIN_RECORDS_MAX = 10_000
+"""Records of administration in one answer."""
 
 # --- tokens -----------------------------------------------------------------------------------------
 
@@ -12,16 +20,16 @@ from penstock.wire.conversation import Control
 class CreateToken(Control, frozen=True, tag="create_token"):
     """Makes a token; ``TokenCreated`` is the answer, and the only time that its text is shown."""
 
-    name: str
+    name: Name
     """For people: who or what uses it."""
-    rights: list[str]
+    rights: Annotated[list[Word], msgspec.Meta(max_length=8)]
     """``produce``, ``consume``, ``admin``"""
-    scopes: list[str]
-    producer: str = ""
+    scopes: Annotated[list[TopicText], msgspec.Meta(max_length=SCOPES_MAX)]
+    producer: Name = ""
     """The only name that it may produce under; empty for any."""
-    subscription: str = ""
+    subscription: Name = ""
     """The only subscription that it may consume; empty for any."""
-    lasts_s: float | None = None
+    lasts_s: Annotated[float, msgspec.Meta(gt=0.0, le=LASTS_S_MAX)] | None = None
     """How long it is good for; None: until it is revoked."""
 
 
@@ -30,14 +38,14 @@ class ListTokens(Control, frozen=True, tag="list_tokens"):
 
 
 class ShowToken(Control, frozen=True, tag="show_token"):
-    token: str
+    token: Name
     """Its id, or its name if that is no other's."""
 
 
 class RevokeToken(Control, frozen=True, tag="revoke_token"):
     """Ends a token, and at once every connection that was opened with it."""
 
-    token: str
+    token: Name
 
 
 class TokenInfo(msgspec.Struct, frozen=True):
@@ -101,7 +109,7 @@ class AccessInfo(msgspec.Struct, frozen=True):
 class ListAdminLog(Control, frozen=True, tag="list_admin_log"):
     """What was administered, the latest ``count``, oldest first."""
 
-    count: int = 100
+    count: Annotated[int, msgspec.Meta(ge=0, le=ADMIN_RECORDS_MAX)] = 100
 
 
 class AdminRecord(msgspec.Struct, array_like=True, frozen=True):

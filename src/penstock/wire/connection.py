@@ -12,7 +12,8 @@ CLOSED                nothing: bytes are dropped                       nothing
 ====================  ===============================================  ==================
 
 A frame out of place, a checksum that fails or a claim over the limit ends the connection: the stream cannot be
-trusted any more. The node's side says why in a last ERROR frame.
+trusted any more. The node's side says why in a last ERROR frame. A REQUEST, SUBSCRIBE or SETTLE with a field
+beyond its bounds (model/bounds.py) is a ``Misfit``: the node refuses it by its number.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from penstock.model.errors import NodeStopping, PenstockError, ProtocolError, VersionUnsupported
+from penstock.model.errors import BadFrame, NodeStopping, PenstockError, ProtocolError, VersionUnsupported
 from penstock.wire.control import (
     PROTOCOL_VERSION,
     Control,
     Error,
     Hello,
+    Misfit,
     Welcome,
     decode_control,
     encode_control,
+    read_misfit,
 )
 from penstock.wire.frame import (
     CONTROL_BYTES_MAX,
@@ -97,7 +100,7 @@ class Fault:
     error: PenstockError
 
 
-Event = Frame | Control | Fault
+Event = Frame | Control | Misfit | Fault
 """TITLE, SEGMENT, SNAPSHOT, STAGE and PEER come as frames; the conversation as structs; the end as a Fault."""
 
 
@@ -143,10 +146,13 @@ class _Side:
         if self.state is State.OPEN:
             if frame.type not in self._traffic:
                 raise ProtocolError(f"a {FrameType(frame.type).name} frame in an open connection")
-            return frame if frame.type in _RAW else decode_control(frame.type, frame.body)
+            return frame if frame.type in _RAW else self._decode(frame)
         if frame.type in self._traffic and frame.type != FrameType.ERROR:
             raise ProtocolError(f"a {FrameType(frame.type).name} frame before the greeting")
         return self._on_greeting(decode_control(frame.type, frame.body))
+
+    def _decode(self, frame: Frame) -> Control | Misfit:
+        return decode_control(frame.type, frame.body)
 
     def _on_greeting(self, message: Control) -> Event | None:
         raise AssertionError("each side greets in its own way")
@@ -196,6 +202,15 @@ class NodeSide(_Side):
         )
         self._out.append(encode_control(welcome))
         return message
+
+    def _decode(self, frame: Frame) -> Control | Misfit:
+        """A request or a consumer that asks for what cannot be is refused alone."""
+        try:
+            return super()._decode(frame)
+        except BadFrame:
+            if (misfit := read_misfit(frame.type, frame.body)) is None:
+                raise
+            return misfit
 
     def _end(self, error: PenstockError) -> Fault:
         self.refuse(error)

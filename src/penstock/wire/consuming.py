@@ -5,10 +5,37 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from penstock.model.bounds import (
+    SPANS_MAX,
+    ByteCount,
+    Count,
+    Entry,
+    Framed,
+    Name,
+    Number,
+    SchemaBytes,
+    SchemaList,
+    Seconds,
+    Shard,
+    ShardEntries,
+    Shards,
+    ShardSpans,
+    Spans,
+    Start,
+    TopicText,
+    Total,
+    Uuid,
+    Word,
+)
 from penstock.model.policy import Policy
-from penstock.wire.conversation import Control, Span
+from penstock.wire.conversation import Control
+
+Refusals = Annotated[list[tuple[Entry, Seconds | None]], msgspec.Meta(max_length=SPANS_MAX)]
+"""Entry, and the delay after which it comes again; None for the policy's backoff."""
 
 # --- requests ---------------------------------------------------------------------------------------
 
@@ -16,76 +43,76 @@ from penstock.wire.conversation import Control, Span
 class CreateSubscription(Control, frozen=True, tag="create_subscription"):
     """Makes a subscription that nobody reads yet: from now on it holds what is stored."""
 
-    topic: str
-    subscription: str
-    kind: str = "unique"
-    mode: str = "non_resilient"
-    start: str | int = "earliest"
+    topic: TopicText
+    subscription: Name
+    kind: Word = "unique"
+    mode: Word = "non_resilient"
+    start: Start = "earliest"
     policy: Policy | None = None
     exist_ok: bool = False
-    positions: list[int] | None = None
+    positions: ShardEntries | None = None
     """Where to start in each shard, in the place of ``start``."""
 
 
 class ListSubscriptions(Control, frozen=True, tag="list_subscriptions"):
-    topic: str
+    topic: TopicText
     """An empty name asks for those of all topics."""
 
 
 class ShowSubscription(Control, frozen=True, tag="show_subscription"):
-    topic: str
-    subscription: str
+    topic: TopicText
+    subscription: Name
 
 
 class DeleteSubscription(Control, frozen=True, tag="delete_subscription"):
-    topic: str
-    subscription: str
+    topic: TopicText
+    subscription: Name
 
 
 class SeekSubscription(Control, frozen=True, tag="seek_subscription"):
     """What lies before ``to`` counts as settled, what lies behind it comes (again). Attempts begin anew."""
 
-    topic: str
-    subscription: str
-    to: str | int
+    topic: TopicText
+    subscription: Name
+    to: Start
     """``earliest``, ``latest``, an entry or a time."""
-    shard: int | None = None
+    shard: Shard | None = None
     """None: every shard."""
 
 
 class PauseSubscription(Control, frozen=True, tag="pause_subscription"):
-    topic: str
-    subscription: str
+    topic: TopicText
+    subscription: Name
     paused: bool
 
 
 class Redrive(Control, frozen=True, tag="redrive"):
     """Offers dead entries again, to their own subscription alone, with attempts counted anew."""
 
-    topic: str
-    subscription: str
-    entries: list[tuple[int, int, int]] | None = None
+    topic: TopicText
+    subscription: Name
+    entries: ShardSpans | None = None
     """(shard, start, end); None: all that are dead."""
 
 
 class Browse(Control, frozen=True, tag="browse"):
     """Reads stored records without a subscription; ``Browsed`` is the answer."""
 
-    topic: str
-    shard: int
-    entry: int
-    bytes_max: int = 1024 * 1024
+    topic: TopicText
+    shard: Shard
+    entry: Entry
+    bytes_max: ByteCount = 1024 * 1024
 
 
 class Browsed(msgspec.Struct, frozen=True):
-    records: list[bytes]
+    records: Annotated[list[Framed], msgspec.Meta(max_length=SPANS_MAX)]
     """Whole SEGMENT frames, as stored; the first one holds the entry that was asked for."""
-    entry_next: int
+    entry_next: Entry
     """Where to read on."""
-    entry_end: int
+    entry_end: Entry
     """One past the last durable entry."""
-    lost: list[Span]
-    compacted: bytes = b""
+    lost: Spans
+    compacted: Framed = b""
     """Which entries of the records were taken out of a state topic, as a bitmap: their rows are nobody's."""
 
 
@@ -160,21 +187,21 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
 
 
 class Subscribe(Control, frozen=True):
-    consumer: int
-    topic: str
-    subscription: str
-    kind: str
-    mode: str
-    start: str | int
+    consumer: Number
+    topic: TopicText
+    subscription: Name
+    kind: Word
+    mode: Word
+    start: Start
     """``earliest``, ``latest``, an entry (of every shard) or a time; of use only to a new subscription."""
-    credit_bytes: int
-    name: str = ""
+    credit_bytes: ByteCount
+    name: Name = ""
     create_topic: bool = False
-    topic_uuid: bytes | None = None
+    topic_uuid: Uuid | None = None
     """The topic that the consumer read before it reconnected; another one of that name is refused."""
     policy: Policy | None = None
     """Used only when the subscription is created."""
-    instance: bytes = b""
+    instance: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
     """The same for one consumer over all its connections: its lease is its own also after a reconnect."""
     keeps: bool = False
     """Whether it keeps the last record that came alone on a shard in key_shared subscriptions too."""
@@ -186,25 +213,25 @@ class Subscribed(Control, frozen=True):
     It comes again whenever something of it changes, and in answer to RENEW.
     """
 
-    consumer: int
-    topic: str
-    topic_uuid: bytes
-    shards: int
-    kind: str
-    mode: str
-    positions: list[int]
-    schema: bytes | None = None
-    schemas: list[bytes] = msgspec.field(default_factory=list)
+    consumer: Number
+    topic: TopicText
+    topic_uuid: Uuid
+    shards: Shards
+    kind: Word
+    mode: Word
+    positions: ShardEntries
+    schema: SchemaBytes | None = None
+    schemas: SchemaList = msgspec.field(default_factory=list)
     """Every version of a typed topic's schema, oldest first. With a new one SUBSCRIBED comes again."""
     policy: Policy | None = None
     active: bool = True
     """False while the consumer stands by: what it was sent and has not handed out is void."""
     paused: bool = False
-    lease_s: float = 0.0
+    lease_s: Seconds = 0.0
     """For how long after its last RENEW the consumer may hand out messages; 0: there is no lease."""
-    renewal: int = 0
+    renewal: Number = 0
     """The number of the last RENEW."""
-    consumers: int = 1
+    consumers: Count = 1
     """How many there are. When one more comes to a shared subscription, the others give back what they can."""
 
 
@@ -214,21 +241,21 @@ class Unsubscribe(Control, frozen=True):
     Anything else that was delivered was only sent ahead, and does not count as an attempt. None: all was seen.
     """
 
-    consumer: int
-    seen: list[tuple[int, int, int]] | None = None
+    consumer: Number
+    seen: ShardSpans | None = None
 
 
 class Unsubscribed(Control, frozen=True):
     """The consumer is detached; everything it settled before is durable."""
 
-    consumer: int
+    consumer: Number
 
 
 class Credit(Control, frozen=True):
     """The consumer can take this many bytes more."""
 
-    consumer: int
-    bytes: int
+    consumer: Number
+    bytes: ByteCount
 
 
 class Deliver(Control, frozen=True):
@@ -237,11 +264,11 @@ class Deliver(Control, frozen=True):
     With ``records`` 0 the rows are those of the last record that came alone on that shard.
     """
 
-    consumer: int
-    shard: int
-    records: int
-    attempt: int
-    spans: list[Span]
+    consumer: Number
+    shard: Shard
+    records: Count
+    attempt: Count
+    spans: Spans
 
 
 class Settle(Control, frozen=True):
@@ -250,22 +277,22 @@ class Settle(Control, frozen=True):
     An empty one is a flush. ``nacked`` holds (entry, delay in seconds or None for the policy's backoff).
     """
 
-    consumer: int
-    number: int
-    shard: int
-    acked: list[Span] = msgspec.field(default_factory=list)
-    skipped: list[Span] = msgspec.field(default_factory=list)
-    nacked: list[tuple[int, float | None]] = msgspec.field(default_factory=list)
-    upto: int | None = None
+    consumer: Number
+    number: Number
+    shard: Shard
+    acked: Spans = msgspec.field(default_factory=list)
+    skipped: Spans = msgspec.field(default_factory=list)
+    nacked: Refusals = msgspec.field(default_factory=list)
+    upto: Entry | None = None
     """Everything before this entry is acknowledged; not in shared and key_shared subscriptions."""
 
 
 class Settled(Control, frozen=True):
     """Every settlement up to and with ``number`` is durable."""
 
-    consumer: int
-    number: int
-    late: int = 0
+    consumer: Number
+    number: Number
+    late: Total = 0
     """How many entries of the settlements that it confirms had been settled before."""
 
 
@@ -275,25 +302,25 @@ class Extend(Control, frozen=True):
     None: the policy's deadline from now.
     """
 
-    consumer: int
-    shard: int
-    spans: list[Span]
-    seconds: float | None = None
+    consumer: Number
+    shard: Shard
+    spans: Spans
+    seconds: Seconds | None = None
 
 
 class GiveBack(Control, frozen=True):
     """Entries that were only sent ahead: they go to whoever can take them, and count as no attempt."""
 
-    consumer: int
-    shard: int
-    spans: list[Span]
+    consumer: Number
+    shard: Shard
+    spans: Spans
 
 
 class Renew(Control, frozen=True):
     """The consumer lives: its lease begins anew. SUBSCRIBED with this number answers."""
 
-    consumer: int
-    number: int
+    consumer: Number
+    number: Number
 
 
 class Lost(Control, frozen=True):
@@ -303,7 +330,7 @@ class Lost(Control, frozen=True):
     time to live is over) or dead (tried too often; the dead-letter topic has a copy).
     """
 
-    consumer: int
-    shard: int
-    spans: list[Span]
-    reason: str
+    consumer: Number
+    shard: Shard
+    spans: Spans
+    reason: Word

@@ -8,12 +8,36 @@ about links between nodes in peering.py.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 
+from penstock.model.bounds import (
+    NUMBER_MAX,
+    SHARDS_MAX,
+    Block,
+    ByteCount,
+    Count,
+    Entry,
+    Number,
+    SchemaBytes,
+    SchemaList,
+    Segment,
+    SegmentEnd,
+    SegmentEnds,
+    SettingValues,
+    Shard,
+    Shards,
+    Text,
+    TimeUs,
+    TopicText,
+    Total,
+    Uuid,
+    Word,
+    check_values,
+)
+from penstock.model.bounds import check_fields as check_fields
 from penstock.model.errors import BadFrame, BadRequest, LimitReached, PenstockError
-from penstock.model.setting import Value
 from penstock.wire.access import AccessOperation
 from penstock.wire.consuming import Browse as Browse
 from penstock.wire.consuming import Browsed as Browsed
@@ -90,11 +114,11 @@ PROTOCOL_VERSION = 1
 
 
 class Ping(Control, frozen=True):
-    number: int
+    number: Number
 
 
 class Pong(Control, frozen=True):
-    number: int
+    number: Number
 
 
 # --- requests ---------------------------------------------------------------------------------------
@@ -103,29 +127,29 @@ class Pong(Control, frozen=True):
 class OpenTopic(Control, frozen=True, tag="open_topic"):
     """Reads a topic's settings; creates it if asked to and the node allows creation on first use."""
 
-    topic: str
+    topic: TopicText
     create: bool = False
 
 
 class CreateTopic(Control, frozen=True, tag="create_topic"):
-    topic: str
-    shards: int = 1
+    topic: TopicText
+    shards: Shards = 1
     exist_ok: bool = False
-    schema: bytes | None = None
+    schema: SchemaBytes | None = None
     """Makes the topic typed: its columns, as an Arrow IPC schema."""
-    settings: dict[str, Value] = msgspec.field(default_factory=dict)
+    settings: SettingValues = msgspec.field(default_factory=dict)
     """What the topic itself says; anything else is inherited."""
 
 
 class AlterTopic(Control, frozen=True, tag="alter_topic"):
     """Gives a typed topic a new version of its schema: added nullable columns and wider numbers only."""
 
-    topic: str
-    schema: bytes
+    topic: TopicText
+    schema: SchemaBytes
 
 
 class ShowTopic(Control, frozen=True, tag="show_topic"):
-    topic: str
+    topic: TopicText
 
 
 class ListTopics(Control, frozen=True, tag="list_topics"):
@@ -133,13 +157,13 @@ class ListTopics(Control, frozen=True, tag="list_topics"):
 
 
 class DeleteTopic(Control, frozen=True, tag="delete_topic"):
-    topic: str
+    topic: TopicText
 
 
 class CompactTopic(Control, frozen=True, tag="compact_topic"):
     """Takes superseded messages out of a state topic's files now; answered when it is done."""
 
-    topic: str
+    topic: TopicText
 
 
 class ShowNode(Control, frozen=True, tag="show_node"):
@@ -193,28 +217,28 @@ Operation = (
 
 
 class Request(Control, frozen=True):
-    number: int
+    number: Number
     operation: Operation
 
 
 class Response(Control, frozen=True):
     """The answer to a request: plain data, documented with each ``*Info`` struct below."""
 
-    number: int
+    number: Number
     result: Any
 
 
 class ShardInfo(msgspec.Struct, frozen=True):
-    shard: int
-    incarnation: int
-    entry_first: int
+    shard: Shard
+    incarnation: Total
+    entry_first: Entry
     """The first entry that is still kept."""
-    entry_next: int
+    entry_next: Entry
     """One past the last durable entry."""
-    bytes: int
+    bytes: Total
     damaged: list[Span]
     """Entries that failed their checksum or are missing; they are never served."""
-    compacted: int = 0
+    compacted: Total = 0
     """How many of the entries between the two compaction took out; every subscription has settled them."""
 
 
@@ -232,21 +256,21 @@ class TopicCompaction(msgspec.Struct, frozen=True):
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    topic: str
-    uuid: bytes
-    shards: int
-    created_at_us: int
-    durability: str
-    schema: bytes | None = None
+    topic: TopicText
+    uuid: Uuid
+    shards: Shards
+    created_at_us: TimeUs
+    durability: Word
+    schema: SchemaBytes | None = None
     """Of a typed topic: its newest columns, as an Arrow IPC schema."""
-    shard_list: list[ShardInfo] = []
-    schema_version: int | None = None
+    shard_list: Annotated[list[ShardInfo], msgspec.Meta(max_length=SHARDS_MAX)] = []
+    schema_version: Count | None = None
     """Of a typed topic: the number of its newest schema; the first is 1."""
-    schemas: list[bytes] = []
+    schemas: SchemaList = []
     """Every version, oldest first; not in a list of topics."""
-    message_bytes_max: int | None = None
+    message_bytes_max: ByteCount | None = None
     """Bytes that one message's value may take, if the topic says so."""
-    settings: list[SettingInfo] = []
+    settings: Annotated[list[SettingInfo], msgspec.Meta(max_length=256)] = []
     """Every setting with its origin; not in a list of topics, nor for who only opens it."""
     state: bool | None = None
     """Whether it is a state topic: every message has a key, and one without a value deletes it."""
@@ -257,37 +281,37 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 
 class AckItem(Control, frozen=True):
-    segment: int
-    outcome: str
+    segment: Segment
+    outcome: Word
     """stored | duplicate | rejected"""
-    first_entry: int | None = None
+    first_entry: Entry | None = None
     """Where row 0 stands; None where it is not known (rejected, or a duplicate of a dropped entry)."""
-    code: str = ""
-    message: str = ""
-    expected: int | None = None
+    code: Word = ""
+    message: Text = ""
+    expected: SegmentEnd | None = None
     """Of a ``gap``: the segment to go back to."""
 
 
 class Ack(Control, frozen=True):
-    block: bytes
-    shard: int
-    durability: str
-    items: list[AckItem]
+    block: Block
+    shard: Annotated[int, msgspec.Meta(ge=0, lt=2**16, description="as in the frame that it answers")]
+    durability: Word
+    items: Annotated[list[AckItem], msgspec.Meta(max_length=1024)]
 
 
 class Hole(Control, frozen=True):
     """The sender has nothing between what was admitted and ``segment``: admission goes on from there."""
 
-    block: bytes
-    shard: int
-    segment: int
+    block: Block
+    shard: Shard
+    segment: Segment
 
 
 class BlockEnd(Control, frozen=True):
     """The producer closed: no segment follows in this block. ``segments_next`` by shard."""
 
-    block: bytes
-    segments_next: dict[int, int]
+    block: Block
+    segments_next: SegmentEnds
 
 
 CONTROL_TYPES: dict[type[Control], FrameType] = {
@@ -324,16 +348,6 @@ _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
 Info = TypeVar("Info")
 
 
-def check_fields(message: msgspec.Struct) -> None:
-    """Refuses values of a type that the other side could not read, in the caller's own words."""
-    for name, kind in get_type_hints(type(message)).items():
-        value = getattr(message, name)
-        try:
-            msgspec.convert(value, kind)
-        except msgspec.ValidationError as error:
-            raise BadRequest(f"{name} cannot be {value!r:.60}: {error}") from None
-
-
 def encode_control(message: Control) -> bytes:
     """The whole frame of a conversation message."""
     body = _encoder.encode(message)
@@ -355,6 +369,43 @@ def decode_control(frame_type: int, body: bytes) -> Control:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadFrame(f"a {FrameType(frame_type).name} frame that cannot be read: {error}") from error
     return message
+
+
+class Misfit(NamedTuple):
+    """A message that cannot be taken as it is. Its sender is told which; the conversation goes on."""
+
+    kind: type[Control]
+    number: int
+    """Of the request or the consumer."""
+    error: BadRequest
+
+
+_ANSWERED: dict[int, type[Control]] = {int(CONTROL_TYPES[kind]): kind for kind in (Request, Subscribe, Settle)}
+"""Messages that can be refused by the number in their first field, without ending the connection."""
+_OPERATIONS: dict[Any, type[Control]] = {kind.__struct_config__.tag: kind for kind in get_args(Operation)}
+
+
+def read_misfit(frame_type: int, body: bytes) -> Misfit | None:
+    """What is wrong with a body that ``decode_control`` refused, if its sender can be told by a number."""
+    kind = _ANSWERED.get(frame_type)
+    try:
+        match msgspec.msgpack.decode(body):
+            case [int(number), *_] as values if kind is not None and 0 <= number <= NUMBER_MAX:
+                return Misfit(kind, number, _misfit_error(kind, values))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+        pass
+    return None
+
+
+def _misfit_error(kind: type[Control], values: list[Any]) -> BadRequest:
+    match values:
+        case [_, [tag, *fields], *_] if kind is Request and tag in _OPERATIONS:
+            kind, values = _OPERATIONS[tag], fields
+    try:
+        check_values(kind, values)
+    except BadRequest as error:
+        return error
+    return BadRequest(f"a {kind.__name__} that has too few fields, or is not known here")
 
 
 def read_result(result: Any, kind: type[Info]) -> Info:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-Span = tuple[int, int]
-"""Entries ``start <= n < end``."""
+from penstock.model.bounds import Span as Span
 
 
 class Control(msgspec.Struct, array_like=True, frozen=True):

@@ -6,13 +6,34 @@ behind it, byte for byte as they stand in the log; the other requests by a RESPO
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from penstock.model.bounds import (
+    SHARDS_MAX,
+    SPANS_MAX,
+    Block,
+    ByteCount,
+    Count,
+    Entry,
+    Framed,
+    Name,
+    Number,
+    Shard,
+    ShardEntries,
+    Text,
+    TimeUs,
+    TopicText,
+    Total,
+    Uuid,
+    Wait,
+    Word,
+)
 from penstock.wire.conversation import Control
 
 TOPICS_MAX = 1024
 """Topics in one question."""
-WAIT_S_MAX = 30.0
 
 
 class ReadEnds(Control, frozen=True, tag="read_ends"):
@@ -22,19 +43,19 @@ class ReadEnds(Control, frozen=True, tag="read_ends"):
     of them has grown, or one of the topics is deleted or altered.
     """
 
-    topics: list[str]
-    known: list[list[int]] | None = None
-    wait_s: float = 0.0
+    topics: Annotated[list[TopicText], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
+    known: Annotated[list[ShardEntries], msgspec.Meta(max_length=TOPICS_MAX)] | None = None
+    wait_s: Wait = 0.0
 
 
 class ShardEnds(msgspec.Struct, frozen=True, array_like=True):
-    incarnation: int
-    entry_first: int
+    incarnation: Total
+    entry_first: Entry
     """The first entry that is still kept."""
-    entry_next: int
+    entry_next: Entry
     """One past the last durable entry."""
-    bytes: int
-    stored_at_us: int = 0
+    bytes: Total
+    stored_at_us: TimeUs = 0
     """When the last of them was stored, or later; 0 where that is not told.
 
     Stored times never fall within a shard, so whoever has read up to ``entry_next`` recognises an old copy of
@@ -43,35 +64,35 @@ class ShardEnds(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ends(msgspec.Struct, frozen=True):
-    topic: str
-    uuid: bytes | None
+    topic: TopicText
+    uuid: Uuid | None
     """None: there is no topic of that name."""
-    schema_version: int | None
-    shards: list[ShardEnds]
+    schema_version: Count | None
+    shards: Annotated[list[ShardEnds], msgspec.Meta(max_length=SHARDS_MAX)]
 
 
 class FindTime(Control, frozen=True, tag="find_time"):
     """The first entry of each shard that was stored at a time (µs since 1970) or later: a list of entries."""
 
-    topic: bytes
-    at_us: int
+    topic: Uuid
+    at_us: TimeUs
 
 
 class FetchEntries(Control, frozen=True, tag="fetch"):
     """Reads stored records from ``entry`` up to ``end``, as many as fit into ``bytes_max``, at least one."""
 
-    topic: bytes
+    topic: Uuid
     """Its uuid: another topic of the same name is not read by mistake."""
-    shard: int
-    entry: int
-    end: int | None = None
+    shard: Shard
+    entry: Entry
+    end: Entry | None = None
     """None: to the last durable entry."""
-    incarnation: int | None = None
+    incarnation: Total | None = None
     """The shard's incarnation that the entries are of; None takes the present one."""
-    bytes_max: int = 1024 * 1024
-    filter: str = ""
+    bytes_max: ByteCount = 1024 * 1024
+    filter: Text = ""
     """Which rows are wanted (wire/filter.py); bytes are counted before it."""
-    columns: list[str] | None = None
+    columns: Annotated[list[Name], msgspec.Meta(max_length=64)] | None = None
     """Of the messages, those that are wanted: the node leaves the others out, and signs what is left anew."""
     named: bool = False
     """Whether the names of the records' producers are to be told."""
@@ -80,28 +101,32 @@ class FetchEntries(Control, frozen=True, tag="fetch"):
 class Fetched(Control, frozen=True):
     """``records`` SEGMENT frames follow at once, as stored. The first may begin before the entry asked for."""
 
-    number: int
+    number: Number
     """Of the request."""
-    records: int
-    entry_next: int
+    records: Count
+    entry_next: Entry
     """Where to read on."""
-    entry_end: int
+    entry_end: Entry
     """One past the last durable entry."""
-    lost: list[tuple[int, int, str]] = msgspec.field(default_factory=list)
+    lost: Annotated[list[tuple[Entry, Entry, Word]], msgspec.Meta(max_length=2 * SPANS_MAX)] = msgspec.field(
+        default_factory=list
+    )
     """(start, end, reason) of entries that cannot be had: ``retention`` or ``damaged``."""
-    masks: list[bytes] | None = None
+    masks: Annotated[list[Framed], msgspec.Meta(max_length=SPANS_MAX)] | None = None
     """With a filter: of each record a bit a row, as Arrow packs them; records without any set are left out."""
-    compacted: bytes = b""
+    compacted: Framed = b""
     """Which entries of the records were taken out of a state topic, as a bitmap: their rows are nobody's."""
-    producers: dict[bytes, str] = msgspec.field(default_factory=dict)
+    producers: Annotated[dict[Block, Name], msgspec.Meta(max_length=SPANS_MAX)] = msgspec.field(
+        default_factory=dict
+    )
     """If asked for: by block, the name of who sent it, as far as it has one that the node still knows."""
 
 
 class AdvanceSubscription(Control, frozen=True, tag="advance_subscription"):
     """Everything before these positions, one a shard, is acknowledged; what was settled before stays so."""
 
-    topic: str
-    subscription: str
-    positions: list[int]
-    topic_uuid: bytes | None = None
+    topic: TopicText
+    subscription: Name
+    positions: ShardEntries
+    topic_uuid: Uuid | None = None
     """Another topic of the same name is refused."""

@@ -8,8 +8,29 @@ is told of records that the sink does not have yet: how far it has them stands i
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from penstock.model.bounds import (
+    SHARDS_MAX,
+    Block,
+    Count,
+    Entry,
+    Epoch,
+    Name,
+    Number,
+    Patterns,
+    Segment,
+    SegmentEnd,
+    Shard,
+    ShardEntries,
+    TimeUs,
+    TopicText,
+    Total,
+    Uuid,
+    Word,
+)
 from penstock.model.policy import Policy
 from penstock.wire.conversation import Control
 
@@ -18,20 +39,25 @@ SUBSCRIPTIONS_MAX = 1000
 SPANS_MAX = 16_384
 """Rows in pieces, in one answer."""
 
+SEGMENTS_MAX = 1024
+"""Segments that one ``apply_settled`` names."""
 DROPPED_MAX = 8192
 """Ranges of segments in one ``apply_dropped``."""
 
-Rows = tuple[int, int]
+Rows = tuple[Count, Count]
 """From and to, of a segment."""
-WholeSegments = tuple[bytes, int, int]
+RowSpans = Annotated[
+    list[Rows], msgspec.Meta(max_length=SPANS_MAX, description="clipped to the segment's rows")
+]
+WholeSegments = tuple[Block, Segment, SegmentEnd]
 """Block, first segment and one past the last: all of their rows are settled."""
 
 
 class PromoteSubscription(Control, frozen=True, tag="promote_subscription"):
     """Makes the copy of another node's subscription an active one; ``SubscriptionInfo`` is the answer."""
 
-    topic: str
-    subscription: str
+    topic: TopicText
+    subscription: Name
 
 
 # --- what a source is asked ---------------------------------------------------------------------------
@@ -40,63 +66,63 @@ class PromoteSubscription(Control, frozen=True, tag="promote_subscription"):
 class FollowSubscriptions(Control, frozen=True, tag="follow_subscriptions"):
     """The active subscriptions of topics that match; a list of ``FollowedSubscription`` is the answer."""
 
-    topics: list[str]
-    subscriptions: list[str]
+    topics: Patterns
+    subscriptions: Patterns
     """Names, or beginnings of names with a star."""
 
 
 class FollowedSubscription(msgspec.Struct, frozen=True, array_like=True):
-    topic: str
-    subscription: str
-    kind: str
-    mode: str
+    topic: TopicText
+    subscription: Name
+    kind: Word
+    mode: Word
     policy: Policy
-    created_at_us: int
+    created_at_us: TimeUs
     """It is the same in all copies, and tells them from another subscription of that name."""
-    epoch: int
+    epoch: Epoch
     """How often it was promoted: what was promoted last is the one that counts."""
-    generation: int
+    generation: Epoch
     """How often something was taken back: its place was set, or dead entries were offered again."""
-    consumers: int
-    stamps: list[int]
+    consumers: Count
+    stamps: Annotated[list[Count], msgspec.Meta(max_length=SHARDS_MAX)]
     """Of each shard; another one says that something changed."""
 
 
 class ReadSettled(Control, frozen=True, tag="read_settled"):
     """What became of the entries of a shard before ``upto``, as far as it was not told yet."""
 
-    topic: bytes
-    subscription: str
-    shard: int
-    created_at_us: int
-    generation: int
-    upto: int
+    topic: Uuid
+    subscription: Name
+    shard: Shard
+    created_at_us: TimeUs
+    generation: Epoch
+    upto: Entry
     """Everything before it is at the sink."""
-    floor: int
+    floor: Entry
     """Everything before it is settled, and applied at the sink. Of use where ``number`` is 0."""
-    number: int = 0
+    number: Number = 0
     """Of the last answer on this connection that was applied; 0: everything is to be told anew."""
 
 
 class PartlySettled(msgspec.Struct, frozen=True, array_like=True):
     """A segment some rows of which are settled, or were delivered."""
 
-    block: bytes
-    segment: int
-    settled: list[Rows]
-    dead: list[Rows]
+    block: Block
+    segment: Segment
+    settled: RowSpans
+    dead: RowSpans
     """Those of the settled that were tried too often."""
-    returned: list[tuple[int, int, int]]
+    returned: Annotated[list[tuple[Count, Count, Count]], msgspec.Meta(max_length=SPANS_MAX)]
     """From, to, and how often they were delivered: not settled, came back or is with a consumer."""
 
 
 class Settlements(msgspec.Struct, frozen=True):
-    number: int
-    whole: list[WholeSegments] = []
-    parts: list[PartlySettled] = []
-    floor: int = 0
+    number: Number
+    whole: Annotated[list[WholeSegments], msgspec.Meta(max_length=SPANS_MAX)] = []
+    parts: Annotated[list[PartlySettled], msgspec.Meta(max_length=SPANS_MAX)] = []
+    floor: Entry = 0
     """Everything before it is settled, once this is applied."""
-    left: int = 0
+    left: Total = 0
     """Entries that there is something more to tell of, now or when the sink has them."""
     more: bool = False
     """Whether to ask again at once."""
@@ -105,18 +131,18 @@ class Settlements(msgspec.Struct, frozen=True):
 class ReadDropped(Control, frozen=True, tag="read_dropped"):
     """What a shard had and retention took out; a list of ``WholeSegments`` is the answer."""
 
-    topic: bytes
-    shard: int
+    topic: Uuid
+    shard: Shard
 
 
 class TellPromoted(Control, frozen=True, tag="tell_promoted"):
     """A copy of this subscription was promoted on another node, while it is active here."""
 
-    topic: bytes
-    subscription: str
-    created_at_us: int
-    epoch: int
-    node: str
+    topic: Uuid
+    subscription: Name
+    created_at_us: TimeUs
+    epoch: Epoch
+    node: Word
 
 
 # --- what a sink is asked -----------------------------------------------------------------------------
@@ -125,65 +151,65 @@ class TellPromoted(Control, frozen=True, tag="tell_promoted"):
 class OpenCopy(Control, frozen=True, tag="open_copy"):
     """Finds the copy of a source's subscription, or makes it; ``CopyOpened`` is the answer."""
 
-    topic: bytes
-    node: str
+    topic: Uuid
+    node: Word
     """The source's id."""
-    subscription: str
-    kind: str
-    mode: str
+    subscription: Name
+    kind: Word
+    mode: Word
     policy: Policy
-    created_at_us: int
-    epoch: int
-    generation: int
-    link: str
-    url: str = ""
+    created_at_us: TimeUs
+    epoch: Epoch
+    generation: Epoch
+    link: Name
+    url: Name = ""
     """Where the source is, if that is known here."""
 
 
 class CopyOpened(msgspec.Struct, frozen=True):
-    state: str
+    state: Word
     """``following``; ``promoted``: it is active here, and stays so; ``own``: another one of that name is."""
-    floors: list[int] = []
+    floors: ShardEntries = []
     """By shard: everything before this entry of the source's log is settled here."""
-    epoch: int = 0
+    epoch: Epoch = 0
 
 
 class ApplySettled(Control, frozen=True, tag="apply_settled"):
     """Settles here what was settled there; answered by ``CopyApplied`` when it is durable."""
 
-    topic: bytes
-    node: str
-    subscription: str
-    shard: int
-    created_at_us: int
-    epoch: int
-    generation: int
-    whole: list[WholeSegments]
-    parts: list[PartlySettled]
-    floor: int
-    left: int
-    consumers: int
+    topic: Uuid
+    node: Word
+    subscription: Name
+    shard: Shard
+    created_at_us: TimeUs
+    epoch: Epoch
+    generation: Epoch
+    whole: Annotated[list[WholeSegments], msgspec.Meta(max_length=SEGMENTS_MAX)]
+    parts: Annotated[list[PartlySettled], msgspec.Meta(max_length=SEGMENTS_MAX)]
+    floor: Entry
+    left: Total
+    consumers: Count
 
 
 class ApplyDropped(Control, frozen=True, tag="apply_dropped"):
     """Settles in a copy what the source has no more; answered by ``CopyApplied``."""
 
-    topic: bytes
-    node: str
-    subscription: str
-    shard: int
-    created_at_us: int
-    epoch: int
-    generation: int
-    ranges: list[WholeSegments]
+    topic: Uuid
+    node: Word
+    subscription: Name
+    shard: Shard
+    created_at_us: TimeUs
+    epoch: Epoch
+    generation: Epoch
+    ranges: Annotated[list[WholeSegments], msgspec.Meta(max_length=DROPPED_MAX)]
 
 
 class CopyApplied(msgspec.Struct, frozen=True):
-    state: str
+    state: Word
     """``following``, or ``ignored``: it is no copy of that subscription any more."""
-    settled: int = 0
+    settled: Total = 0
     """Entries that were not settled before."""
-    unknown: int = 0
+    unknown: Total = 0
     """Segments that this node does not have and never had."""
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
+from penstock.model.bounds import Block, ByteCount, Count, Name, Number, Text, Word
 from penstock.model.errors import NodeStopping, PenstockError, from_code
 from penstock.wire.conversation import Control
+
+LongText = Annotated[str, msgspec.Meta(max_length=64 * 1024)]
 
 
 class Hello(Control, frozen=True):
     """The client's first frame."""
 
-    versions: list[int]
-    client: str
-    token: str | None = None
+    versions: Annotated[list[Count], msgspec.Meta(max_length=64)]
+    client: Text
+    token: LongText | None = None
 
     def __repr__(self) -> str:
         """Without the token, which is a secret."""
@@ -22,28 +29,28 @@ class Hello(Control, frozen=True):
 class Welcome(Control, frozen=True):
     """The node's answer: the version both will speak, who the node is, and its limits."""
 
-    version: int
-    node: str
-    software: str
-    segment_bytes_max: int
-    control_bytes_max: int
-    window_bytes_max: int
+    version: Count
+    node: Word
+    software: Name
+    segment_bytes_max: ByteCount
+    control_bytes_max: ByteCount
+    window_bytes_max: ByteCount
     """How many bytes of unacknowledged segments the node takes from one connection before it stops reading."""
-    successor: str = ""
+    successor: Text = ""
     """The URL of the node that goes on in its place when it stops, if it names one."""
 
 
 class Error(Control, frozen=True):
     """Something was refused. With no reference it concerns the connection, which then closes."""
 
-    code: str
-    message: str
-    hint: str
+    code: Word
+    message: LongText
+    hint: LongText
     retryable: bool
-    request: int | None = None
-    consumer: int | None = None
-    block: bytes | None = None
-    successor: str = ""
+    request: Number | None = None
+    consumer: Number | None = None
+    block: Block | None = None
+    successor: Text = ""
     """Of a node that stops: the URL of the one that goes on in its place."""
 
     def as_exception(self) -> PenstockError:

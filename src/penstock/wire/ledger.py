@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.model.bounds import Name, TopicText
 from penstock.model.ledger import LogAccount, ProducerAccount, SubscriptionAccount
 from penstock.wire.conversation import Control
 
@@ -17,10 +18,10 @@ SEGMENT_RANGES_MAX = 100_000
 class ShowLedger(Control, frozen=True, tag="show_ledger"):
     """The answer is a ``LedgerInfo``."""
 
-    topic: str
-    producer: str | None = None
+    topic: TopicText
+    producer: Name | None = None
     """Of one producer alone."""
-    subscription: str | None = None
+    subscription: Name | None = None
     """Of one subscription alone."""
     blocks: bool = False
     """Whether every block is told of by itself."""

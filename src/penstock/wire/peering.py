@@ -18,8 +18,27 @@ from typing import Annotated
 import msgspec
 from google_crc32c import extend, value
 
+from penstock.model.bounds import (
+    SHARDS_MAX,
+    Block,
+    Count,
+    Entry,
+    Name,
+    Number,
+    Patterns,
+    SchemaList,
+    Segment,
+    SettingValues,
+    Shard,
+    Shards,
+    TimeUs,
+    TopicText,
+    Total,
+    Uuid,
+    Wait,
+    Word,
+)
 from penstock.model.errors import BadFrame
-from penstock.model.setting import Value
 from penstock.wire.conversation import Control
 from penstock.wire.following import FollowOperation
 from penstock.wire.frame import HEADER, TRAILER, FrameType
@@ -30,9 +49,8 @@ HEADS_MAX = 1024
 """Records that one ``read_heads`` tells of, and one ``offer_heads`` asks about."""
 WANTED, KNOWN, CONFLICTING = 0, 1, 2
 """What a sink says of a head."""
-Entry = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-Small = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
-"""What another node says is added up and remembered; whatever it says, the sums can be told."""
+REFUSAL_BYTES_MAX = 4096
+"""Why a segment was refused."""
 
 # --- links, for who administers a node ----------------------------------------------------------------
 
@@ -40,15 +58,15 @@ Small = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 class AddPeer(Control, frozen=True, tag="add_peer"):
     """Makes a link to another node; ``PeerInfo`` is the answer. The same one again changes nothing."""
 
-    url: str
-    topics: list[str]
-    direction: str = "pull"
+    url: TopicText
+    topics: Patterns
+    direction: Word = "pull"
     """``pull``: the other's messages come here; ``push``: those of this node go there; ``both``."""
-    name: str = ""
+    name: Word = ""
     """Empty: the address."""
-    secret: str | None = None
+    secret: Name | None = None
     """For the other node. It is kept, since it is needed at every connection, and never shown."""
-    subscriptions: list[str] = msgspec.field(default_factory=list)
+    subscriptions: Patterns = msgspec.field(default_factory=list)
     """Subscriptions that follow: names, or beginnings of names with a star; none: messages alone."""
 
     def __repr__(self) -> str:
@@ -62,13 +80,13 @@ class ListPeers(Control, frozen=True, tag="list_peers"):
 class ShowPeer(Control, frozen=True, tag="show_peer"):
     """One link, with its topics."""
 
-    peer: str
+    peer: Name
 
 
 class RemovePeer(Control, frozen=True, tag="remove_peer"):
     """Ends a link. What it brought stays."""
 
-    peer: str
+    peer: Name
 
 
 class PeerTopicInfo(msgspec.Struct, frozen=True):
@@ -138,42 +156,42 @@ class PeerInfo(msgspec.Struct, frozen=True):
 class FollowTopics(Control, frozen=True, tag="follow_topics"):
     """The topics that match and that changed since ``seen``; waits, ``wait_s`` at most, until there is one."""
 
-    topics: list[str]
-    seen: int = 0
+    topics: Patterns
+    seen: Number = 0
     """The highest stamp that was told on this connection."""
-    wait_s: float = 0.0
+    wait_s: Wait = 0.0
 
 
 class Followed(msgspec.Struct, frozen=True):
-    topic: str
-    uuid: bytes | None
+    topic: TopicText
+    uuid: Uuid | None
     """None: it was deleted."""
-    stamp: int
-    schema_version: int | None
-    shards: list[tuple[Small, Entry, Entry]]
+    stamp: Number
+    schema_version: Count | None
+    shards: Annotated[list[tuple[Count, Entry, Entry]], msgspec.Meta(max_length=SHARDS_MAX)]
     """Incarnation, first kept and next durable entry of each."""
 
 
 class ReadHeads(Control, frozen=True, tag="read_heads"):
     """What stands in a shard from the record of ``entry`` on, without its rows."""
 
-    topic: bytes
-    shard: int
-    entry: int
-    incarnation: int
+    topic: Uuid
+    shard: Shard
+    entry: Entry
+    incarnation: Total
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
     first_entry: Entry
-    count: Small
+    count: Count
     """0: the segment was refused for good; ``refusal`` says why."""
-    block: bytes
-    segment: int
-    origin_crc: Small
-    size: Small
-    stored_at_us: int = 0
+    block: Block
+    segment: Segment
+    origin_crc: Count
+    size: Count
+    stored_at_us: TimeUs = 0
     """At the source: the same record stored once more, as after restoring an old copy, has another one."""
-    refusal: bytes = b""
+    refusal: Annotated[bytes, msgspec.Meta(max_length=REFUSAL_BYTES_MAX)] = b""
 
     @property
     def end_entry(self) -> int:
@@ -181,19 +199,23 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BlockName(msgspec.Struct, frozen=True, array_like=True):
-    producer: str = ""
+    producer: Name = ""
     sparse: bool = False
     """Its numbers are chosen, not counted up, so that what lies between them is no hole."""
 
 
+HeadList = Annotated[list[Head], msgspec.Meta(max_length=HEADS_MAX)]
+BlockNames = Annotated[dict[Block, BlockName], msgspec.Meta(max_length=HEADS_MAX)]
+
+
 class Heads(msgspec.Struct, frozen=True):
-    heads: list[Head]
-    blocks: dict[bytes, BlockName]
+    heads: HeadList
+    blocks: BlockNames
     entry_next: Entry
     """Where to read on."""
     entry_end: Entry
     """One past the last durable entry."""
-    lost: list[tuple[Entry, Entry]] = []
+    lost: Annotated[list[tuple[Entry, Entry]], msgspec.Meta(max_length=HEADS_MAX)] = []
     """Entries on the way that cannot be had any more: dropped or damaged."""
 
 
@@ -203,9 +225,9 @@ class Heads(msgspec.Struct, frozen=True):
 class Place(msgspec.Struct, frozen=True, array_like=True):
     """How far a sink has a source's shard."""
 
-    uuid: bytes
+    uuid: Uuid
     """The source's topic."""
-    incarnation: Small
+    incarnation: Count
     entry: Entry
     last: Head | None = None
     """The last record before it, by which another log of the same name is told from this one."""
@@ -214,53 +236,53 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 class OpenFeed(Control, frozen=True, tag="open_feed"):
     """Finds a topic that records are to come for, or makes it like the source's; answered by ``FeedOpened``."""
 
-    topic: str
-    node: str
+    topic: TopicText
+    node: Word
     """The source's id."""
-    uuid: bytes
+    uuid: Uuid
     """Of the topic at the source."""
-    shards: int
-    schemas: list[bytes] = msgspec.field(default_factory=list)
+    shards: Shards
+    schemas: SchemaList = msgspec.field(default_factory=list)
     state: bool = False
-    settings: dict[str, Value] = msgspec.field(default_factory=dict)
+    settings: SettingValues = msgspec.field(default_factory=dict)
     """What the source's topic says itself; used where it is made."""
 
 
 class FeedOpened(msgspec.Struct, frozen=True):
-    uuid: bytes
-    places: list[Place | None]
+    uuid: Uuid
+    places: Annotated[list[Place | None], msgspec.Meta(max_length=SHARDS_MAX)]
     """Of each shard, as far as is known."""
 
 
 class OfferHeads(Control, frozen=True, tag="offer_heads"):
     """Which of these records are wanted: a list of WANTED, KNOWN or CONFLICTING."""
 
-    topic: bytes
-    shard: int
-    heads: list[Head]
-    blocks: dict[bytes, BlockName]
+    topic: Uuid
+    shard: Shard
+    heads: HeadList
+    blocks: BlockNames
 
 
 class AdmitRecords(Control, frozen=True, tag="admit_records"):
     """All that came for a shard since the last such request; ``Admitted`` is the answer, when it is durable."""
 
-    topic: bytes
-    shard: int
-    node: str
+    topic: Uuid
+    shard: Shard
+    node: Word
     place: Place
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    records: int = 0
-    messages: int = 0
-    bytes: int = 0
-    duplicates: int = 0
-    late: int = 0
-    holes: int = 0
+    records: Total = 0
+    messages: Total = 0
+    bytes: Total = 0
+    duplicates: Total = 0
+    late: Total = 0
+    holes: Total = 0
     """Segments that the source has nothing of."""
-    unreadable: int = 0
+    unreadable: Total = 0
     """Records that are none; they were not taken."""
-    conflicts: int = 0
+    conflicts: Total = 0
     """Records whose number was used for something else between the offer and now; they were not taken."""
 
 

@@ -13,9 +13,12 @@ It is not answered for itself: what was wrong with a chunk is the answer to ``Fi
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 from google_crc32c import extend, value
 
+from penstock.model.bounds import NUMBER_MAX, Count, Number, TimeUs, TopicText, Total, Uuid, Word
 from penstock.model.errors import BadFrame
 from penstock.wire.conversation import Control
 from penstock.wire.frame import HEADER, SEGMENT_BYTES_MAX, TRAILER, FrameType
@@ -26,23 +29,26 @@ STAGE_FRAME_BYTES_MAX = SEGMENT_BYTES_MAX + STAGE_BYTES
 STAGES_MAX = 50_000
 """Stages in one batch: they are named in one frame."""
 WRITER_LENGTH_MAX = 1000
-BATCH_MAX = 2**63 - 1
+BATCH_MAX = NUMBER_MAX
+
+Writer = Annotated[str, msgspec.Meta(max_length=WRITER_LENGTH_MAX, description="printable, not empty")]
+Stages = Annotated[list[Uuid], msgspec.Meta(max_length=STAGES_MAX)]
 
 
 class OpenStage(Control, frozen=True, tag="open_stage"):
     """Begins a stage of a writer for a topic, or finds it as it is; answered with ``StageOpened``."""
 
-    stage: bytes
-    writer: str
-    topic: str
+    stage: Uuid
+    writer: Writer
+    topic: TopicText
     create_topic: bool = True
 
 
 class FinishStage(Control, frozen=True, tag="finish_stage"):
     """So many chunks were sent: answered with ``StageInfo`` once all are durable, or with what was wrong."""
 
-    stage: bytes
-    chunks: int
+    stage: Uuid
+    chunks: Count
     last: bool = True
     """Whether nothing follows; without it the stage goes on."""
 
@@ -50,16 +56,16 @@ class FinishStage(Control, frozen=True, tag="finish_stage"):
 class CommitBatch(Control, frozen=True, tag="commit_batch"):
     """Publishes these stages, all or none; answered with ``BatchInfo`` once they are in their topics."""
 
-    writer: str
-    batch: int
-    stages: list[bytes]
+    writer: Writer
+    batch: Number
+    stages: Stages
 
 
 class AbortStages(Control, frozen=True, tag="abort_stages"):
     """Drops stages that no batch has; others, and unknown ones, are left alone. Answered with their number."""
 
-    writer: str
-    stages: list[bytes]
+    writer: Writer
+    stages: Stages
 
 
 class ListWriters(Control, frozen=True, tag="list_writers"):
@@ -67,41 +73,41 @@ class ListWriters(Control, frozen=True, tag="list_writers"):
 
 
 class ShowWriter(Control, frozen=True, tag="show_writer"):
-    writer: str
+    writer: Writer
 
 
 class DeleteWriter(Control, frozen=True, tag="delete_writer"):
     """Forgets a writer's batches and drops its stages; what it published stays."""
 
-    writer: str
+    writer: Writer
 
 
 class StageOpened(msgspec.Struct, frozen=True):
-    chunks: int
+    chunks: Count
     """How many the node has: the next one carries this number."""
     finished: bool
-    topic_uuid: bytes
+    topic_uuid: Uuid
 
 
 class StageInfo(msgspec.Struct, frozen=True):
-    stage: bytes
-    writer: str
-    topic: str
-    rows: int
-    size_bytes: int
-    chunks: int
+    stage: Uuid
+    writer: Writer
+    topic: TopicText
+    rows: Total
+    size_bytes: Total
+    chunks: Count
     finished: bool
-    opened_at_us: int
+    opened_at_us: TimeUs
 
 
 class BatchInfo(msgspec.Struct, frozen=True):
-    writer: str
-    batch: int
-    outcome: str
+    writer: Writer
+    batch: Number
+    outcome: Word
     """committed | duplicate"""
-    recorded: int
+    recorded: Number
     """The writer's newest batch."""
-    rows: int
+    rows: Total
     """What this commit published; 0 of a duplicate."""
 
 

@@ -5,33 +5,35 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from penstock.model.setting import Value
+from penstock.model.bounds import Epoch, Name, Seconds, SettingValue, SettingValues, TopicText, Uuid, Word
 from penstock.wire.conversation import Control
 
 # --- places -----------------------------------------------------------------------------------------
 
 
 class CreatePlace(Control, frozen=True, tag="create_place"):
-    level: str
-    place: str
-    settings: dict[str, Value] = msgspec.field(default_factory=dict)
+    level: Word
+    place: TopicText
+    settings: SettingValues = msgspec.field(default_factory=dict)
     exist_ok: bool = False
 
 
 class ListPlaces(Control, frozen=True, tag="list_places"):
-    level: str
+    level: Word
 
 
 class ShowPlace(Control, frozen=True, tag="show_place"):
-    level: str
-    place: str
+    level: Word
+    place: TopicText
 
 
 class DeletePlace(Control, frozen=True, tag="delete_place"):
-    level: str
-    place: str
+    level: Word
+    place: TopicText
     recursive: bool = False
     """Without it a place that holds something is not deleted."""
 
@@ -39,19 +41,19 @@ class DeletePlace(Control, frozen=True, tag="delete_place"):
 class ChangeSettings(Control, frozen=True, tag="change_settings"):
     """Sets and unsets what a place says, in one step; the answer is a ``PlaceInfo``, or a topic's info."""
 
-    level: str
-    place: str
-    set: dict[str, Value] = msgspec.field(default_factory=dict)
-    unset: list[str] = msgspec.field(default_factory=list)
+    level: Word
+    place: TopicText
+    set: SettingValues = msgspec.field(default_factory=dict)
+    unset: Annotated[list[Word], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=list)
 
 
 class SettingInfo(msgspec.Struct, frozen=True):
-    name: str
-    value: Value
+    name: Word
+    value: SettingValue
     """In seconds, bytes, a number, a word; None for no limit."""
-    origin: str
+    origin: Word
     """``topic``, ``component``, ``product``, ``tenant``, ``node`` or ``default``: where it was said."""
-    place: str
+    place: TopicText
     """The whole name of that place; empty for a node's or the default."""
 
 
@@ -93,25 +95,25 @@ class PlaceDeleted(msgspec.Struct, frozen=True):
 
 
 class CreateProducer(Control, frozen=True, tag="create_producer"):
-    topic: str
-    producer: str
-    access: str = "multiple"
+    topic: TopicText
+    producer: Name
+    access: Word = "multiple"
     exist_ok: bool = False
 
 
 class ListProducers(Control, frozen=True, tag="list_producers"):
-    topic: str
+    topic: TopicText
     """An empty name asks for those of all topics."""
 
 
 class ShowProducer(Control, frozen=True, tag="show_producer"):
-    topic: str
-    producer: str
+    topic: TopicText
+    producer: Name
 
 
 class DeleteProducer(Control, frozen=True, tag="delete_producer"):
-    topic: str
-    producer: str
+    topic: TopicText
+    producer: Name
 
 
 class OpenProducer(Control, frozen=True, tag="open_producer"):
@@ -120,13 +122,13 @@ class OpenProducer(Control, frozen=True, tag="open_producer"):
     It is asked again on each new connection, with the epoch that it was granted.
     """
 
-    topic: str
-    producer: str
-    instance: bytes
+    topic: TopicText
+    producer: Name
+    instance: Uuid
     """16 random bytes that name one opened producer over all its connections."""
-    access: str = ""
+    access: Word = ""
     """Empty: as it is registered, else ``multiple``."""
-    epoch: int = 0
+    epoch: Epoch = 0
     """The epoch it holds; 0 before it was granted one."""
     elsewhere: bool = False
     """The lease is held at another node, the first destination: here the epoch is only raised to that one."""
@@ -135,18 +137,18 @@ class OpenProducer(Control, frozen=True, tag="open_producer"):
 class CloseProducer(Control, frozen=True, tag="close_producer"):
     """The producer was closed in good order: its lease is free at once."""
 
-    topic: str
-    producer: str
-    instance: bytes
+    topic: TopicText
+    producer: Name
+    instance: Uuid
 
 
 class ProducerOpened(msgspec.Struct, frozen=True):
     """The answer to ``open_producer``."""
 
-    access: str
-    epoch: int
+    access: Word
+    epoch: Epoch
     """Goes into every TITLE; 0 with multiple access."""
-    lease_s: float
+    lease_s: Seconds
     """How long the lease stands after the connection was lost; 0 with multiple access."""
     registered: bool
 

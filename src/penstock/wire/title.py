@@ -10,8 +10,11 @@ to its block. A repeated TITLE of a known block only switches.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from penstock.model.bounds import Block, Epoch, Name, SchemaBytes, SchemaList, SegmentEnds, TopicText
 from penstock.model.errors import BadFrame
 from penstock.model.identity import BLOCK_BYTES, SHARD_POWER_MAX
 
@@ -19,24 +22,24 @@ from penstock.model.identity import BLOCK_BYTES, SHARD_POWER_MAX
 class Predecessor(msgspec.Struct, frozen=True, array_like=True):
     """The block a producer wrote before, and one past its last segment on each shard."""
 
-    block: bytes
-    segments_next: dict[int, int]
+    block: Block
+    segments_next: SegmentEnds
 
 
 class Title(msgspec.Struct, frozen=True, array_like=True):
-    topic: str
-    topic_uuid: bytes
+    topic: TopicText
+    topic_uuid: Annotated[bytes, msgspec.Meta(max_length=16)]
     """16 bytes, as the node told when the topic was opened."""
-    producer: str = ""
-    epoch: int = 0
+    producer: Name = ""
+    epoch: Epoch = 0
     """Of the producer's lease, with single access; else 0. In a log file: the incarnation."""
-    schema: bytes | None = None
+    schema: SchemaBytes | None = None
     """Of a typed topic: the columns that the block was encoded with, as an Arrow IPC schema; else None.
 
     They are the topic's own columns, without the envelope (key, id, headers, time) that goes with them.
     """
     predecessor: Predecessor | None = None
-    schemas: list[bytes] = []
+    schemas: SchemaList = []
     """In a log file of a typed topic: all its schemas, oldest first, so that the file can be read by itself."""
     late: bool = False
     """What an instance kept that was taken over, sent on purpose: its producer's epoch does not matter."""

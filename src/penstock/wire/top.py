@@ -6,6 +6,8 @@ node, or the topic, began anew.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from penstock.wire.conversation import Control
@@ -16,9 +18,9 @@ ROWS_MAX = 1000
 class ShowTop(Control, frozen=True, tag="show_top"):
     """The answer is a ``TopInfo``."""
 
-    pattern: str = ""
+    pattern: Annotated[str, msgspec.Meta(max_length=600)] = ""
     """Topics whose whole name, or short one, has this form (``*`` and ``?``); empty for all."""
-    limit: int = 50
+    limit: Annotated[int, msgspec.Meta(ge=1, le=ROWS_MAX)] = 50
     """Topics, and subscriptions, in the answer; those with the most to show are kept."""
 
 

@@ -11,7 +11,7 @@ from penstock.node.core.fetching import answer_parts
 from penstock.node.core.requests import Requests
 from penstock.node.core.session import Session
 from penstock.node.core.topics import Topic
-from penstock.wire.control import Request, Settle, Subscribe, encode_refusal
+from penstock.wire.control import Misfit, Request, Settle, Subscribe, encode_refusal
 
 if TYPE_CHECKING:
     from penstock.node.core.node import NodeCore
@@ -45,6 +45,15 @@ class Asking:
             self._requests.on_request(session, operation, answer_fit, refuse_fit)
         except PenstockError as error:
             refuse_fit(error)
+
+    def on_misfit(self, session: Session, misfit: Misfit) -> None:
+        """What is beyond the bounds of its fields is refused like anything else that is asked for wrongly."""
+        if misfit.kind is Request:
+            self._send(session.connection, [encode_refusal(misfit.error, request=misfit.number)])
+            return
+        if misfit.kind is Settle:  # nothing of it took effect: its consumer must not go on as if it had
+            self._consuming.expel(session, misfit.number)
+        self._refuse_consumer(session, misfit.number, misfit.error)
 
     def on_subscribe(self, session: Session, ask: Subscribe) -> None:
         self._refer(session, ask, lambda: self._subscribe(session, ask))

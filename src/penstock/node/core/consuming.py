@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from penstock.model.errors import LeaseLost, PenstockError, ProtocolError
+from penstock.model.errors import LeaseLost, PenstockError
 from penstock.model.ranges import RangeSet
 from penstock.node.core.attachment import CREDIT_BYTES_MAX, Attachment
 from penstock.node.core.burying import Burying, Full
@@ -23,7 +23,7 @@ from penstock.node.core.losing import Losing
 from penstock.node.core.schedule import Schedule
 from penstock.node.core.session import Session
 from penstock.node.core.settlement_records import came_back, encode_change
-from penstock.node.core.settling import check_extend, check_settle, settle
+from penstock.node.core.settling import check_settle, settle
 from penstock.node.core.state_starts import Refuse, ShardStart, StateStarts
 from penstock.node.core.stores import Stores
 from penstock.node.core.subscribing import attach, check_subscribe, find_or_open, seen_by_shard, subscribed
@@ -250,8 +250,6 @@ class Consuming:
         attachment = session.consumers.get(credit.consumer)
         if attachment is None:
             return
-        if credit.bytes < 0:
-            raise ProtocolError("credit cannot be taken back")
         attachment.credit_bytes = min(attachment.credit_bytes + credit.bytes, CREDIT_BYTES_MAX)
         self.opened(attachment)
 
@@ -375,7 +373,6 @@ class Consuming:
     def on_extend(self, session: Session, ask: Extend) -> None:
         attachment = session.consumers.get(ask.consumer)
         if attachment is not None and (subscription := attachment.subscription) is not None:
-            check_extend(subscription, ask)
             attachment.overdue = False
             subscription.extend(attachment, ask.shard, ask.spans, ask.seconds, self._clock_us())
             self._schedule(subscription)
@@ -383,6 +380,5 @@ class Consuming:
     def on_give_back(self, session: Session, ask: GiveBack) -> None:
         attachment = session.consumers.get(ask.consumer)
         if attachment is not None and (subscription := attachment.subscription) is not None:
-            check_extend(subscription, ask)
             subscription.take_back(attachment, ask.shard, ask.spans)
             self.pump(subscription)

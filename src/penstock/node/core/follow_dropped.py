@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.model.errors import BadRequest, StorageFailed, TopicNotFound
-from penstock.model.identity import BLOCK_BYTES
 from penstock.model.ranges import RangeSet
 from penstock.node.core.fetching import Answer, Refuse
 from penstock.node.core.log import Run
@@ -50,7 +49,7 @@ def read_dropped(node: NodeCore, ask: ReadDropped, answer: Answer, refuse: Refus
     topic = node.catalog.by_uuid(ask.topic)
     if topic is None:
         raise TopicNotFound("the topic that was followed is not there any more")
-    if not 0 <= ask.shard < len(topic.shards):
+    if ask.shard >= len(topic.shards):
         raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
     log = topic.shards[ask.shard].log
     first: dict[bytes, int] = {}
@@ -80,8 +79,6 @@ def read_dropped(node: NodeCore, ask: ReadDropped, answer: Answer, refuse: Refus
 
 
 def by_block(ranges: list[WholeSegments]) -> dict[bytes, RangeSet]:
-    if len(ranges) > DROPPED_MAX or any(len(block) != BLOCK_BYTES for block, _, _ in ranges):
-        raise BadRequest(f"{len(ranges)} ranges of segments; at most {DROPPED_MAX} are settled at a time")
     found: dict[bytes, RangeSet] = {}
     for block, start, stop in ranges:
         found.setdefault(block, RangeSet()).add(start, stop)

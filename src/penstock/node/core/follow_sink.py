@@ -22,7 +22,6 @@ from penstock.model.errors import (
     StorageFailed,
     TopicNotFound,
 )
-from penstock.model.identity import BLOCK_BYTES
 from penstock.model.ranges import RangeSet
 from penstock.node.core.copied import passive_error
 from penstock.node.core.cursor import Returned
@@ -44,7 +43,7 @@ from penstock.node.core.settlement_records import (
 from penstock.node.core.subscribing import check_subscription, find_or_open
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
-from penstock.wire.following import ApplyDropped, ApplySettled, CopyApplied, CopyOpened, OpenCopy
+from penstock.wire.following import SEGMENTS_MAX, ApplyDropped, ApplySettled, CopyApplied, CopyOpened, OpenCopy
 from penstock.wire.peering import Head
 from penstock.wire.record import RecordHeader
 
@@ -53,9 +52,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("penstock.node")
 
-SEGMENTS_MAX = 1024
-"""That one request may settle."""
-TEXT_MAX = 256
 CLOCKS_US = 5_000_000
 """How far the clocks of two nodes may differ."""
 FOLLOWING, PROMOTED, OWN, IGNORED = "following", "promoted", "own", "ignored"
@@ -78,8 +74,8 @@ class FollowSink:
     def open(self, ask: OpenCopy, answer: Answer, refuse: Refuse) -> None:
         topic = self._topic(ask.topic)
         check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
-        if max(map(len, (ask.node, ask.link, ask.url))) > TEXT_MAX or not ask.node:
-            raise BadRequest("a copy of a node without a name, or with too long a one, cannot be")
+        if not ask.node:
+            raise BadRequest("a copy of a node without a name cannot be")
         here = self._node.subscriptions.get(topic.uuid, ask.subscription)
         same = here is not None and here.created_at_us == ask.created_at_us
         if here is not None and (standing := _stands(here, ask, same=same)) != FOLLOWING:
@@ -153,7 +149,7 @@ class FollowSink:
 
     def apply(self, ask: ApplySettled, answer: Answer, refuse: Refuse) -> None:
         topic = self._topic(ask.topic)
-        if not 0 <= ask.shard < len(topic.shards) or ask.floor < 0:
+        if ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         wanted = _segments(ask)
 
@@ -222,7 +218,7 @@ class FollowSink:
     def apply_dropped(self, ask: ApplyDropped, answer: Answer, refuse: Refuse) -> None:
         """The source had these and dropped them: whoever it owed them to has settled or lost them."""
         topic = self._topic(ask.topic)
-        if not 0 <= ask.shard < len(topic.shards):
+        if ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         dropped, nothing = by_block(ask.ranges), RangeSet()
         settled = EntrySet()
@@ -336,8 +332,7 @@ def batched(returned: list[Returned]) -> list[list[Returned]]:
 def _segments(ask: ApplySettled) -> set[Segment]:
     """What is told of; refused where it cannot be."""
     count = sum(max(stop - start, 0) for _, start, stop in ask.whole) + len(ask.parts)
-    blocks = [block for block, _, _ in ask.whole] + [part.block for part in ask.parts]
-    if count > SEGMENTS_MAX or any(len(block) != BLOCK_BYTES for block in blocks):
+    if count > SEGMENTS_MAX:
         raise BadRequest(f"{count} segments; at most {SEGMENTS_MAX} are settled at a time")
     segments = {(block, number) for block, start, stop in ask.whole for number in range(start, stop)}
     return segments | {(part.block, part.segment) for part in ask.parts}
@@ -357,12 +352,12 @@ def _entries(
         first, count = places.get((part.block, part.segment), (0, 0))
         last = min(first + count, end)
         for begin, stop in part.settled:
-            settled.add(first + max(begin, 0), min(first + stop, last))
+            settled.add(first + begin, min(first + stop, last))
         for begin, stop in part.dead:
-            dead.add(first + max(begin, 0), min(first + stop, last))
+            dead.add(first + begin, min(first + stop, last))
         for begin, stop, deliveries in part.returned:
-            span = (first + max(begin, 0), min(first + stop, last))
-            if span[0] < span[1] and deliveries >= 0:
+            span = (first + begin, min(first + stop, last))
+            if span[0] < span[1]:
                 returned.append((*span, deliveries))
     return settled, dead, sorted(returned)
 

@@ -42,6 +42,7 @@ from penstock.wire.control import (
     GiveBack,
     Hello,
     Hole,
+    Misfit,
     Ping,
     Pong,
     Renew,
@@ -122,7 +123,7 @@ class NodeCore:
         self.changes = TopicChanges(self)
         self._consuming.burying.make_topic = self._requests.ensure_topic
         producing, consuming = self._producing, self._consuming
-        asking = Asking(self, self._requests, consuming, self._send)
+        asking = self._asking = Asking(self, self._requests, consuming, self._send)
         self._on_raw: dict[int, Callable[[Session, Frame], None]] = {
             FrameType.TITLE: producing.on_title,
             FrameType.SEGMENT: producing.on_segment,
@@ -243,6 +244,9 @@ class NodeCore:
         if isinstance(event, Frame):
             self.guard.check_frame(session, event.type)
             self._on_raw[event.type](session, event)
+        elif isinstance(event, Misfit):
+            self.guard.check_frame(session, CONTROL_TYPES[event.kind])
+            self._asking.on_misfit(session, event)
         elif isinstance(event, Fault):
             self.counters[f"faults_{event.error.code}"] += 1
             self._effects.append(Send(session.connection, session.side.data_to_send()))

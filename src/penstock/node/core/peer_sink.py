@@ -32,12 +32,10 @@ from penstock.model.errors import (
     TopicMismatch,
     TopicNotFound,
 )
-from penstock.model.identity import BLOCK_BYTES, SEGMENT_NUMBER_MAX, SHARD_POWER_MAX
 from penstock.model.topic import TopicName
 from penstock.node.core.fetching import Answer, Refuse
 from penstock.node.core.peer_links import PlaceNoted
 from penstock.node.core.session import shown
-from penstock.node.core.titles import PRODUCER_LENGTH_MAX
 from penstock.node.core.topics import Shard, Topic
 from penstock.wire.control import AlterTopic, CreateTopic
 from penstock.wire.expiry import expiries_us, last_us
@@ -45,7 +43,7 @@ from penstock.wire.peering import (
     CONFLICTING,
     HEADS_MAX,
     KNOWN,
-    UUID_BYTES,
+    REFUSAL_BYTES_MAX,
     WANTED,
     AdmitRecords,
     Admitted,
@@ -67,7 +65,6 @@ logger = logging.getLogger("penstock.peers")
 NODE_LENGTH_MAX = 64
 FEEDS_MAX = 20_000
 """Topics that one connection may feed."""
-REFUSAL_BYTES_MAX = 4096
 LOOKUPS_MAX = 32
 """Old segments of one offer, of one block, that are looked up in the files for their checksum."""
 
@@ -106,11 +103,7 @@ class PeerSink:
     def open_feed(self, connection: int, ask: OpenFeed, answer: Answer, refuse: Refuse) -> None:
         name = str(TopicName.parse(ask.topic))
         power = ask.shards.bit_length() - 1
-        if (
-            not 0 < len(ask.node) <= NODE_LENGTH_MAX
-            or 2**power != ask.shards
-            or not 0 <= power <= SHARD_POWER_MAX
-        ):
+        if not ask.node or 2**power != ask.shards:
             raise BadRequest(f"a feed of {ask.shards} shards, or of a node without a name, cannot be")
         if ask.state:
             raise NotSupported(
@@ -194,16 +187,12 @@ class PeerSink:
         """Of each head whether its record is wanted."""
         topic, shard = self._shard(ask.topic, ask.shard)
         intake = self._intake(connection, topic, ask.shard)
-        if len(ask.heads) > HEADS_MAX:
-            raise BadRequest(f"{len(ask.heads)} heads; at most {HEADS_MAX} can be asked about")
         # What was offered may come in several parts, and may have been offered in several requests.
         intake.blocks = ask.blocks if intake.begun else {**intake.blocks, **ask.blocks}
         intake.begun = len(intake.blocks) > HEADS_MAX
         lookups, probed = LOOKUPS_MAX, _probed(ask.heads)
         verdicts: list[int] = []
         for head in ask.heads:
-            if len(head.block) != BLOCK_BYTES or not 0 <= head.segment <= SEGMENT_NUMBER_MAX:
-                raise BadRequest(f"segment {head.segment} of a block of {len(head.block)} bytes cannot be")
             verdict, looked = _judge(shard, head, look=lookups > 0 and head.block == probed)
             lookups -= looked
             verdicts.append(verdict)
@@ -236,8 +225,6 @@ class PeerSink:
         self, intake: Intake, uuid: bytes, number: int, segment: int, header: RecordHeader, record: bytes
     ) -> None:
         topic, shard = self._shard(uuid, number)
-        if segment > SEGMENT_NUMBER_MAX:
-            raise BadRequest(f"a record of segment {segment}, which cannot be")
         full = self._node.watermark.refusal(len(record)) or self._node.quotas.refusal(topic, len(record))
         if full is not None:
             raise full
@@ -267,7 +254,7 @@ class PeerSink:
         now_us, book = self._node.now_us(), shard.log.marks.book
         named = intake.blocks.get(head.block, BlockName())
         run = self._node.catalog.run if head.segment == 0 else 1
-        book.tally(head.block, named.producer[:PRODUCER_LENGTH_MAX], run, now_us, sparse=named.sparse)
+        book.tally(head.block, named.producer, run, now_us, sparse=named.sparse)
         expected = shard.admission.next(head.block)
         if head.segment > expected and not named.sparse:
             intake.count("holes", shard.admission.declare(head.block, head.segment))
@@ -299,10 +286,8 @@ class PeerSink:
         """Answers once everything that came for a shard is durable, and remembers the place it goes up to."""
         topic, shard = self._shard(ask.topic, ask.shard)
         intake = self._intake(connection, topic, ask.shard)
-        last = ask.place.last
-        odd = last is not None and (len(last.block) != BLOCK_BYTES or last.refusal)
-        if odd or not 0 < len(ask.node) <= NODE_LENGTH_MAX or len(ask.place.uuid) != UUID_BYTES:
-            raise BadRequest("a place that cannot be")
+        if not ask.node or (ask.place.last is not None and ask.place.last.refusal):
+            raise BadRequest("a place of a node without a name, or behind a record that was refused, cannot be")
         self._intakes[connection][topic.uuid, ask.shard] = Intake(intake.blocks, begun=True)
         if intake.fault is not None:
             raise intake.fault
@@ -323,7 +308,7 @@ class PeerSink:
         topic = self._node.catalog.by_uuid(uuid)
         if topic is None:
             raise TopicNotFound("the topic that was fed is not there any more")
-        if not 0 <= number < len(topic.shards):
+        if number >= len(topic.shards):
             raise TopicMismatch(f"topic {topic.shown} has no shard {number}")
         return topic, topic.shards[number]
 

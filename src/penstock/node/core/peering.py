@@ -60,7 +60,6 @@ logger = logging.getLogger("penstock.node")
 DIRECTIONS = ("pull", "push", "both")
 LINKS_MAX = 64
 NAME_LENGTH_MAX = 64
-TOKEN_LENGTH_MAX = 256
 NOTE_EVERY_US = 1_000_000
 """Places are written down so often at the most: one that is lost costs a look at some heads."""
 HOLD_EVERY_US = 3600 * 1_000_000
@@ -158,7 +157,7 @@ class Peering:
             raise BadRequest(f"there is no direction {ask.direction[:40]!r}", hint="It is pull, push or both.")
         if len(name) > NAME_LENGTH_MAX or not name.isprintable():
             raise BadRequest(f"a link's name is at most {NAME_LENGTH_MAX} characters that can be printed")
-        if ask.secret is not None and not 0 < len(ask.secret) <= TOKEN_LENGTH_MAX:
+        if ask.secret is not None and not ask.secret:
             raise BadRequest("what was given is not a token", hint="A token looks like pst_ID_SECRET.")
         known = self.links.links.get(name)
         if known is not None and known.url != ask.url:

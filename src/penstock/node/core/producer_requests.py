@@ -56,9 +56,6 @@ from penstock.wire.control import (
 if TYPE_CHECKING:
     from penstock.node.core.node import NodeCore
 
-NAME_LENGTH_MAX = 256
-INSTANCE_BYTES = 16
-EPOCH_MAX = 2**53
 EPOCHS_AHEAD_MAX = 1_000_000
 """How far above the one known here an epoch may be that was granted elsewhere, or before a restore: nobody
 takes the highest there is and leaves none for others."""
@@ -173,8 +170,6 @@ class ProducerRequests:
     def _open(self, session: Session, ask: OpenProducer, answer: Answer, refuse: Refuse) -> None:
         topic = self._topic(ask.topic)
         _check_name(ask.producer)
-        if len(ask.instance) != INSTANCE_BYTES or not 0 <= ask.epoch <= EPOCH_MAX:
-            raise BadRequest("a producer's instance is 16 bytes, and its epoch not negative")
         if ask.access not in ("", *ACCESSES):
             raise BadRequest(f"access {ask.access[:80]!r}: it is one of {', '.join(ACCESSES)}")
         known = topic.producers.get(ask.producer)
@@ -335,8 +330,8 @@ class ProducerRequests:
 
 
 def _check_name(producer: str) -> None:
-    if not 0 < len(producer) <= NAME_LENGTH_MAX:
-        raise BadRequest(f"a producer's name is 1 to {NAME_LENGTH_MAX} characters long")
+    if not producer:
+        raise BadRequest("a producer that is registered has a name")
 
 
 def _mismatch(topic: Topic, known: Registration, access: str) -> ProducerMismatch:

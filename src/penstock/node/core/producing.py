@@ -27,7 +27,6 @@ from penstock.model.errors import (
     TopicNotFound,
     ValueMissing,
 )
-from penstock.model.identity import SEGMENT_NUMBER_MAX
 from penstock.node.core.admission import Admit, Conflicting, Early, Refused, Repeat, predecessor_done
 from penstock.node.core.book import Book
 from penstock.node.core.commits import as_error
@@ -101,7 +100,7 @@ class Producing:
             self._typed.decoders.drop_block(session.connection, block)
         if topic is not None and title.predecessor is not None:
             shards = title.predecessor.segments_next.items()
-            wanted = {shard: segment for shard, segment in shards if 0 <= shard < len(topic.shards)}
+            wanted = {shard: segment for shard, segment in shards if shard < len(topic.shards)}
             context.predecessor = Predecessor(title.predecessor.block, wanted)
         if len(session.blocks) >= BLOCKS_MAX and block not in session.blocks:
             oldest = next(iter(session.blocks))
@@ -351,10 +350,8 @@ class Producing:
         context = session.blocks.get(hole.block)
         if context is not None and context.topic is None and context.refusal is not None:
             return  # its segments are turned away, each with the reason
-        if context is None or context.topic is None or not 0 <= hole.shard < len(context.topic.shards):
+        if context is None or context.topic is None or hole.shard >= len(context.topic.shards):
             raise ProtocolError("a hole in a block that no title named, or in a shard that is not there")
-        if not 0 <= hole.segment <= SEGMENT_NUMBER_MAX:
-            raise ProtocolError(f"a hole up to segment {hole.segment}, which cannot be")
         self._declare(context, context.topic.shards[hole.shard], hole.segment)
 
     def _declare(self, context: BlockContext, shard: Shard, segment: int) -> None:
@@ -370,9 +367,9 @@ class Producing:
             return
         self._typed.decoders.drop_block(session.connection, end.block)
         for shard_number, segment_next in end.segments_next.items():
-            if 0 <= shard_number < len(context.topic.shards):
+            if shard_number < len(context.topic.shards):
                 shard = context.topic.shards[shard_number]
-                if 0 < segment_next <= SEGMENT_NUMBER_MAX + 1:
+                if segment_next:
                     self._tally(context, shard, end.block).close(end.block, segment_next)
                     self._tell(shard)
                 marks = shard.log.marks.get(end.block)

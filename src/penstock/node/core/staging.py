@@ -48,7 +48,7 @@ from penstock.wire.control import (
 )
 from penstock.wire.frame import Frame
 from penstock.wire.segment import check_state_rows
-from penstock.wire.staging import BATCH_MAX, STAGE_BYTES, STAGES_MAX, WRITER_LENGTH_MAX, decode_chunk
+from penstock.wire.staging import decode_chunk
 from penstock.wire.typed_record import check_messages
 
 if TYPE_CHECKING:
@@ -119,8 +119,6 @@ class Staging:
 
     def _open(self, session: Session, ask: OpenStage, answer: Answer, refuse: Refuse) -> None:
         _check_writer(ask.writer)
-        if len(ask.stage) != STAGE_BYTES:
-            raise BadRequest(f"a stage is named by {STAGE_BYTES} bytes, not {len(ask.stage)}")
 
         def found(topic: Topic) -> None:
             try:
@@ -266,10 +264,6 @@ class Staging:
 
     def _commit(self, ask: CommitBatch, answer: Answer, refuse: Refuse) -> None:
         _check_writer(ask.writer)
-        if not 0 <= ask.batch <= BATCH_MAX:
-            raise BadRequest(f"batch {ask.batch}: a batch is a number from 0 to {BATCH_MAX}")
-        if len(ask.stages) > STAGES_MAX:
-            raise BadRequest(f"{len(ask.stages):,} stages in one batch; at most {STAGES_MAX:,} are taken")
         writer = self._stores.writers.get(ask.writer)
         if writer is not None and writer.pending is not None:  # one batch at a time
             writer.waiting.append(lambda: self._commit_again(ask, answer, refuse))
@@ -369,5 +363,5 @@ class Staging:
 
 
 def _check_writer(name: str) -> None:
-    if not 0 < len(name) <= WRITER_LENGTH_MAX or not name.isprintable():
-        raise BadRequest(f"a writer's name is 1 to {WRITER_LENGTH_MAX} printable characters, not {name!r:.80}")
+    if not name or not name.isprintable():
+        raise BadRequest(f"a writer's name is printable and not empty, not {name!r:.80}")

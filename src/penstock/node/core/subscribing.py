@@ -27,9 +27,6 @@ from penstock.node.core.topics import Topic
 from penstock.wire.control import Subscribe, Subscribed
 
 CONSUMERS_MAX = 1024
-ENTRY_MAX = 2**63
-INSTANCE_BYTES_MAX = 64
-SEEN_MAX = 4096
 
 KINDS = ("unique", "shared", "failover", "key_shared")
 MODES = ("resilient", "non_resilient")
@@ -51,16 +48,10 @@ def check_subscribe(session: Session, ask: Subscribe, topic: Topic) -> None:
     if ask.topic_uuid is not None and ask.topic_uuid != topic.uuid:
         raise TopicMismatch(f"topic {topic.shown} is not the one that this consumer read before")
     check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
-    if len(ask.instance) > INSTANCE_BYTES_MAX:
-        raise BadRequest(f"a consumer's instance is at most {INSTANCE_BYTES_MAX} bytes long")
-    if len(ask.name) > 256:
-        raise BadRequest("a consumer's name is at most 256 characters long")
     if ask.consumer in session.consumers:
         raise ProtocolError(f"consumer {ask.consumer} is open already on this connection")
     if len(session.consumers) >= CONSUMERS_MAX:
         raise LimitReached(f"a connection holds at most {CONSUMERS_MAX} consumers")
-    if ask.credit_bytes <= 0:
-        raise BadRequest("a consumer needs credit for at least one byte")
 
 
 def _check_name(name: str, what: str) -> None:
@@ -157,8 +148,6 @@ def subscribed(subscription: Subscription, attachment: Attachment, topic: Topic)
 
 
 def seen_by_shard(seen: list[tuple[int, int, int]]) -> dict[int, RangeSet]:
-    if len(seen) > SEEN_MAX or any(not 0 <= start < end <= ENTRY_MAX for _, start, end in seen):
-        raise ProtocolError("a consumer that leaves names entries that cannot be, or too many spans of them")
     by_shard: dict[int, RangeSet] = {}
     for shard, start, end in seen:
         by_shard.setdefault(shard, RangeSet()).add(start, end)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from penstock.model.bounds import ENTRY_MAX
 from penstock.model.errors import (
     BadRequest,
     LimitReached,
@@ -23,7 +24,7 @@ from penstock.node.core.history import History
 from penstock.node.core.log import Run
 from penstock.node.core.settlement_records import Change, Moved, Paused, Redriven, Removed, encode_change
 from penstock.node.core.state_starts import ShardStart
-from penstock.node.core.subscribing import ENTRY_MAX, check_subscription, find_or_open, start_entry
+from penstock.node.core.subscribing import check_subscription, find_or_open, start_entry
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
 from penstock.wire.control import (
@@ -137,7 +138,7 @@ class SubscriptionRequests:
 
     def _seek(self, ask: SeekSubscription, answer: Answer) -> None:
         topic, subscription = self.find(ask.topic, ask.subscription)
-        if ask.shard is not None and not 0 <= ask.shard < len(topic.shards):
+        if ask.shard is not None and ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         shards = range(len(topic.shards)) if ask.shard is None else [ask.shard]
         check_active(subscription.name, subscription.copy, topic.shown)
@@ -173,7 +174,7 @@ class SubscriptionRequests:
         if wanted is None:
             wanted = [(shard, 0, ENTRY_MAX) for shard in range(len(topic.shards))]
         for shard, start, end in wanted:
-            if not (0 <= shard < len(topic.shards) and 0 <= start < end <= ENTRY_MAX):
+            if not (shard < len(topic.shards) and start < end):
                 raise BadRequest(f"entries {start} to {end} of shard {shard} cannot be")
         by_shard: dict[int, list[Span]] = {}
         for shard, start, end in wanted:
@@ -196,10 +197,8 @@ class SubscriptionRequests:
 
     def _browse(self, ask: Browse, answer: Answer, refuse: Refuse) -> None:
         topic = self._topic(ask.topic)
-        if not 0 <= ask.shard < len(topic.shards):
+        if ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
-        if not 0 <= ask.entry <= ENTRY_MAX or ask.bytes_max <= 0:
-            raise BadRequest(f"entry {ask.entry} or {ask.bytes_max} bytes cannot be")
         log = topic.shards[ask.shard].log
         entry = max(ask.entry, log.entry_first)
         if entry >= log.entry_durable:

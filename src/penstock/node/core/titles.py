@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.model.errors import BadRequest, NotAllowed, PenstockError, TopicMismatch, TopicNotFound
+from penstock.model.errors import NotAllowed, PenstockError, TopicMismatch, TopicNotFound
 from penstock.model.grant import ALL
 from penstock.node.core.access import check_title
 from penstock.node.core.session import Session
@@ -12,7 +12,6 @@ from penstock.node.core.topics import Catalog, Topic
 from penstock.wire.title import Title
 
 NAME_LENGTH_MAX = 600
-PRODUCER_LENGTH_MAX = 256
 
 
 class Titles:
@@ -47,8 +46,6 @@ class Titles:
         if topic.created.shard_power != shard_power:
             shards = 2**topic.created.shard_power
             return TopicMismatch(f"topic {topic.shown} has {shards} shards, the producer cut {2**shard_power}")
-        if len(title.producer) > PRODUCER_LENGTH_MAX:
-            return BadRequest(f"a producer's name is at most {PRODUCER_LENGTH_MAX} characters long")
         return topic.producers.judge(title, topic.shown)
 
     def unknown_topic(self, name: str) -> PenstockError:

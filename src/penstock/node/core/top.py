@@ -9,20 +9,15 @@ from fnmatch import fnmatchcase
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
-from penstock.model.errors import BadRequest
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
-from penstock.wire.top import ROWS_MAX, ShowTop, TopInfo, TopLink, TopNode, TopSubscription, TopTopic
+from penstock.wire.top import ShowTop, TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
 if TYPE_CHECKING:
     from penstock.node.core.node import NodeCore
 
-PATTERN_LENGTH_MAX = 600
-
 
 def read_top(node: NodeCore, ask: ShowTop) -> TopInfo:
-    if not 1 <= ask.limit <= ROWS_MAX or len(ask.pattern) > PATTERN_LENGTH_MAX:
-        raise BadRequest(f"a limit is from 1 to {ROWS_MAX:,}, and a pattern at most {PATTERN_LENGTH_MAX} long")
     topics = [topic for topic in node.catalog if _matches(topic, ask.pattern)]
     behind: list[tuple[int, Topic, Subscription]] = []
     lags: dict[bytes, int] = {}
