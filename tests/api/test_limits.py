@@ -125,11 +125,17 @@ def test_clients_that_hang_up_in_the_middle_are_counted_and_not_logged_as_faults
 
     with tight.client() as http:
         before = hung_up(http)
+        http.post("/v1/topics", json={"topic": "t", "exist_ok": True}).raise_for_status()
         for path in ("/v1/topics", "/v1/topics/t/messages", "/v1/topics/t/subscriptions/s/ack"):
             with connect(tight) as leaving:
                 head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 500\r\n\r\n{{"
                 leaving.sendall(head.encode())
                 wait_until(lambda: "penstock_http_requests 2.0" in http.get("/metrics").text)
+        with connect(tight) as watching:  # a stream does not ask for the body of its request
+            watching.sendall(
+                b"GET /v1/topics/t/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n\r\n"
+            )
+            assert b" 200 " in watching.recv(4096)
         wait_until(lambda: hung_up(http) == before + 3)
     assert "Traceback" not in tight.errors
 

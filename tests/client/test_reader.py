@@ -63,6 +63,27 @@ def test_any_range_is_read_exactly_also_from_the_middle_of_a_segment(shared_url:
     asyncio.run(scenario())
 
 
+def test_a_part_ends_where_its_rows_take_too_much_however_small_they_were_stored(
+    shared_url: str, topic: str
+) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as client:
+            async with client.producer(topic, batch_rows=1) as producer:
+                for number in range(10):
+                    await producer.send(b"%d" % number + b"x" * 100_000)
+            async with client.reader(topic) as reader:
+                assert (await reader.fetch(0, 0)).entry_next == 10
+                found, entry = [], 0
+                while entry < 10:
+                    part = await reader.fetch(0, entry, rows_bytes_max=250_000)
+                    assert part.nbytes < 350_000
+                    found += [message.value[:1] for batch in part.batches for message in batch.messages()]
+                    entry = part.entry_next
+                assert found == [b"%d" % number for number in range(10)]
+
+    asyncio.run(scenario())
+
+
 def test_a_position_of_another_incarnation_or_topic_is_recognised(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with penstock.connect(shared_url) as client:

@@ -12,6 +12,7 @@ from litestar import Request
 from litestar.di import NamedDependency
 from litestar.params import PathParameter, QueryParameter
 
+from penstock.api.answers import ANSWER, Answer
 from penstock.api.callers import Caller
 from penstock.model.errors import BadRequest, NodeStopping
 from penstock.model.topic import TopicName
@@ -40,6 +41,12 @@ Wait = Annotated[
 def door_of(request: Asked) -> Door:
     door: Door = request.app.state.door
     return door
+
+
+def answer_of(request: Asked) -> Answer:
+    """The answer that is being made, to take room for it."""
+    answer: Answer = request.scope["state"][ANSWER]
+    return answer
 
 
 def token_of(request: Asked) -> str | None:

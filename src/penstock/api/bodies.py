@@ -78,6 +78,9 @@ class Rows:
     headers_count: int = 0
     """Of all messages."""
 
+    def __len__(self) -> int:
+        return len(self.values)
+
     def add(
         self, message: MessageBody, value: bytes | None = None, headers: dict[str, str] | None = None
     ) -> None:

@@ -20,6 +20,7 @@ from penstock.api.asking import (
     Count,
     TopicPath,
     Wait,
+    answer_of,
     door_of,
     parse_start,
     topic_name,
@@ -28,7 +29,7 @@ from penstock.api.asking import (
 )
 from penstock.api.callers import CLIENT
 from penstock.api.faults import PositionsNotHeld
-from penstock.api.held import Held, parse_position
+from penstock.api.held import Held, message_bytes, parse_position
 from penstock.api.subscriptions import ONE
 from penstock.model.errors import LimitReached, NotHeld, SubscriptionNotFound
 from penstock.model.message import Message
@@ -149,13 +150,18 @@ async def fetch(
     name = topic_name(topic)
     held = await hold(request, caller, name, subscription, consumer, kind, mode, start)
     door_of(request).callers.check_held(held)
-    found = await while_asked(request, held.fetch(count, max(wait_s, 0.05)))
+    found = await while_asked(request, held.fetch(count, max(wait_s, 0.05))) or []
+    try:
+        await answer_of(request).expect(sum(map(message_bytes, found)))
+    except LimitReached:
+        held.put_back(found)
+        raise
     if not found and held.full:
         raise LimitReached(
             f"{held.bytes:,} bytes of messages are in this consumer's hands",
             hint="Settle what was fetched before, or let go of all of it (DELETE …/consumer).",
         )
-    return HandedMessages(name, subscription, consumer, [handed(each) for each in found or ()])
+    return HandedMessages(name, subscription, consumer, [handed(each) for each in found])
 
 
 async def _settle(

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from litestar import get, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 from litestar.response import Stream
 
-from penstock.api.asking import Asked, Called, TopicPath, door_of, parse_start, topic_name
+from penstock.api.answers import PIECE_BYTES, Answer
+from penstock.api.asking import Asked, Called, TopicPath, answer_of, door_of, parse_start, topic_name
 from penstock.api.callers import Callers
 from penstock.api.consuming import ConsumerName, Kind, Mode, handed, hold
 from penstock.api.faults import body_of
@@ -30,7 +31,8 @@ from penstock.api.subscriptions import ONE
 from penstock.client.reader import Reader
 from penstock.model.errors import BadRequest, IncarnationChanged, PenstockError, TopicMismatch
 from penstock.model.message import Message
-from penstock.shapes.message import batch_rows
+from penstock.shapes.message import Row, batch_rows
+from penstock.wire.frame import SEGMENT_BYTES_MAX
 from penstock.wire.readable import value_json
 
 HEARTBEAT_S = 15.0
@@ -89,7 +91,8 @@ async def topic_events(
         raise BadRequest(f"the topic has {reader.shards} shards; a stream of events takes at most {SHARDS_MAX}")
     standing = await _standing(reader, start, last_event_id)
     door = door_of(request)
-    stream = _counted(caller, _read_on(reader, standing, filter), door.stopping)
+    answer = answer_of(request)
+    stream = _counted(caller, _read_on(reader, standing, filter, answer), answer, door.stopping)
     return Stream(stream, media_type="text/event-stream", headers=STREAM_HEADERS)
 
 
@@ -113,32 +116,54 @@ async def _standing(reader: Reader, start: str, last: str | None) -> Standing:
     return Standing(reader.uuid, runs, entries)
 
 
-async def _read_on(reader: Reader, standing: Standing, filter: str) -> AsyncIterator[bytes]:
+async def _read_on(reader: Reader, standing: Standing, filter: str, answer: Answer) -> AsyncIterator[bytes]:
     while True:
         ends = await reader.ends(standing.entries, HEARTBEAT_S)
         nothing = True
         for shard, end in enumerate(ends):
             while standing.entries[shard] < end.entry_next:
                 nothing = False
-                at = standing.entries[shard]
-                part = await reader.fetch(
-                    shard, at, incarnation=standing.incarnations[shard], bytes_max=FETCH_BYTES, filter=filter
-                )
-                for lost in part.lost:
-                    yield event("lost", value_json(lost._asdict()))
-                for batch in part.batches:
-                    yield b"".join(_events(batch_rows(batch), standing, shard))
-                standing.entries[shard] = max(part.entry_next, at + 1)
+                await answer.expect(2 * SEGMENT_BYTES_MAX)  # one record and its messages at least
+                async for piece in _read_part(reader, standing, shard, filter, answer):
+                    yield piece
+                answer.resize(0)
         if nothing:
             yield b": still here\n\n"
 
 
-def _events(rows: list[Any], standing: Standing, shard: int) -> list[bytes]:
-    found = []
-    for row in rows:
-        standing.entries[shard] = row.entry + 1
-        found.append(event("message", msgspec.json.encode(row, enc_hook=str), str(standing)))
-    return found
+def _encoded(row: Row) -> tuple[int, bytes]:
+    return row.entry, msgspec.json.encode(row, enc_hook=str)
+
+
+async def _read_part(
+    reader: Reader, standing: Standing, shard: int, filter: str, answer: Answer
+) -> AsyncIterator[bytes]:
+    """The events of one fetch, in pieces. What was fetched is let go of with the last."""
+    at = standing.entries[shard]
+    part = await reader.fetch(
+        shard,
+        at,
+        incarnation=standing.incarnations[shard],
+        bytes_max=FETCH_BYTES,
+        filter=filter,
+        rows_bytes_max=FETCH_BYTES,
+    )
+    answer.resize(2 * part.nbytes)
+    for lost in part.lost:
+        yield event("lost", value_json(lost._asdict()))
+    events: list[bytes] = []
+    size = 0
+    for batch in part.batches:
+        for entry, text in map(_encoded, batch_rows(batch)):  # so that no row outlives its text
+            standing.entries[shard] = entry + 1
+            events.append(event("message", text, str(standing)))
+            size += len(text)
+            if size >= PIECE_BYTES:
+                yield b"".join(events)
+                events, size = [], 0
+    if events:
+        yield b"".join(events)
+    standing.entries[shard] = max(part.entry_next, at + 1)
 
 
 @post(ONE + "/events", status_code=200, tags=["events"], media_type="text/event-stream")
@@ -162,7 +187,8 @@ async def subscription_events(
     if last_event_id is not None:
         await held.ack_upto(last_event_id)
     door = door_of(request)
-    stream = _counted(caller, _hand_on(held, door.callers, sent=ack == "sent"), door.stopping)
+    events = _hand_on(held, door.callers, sent=ack == "sent")
+    stream = _counted(caller, events, answer_of(request), door.stopping)
     return Stream(stream, media_type="text/event-stream", headers=STREAM_HEADERS)
 
 
@@ -189,7 +215,7 @@ def _handed_event(message: Message) -> bytes:
 
 
 async def _counted(
-    caller: Called, events: AsyncIterator[bytes], stopping: asyncio.Event
+    caller: Called, events: AsyncIterator[bytes], answer: Answer, stopping: asyncio.Event
 ) -> AsyncIterator[bytes]:
     """The events until the node stops or one fails; what failed is told as the last event."""
     caller.streams += 1
@@ -202,7 +228,11 @@ async def _counted(
                 await asyncio.wait([coming, ended], return_when=asyncio.FIRST_COMPLETED)
                 if not coming.done():
                     return
-                yield coming.result()
+                piece, held = coming.result(), answer.bytes
+                if len(piece) > PIECE_BYTES:  # beside what it was made of
+                    await answer.expect(held + len(piece))
+                yield piece
+                answer.resize(held)
             finally:
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)

@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Receive, ReceiveMessage, Scope, Send
 
+from penstock.api.answers import ANSWER, Answer, AnswerRoom
 from penstock.api.faults import refusing
 from penstock.model.address import Address, parse_place
 from penstock.model.errors import (
@@ -81,6 +82,7 @@ class Gate:
         self._limits = limits
         self._is_guarded = is_guarded
         self._names = names
+        self.answers = AnswerRoom(limits.answers_bytes, limits.answer_wait_s)
         self.requests = 0
         self.bodies_bytes = 0
         self.refused = 0
@@ -92,7 +94,8 @@ class Gate:
         if scope["type"] != ScopeType.HTTP:
             return
         headers = dict(scope["headers"])
-        body = Body(self, receive, self._body_max(scope))
+        answer = scope["state"][ANSWER] = Answer(self.answers, scope, receive, send)
+        body = Body(self, receive, answer, self._body_max(scope))
         try:
             self._check(headers, body)
             if scope["path"] not in HEALTH:
@@ -106,9 +109,10 @@ class Gate:
             return
         self.requests += 1
         try:
-            await self._app(scope, body.receive, send)
+            await self._app(scope, body.receive, answer.send)
         finally:
             self.requests -= 1
+            answer.close()
             self.bodies_bytes -= body.bytes
 
     def _body_max(self, scope: HTTPScope) -> int:
@@ -172,9 +176,10 @@ class Gate:
 class Body:
     """One request's body as it comes, counted."""
 
-    def __init__(self, gate: Gate, receive: Receive, bytes_max: int) -> None:
+    def __init__(self, gate: Gate, receive: Receive, answer: Answer, bytes_max: int) -> None:
         self._gate = gate
         self._receive = receive
+        self._answer = answer
         self._bytes_max = bytes_max
         self._whole = False
         self.bytes = 0
@@ -193,7 +198,7 @@ class Body:
             self.bytes += size
             self._gate.bodies_bytes += size
             self._whole = not message["more_body"]
-        elif not self._whole:
+        elif not self._whole and not self._answer.started:
             self._gate.hung_up += 1
             raise ConnectionLost("the client hung up before its request was whole")
         return message

@@ -43,7 +43,8 @@ def parse_position(text: str) -> Place:
     return int(shard), int(entry)
 
 
-def _size(message: Message) -> int:
+def message_bytes(message: Message) -> int:
+    """What a message takes, roughly."""
     value = message.value
     if not isinstance(value, bytes | None):  # an object of a typed topic
         value = msgspec.json.encode(value, enc_hook=str)
@@ -127,7 +128,7 @@ class Held:
         if message is not None:
             place = (message.shard, message.entry)
             self.bytes -= self._sizes.get(place, 0)  # it comes again
-            self._sizes[place] = _size(message)
+            self._sizes[place] = message_bytes(message)
             self.bytes += self._sizes[place]
         return message
 

@@ -8,11 +8,22 @@ from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
-from litestar import Response, get, post
+from litestar import MediaType, Response, get, post
 from litestar.params import FromQuery, HeaderParameter, QueryParameter
 
 from penstock.api.aside import aside
-from penstock.api.asking import Asked, Called, TopicPath, Wait, parse_start, topic_name, wait_of, while_asked
+from penstock.api.asking import (
+    Asked,
+    Called,
+    TopicPath,
+    Wait,
+    answer_of,
+    door_of,
+    parse_start,
+    topic_name,
+    wait_of,
+    while_asked,
+)
 from penstock.api.bodies import ARROW, JSON, RawMessage, read_body
 from penstock.api.faults import body_of, headers_of
 from penstock.api.publishing import publish
@@ -24,8 +35,11 @@ from penstock.model.errors import BadRequest
 from penstock.model.receipt import Receipt
 from penstock.shapes.error import ErrorShape, error_object
 from penstock.shapes.message import Row, batch_rows
+from penstock.wire.frame import SEGMENT_BYTES_MAX
 
 FETCH_BYTES = 1024 * 1024
+RECEIPT_BYTES = 256
+"""A receipt in an answer, roughly."""
 NODE_WAIT_S = 20.0
 
 
@@ -98,6 +112,7 @@ async def publish_messages(
     told = RawMessage(key, id, ttl)
     body = await request.body()
     messages = await aside(len(body), lambda: read_body(media, body, told, request.headers))
+    await answer_of(request).expect(RECEIPT_BYTES * len(messages))
     receipts = await publish(caller, name, messages, producer, idempotency_key)
     made = _published(name, receipts)
     error = next((each.error for each in receipts if each.error is not None), None)
@@ -152,9 +167,24 @@ async def fetch_messages(
         at = await _first(reader, shard, start) if entry is None else entry
         if wait_s:
             await while_asked(request, _until_more(reader, shard, at, wait_s))
-        part = await reader.fetch(shard, at, end, incarnation=incarnation, bytes_max=bytes_max, filter=filter)
-        ends = await reader.ends()
-        return _arrow(part, count) if arrow else _json(reader, shard, ends[shard].incarnation, part, count)
+        answer = answer_of(request)
+        await answer.expect(2 * max(bytes_max, SEGMENT_BYTES_MAX))  # one record and its messages at least
+        part = await reader.fetch(
+            shard,
+            at,
+            end,
+            incarnation=incarnation,
+            bytes_max=bytes_max,
+            filter=filter,
+            rows_bytes_max=bytes_max,
+        )
+        answer.resize(2 * part.nbytes)
+        if arrow:
+            return _arrow(part, count)
+        run = (await reader.ends())[shard].incarnation
+        answer_bytes = door_of(request).callers.limits.answer_bytes
+        made: Any = await aside(part.nbytes, lambda: _json(reader, shard, run, part, count, answer_bytes))
+        return Response(made, media_type=MediaType.JSON)
 
 
 async def _until_more(reader: Reader, shard: int, entry: int, wait_s: float) -> None:
@@ -189,12 +219,21 @@ def _first_rows(part: Part, count: int) -> tuple[list[tuple[Batch, int]], int]:
     return found, part.entry_next
 
 
-def _json(reader: Reader, shard: int, incarnation: int, part: Part, count: int) -> Response[Fetched]:
+def _json(reader: Reader, shard: int, incarnation: int, part: Part, count: int, bytes_max: int) -> bytes:
+    """The first messages, up to ``count`` of them and ``bytes_max``, and at least one."""
     batches, entry_next = _first_rows(part, count)
-    rows = [row for batch, wanted in batches for row in batch_rows(batch, wanted)]
+    rows: list[Any] = []
+    size = 0
+    for row in (row for batch, wanted in batches for row in batch_rows(batch, wanted)):
+        text = msgspec.json.encode(row, enc_hook=str)
+        size += len(text)
+        if rows and size > bytes_max:
+            entry_next = row.entry
+            break
+        rows.append(msgspec.Raw(text))
     lost = [LostShape(*each) for each in part.lost if each.start < entry_next]
-    made = Fetched(reader.topic, reader.uuid.hex(), shard, incarnation, rows, lost, entry_next, part.entry_end)
-    return Response(made)
+    where = (reader.topic, reader.uuid.hex(), shard, incarnation)
+    return msgspec.json.encode(Fetched(*where, rows, lost, entry_next, part.entry_end))
 
 
 def _arrow(part: Part, count: int) -> Response[Any]:

@@ -116,6 +116,7 @@ async def metrics(request: Asked, caller: Called) -> Response[bytes]:
         "connections": door.connections,
         "requests": door.gate.requests,
         "bodies_bytes": door.gate.bodies_bytes,
+        "answers_bytes": door.gate.answers.bytes,
         "refused": door.gate.refused,
         "hung_up": door.gate.hung_up,
         "consumers": door.callers.consumers,

@@ -8,8 +8,8 @@ import msgspec
 from litestar import delete, get, post
 from litestar.params import FromPath, JSONBody
 
-from penstock.api.asking import Called, TopicPath, parse_start, topic_name
-from penstock.api.held import parse_position
+from penstock.api.asking import Asked, Called, TopicPath, answer_of, door_of, parse_start, topic_name
+from penstock.api.held import message_bytes, parse_position
 from penstock.api.producers import DeletedOfTopic
 from penstock.model.errors import BadRequest
 from penstock.model.policy import Policy
@@ -136,13 +136,19 @@ async def promote(caller: Called, topic: TopicPath, subscription: FromPath[str])
 
 
 @get(ONE + "/dead", tags=["subscriptions"])
-async def list_dead(caller: Called, topic: TopicPath, subscription: FromPath[str]) -> list[DeadShape]:
-    """The messages that are dead now, at most 1,000, with what is known of why."""
+async def list_dead(
+    request: Asked, caller: Called, topic: TopicPath, subscription: FromPath[str]
+) -> list[DeadShape]:
+    """The messages that are dead now, with what is known of why; at most 1,000 and `answer_bytes`."""
+    answer, bytes_max = answer_of(request), door_of(request).callers.limits.answer_bytes
     found: list[DeadShape] = []
+    size = 0
     async for message in caller.client.admin.dead_letters(topic_name(topic), subscription):
-        found.append(dead_object(message))
-        if len(found) >= DEAD_MAX:
+        size += message_bytes(message)
+        if found and (size > bytes_max or len(found) >= DEAD_MAX):
             break
+        await answer.expect(size)
+        found.append(dead_object(message))
     return found
 
 

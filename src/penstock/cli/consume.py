@@ -113,7 +113,7 @@ async def _consume(
         left = count
         async for batch in _until_idle(consumer, idle, wanted=count != 0):
             rows = len(batch) if left is None else min(left, len(batch))
-            lines = json_lines(batch_rows(batch, rows)) if as_json else _value_lines(batch, rows)
+            lines = json_lines(list(batch_rows(batch, rows))) if as_json else _value_lines(batch, rows)
             await writer.write(lines)
             await consumer.ack(batch, rows=None if rows == len(batch) else list(range(rows)))
             if left is not None:

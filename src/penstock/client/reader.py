@@ -58,6 +58,11 @@ class Part:
     producers: dict[bytes, str] = field(default_factory=dict)
     """If asked for: by block, the name of its producer, where the node knows one."""
 
+    @property
+    def nbytes(self) -> int:
+        """What its rows take in memory."""
+        return sum(batch.nbytes for batch in self.batches)
+
 
 async def read_ends(
     link: Link, topics: Sequence[str], known: Sequence[Sequence[int]] | None = None, wait: float = 0.0
@@ -153,8 +158,12 @@ class Reader(Scope):
         filter: str = "",
         columns: Collection[str] | None = None,
         named: bool = False,
+        rows_bytes_max: int | None = None,
     ) -> Part:
         """The messages from ``entry`` up to ``end``, as far as ``bytes_max`` goes, at least one record.
+
+        ``bytes_max`` counts stored bytes, which may be compressed; with ``rows_bytes_max`` the part ends at the
+        record whose rows reach that much in memory.
 
         With a ``filter`` (docs/spark_source.md) the node leaves out what it is not true of, with ``columns``
         all but these of value, key, id and headers. With ``named`` the part tells producers' names.
@@ -164,7 +173,7 @@ class Reader(Scope):
         answer = await self._link.request(ask, retry=True)
         if not isinstance(answer, tuple):
             raise BadFrame("a fetch was answered by something else")
-        return self._part(ask, *answer)
+        return self._part(ask, *answer, rows_bytes_max=rows_bytes_max)
 
     async def read(
         self,
@@ -214,7 +223,9 @@ class Reader(Scope):
         finally:
             coming.cancel()
 
-    def _part(self, ask: FetchEntries, fetched: Fetched, frames: list[Frame]) -> Part:
+    def _part(
+        self, ask: FetchEntries, fetched: Fetched, frames: list[Frame], *, rows_bytes_max: int | None
+    ) -> Part:
         """Decodes what came; rows outside of the range asked for are cut off."""
         node = self._link.welcome.node if self._link.welcome is not None else ""
         where = (self.topic, node, self._schemas)
@@ -225,14 +236,20 @@ class Reader(Scope):
         gone = RangeSet((start, stop) for start, stop, _ in fetched.lost)
         compacted = EntrySet.decode(fetched.compacted) if fetched.compacted else None
         batches = []
-        for frame, mask in zip(frames, masks, strict=True):
+        entry_next, size = fetched.entry_next, 0
+        for number, (frame, mask) in enumerate(zip(frames, masks, strict=True), 1):
             meant = [span for each in _meant(frame, mask, ask.entry, end) for span in gone.missing(*each)]
             if compacted is not None:
                 meant = [span for each in meant for span in compacted.missing(*each)]
-            batches.append(read_record(frame, Deliver(0, ask.shard, 1, 1, meant), *where))
-        lost = [LostSpan(ask.shard, *span) for span in fetched.lost]
-        found = [batch for batch in batches if batch is not None]
-        return Part(found, lost, fetched.entry_next, fetched.entry_end, fetched.producers)
+            batch = read_record(frame, Deliver(0, ask.shard, 1, 1, meant), *where)
+            if batch is not None:
+                batches.append(batch)
+                size += batch.nbytes
+            if rows_bytes_max is not None and size >= rows_bytes_max and number < len(frames):
+                entry_next = min(entry_next, decode_record_header(frame.body).end_entry)
+                break
+        lost = [LostSpan(ask.shard, *span) for span in fetched.lost if span[0] < entry_next]
+        return Part(batches, lost, entry_next, fetched.entry_end, fetched.producers)
 
 
 def _meant(frame: Frame, mask: bytes | None, start: int, end: int) -> list[Span]:

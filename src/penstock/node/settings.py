@@ -68,6 +68,12 @@ class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of one request that sends messages; of others at most 1 MiB."""
     bodies_bytes: int = 128 * MIB
     """The bodies of all requests that are under way."""
+    answer_bytes: int = 16 * MIB
+    """Messages in one answer, as they are sent; what does not fit is in the next. One alone may be larger."""
+    answers_bytes: int = 256 * MIB
+    """Answers that are made and not read, of all requests."""
+    answer_wait_s: float = 5.0
+    """How long a request waits for room among them; then it is refused, to be tried again."""
     header_s: float = 10.0
     """A request's headers must be whole by then, counted from the connection or the first byte."""
     body_s: float = 60.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -29,13 +30,13 @@ class Row(msgspec.Struct, gc=False):
     attempt: int
 
 
-def batch_rows(batch: Batch, rows: int | None = None) -> list[Row]:
+def batch_rows(batch: Batch, rows: int | None = None) -> Iterator[Row]:
     """The first ``rows`` of a batch. What all of them share is worked out once."""
     origin = batch.origin
     identity = f"{origin.block.hex()}/{origin.shard}/{origin.segment}/"
     stored_at = from_micros(origin.stored_at_us)
     sent_at = cache(from_micros)
-    return [
+    return (
         Row(
             origin.topic,
             origin.shard,
@@ -50,7 +51,7 @@ def batch_rows(batch: Batch, rows: int | None = None) -> list[Row]:
             message.attempt,
         )
         for message in batch.messages()[:rows]
-    ]
+    )
 
 
 def message_row(message: Message) -> Row:
