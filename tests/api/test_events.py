@@ -96,6 +96,27 @@ def test_what_is_settled_as_it_is_sent_does_not_come_again(
     assert http.post(f"{path}/fetch").json()["messages"] == []
 
 
+def test_metrics_have_r_and_ur_of_every_hop(http: httpx.Client, topic: str) -> None:
+    for _ in range(2):  # the second is a segment that comes again
+        http.post(
+            f"/v1/topics/{topic}/messages", json={"value": "a"}, headers={"Idempotency-Key": "once"}
+        ).raise_for_status()
+    http.post(f"/v1/topics/{topic}/messages", json={"value": "b"}).raise_for_status()
+    path = f"/v1/topics/{topic}/subscriptions"
+    http.post(path, json={"subscription": "s"}).raise_for_status()
+    assert len(http.post(f"{path}/s/fetch").json()["messages"]) == 2
+    lines = dict(line.rsplit(" ", 1) for line in http.get("/metrics").text.splitlines() if line[0] != "#")
+    name = f"default/default/default/{topic}"
+    assert lines[f'penstock_topic_reliability{{topic="{name}"}}'] == "1.0"
+    stored = float(lines[f'penstock_topic_segments{{topic="{name}"}}'])
+    again = float(lines[f'penstock_topic_duplicates{{topic="{name}"}}'])
+    assert again == 1
+    assert float(lines[f'penstock_topic_uniqueness{{topic="{name}"}}']) == stored / (stored + again)
+    one = f'{{subscription="s",topic="{name}"}}'
+    assert lines[f"penstock_subscription_reliability{one}"] == "1.0"
+    assert lines[f"penstock_subscription_uniqueness{one}"] == "1.0"
+
+
 def test_metrics_tell_of_topics_subscriptions_and_the_door(http: httpx.Client, topic: str) -> None:
     send(http, topic, *"abc")
     http.post(f"/v1/topics/{topic}/subscriptions", json={"subscription": "s"}).raise_for_status()

@@ -1,4 +1,7 @@
-"""``/metrics`` for Prometheus: the node, its topics and its subscriptions, for an admin of everything.
+"""``/metrics`` for Prometheus: the node, its topics, subscriptions and links, for an admin of everything.
+
+Each hop has its R and UR, from the counts of the ledger: producer to node (``penstock_topic_…``), node to
+consumer (``penstock_subscription_…``) and node to node (``penstock_link_…``).
 
 Readings are taken when they are asked for; nothing is kept. Topics and subscriptions are at most 1,000 each,
 the busiest and the furthest behind; how many were left out is told.
@@ -6,8 +9,8 @@ the busiest and the furthest behind; how many were left out is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from litestar import Response, get
 from prometheus_client import CollectorRegistry
@@ -16,7 +19,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from penstock.api.asking import Asked, Called, door_of
-from penstock.wire.top import ROWS_MAX, TopInfo
+from penstock.model.ledger import Ratio
+from penstock.wire.top import ROWS_MAX, TopInfo, TopLink, TopSubscription, TopTopic
+
+Row = TypeVar("Row")
+Rates = tuple[Ratio, Ratio]
 
 TOPIC_COUNTERS = {
     "messages_in": "Entries given out, ever.",
@@ -26,6 +33,9 @@ TOPIC_GAUGES = {
     "stored": "Entries that are kept.",
     "bytes": "Bytes that are kept.",
     "lag": "Unsettled entries of the subscription that is furthest behind.",
+    "announced": "Segments that its producers are known to have made.",
+    "segments": "Segments of producers that are stored.",
+    "duplicates": "Segments that came again and were not stored again.",
 }
 SUBSCRIPTION_COUNTERS = {
     "delivered": "Messages handed out in this run.",
@@ -39,6 +49,17 @@ SUBSCRIPTION_GAUGES = {
     "dead": "Entries that were tried too often.",
     "consumers": "Consumers that are connected.",
     "paused": "1 while it is paused.",
+    "entries": "Entries from its start to the end of the log.",
+    "reached": "Entries that a consumer was handed at least once.",
+    "copies": "Copies handed out and opened, since the node was last killed.",
+    "first_copies": "Those of them that were no repeat.",
+}
+LINK_GAUGES = {
+    "lag": "Messages that the other side does not have yet.",
+    "refused": "Topics that it cannot bring.",
+    "messages": "Messages brought in this run.",
+    "records": "Records brought in this run.",
+    "duplicates": "Records that came again and were not stored again.",
 }
 NODE_COUNTERS = {
     "messages_stored": "Messages stored in this run.",
@@ -72,6 +93,11 @@ class Readings(Collector):
         names = ("topic", "subscription")
         many = self._top.subscriptions
         yield from _rows("penstock_subscription", names, many, SUBSCRIPTION_COUNTERS, SUBSCRIPTION_GAUGES)
+        links = self._top.links
+        yield from _rows("penstock_link", ("link",), links, {}, LINK_GAUGES)
+        yield from _hop("penstock_topic", ("topic",), self._top.topics, _producer_hop)
+        yield from _hop("penstock_subscription", names, many, _consumer_hop)
+        yield from _hop("penstock_link", ("link",), links, _link_hop)
         for what in ("topics_left_out", "subscriptions_left_out"):
             yield GaugeMetricFamily(f"penstock_{what}", "Not told of here.", getattr(self._top, what))
         events = CounterMetricFamily("penstock_node_events", "The node's own counters.", labels=["event"])
@@ -104,6 +130,36 @@ def _rows(
             for row in rows:
                 made.add_metric([getattr(row, label) for label in labels], float(getattr(row, name)))
             yield made
+
+
+def _hop(
+    prefix: str, labels: tuple[str, ...], rows: list[Row], rates: Callable[[Row], Rates]
+) -> Iterator[Metric]:
+    """R and UR of a hop; a row in which nothing happened yet has none."""
+    reliability = GaugeMetricFamily(f"{prefix}_reliability", "R: the share that arrived.", labels=labels)
+    uniqueness = GaugeMetricFamily(
+        f"{prefix}_uniqueness", "UR: the share of arrivals that was no repeat.", labels=labels
+    )
+    for row in rows:
+        for family, ratio in zip((reliability, uniqueness), rates(row), strict=True):
+            if ratio.value is not None:
+                family.add_metric([getattr(row, label) for label in labels], ratio.value)
+    yield from (reliability, uniqueness)
+
+
+def _producer_hop(topic: TopTopic) -> Rates:
+    stored = topic.segments
+    return Ratio(stored, topic.announced), Ratio(stored, stored + topic.duplicates)
+
+
+def _consumer_hop(subscription: TopSubscription) -> Rates:
+    reached = Ratio(subscription.reached, subscription.entries)
+    return reached, Ratio(subscription.first_copies, subscription.copies)
+
+
+def _link_hop(link: TopLink) -> Rates:
+    brought = Ratio(link.messages, link.messages + link.lag)
+    return brought, Ratio(link.records, link.records + link.duplicates)
 
 
 @get("/metrics", media_type="text/plain", tags=["health"])

@@ -24,6 +24,7 @@ from penstock.cli.node_process import NodeProcess
 from penstock.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
 from penstock.cli.output import EXIT_ERROR, note, print_json, print_table, reports_errors, run
 from penstock.io.lossy_link import Harm, LossyLink
+from penstock.model.ledger import Ratio
 
 if TYPE_CHECKING:
     from penstock.client.connect import Client
@@ -131,6 +132,8 @@ class Outcome:
     came_again: int = 0
     came_twice: int = 0
     """Segments that reached the node a second time, and were refused as duplicates."""
+    segments: int = 0
+    """Segments that it stored."""
     live: Reading = field(default_factory=Reading)
     again: Reading = field(default_factory=Reading)
     link: Harm = field(default_factory=Harm)
@@ -153,6 +156,11 @@ class Outcome:
     def held(self) -> bool:
         return all(held for _, held in self.checks())
 
+    @property
+    def arrivals(self) -> Ratio:
+        """UR of the delivery itself: what came again to the node counts."""
+        return Ratio(self.segments, self.segments + self.came_twice)
+
     def summary(self) -> dict[str, Any]:
         return {
             "sent": self.sent,
@@ -163,6 +171,7 @@ class Outcome:
             "repeated": self.live.repeated,
             "R": self.live.reach,
             "UR": self.live.unrepeated,
+            "UR_arrived": self.arrivals.value,
             "in_order": self.live.in_order,
             "link": asdict(self.link) | {"came_twice": self.came_twice},
             "spark": asdict(self.spark) if self.spark is not None else None,
@@ -203,6 +212,7 @@ async def _demo(node: NodeProcess) -> Outcome:
         outcome.came_again = await _count_left(client, "live")
         ledger = await client.admin.ledger(TOPIC)
         outcome.came_twice = sum(account.duplicates for account in ledger.producers)
+        outcome.segments = sum(account.stored for account in ledger.producers)
         info = await client.admin.show_topic(TOPIC)
         outcome.entries = sum(each.entry_next - each.entry_first for each in info.shard_list)
     return outcome
@@ -272,8 +282,9 @@ def _print(outcome: Outcome) -> None:
     ]
     if spark is not None:
         hops.append(("topic > Spark > topic", spark.sent, spark.received, spark.unique))
-    print("\nWhat arrived, in messages")
+    print("\nWhat was passed on, in messages: UR is the pipe's, behind whatever drops repeats")
     print_table(("HOP", "SENT", "RECEIVED", "UNIQUE", "R", "UR"), [(*hop, *_rates(*hop[1:])) for hop in hops])
+    print(f"\nUR of what came over the link, in segments, before the node dropped repeats: {outcome.arrivals}")
     print()
     for promise, held in outcome.checks():
         print(f"  {'held  ' if held else 'BROKEN'}  {promise}")

@@ -54,6 +54,12 @@ class TopTopic(msgspec.Struct, frozen=True):
     bytes: int
     lag: int
     """Of the subscription that is furthest behind."""
+    announced: int = 0
+    """Segments that its producers are known to have made."""
+    segments: int = 0
+    """Those of them that are stored: R of the hop is ``segments / announced``."""
+    duplicates: int = 0
+    """Segments that came again: UR of the hop is ``segments / (segments + duplicates)``."""
 
 
 class TopSubscription(msgspec.Struct, frozen=True):
@@ -69,6 +75,14 @@ class TopSubscription(msgspec.Struct, frozen=True):
     dead: int
     consumers: int
     paused: bool
+    entries: int = 0
+    """From its start to the end of the log."""
+    reached: int = 0
+    """Those of them that a consumer was handed: R of the hop is ``reached / entries``."""
+    copies: int = 0
+    """Handed out and opened, since the node was last killed."""
+    first_copies: int = 0
+    """Those of them that were no repeat: UR of the hop is ``first_copies / copies``."""
 
 
 class TopLink(msgspec.Struct, frozen=True):
@@ -79,6 +93,11 @@ class TopLink(msgspec.Struct, frozen=True):
     lag: int
     refused: int
     """Topics that it cannot bring."""
+    messages: int = 0
+    """Brought since the node was started: R of the hop is ``messages / (messages + lag)``."""
+    records: int = 0
+    duplicates: int = 0
+    """Records that came again: UR of the hop is ``records / (records + duplicates)``."""
 
 
 class TopInfo(msgspec.Struct, frozen=True):

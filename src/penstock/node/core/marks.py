@@ -172,6 +172,19 @@ class Marks:
     def _drop(self, block: bytes) -> None:
         self.book.fold(block, self._blocks.pop(block).admitted)
 
+    def segment_totals(self) -> tuple[int, int, int]:
+        """Segments announced, stored, and come again, over all blocks and those that were forgotten."""
+        announced = stored = duplicates = 0
+        for account in self.book.folded.values():
+            announced, stored = announced + account.announced, stored + account.stored
+            duplicates += account.duplicates
+        for block, tally in self.book.tallies.items():
+            admitted = self._blocks[block].admitted if block in self._blocks else RangeSet()
+            shown = max(admitted.end, tally.declared, tally.announced)
+            announced += admitted.count if tally.sparse else shown
+            stored, duplicates = stored + tally.stored, duplicates + tally.duplicates
+        return announced, stored, duplicates
+
     def under_way(self, block: bytes) -> list[int]:
         """The rows of each stored segment of a block that is not durable yet."""
         known = self._blocks.get(block)

@@ -9,8 +9,11 @@ from fnmatch import fnmatchcase
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
+from penstock.node.core.ledger import subscription_account
+from penstock.node.core.runs import Runs
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
+from penstock.wire.peering import PeerInfo
 from penstock.wire.top import ShowTop, TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
 if TYPE_CHECKING:
@@ -31,10 +34,10 @@ def read_top(node: NodeCore, ask: ShowTop) -> TopInfo:
     return TopInfo(
         node=_node(node),
         topics=[_topic(topic, lags.get(topic.uuid, 0)) for topic in busiest],
-        subscriptions=[_subscription(lag, topic, one) for lag, topic, one in shown],
+        subscriptions=[_subscription(lag, topic, one, node.stores.runs) for lag, topic, one in shown],
         topics_left_out=len(topics) - len(busiest),
         subscriptions_left_out=len(behind) - len(shown),
-        links=[TopLink(each.name, each.state, each.lag, each.refused) for each in node.peering.infos()],
+        links=[_link(each) for each in node.peering.infos()],
     )
 
 
@@ -74,6 +77,7 @@ def _node(node: NodeCore) -> TopNode:
 
 def _topic(topic: Topic, lag: int) -> TopTopic:
     logs = [shard.log for shard in topic.shards]
+    announced, segments, duplicates = map(sum, zip(*(log.marks.segment_totals() for log in logs), strict=True))
     return TopTopic(
         topic=topic.name,
         messages_in=sum(log.entry_durable for log in logs),
@@ -81,11 +85,15 @@ def _topic(topic: Topic, lag: int) -> TopTopic:
         stored=sum(log.entry_durable - log.entry_first for log in logs),
         bytes=sum(log.bytes for log in logs),
         lag=lag,
+        announced=announced,
+        segments=segments,
+        duplicates=duplicates,
     )
 
 
-def _subscription(lag: int, topic: Topic, subscription: Subscription) -> TopSubscription:
+def _subscription(lag: int, topic: Topic, subscription: Subscription, runs: Runs) -> TopSubscription:
     counts = subscription.counts
+    account = subscription_account(topic, subscription, runs)
     return TopSubscription(
         topic=topic.name,
         subscription=subscription.name,
@@ -98,4 +106,21 @@ def _subscription(lag: int, topic: Topic, subscription: Subscription) -> TopSubs
         dead=subscription.dead,
         consumers=sum(attachment.connected for attachment in subscription.attachments),
         paused=subscription.paused,
+        entries=account.stored,
+        reached=account.reached,
+        copies=account.use_ratio.whole,
+        first_copies=account.use_ratio.part,
+    )
+
+
+def _link(info: PeerInfo) -> TopLink:
+    counts = info.counts
+    return TopLink(
+        info.name,
+        info.state,
+        info.lag,
+        info.refused,
+        messages=counts["messages_in"] + counts["messages_out"],
+        records=counts["records_in"] + counts["records_out"],
+        duplicates=counts["duplicates"],
     )
