@@ -288,7 +288,7 @@ def test_an_end_that_cannot_be_read_is_reported_as_damage_and_not_cut_off() -> N
     again = open_journal(disk)
     found = list(again.records)
     assert found == bodies[: len(found)] and 5 < len(found) < 10
-    assert again.report.torn_bytes == 0 and [damage.end for damage in again.report.damaged] == [12288]
+    assert again.report.torn == [] and [damage.end for damage in again.report.damaged] == [12288]
     assert len(disk.contents(path)) == size
     again.compact(found)
     again.append(b"goes on")

@@ -117,3 +117,12 @@ def flip(path: Path, offset: int, bit: int = 3) -> None:
     data = bytearray(path.read_bytes())
     data[offset] ^= 1 << bit
     path.write_bytes(data)
+
+
+def frames_end(path: Path) -> int:
+    """Where the last frame of a file ends."""
+    file = OsDisk(path.parent).open(path.name)
+    try:
+        return max(item.end for item in scan(file))
+    finally:
+        file.close()

@@ -23,6 +23,7 @@ from tests.fire.stored_topic import (
     fill,
     first_entry,
     flip,
+    frames_end,
     log_files,
     records,
     serve,
@@ -76,9 +77,29 @@ def test_a_torn_tail_is_cut_off_and_nothing_is_lost(node: RealNode, stored: dict
     last = log_files(node)[-1]
     data = last.read_bytes()
     torn = encode(FrameType.SEGMENT, os.urandom(3000), segment=7)[:1500]
-    last.write_bytes(data.rstrip(b"\0") + bytes(4) + torn)
+    last.write_bytes(data[: frames_end(last)] + torn)
     check(node, stored, gone=set())
-    assert "torn" in node.errors
+    assert "a torn write" in node.errors and "damage" not in node.errors
+
+
+def test_rot_at_the_end_after_a_clean_stop_is_lost_by_its_exact_entries(
+    node: RealNode, stored: dict[int, bytes]
+) -> None:
+    node.start()
+    assert node.stop() == 0
+    last = log_files(node)[-1]
+    found = list(records(last))
+    data = last.read_bytes()
+    last.write_bytes(data[:-512] + random.Random(1).randbytes(512))
+    gone = {
+        entry
+        for item, header in found
+        if item.end > len(data) - 512
+        for entry in range(header.first_entry, header.end_entry)
+    }
+    check(node, stored, gone)
+    assert f"entries {min(gone)} to {max(gone)} are lost" in node.errors and "torn" not in node.errors
+    assert "a new incarnation begins" in node.errors
 
 
 @pytest.mark.parametrize("which", [0, 1, -1])

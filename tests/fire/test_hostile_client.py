@@ -420,7 +420,8 @@ def test_a_topic_or_subscription_name_that_is_not_one_is_refused(target: Target,
         client.send(Subscribe(2, "good", name, "unique", "non_resilient", "earliest", 1000))
         assert client.until(Error).code == "bad-request"
     folders = {path.name for path in Path(target.node.data).iterdir()}
-    assert folders <= {"NODE", "LOCK", "admin_log", "catalog", "runs", "settlements", "tokens", "topics"}
+    journals = {"admin_log", "catalog", "peers", "runs", "settlements", "tokens", "writers"}
+    assert folders <= {"NODE", "LOCK", "topics", *journals}
 
 
 @pytest.mark.parametrize("shards", [0, -1, 3, 8192, 2**62])

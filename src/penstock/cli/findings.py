@@ -8,6 +8,7 @@ from typing import Any
 from penstock.cli.output import iso_time
 from penstock.files.frame_file import Bad, Found
 from penstock.files.frame_write import Status, decode_status
+from penstock.files.seal import SealedFile, decode_sealed
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadFrame, BadSegment, SchemaMismatch
 from penstock.node.core.log_file import BlockEnded, Compacted, Tallied, decode_event, decode_marks_body
@@ -60,10 +61,17 @@ class Findings:
     """Takes what ``scan`` yields, in order; then ``finish`` tells a torn tail from damage.
 
     ``entry_limit`` is the first entry of the next file of the same log: a file that has one was closed, so
-    nothing in it can be a write cut short.
+    nothing in it can be a write cut short. ``sealed`` is how a clean stop left the file.
     """
 
-    def __init__(self, path: str, size: int, records_max: int, entry_limit: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        size: int,
+        records_max: int,
+        entry_limit: int | None = None,
+        sealed: SealedFile | None = None,
+    ) -> None:
         self.path = path
         self.bytes = size
         self.facts: dict[str, Any] = {}
@@ -75,6 +83,9 @@ class Findings:
         self.torn: list[BadRange] = []
         self._records_max = records_max
         self._entry_limit = entry_limit
+        self._sealed = sealed
+        if sealed is not None:
+            self.facts["sealed"] = {"bytes": sealed.bytes, "end": sealed.next}
         self._end = 0
         self._entry: int | None = None
         self._open: list[BadRange] = []
@@ -83,7 +94,7 @@ class Findings:
     @property
     def reserved_bytes(self) -> int:
         """Zeros behind everything: room reserved ahead of writing."""
-        return self.bytes - self._end
+        return max(0, self.bytes - self._end)
 
     def take_bad(self, item: Bad, *, looks_torn: bool) -> None:
         self._end = item.end
@@ -100,13 +111,28 @@ class Findings:
         except (BadFrame, BadSegment, SchemaMismatch) as error:
             self._list(item.offset, item.size, name, detail=f"unreadable: {error}")
 
-    def finish(self) -> None:
+    def finish(self, *, tail_looks_torn: bool) -> None:
         """As recovery does: what was recorded as synced, or stands in a closed file, is not torn."""
         if self._entry_limit is not None:
             self._saw(self._entry_limit, self._entry_limit)
             return
-        self.torn = [bad for bad in self.damage if not bad.proven and (bad.looks_torn or bad.end == self._end)]
+        if tail_looks_torn:
+            self.damage[-1].looks_torn = True
+        if self._sealed is not None:
+            self._take_seal(self._sealed)
+        self.torn = [bad for bad in self.damage if not bad.proven and bad.looks_torn]
         self.damage = [bad for bad in self.damage if bad not in self.torn]
+
+    def _take_seal(self, sealed: SealedFile) -> None:
+        """All that a clean stop left was durable: what is not there, or cannot be read, is damage."""
+        for bad in self.damage:
+            bad.proven |= bad.offset < sealed.bytes
+        if self._end < sealed.bytes:
+            missing = BadRange(self._end, sealed.bytes, self._entry, proven=True)
+            self.damage.append(missing)
+            self._open.append(missing)
+        if "marks" in self.facts and (self._entry or 0) < sealed.next:
+            self._saw(sealed.next, sealed.next)
 
     def as_object(self) -> dict[str, Any]:
         return {
@@ -148,6 +174,9 @@ class Findings:
             index = decode_index(body)
             points = len(index.points)
             self.facts["index"] = {"first": index.first, "end": index.end_entry, "points": points}
+        elif (sealed := decode_sealed(frame)) is not None:
+            detail = f"{sealed.path}: {sealed.bytes:,} bytes, next {sealed.next:,}"
+            self._list(offset, size, "SEALED", detail=detail)
         else:
             self._take_event(offset, size, FrameType(frame.type).name, body)
 

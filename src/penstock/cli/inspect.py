@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.cli.findings import Findings
     from penstock.cli.refill_findings import RefillFindings
     from penstock.files.disk import DiskFile
+    from penstock.files.seal import SealedFile
 
 
 @reports_errors
@@ -51,6 +52,7 @@ def _look(path: Path, records_max: int) -> Findings | RefillFindings:
         )
     try:
         file = OsDisk(path.parent).open(path.name)
+        sealed = _sealed(path)
     except OSError as error:
         hint = "Run as the user that runs the node."
         raise BadRequest(f"cannot read {path}: {error.strerror}", hint=hint) from error
@@ -58,7 +60,7 @@ def _look(path: Path, records_max: int) -> Findings | RefillFindings:
         if is_refill(file, path.name):
             findings: Findings | RefillFindings = RefillFindings(str(path), file, records_max)
         else:
-            findings = _scan(path, file, records_max)
+            findings = _scan(path, file, records_max, sealed)
     finally:
         file.close()
     if not findings.frames and findings.bytes:
@@ -69,17 +71,32 @@ def _look(path: Path, records_max: int) -> Findings | RefillFindings:
     return findings
 
 
-def _scan(path: Path, file: DiskFile, records_max: int) -> Findings:
-    from penstock.cli.findings import Findings
-    from penstock.files.frame_file import Bad, looks_torn, scan
+def _sealed(path: Path) -> SealedFile | None:
+    """What the seal of the last clean stop says of a file, if it lies in a data folder that has one."""
+    from penstock.files.seal import read_seal
+    from penstock.io.os_disk import OsDisk
+    from penstock.node.data_folder import NODE_FILE
 
-    findings = Findings(str(path), file.size(), records_max, _next_file_entry(path))
+    place = path.resolve()
+    for folder in place.parents:
+        if (folder / NODE_FILE).is_file():
+            return read_seal(OsDisk(folder)).get(place.relative_to(folder).as_posix())
+    return None
+
+
+def _scan(path: Path, file: DiskFile, records_max: int, sealed: SealedFile | None) -> Findings:
+    from penstock.cli.findings import Findings
+    from penstock.files.frame_file import Bad, Found, looks_torn, scan
+
+    findings = Findings(str(path), file.size(), records_max, _next_file_entry(path), sealed)
+    item: Bad | Found | None = None
     for item in scan(file):
         if isinstance(item, Bad):
             findings.take_bad(item, looks_torn=looks_torn(file, item))
         else:
             findings.take(item)
-    findings.finish()
+    torn = isinstance(item, Bad) and looks_torn(file, item, last=True)
+    findings.finish(tail_looks_torn=torn)
     return findings
 
 

@@ -55,6 +55,8 @@ class Checkup:
             "subscription": None if access is None else access.subscription or None,
             "expires_in_s": self.expires_in_s,
             "free_bytes": None if access is None else access.free_bytes,
+            "last_stop": None if access is None else access.last_stop or None,
+            "recovered": [] if access is None else access.recovered,
             "successor": self.successor or None,
             "certificate": None if self.certificate is None else self.certificate.as_object(),
             "error": None if self.error is None else {"code": self.error.code, "message": self.error.message},
@@ -126,6 +128,8 @@ def _advice(checkup: Checkup) -> list[str]:
         found.append(f"The node's certificate ends in {ends_in_s / 3600:.0f} h: renew it in time.")
     if access is not None and access.guarded and not (checkup.address.tls or checkup.address.on_loopback):
         found.append("The token travels in the clear: give the node TLS, and use penstocks://.")
+    if access is not None and access.recovered:
+        found.append("The node found its data folder not as it was left: read the lines above, and its log.")
     if access is not None and access.free_bytes is not None and access.free_bytes_min is not None:
         if access.free_bytes < access.free_bytes_min:
             found.append("The node's disk is full: sends are refused. Free some, or lower retention.")

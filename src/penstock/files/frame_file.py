@@ -274,12 +274,17 @@ def _candidates(
         at += len(data) - HEADER_BYTES + 1
 
 
-def looks_torn(file: DiskFile, bad: Bad) -> bool:
+def looks_torn(file: DiskFile, bad: Bad, *, shard: int | None = None, last: bool = False) -> bool:
     """Whether bad bytes look like a write that a power cut tore, rather than like rot.
 
     Bytes are written once, into room that reads as zeros, and a disk writes whole sectors. So where a write was
-    torn, at least one sector has kept its zeros from the bad place on; rot turns bits and leaves none.
+    torn, at least one sector has kept its zeros from the bad place on; rot turns bits and leaves none. The
+    ``last`` bytes of a file look torn too where their own header claims more than there is.
     """
+    if last:
+        claimed = _claimed_end(file, bad.offset, shard)
+        if bad.end - bad.offset < HEADER_BYTES or (claimed is not None and bad.end < claimed):
+            return True
     start = bad.offset
     while start < bad.end:
         end = (start // SECTOR_BYTES + 1) * SECTOR_BYTES
@@ -289,3 +294,13 @@ def looks_torn(file: DiskFile, bad: Bad) -> bool:
             return True
         start = end
     return False
+
+
+def _claimed_end(file: DiskFile, offset: int, shard: int | None) -> int | None:
+    """Where a header says that its frame ends; None where it is no header of this file."""
+    head = file.read_at(offset, HEADER_BYTES)
+    if len(head) < HEADER_BYTES:
+        return None
+    type_, its_shard, _, size = HEADER.unpack(head)
+    plausible = type_ in FILE_TYPES and size <= FILE_BODY_BYTES_MAX and shard in (None, its_shard)
+    return offset + OVERHEAD_BYTES + int(size) if plausible else None

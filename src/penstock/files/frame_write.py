@@ -51,7 +51,7 @@ def decode_status(body: bytes) -> Status | None:
     return Status._make(STATUS_BODY.unpack(body)) if len(body) == STATUS_BODY.size else None
 
 
-class Seal(NamedTuple):
+class Rotation(NamedTuple):
     """How the file before a new one is left behind."""
 
     path: str
@@ -80,7 +80,7 @@ class FrameWrite:
         end_entry: int,
         sync: bool = True,
         reserve_to: int = 0,
-        seal: Seal | None = None,
+        rotation: Rotation | None = None,
         removals: Sequence[str] = (),
         outdated: str | None = None,
         reopen: bool = False,
@@ -98,7 +98,7 @@ class FrameWrite:
         self.sync = sync
         """False leaves the sync to the operating system (durability ``os``)."""
         self.reserve_to = reserve_to
-        self.seal = seal
+        self.rotation = rotation
         self.removals = removals
         self.outdated = outdated
         """A path that speaks of an earlier file of the same name; it goes before the new one gets that name."""
@@ -118,8 +118,8 @@ class FrameWrite:
             file = self._opened(disk)
             self._fill(file, self.parts)
             self._mark_synced(file)
-        if self.seal is not None:
-            self._leave_behind(disk, self.seal)
+        if self.rotation is not None:
+            self._leave_behind(disk, self.rotation)
         self._remove(disk)
 
     # --- as part of a round, whose commit journal has the bytes -------------------------------------
@@ -191,19 +191,19 @@ class FrameWrite:
         status = Status(self.end if self.sync else 0, self.end_entry)
         return encode_status(status, self.shard, place=self.end)
 
-    def _leave_behind(self, disk: Disk, seal: Seal) -> None:
+    def _leave_behind(self, disk: Disk, rotation: Rotation) -> None:
         """Best effort: reserved room and an index can be had again at any time."""
         with contextlib.suppress(OSError):
-            file = disk.open(seal.path, writable=seal.truncate_to is not None)
+            file = disk.open(rotation.path, writable=rotation.truncate_to is not None)
             try:
-                if seal.truncate_to is not None:
-                    file.truncate(seal.truncate_to)
-                index = seal.index_of(file)
+                if rotation.truncate_to is not None:
+                    file.truncate(rotation.truncate_to)
+                index = rotation.index_of(file)
             finally:
                 file.close()
-            write_whole(disk, seal.index_path, index)
-            if seal.note_path is not None:
-                write_whole(disk, seal.note_path, b"")
+            write_whole(disk, rotation.index_path, index)
+            if rotation.note_path is not None:
+                write_whole(disk, rotation.note_path, b"")
 
 
 def write_whole(disk: Disk, path: str, data: bytes) -> None:

@@ -21,6 +21,7 @@ from penstock.files.journal_file import (
     file_name,
     recover_journal,
 )
+from penstock.files.seal import Seal, SealedFile
 from penstock.model.errors import StorageFailed
 from penstock.wire.frame import FrameType, encode
 
@@ -88,7 +89,7 @@ class FileJournal:
     def __init__(self, disk: Disk, folder: str, found: JournalState) -> None:
         self.report = found.report
         self.epoch = found.epoch + 1
-        self.size_bytes = found.end
+        self.size_bytes = found.end if found.generation else 0
         """How long the present generation is, what is under way counted once it is durable."""
         self.snapshot_bytes = 0
         """How long the snapshot was that the present generation began with, as far as that is known."""
@@ -101,16 +102,29 @@ class FileJournal:
         self._reserved_bytes = found.file.size() if found.file is not None else 0
         self._status_owed: bytes | None = None
         self._bodies: list[bytes] | None = found.bodies
-        self._staged = _Staged(None if found.file is not None else found.generation + 1)
+        self._staged = _Staged(None if found.file is not None and found.generation else found.generation + 1)
         self._headed = False
         """Whether this writer's epoch is in the file, or staged for it."""
         self._failed = False
         self._under_way: JournalWrite | None = None
+        if found.report.damaged:  # the records that are left begin a sound generation
+            self.compact(found.bodies)
+            self._bodies = found.bodies
 
     @classmethod
-    def open(cls, disk: Disk, folder: str) -> FileJournal:
-        """The journal in ``folder``, recovered; a new one where there is none."""
-        return cls(disk, folder, recover_journal(disk, folder))
+    def open(cls, disk: Disk, folder: str, seal: Seal | None = None) -> FileJournal:
+        """The journal in ``folder``, recovered; a new one where there is none.
+
+        ``seal`` tells how the node that used the folder left it.
+        """
+        return cls(disk, folder, recover_journal(disk, folder, seal or Seal()))
+
+    def ensure_file(self) -> None:
+        """Stages generation 0 for a journal that has no file: from then on a missing file means a loss."""
+        if self._file is None and self._generation == 0 and not self._staged.parts:
+            self._staged = _Staged(0)
+            self._stage_header(self._staged)
+            self._headed = False  # the first record begins generation 1
 
     @property
     def records(self) -> Iterator[bytes]:
@@ -187,15 +201,16 @@ class FileJournal:
             parts=parts,
             size=size,
             end_entry=self._number,
-            reserve_to=0
-            if not creating and end <= self._reserved_bytes
-            else -(-end // RESERVE_BYTES) * RESERVE_BYTES,
-            removals=[self._path(self._generation)] if creating and self._generation else (),
+            reserve_to=self._reserve_for(end, generation, reserved=0 if creating else self._reserved_bytes),
+            removals=[self._path(self._generation)] if creating and (self._generation or self._file) else (),
         )
         write.staged = staged
         self._under_way = write
-        self._staged = _Staged()
+        self._staged = _Staged(1 if generation == 0 else None)
         return write
+
+    def _reserve_for(self, end: int, generation: int, *, reserved: int) -> int:
+        return 0 if end <= reserved or generation == 0 else -(-end // RESERVE_BYTES) * RESERVE_BYTES
 
     def committed(self, write: JournalWrite) -> None:
         """The write is durable."""
@@ -211,7 +226,7 @@ class FileJournal:
         self._reserved_bytes = max(self._reserved_bytes, write.reserve_to)
         self._status_owed = write.status_owed
         self._end = write.end + (0 if write.status_owed is not None else STATUS_BYTES)
-        self.size_bytes = self._end
+        self.size_bytes = self._end if self._generation else 0
 
     def failed(self, write: JournalWrite, error: OSError) -> None:
         """The write did not become durable; it and what was staged since are dropped.
@@ -227,23 +242,25 @@ class FileJournal:
             self._file = None
         self._failed = True
 
-    def close(self) -> None:
-        """Writes what is staged and leaves the file synced, without reserved room. Does IO.
+    def close(self) -> SealedFile | None:
+        """Writes what is staged and leaves the file synced, without reserved room; returns how. Does IO.
 
         With a write under way everything is left as it is: the next opening reads what came of it.
         """
         if self._under_way is not None:
-            return
+            return None
         write = self.take()
         if write is not None:
             write.run(self._disk)
             self.committed(write)
-        if self._file is not None:
-            self._file.truncate(self._end)
-            self._file.sync()
-            self._file.close()
-            self._file = None
         self._failed = True
+        if self._file is None:
+            return None
+        self._file.truncate(self._end)
+        self._file.sync()
+        self._file.close()
+        self._file = None
+        return SealedFile(self._path(self._generation), self._end, self._number)
 
     def _path(self, generation: int) -> str:
         return f"{self._folder}/{file_name(generation)}"

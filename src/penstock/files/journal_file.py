@@ -8,9 +8,10 @@ A generation ``00000001.journal`` is a frame file::
 
 Another header stands where a new writer began; what follows a header of an older epoch than one before it does
 not count. A new generation is made under another name, synced and renamed, so one that is found begins whole;
-only then is the one before it removed. Damage is reported with the numbers of the records that are lost, and
-reading goes on behind it. A generation in which nothing can be read is put aside as ``.damaged``; one before
-it is read in its place if it is still there.
+only then is the one before it removed. Generation 0 holds a header alone: every journal of a folder that is in
+use has a file, so that a missing one is noticed. Damage is reported with the numbers of the records that are
+lost, and reading goes on behind it; the records that are left begin a new generation. A generation in which
+nothing can be read is put aside as ``.damaged``; one before it is read in its place if it is still there.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from penstock.files.frame_file import Bad, Found
 from penstock.files.frame_write import NEW_SUFFIX, decode_status
 from penstock.files.recovery import Recovery
 from penstock.files.salvage import SalvagedFile, open_salvaged
+from penstock.files.seal import Seal, SealedFile
 from penstock.wire.frame import Frame, FrameType
 
 VERSION = 1
@@ -45,36 +47,54 @@ def encode_header(generation: int, epoch: int) -> bytes:
 
 
 class Lost(NamedTuple):
-    """Bytes of a journal that are no frames, and the numbers of the records that stood in them."""
+    """Bytes of a journal that are damaged or missing, and the numbers of the records that stood in them."""
 
     file: str
     offset: int
     end: int
-    records: tuple[int, int]
+    records: tuple[int, int] | None
+    """None where nothing tells how many there were."""
+    reason: str = "bytes are damaged"
 
 
 @dataclass
 class JournalReport:
     """What opening a journal found that is not as it was left."""
 
-    torn_bytes: int = 0
+    torn: list[Lost] = field(default_factory=list)
+    """Bytes of writes that were never acknowledged."""
     damaged: list[Lost] = field(default_factory=list)
 
     @property
     def lost(self) -> bool:
         """Whether records are gone that were acknowledged."""
-        return any(damage.records[0] < damage.records[1] for damage in self.damaged)
+        return any(damage.records is None or damage.records[0] < damage.records[1] for damage in self.damaged)
+
+    @property
+    def records_lost_max(self) -> int:
+        """How many records are gone at the most: each took a byte at least."""
+        return sum(
+            damage.end - damage.offset if damage.records is None else damage.records[1] - damage.records[0]
+            for damage in self.damaged
+        )
 
     def lines(self) -> list[str]:
         """For a person; empty where all is well."""
-        found = []
-        if self.torn_bytes:
-            found.append(f"cut off {self.torn_bytes:,} bytes of a journal write that was never acknowledged")
+        found = [
+            f"{torn.file}, bytes {torn.offset} to {torn.end}: a torn write, never recorded as synced, is cut off"
+            for torn in self.torn
+        ]
         for damage in self.damaged:
-            count = damage.records[1] - damage.records[0]
-            lost = f"{count} records are lost" if count else "no record is lost"
-            found.append(f"{damage.file}, bytes {damage.offset} to {damage.end}: bytes are damaged; {lost}")
+            place = f"{damage.file}, bytes {damage.offset} to {damage.end}" if damage.end else damage.file
+            found.append(f"{place}: {damage.reason}; {_lost_text(damage.records)}")
         return found
+
+
+def _lost_text(records: tuple[int, int] | None) -> str:
+    if records is None:
+        return "an unknown number of records is lost"
+    first, end = records
+    return f"records {first} to {end - 1} are lost" if first < end else "no record is lost"
 
 
 @dataclass
@@ -92,7 +112,7 @@ class JournalState:
     end: int = 0
 
 
-def recover_journal(disk: Disk, folder: str) -> JournalState:
+def recover_journal(disk: Disk, folder: str, seal: Seal) -> JournalState:
     """Reads the last generation; removes unfinished ones, and earlier ones when a later one could be read."""
     found = JournalState()
     generations = []
@@ -102,13 +122,18 @@ def recover_journal(disk: Disk, folder: str) -> JournalState:
             generations.append(int(digits))
         elif name.endswith(NEW_SUFFIX):
             disk.remove(f"{folder}/{name}")
+    sealed = seal.last_in(folder)
+    sealed_generation = -1 if sealed is None else int(sealed.name.removesuffix(SUFFIX))
+    found.generation = max([*generations, sealed_generation, 0])
+    if sealed is not None and sealed_generation not in generations and found.generation == sealed_generation:
+        found.report.damaged.append(Lost(sealed.name, 0, sealed.bytes, (0, sealed.next), "the file is missing"))
+    elif not generations and seal.in_use:
+        found.report.damaged.append(Lost(folder, 0, 0, None, "the journal is missing"))
     if not generations:
         return found
-    found.generation = max(generations)
     for generation in sorted(generations, reverse=True):
-        _read_generation(disk, folder, generation, found)
+        _read_generation(disk, folder, generation, found, sealed if generation == sealed_generation else None)
         if found.file is not None:
-            found.generation = generation
             break
     disk.sync_folder(folder)  # the file's name is durable before anything is built on it
     for generation in generations:
@@ -118,24 +143,30 @@ def recover_journal(disk: Disk, folder: str) -> JournalState:
     return found
 
 
-def _read_generation(disk: Disk, folder: str, generation: int, found: JournalState) -> None:
+def _read_generation(
+    disk: Disk, folder: str, generation: int, found: JournalState, sealed: SealedFile | None
+) -> None:
     path = f"{folder}/{file_name(generation)}"
     file = open_salvaged(disk, path, writable=True)
-    _Replay(found, file, file_name(generation)).run()
+    _Replay(found, file, file_name(generation), sealed).run()
     if found.file is None:
         file.close()
         disk.rename(path, path + DAMAGED_SUFFIX)
+    else:
+        found.generation = generation
 
 
 class _Replay:
     """One generation, frame by frame."""
 
-    def __init__(self, found: JournalState, file: SalvagedFile, name: str) -> None:
+    def __init__(self, found: JournalState, file: SalvagedFile, name: str, sealed: SealedFile | None) -> None:
         self.found = found
         self.name = name
+        self.sealed = sealed
         self.bad: Bad | None = None
         self.fenced = False
-        self.recovery = Recovery(file, accept=self._accept)
+        sealed_bytes = 0 if sealed is None else sealed.bytes
+        self.recovery = Recovery(file, accept=self._accept, sealed_bytes=sealed_bytes)
 
     def run(self) -> None:
         found, recovery = self.found, self.recovery
@@ -148,16 +179,28 @@ class _Replay:
             elif item.frame.type == FrameType.RECORD:
                 self._take(item)
         if recovery.unreadable:
-            found.report.damaged.append(Lost(self.name, 0, recovery.bad_bytes, (0, 0)))
+            records = (0, self.sealed.next) if self.sealed is not None else None
+            if self.name == file_name(0):
+                records = (0, 0)
+            end = recovery.tail.end if recovery.tail is not None else recovery.file.size()
+            found.report.damaged.append(Lost(self.name, 0, end, records))
             return
-        hidden = recovery.bad_at is not None and recovery.hidden_bytes > 0
-        if recovery.bad_at is not None and hidden:
-            end = recovery.bad_at + recovery.bad_bytes
-            found.report.damaged.append(Lost(self.name, recovery.bad_at, end, (found.number, found.number)))
-        else:
-            found.report.torn_bytes += recovery.bad_bytes
-        found.end = recovery.settle(found.number, cut=not hidden)
+        if recovery.tail is not None:
+            self._take_tail(recovery.tail)
+        found.end = recovery.settle(found.number, cut=not recovery.tail_damaged)
         found.file = recovery.file.inner
+
+    def _take_tail(self, tail: Bad) -> None:
+        found, recovery = self.found, self.recovery
+        if not recovery.tail_damaged:
+            found.report.torn.append(Lost(self.name, tail.offset, tail.end, None))
+            return
+        records: tuple[int, int] | None = None
+        if self.sealed is not None:
+            records = (found.number, max(found.number, self.sealed.next))
+        elif recovery.tail_is_status:
+            records = (found.number, found.number)
+        found.report.damaged.append(Lost(self.name, tail.offset, tail.end, records))
 
     def _accept(self, offset: int, frame: Frame) -> bool:
         """A record behind bad bytes is ours if its number lies ahead, and not further than bytes allow."""

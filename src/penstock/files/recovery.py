@@ -1,17 +1,21 @@
 """The one recovery rule of every frame file that is appended to and synced.
 
-A STATUS frame says that its file was synced up to its own place when it was written. With that:
+A STATUS frame says that its file was synced up to its own place when it was written; the seal of a clean stop
+(seal.py) says so of the whole file. With that:
 
-1. Bad bytes with a later valid frame behind them are damage. They stay where they are; what stood in them
-is lost.
-2. Bytes past the last recorded sync with nothing valid behind them are a torn tail, and are cut off. So are
-bytes that
-   look torn (a sector kept its zeros) and all behind them, unless a STATUS there proves that they were
-   synced: their write was never acknowledged, and its end without its beginning would break an order.
-3. What is valid but not proven to be synced is written and synced again before it counts. After a failed sync a
+1. Bad bytes with a later valid frame behind them are damage. They stay where they are; what stood in them is
+   lost.
+2. Bytes that the seal covers and that cannot be read, or are not there, are damage.
+3. Bytes past the last recorded sync with nothing valid behind them that look torn (frame_file.looks_torn) are
+   the tail of a write that was never acknowledged, and are cut off. So are valid frames behind bytes that look
+   torn, unless a STATUS there proves that they were synced: the end of a write without its beginning would
+   break an order.
+4. Bytes there that do not look torn are damage: a disk writes whole sectors, so they were written once, whole.
+   Up to the length of a STATUS they held no more than that.
+5. What is valid but not proven to be synced is written and synced again before it counts. After a failed sync a
    system may show bytes that are not on its disk, and a later sync would not put them there.
-4. A file gets its name when its first write is synced. One in which nothing can be read was damaged, not torn.
-5. What the disk itself cannot read (salvage.py) is damage wherever it stands: a torn tail can be read.
+6. A file gets its name when its first write is synced. One in which nothing can be read was damaged, not torn.
+7. What the disk itself cannot read (salvage.py) is damage wherever it stands: a torn tail can be read.
 """
 
 from __future__ import annotations
@@ -40,7 +44,15 @@ _STATUS = int(FrameType.STATUS)
 class Recovery:
     """Reads one file through: first ``items``, then, of a file that is to be appended to, ``settle``."""
 
-    def __init__(self, file: SalvagedFile, *, shard: int | None = None, accept: Accept | None = None) -> None:
+    def __init__(
+        self,
+        file: SalvagedFile,
+        *,
+        shard: int | None = None,
+        accept: Accept | None = None,
+        sealed_bytes: int = 0,
+    ) -> None:
+        """``sealed_bytes`` is how long the file was at a clean stop; 0 where that is not known."""
         self.file = file
         self.end = 0
         """Where the last frame that counts ends."""
@@ -48,25 +60,32 @@ class Recovery:
         """The last synced length that a STATUS recorded."""
         self.stored_end = 0
         """Where the last frame that counts and is no STATUS ends."""
-        self.bad_at: int | None = None
-        """Where the torn tail begins."""
-        self.bad_bytes = 0
+        self.tail: Bad | None = None
+        """The bytes behind ``end`` that are no frame, or are missing."""
+        self.tail_damaged = False
+        """Whether the tail was once durable. If not it is torn: its write was never acknowledged."""
         self._shard = shard
         self._accept = accept
+        self._sealed_bytes = sealed_bytes
 
     @property
     def unreadable(self) -> bool:
         """Whether there is not one frame in the file."""
         return self.end == 0
 
+    @property
+    def tail_is_status(self) -> bool:
+        """Whether the tail is too short to have held more than the STATUS behind the last write."""
+        return self.tail is not None and self.tail.end - self.tail.offset <= STATUS_BYTES
+
     def items(self) -> Iterator[Found | Bad]:
-        """What counts, in order: frames, and damage before a frame. A torn tail is left out."""
+        """What counts, in order: frames, and damage before a frame. The tail is left out."""
         held: list[Found | Bad] = []
         torn = False
         for item in scan(self.file, shard=self._shard, accept=self._belongs):
             if isinstance(item, Bad):
                 held.append(item)
-                torn = torn or looks_torn(self.file, item)
+                torn = torn or (item.offset >= self._sealed_bytes and looks_torn(self.file, item))
                 continue
             if held:
                 if torn and not self._proves(item):
@@ -79,25 +98,29 @@ class Recovery:
                 held, torn = [], False
             self._count(item)
             yield item
-        if held:
-            self.bad_at = held[0].offset
-            self.bad_bytes = held[-1].end - self.bad_at
+        self._judge_tail(held, torn=torn)
 
-    @property
-    def hidden_bytes(self) -> int:
-        """How many bytes of the tail the disk could not read."""
-        start = self.bad_at or self.end
-        end = start + self.bad_bytes
-        readable = self.file.unreadable.missing(start, end)
-        return self.bad_bytes - sum(stop - begin for begin, stop in readable)
+    def _judge_tail(self, held: list[Found | Bad], *, torn: bool) -> None:
+        end = max(held[-1].end if held else 0, self._sealed_bytes)
+        if end <= self.end:
+            return
+        self.tail = tail = Bad(self.end, end)
+        sealed = self.end < self._sealed_bytes
+        self.tail_damaged = sealed or self._hidden(tail)
+        if not self.tail_damaged and not torn:
+            self.tail_damaged = not looks_torn(self.file, tail, shard=self._shard, last=True)
+
+    def _hidden(self, tail: Bad) -> bool:
+        """Whether the disk cannot read some of the tail."""
+        return bool(self.file.unreadable.overlap(*tail))
 
     def settle(self, end_entry: int, *, cut: bool = True) -> int:
-        """Cuts off the torn tail and makes sure of what is left; returns where to append.
+        """Cuts off the tail and makes sure of what is left; returns where to append.
 
         Without ``cut`` the tail stays as it is, and nothing may be appended.
         """
         file = self.file
-        if self.bad_at is not None and cut:
+        if self.tail is not None and cut:
             file.truncate(self.end)
         if self.stored_end > self.proven:
             self._write_again(self.proven, self.end)
@@ -106,7 +129,7 @@ class Recovery:
             file.write_at(self.end, [encode_status(Status(self.end, end_entry), self._shard or 0)])
             self.proven = self.end
             return self.end + STATUS_BYTES
-        if self.bad_at is not None and cut:
+        if self.tail is not None and cut:
             file.sync()
         return self.end
 

@@ -5,22 +5,27 @@ It works whenever the node is not running, so it is also the way back for somebo
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from pathlib import Path
 
 import msgspec
 
-from penstock.files.journal import FileJournal
+from penstock.files.seal import read_seal
 from penstock.io.os_disk import OsDisk
 from penstock.model.errors import BadData
 from penstock.model.grant import ALL
+from penstock.node.core.admin_log import AdminLog
+from penstock.node.core.kept import Kept, State
+from penstock.node.core.tokens import Tokens, make_token
 from penstock.node.core.tokens import encode_change as encode_token
-from penstock.node.core.tokens import make_token
 from penstock.node.data_folder import open_identity, refuse_foreign
+from penstock.node.settings import Limits
 from penstock.wire.access import AdminRecord
 
 BY = "bootstrap"
+logger = logging.getLogger("penstock.node")
 
 
 def bootstrap(folder: Path, name: str) -> tuple[str, str]:
@@ -35,9 +40,9 @@ def bootstrap(folder: Path, name: str) -> tuple[str, str]:
         now_us = time.time_ns() // 1000
         open_identity(disk, node=uuid.uuid4().hex, now_us=now_us)
         text, made = make_token(ALL, name, lambda: uuid.uuid4().bytes, at_us=now_us, by=BY, expires_us=None)
-        _append(disk, "tokens", encode_token(made))
+        _append(disk, "tokens", Tokens(lambda: now_us), encode_token(made))
         record = AdminRecord(now_us, BY, name, BY, "create_token", name, "done", f"token {made.id}")
-        _append(disk, "admin_log", msgspec.msgpack.encode(record))
+        _append(disk, "admin_log", AdminLog(Limits().admin_records), msgspec.msgpack.encode(record))
         return made.id, text
     except OSError as error:
         raise BadData(f"cannot write to {folder}: {error.strerror or error}") from error
@@ -45,7 +50,10 @@ def bootstrap(folder: Path, name: str) -> tuple[str, str]:
         disk.unlock()
 
 
-def _append(disk: OsDisk, folder: str, body: bytes) -> None:
-    journal = FileJournal.open(disk, folder)
-    journal.append(body)
-    journal.close()  # writes and syncs it
+def _append(disk: OsDisk, folder: str, state: State, body: bytes) -> None:
+    """Adds a record as the node would: what damage to the journal means for tokens holds here too."""
+    kept = Kept(disk, folder, state, {}, compact_bytes=0, seal=read_seal(disk))
+    for line in kept.recovered:
+        logger.warning("%s", line)
+    kept.journal.append(body)
+    kept.journal.close()  # writes and syncs it

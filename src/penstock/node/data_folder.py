@@ -4,10 +4,16 @@
 
     NODE            who this node is: one RECORD frame, written once
     LOCK            held by the running node
+    SEAL            how long each file was at the last clean stop (files/seal.py)
     catalog/        which topics exist (a journal)
     settlements/    which subscriptions exist and what became of their entries (a journal)
     tokens/         who may come in (a journal)
     admin_log/      what was administered (a journal)
+    peers/          links to other nodes (a journal)
+    writers/        staged writes and their commits (a journal)
+    stages/         rows that are staged and in no topic yet
+    runs/           which run this is, and whether the one before ended cleanly (a journal)
+    commits/        writes of many logs that one sync made durable
     topics/UUID/SHARD/   the logs
 
 """

@@ -19,7 +19,7 @@ from penstock import __version__
 from penstock.io.os_disk import OsDisk
 from penstock.io.process_vitals import process_vitals
 from penstock.model.address import Address
-from penstock.model.errors import BadConfig, BadData, Insecure
+from penstock.model.errors import BadConfig, BadData, Insecure, PenstockError
 from penstock.node.core.node import NodeCore
 from penstock.node.data_folder import open_identity, refuse_foreign
 from penstock.node.server import Server, clock_us, now_us
@@ -136,7 +136,11 @@ def run(
         )
         for line in core.recovered:
             logger.warning("%s", line)
-        check_secure(settings, guarded=core.stores.tokens.guarded)
-        uvloop.run(_serve(disk, core, settings, on_ready, open_door))
+        try:
+            check_secure(settings, guarded=core.stores.tokens.guarded)
+            uvloop.run(_serve(disk, core, settings, on_ready, open_door))
+        except PenstockError:  # it could not begin to serve: the folder is left as a clean stop leaves it
+            core.close()
+            raise
     finally:
         disk.unlock()

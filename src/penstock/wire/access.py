@@ -101,6 +101,10 @@ class AccessInfo(msgspec.Struct, frozen=True):
     """Room on the node's disk, for an admin of everything."""
     free_bytes_min: int | None = None
     """Below this the node refuses sends."""
+    last_stop: str = ""
+    """How the run before this one ended, for an admin of everything: ``clean``, ``cut_short``; empty: none."""
+    recovered: list[str] = []
+    """What the node found damaged, missing or torn when it started; for an admin of everything."""
 
 
 # --- the log of administration ----------------------------------------------------------------------

@@ -30,6 +30,7 @@ from penstock.wire.access import (
 )
 from penstock.wire.connection import Fault
 from penstock.wire.control import Hello, Welcome, read_result
+from penstock.wire.frame import FrameType, encode
 from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
 from tests.node.core.guarded import TOPIC, GuardedNode
 
@@ -313,9 +314,10 @@ def test_a_torn_write_that_nobody_was_told_of_revokes_nothing() -> None:
     node.admin.send(ops.Request(99, CreateToken("torn", ["consume"], ["acme"])))
     (name,) = node.disk.list("tokens")
     file = node.disk.open(f"tokens/{name}", writable=True)
-    file.write_at(len(file.read_at(0, file.size()).rstrip(b"\0")), [b"\x40half a frame"])
+    torn = encode(FrameType.RECORD, b"half a frame")[:-6]
+    file.write_at(len(file.read_at(0, file.size()).rstrip(b"\0")), [torn])
     again = CoreShell(node.disk, seed=2)
-    assert any("never acknowledged" in line for line in again.core.recovered)
+    assert any("torn write" in line for line in again.core.recovered)
     assert end(again.connect(node.admin_text)) == ""
 
 

@@ -214,9 +214,14 @@ class Rounds:
 
     # --- the end ------------------------------------------------------------------------------------
 
+    @property
+    def busy(self) -> bool:
+        """Whether a write is under way."""
+        return self._under_way is not None or self.checkpoint.busy
+
     def close(self, disk: Disk) -> None:
         """Everything is synced by itself, and the journal removed. Does IO."""
-        if self._under_way is not None or self.checkpoint.busy:
+        if self.busy:
             return  # opening finishes it
         self._close_active()
         self.checkpoint.close(disk)

@@ -95,6 +95,7 @@ class Lane:
         """Whether somebody is in a hurry for what is staged."""
         self._staged: list[Waiter] = []
         self._under_way: list[Waiter] | None = None
+        self.mark()  # opening may have staged a repair
 
     @property
     def busy(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from penstock.files.disk import Disk
 from penstock.files.journal import FileJournal
+from penstock.files.seal import Seal
 from penstock.model.errors import PenstockError
 from penstock.node.core.commits import Lane
 
@@ -24,19 +25,29 @@ class State(Protocol):
 
 class Kept:
     def __init__(
-        self, disk: Disk, folder: str, state: State, dirty: dict[Lane, None], *, compact_bytes: int
+        self,
+        disk: Disk,
+        folder: str,
+        state: State,
+        dirty: dict[Lane, None],
+        *,
+        compact_bytes: int,
+        seal: Seal | None = None,
     ) -> None:
-        self.journal = FileJournal.open(disk, folder)
+        self.journal = FileJournal.open(disk, folder, seal)
         bodies = list(self.journal.records)
         for body in bodies:
             state.replay(body)
         self.recovered = [f"{folder}: {line}" for line in self.journal.report.lines()]
+        self.journal.ensure_file()
         self.lane = Lane(f"the journal {folder}", self.journal, self._wrote, dirty)
         self._state = state
         self._compact_bytes = compact_bytes
         nothing_left = bool(self.journal.size_bytes) and not bodies  # though a file begins with a record
+        self.lost = nothing_left or self.journal.report.lost
+        """Whether records are gone that were acknowledged."""
         if self.recovered or nothing_left:
-            state.on_damage(lost=nothing_left or self.journal.report.lost)
+            state.on_damage(lost=self.lost)
             self._compact()
 
     def change(self, bodies: list[bytes], durable: Callable[[PenstockError | None], None]) -> None:

@@ -11,14 +11,15 @@ and entries back to what is durable and never writes to that file again. Reading
 from __future__ import annotations
 
 from penstock.files.disk import Disk
-from penstock.files.frame_write import STATUS_BYTES, Seal
+from penstock.files.frame_write import STATUS_BYTES, Rotation
+from penstock.files.seal import SealedFile
 from penstock.model.identity import BLOCK_BYTES
 from penstock.model.topic_settings import TopicSettings
 from penstock.node.core.book import refusal_code
 from penstock.node.core.log_file import BlockEnded, Dropped, Head, Tallied, encode_head, file_name, index_name
 from penstock.node.core.log_reader import FileView, Run, StoredRecord, View
 from penstock.node.core.log_replay import Damage, RecoveryReport
-from penstock.node.core.log_stage import LogOptions, LogWrite, Stage, seal_last
+from penstock.node.core.log_stage import LogOptions, LogWrite, Stage, rotation_of
 from penstock.node.core.log_state import LogState
 from penstock.node.core.recovery import recover
 from penstock.wire.frame import FILE_BODY_BYTES_MAX
@@ -48,13 +49,15 @@ class ShardLog(LogState):
         settings: TopicSettings | None = None,
         held: frozenset[bytes] = frozenset(),
         peer_hold_us: int = 0,
+        sealed: SealedFile | None = None,
     ) -> ShardLog:
         """The log in ``folder``, recovered; a new one has no file before its first record.
 
-        Blocks that are ``held`` are not forgotten, however old.
+        Blocks that are ``held`` are not forgotten, however old. ``sealed``: the last file at a clean stop.
         """
         options = options or LogOptions()
-        found = recover(disk, folder, title=title, shard=shard, index_every_bytes=options.index_every_bytes)
+        every_bytes = options.index_every_bytes
+        found = recover(disk, folder, title=title, shard=shard, index_every_bytes=every_bytes, sealed=sealed)
         log = cls(disk, folder, found, title=title, shard=shard, shard_power=shard_power, options=options)
         if settings is not None:
             log.follow(settings)
@@ -177,9 +180,16 @@ class ShardLog(LogState):
         self._reader.lose(self.entry_next, entry)
         self.marks.book.lost += entry - self.entry_next
         self.incarnation += 1
+        self.incarnation_staged = False
         self.entry_next = self.entry_taken = entry
         self._tail.leave()
         self._show(self._view._replace(entry_durable=entry))
+
+    def stage_incarnation(self) -> None:
+        """Stages the file that a new incarnation begins with: it is durable before anyone hears of it."""
+        if not self.incarnation_staged:
+            self._begin(self._stage, self._stored_at_us)
+            self._stage.add_event(Dropped(self.entry_next, self.entry_first), self._shard)
 
     def _begin(
         self,
@@ -224,6 +234,7 @@ class ShardLog(LogState):
         stage.begin_file(first, frames, self._stored_at_us)
         stage.closes_us = tail.begin()
         self._retitled = False
+        self.incarnation_staged = True
 
     def _point_due(self) -> int:
         """From where on the file being written wants another point in its index."""
@@ -260,7 +271,7 @@ class ShardLog(LogState):
             reserve_to=self._options.reserve_for(
                 offset + size + STATUS_BYTES, reserved=0 if creating else tail.reserved_bytes
             ),
-            seal=self._seal(first, stage) if creating else None,
+            rotation=self._rotation(first, stage) if creating else None,
             removals=stage.removals(self._folder),
             outdated=f"{self._folder}/{index_name(first)}",
         )
@@ -272,9 +283,9 @@ class ShardLog(LogState):
         self.entry_taken = self.entry_next
         return write
 
-    def _seal(self, first: int, stage: Stage) -> Seal | None:
+    def _rotation(self, first: int, stage: Stage) -> Rotation | None:
         sound, expires_us = self._tail.sound, stage.closes_us
-        return seal_last(self._view, first, self._folder, self._shard, sound=sound, expires_us=expires_us)
+        return rotation_of(self._view, first, self._folder, self._shard, sound=sound, expires_us=expires_us)
 
     def committed(self, write: LogWrite) -> list[StoredRecord]:
         """The write is durable: returns the records that can be read now, in order (refusals left out)."""
@@ -323,17 +334,22 @@ class ShardLog(LogState):
             files = (*stage.removed, *self._view.files)
             self._show(self._view._replace(files=files, entry_first=stage.kept_before))
 
-    def close(self) -> None:
-        """Writes what is staged, leaves the last file synced and without reserved room. Does IO.
+    def close(self) -> SealedFile | None:
+        """Writes what is staged, leaves the last file synced and without reserved room; returns how. Does IO.
 
         With a write under way everything is left as it is: the next opening reads what came of it.
         """
         if self._under_way is not None:
-            return
+            return None
         self.stage_tallies(self._stored_at_us)
         write = self.take()
         if write is not None:
             write.run(self._disk)
             self.committed(write)
         path = f"{self._folder}/{file_name(self._tail.first)}"
-        self._tail.finish(self._disk, path, self._view.end_offset, self.entry_durable, self._shard)
+        view = self._view
+        self._tail.finish(self._disk, path, view.end_offset, self.entry_durable, self._shard)
+        if not view.files:
+            return None
+        last = f"{self._folder}/{view.files[-1].name}"
+        return SealedFile(last, view.end_offset, view.entry_durable, self.entry_first, self.incarnation)

@@ -10,6 +10,7 @@ from penstock.files.frame_file import Bad, Found
 from penstock.files.frame_write import decode_status
 from penstock.files.recovery import Recovery
 from penstock.files.salvage import open_salvaged
+from penstock.files.seal import SealedFile
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadData, BadFrame
 from penstock.model.ranges import RangeSet
@@ -52,7 +53,8 @@ class Damage(NamedTuple):
 class RecoveryReport:
     """What opening a log found that is not as it was left."""
 
-    torn_bytes: int = 0
+    torn: list[Damage] = field(default_factory=list)
+    """Bytes of a write that was never acknowledged."""
     damaged: list[Damage] = field(default_factory=list)
     missing: list[tuple[int, int]] = field(default_factory=list)
     """Entries of files that are gone."""
@@ -64,9 +66,7 @@ class RecoveryReport:
     def lines(self) -> list[str]:
         """For a person; empty where all is well."""
         found = []
-        if self.torn_bytes:
-            found.append(f"cut off {self.torn_bytes:,} bytes of a write that was never acknowledged")
-        for damage in self.damaged:
+        for damage in (*self.torn, *self.damaged):
             first, end = damage.entries
             lost = f"entries {first} to {end - 1} are lost" if end > first else "no entry is lost"
             found.append(f"{damage.file}, bytes {damage.offset} to {damage.end}: {damage.reason}; {lost}")
@@ -121,6 +121,7 @@ class Replay:
         title: Title,
         shard: int,
         index_every_bytes: int,
+        sealed: SealedFile | None,
     ) -> None:
         self.state = state
         self.name = file_name(*its_id)
@@ -144,7 +145,10 @@ class Replay:
         state.points, state.expires_us = [], 0
         self.schemas = SchemaVersions(title.schemas) if title.schemas else None
         self.file = open_salvaged(disk, self.path, writable=limit is None)
-        self.recovery = Recovery(self.file, shard=shard, accept=self._accept)
+        self.sealed = sealed
+        """How a clean stop left this file."""
+        sealed_bytes = 0 if sealed is None else sealed.bytes
+        self.recovery = Recovery(self.file, shard=shard, accept=self._accept, sealed_bytes=sealed_bytes)
 
     def run(self, *, trust_marks: bool) -> None:
         self.state.report.files_read += 1
@@ -156,7 +160,7 @@ class Replay:
         if self.limit is None:
             self._finish_last()
         else:
-            self._finish_sealed()
+            self._finish_closed()
 
     def _accept(self, offset: int, frame: Frame) -> bool:
         if frame.type == FrameType.STATUS:
@@ -283,50 +287,46 @@ class Replay:
         self.bad = None
         state.next_entry = max(state.next_entry, entry)
 
-    def _finish_sealed(self) -> None:
+    def _finish_closed(self) -> None:
         assert self.limit is not None
         recovery = self.recovery
-        if recovery.bad_at is not None:
-            self.bad = Bad(recovery.bad_at, recovery.bad_at + recovery.bad_bytes)
+        self.bad = recovery.tail or self.bad
         if self.state.next_entry < self.limit:
             reason = "bytes are damaged" if self.bad else "records are missing at the end"
             self._expect(self.limit, recovery.end, reason)
         self.file.close()
 
     def _finish_last(self) -> None:
-        """Cuts off a torn tail and makes sure of what is left."""
+        """Cuts off a torn tail and makes sure of what is left. Damage at the end stays where it is."""
         state, recovery = self.state, self.recovery
-        if recovery.unreadable:
-            self._give_up(0, recovery.bad_bytes, "nothing here can be read, and its entries are a guess")
-            return
-        if recovery.bad_at is not None and recovery.hidden_bytes:
-            # A torn write can be read; what a bad sector hides at the end may have been served.
-            recovery.settle(state.next_entry, cut=False)
-            reason = "the end of the file cannot be read, and its entries are a guess"
-            self._give_up(recovery.bad_at, recovery.bad_bytes, reason)
-            return
-        state.report.torn_bytes += recovery.bad_bytes
+        if recovery.unreadable or recovery.tail_damaged:
+            self._lose_tail(recovery.tail or Bad(0, recovery.file.size()))
+        elif recovery.tail is not None:
+            span, reason = (state.next_entry,) * 2, "a torn write, never recorded as synced, is cut off"
+            state.report.torn.append(Damage(self.name, *recovery.tail, span, reason))
         if self.lost_at_end:
             state.incarnation += 1
             state.report.new_incarnation = True
-        state.end_offset = recovery.settle(state.next_entry)
+        cut = not recovery.unreadable and not (recovery.tail_damaged and self.lost_at_end)
+        state.end_offset = recovery.settle(state.next_entry, cut=cut)
         if self.lost_at_end or not self.head_seen or self.compacted:
             self.file.close()  # the log goes on in a new file
         else:
             state.file = self.file.inner
 
-    def _give_up(self, offset: int, size: int, reason: str) -> None:
-        """What stands from ``offset`` on cannot be read; the log goes on in a new file.
-
-        How many entries it held is not known; each took at least a byte, so none is used twice.
-        """
-        state = self.state
-        self.bad = Bad(offset, offset + size)
-        self._expect(state.next_entry + max(size, 1), offset + size, reason)
-        state.incarnation += 1
-        state.report.new_incarnation = True
-        state.end_offset = self.recovery.end
-        self.file.close()
+    def _lose_tail(self, tail: Bad) -> None:
+        """The end of the file is damaged. Where nothing tells its entries, each took at least a byte."""
+        state, reason = self.state, "bytes are damaged"
+        if self.sealed is not None:
+            end_entry = max(self.sealed.next, state.next_entry)
+        elif self.recovery.tail_is_status and not self.recovery.unreadable:
+            end_entry = state.next_entry
+        else:
+            end_entry = state.next_entry + max(tail.end - tail.offset, 1)
+            reason = "bytes are damaged or cannot be read, and which entries they held is an upper bound"
+        self.bad = tail
+        self.lost_at_end = self.lost_at_end or end_entry > state.next_entry
+        self._expect(end_entry, tail.end, reason)
 
 
 def _marks_of(body: bytes, first: int) -> bool:

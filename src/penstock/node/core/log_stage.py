@@ -7,7 +7,7 @@ from functools import partial
 
 from google_crc32c import extend, value
 
-from penstock.files.frame_write import FrameWrite, Seal
+from penstock.files.frame_write import FrameWrite, Rotation
 from penstock.model.topic_settings import TopicSettings
 from penstock.node.core.log_file import (
     Event,
@@ -178,9 +178,9 @@ class LogWrite(FrameWrite):
     stage: Stage
 
 
-def seal_last(
+def rotation_of(
     view: View, next_first: int, folder: str, shard: int, *, sound: bool, expires_us: int | None
-) -> Seal | None:
+) -> Rotation | None:
     """How the last file is left when a new one begins; one that is not ``sound`` is not touched.
 
     One without entries has the name of the new one, which takes its place: nothing is left of it.
@@ -189,7 +189,7 @@ def seal_last(
         return None
     first = view.files[-1].first
     index = FileIndex(first, view.entry_durable, view.end_offset, list(view.points))
-    return Seal(
+    return Rotation(
         path=f"{folder}/{file_name(first)}",
         truncate_to=view.end_offset if sound else None,
         index_path=f"{folder}/{index_name(first)}",

@@ -30,6 +30,8 @@ class LogState(ReadableLog):
         super().__init__(disk, folder, found, shard, options.index_every_bytes)
         self.report = found.report
         self.incarnation = found.incarnation
+        self.incarnation_staged = not found.report.new_incarnation
+        """Whether a file says which incarnation this is, or is staged that will."""
         self.entry_next = found.next_entry
         """The next to assign, staged ones counted."""
         self.entry_taken = found.next_entry

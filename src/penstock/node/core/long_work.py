@@ -41,6 +41,11 @@ class LongWork:
     def due(self) -> bool:
         return bool(self._jobs) and self._under_way is None and not self.stopped
 
+    @property
+    def busy(self) -> bool:
+        """Whether a step is under way."""
+        return self._under_way is not None
+
     def take(self) -> Job:
         assert self._under_way is None
         self._under_way = self._jobs[0]

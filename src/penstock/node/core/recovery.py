@@ -7,8 +7,9 @@ The rule for each file is files/recovery.py. What a log adds:
 2. The entries lost in damage are exactly those between the good record before it and the good record, STATUS or
    event behind it.
 3. Damage that no record follows may hide entries that were served: a new incarnation begins, in a new file, at
-   the end that the STATUS behind it tells.
-4. Every file names the one before it, so one that is gone is noticed, and its exact span reported.
+   the end that the STATUS behind it or the seal tells, else behind an upper bound.
+4. Every file names the one before it, so one that is gone is noticed, and its exact span reported. After a
+   clean stop the seal names the last one.
 5. A compacted file stands for all of lower generations in its span: what is left of those is removed.
 """
 
@@ -19,6 +20,7 @@ from contextlib import suppress
 from penstock.files.disk import Disk
 from penstock.files.frame_write import NEW_SUFFIX
 from penstock.files.salvage import open_salvaged
+from penstock.files.seal import SealedFile
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadFrame
 from penstock.node.core.log_file import (
@@ -43,22 +45,38 @@ from penstock.node.core.marks import Marks
 from penstock.wire.title import Title
 
 
-def recover(disk: Disk, folder: str, *, title: Title, shard: int, index_every_bytes: int) -> Recovered:
-    """Reads a log's folder; what it has to set right (a torn tail, left-over files) it does."""
+def recover(
+    disk: Disk,
+    folder: str,
+    *,
+    title: Title,
+    shard: int,
+    index_every_bytes: int,
+    sealed: SealedFile | None = None,
+) -> Recovered:
+    """Reads a log's folder; what it has to set right (a torn tail, left-over files) it does.
+
+    ``sealed`` is the last file as a clean stop left it.
+    """
     state = Recovered()
+    if sealed is not None:
+        state.kept, state.incarnation = sealed.kept, max(sealed.incarnation, 1)
     files = _files(state, disk, folder, shard)
     if not files:
+        _lose_end(state, sealed)
         return state
     heads = [_peek(disk, folder, each) for each in files]
     base = _replay_start(disk, folder, files, shard)
     state.next_entry = state.marks.book.counted_from = files[base].first
     for number in range(base, len(files)):
         limit = files[number + 1].first if number + 1 < len(files) else None
-        replay = Replay(state, disk, folder, files[number], limit, title, shard, index_every_bytes)
+        mine = sealed if sealed is not None and sealed.name == file_name(*files[number]) else None
+        replay = Replay(state, disk, folder, files[number], limit, title, shard, index_every_bytes, mine)
         replay.run(trust_marks=number == base)
     _name_files(state, disk, folder, files, heads)
     _note_expiries(state, disk, folder)
     _report_missing(state, disk, folder, heads, shard, index_every_bytes)
+    _lose_end(state, sealed)
     _remove_dropped(state, disk, folder)
     if not state.named:  # its making may have failed at the last step, and its name not be durable
         disk.sync_folder(folder)
@@ -184,6 +202,21 @@ def _lose_file(state: Recovered, start: int, end: int) -> None:
     if start < end:
         state.report.missing.append((start, end))
         state.damaged.add(start, end)
+
+
+def _lose_end(state: Recovered, sealed: SealedFile | None) -> None:
+    """The file that held the last entries at a clean stop is gone."""
+    if sealed is None or state.next_entry >= sealed.next:
+        return
+    start = max(state.next_entry, state.kept)
+    _lose_file(state, start, sealed.next)
+    state.marks.book.lost += sealed.next - start
+    if state.file is not None:
+        state.file.close()
+        state.file = None
+    state.next_entry = sealed.next
+    state.incarnation += 1
+    state.report.new_incarnation = True
 
 
 def _remove_dropped(state: Recovered, disk: Disk, folder: str) -> None:

@@ -16,10 +16,13 @@ import msgspec
 
 from penstock.files.disk import Disk
 from penstock.files.journal import FileJournal
+from penstock.files.seal import Seal, SealedFile
 from penstock.model.errors import PenstockError
 
 FOLDER = "runs"
 COMPACT_BYTES = 16 * 1024
+LOST_MAX = 1_000_000
+"""Where records rotted, so many runs may have been noted in them: none of their numbers is used again."""
 
 
 class _Run(msgspec.Struct, array_like=True, frozen=True):
@@ -33,19 +36,25 @@ _decoder = msgspec.msgpack.Decoder(_Run)
 
 
 class Runs:
-    """Opening begins a run, and does IO."""
+    """``begin`` comes when all else is opened."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, seal: Seal | None = None) -> None:
         self._disk = disk
-        self._journal = FileJournal.open(disk, FOLDER)
+        self._journal = FileJournal.open(disk, FOLDER, seal)
+        self.recovered = [f"{FOLDER}: {line}" for line in self._journal.report.lines()]
         last = _Run(0, 0, True)
         for body in self._journal.records:
             with suppress(msgspec.DecodeError, msgspec.ValidationError):
                 last = _decoder.decode(body)
-        cut_short = not last.ended or bool(self._journal.report.damaged)
         self.number = last.number + 1
-        self.crashed = last.number if cut_short else last.crashed
+        if self._journal.report.lost:
+            self.number += LOST_MAX
+        cut_short = not last.ended or bool(self._journal.report.damaged)
+        self.crashed = self.number - 1 if cut_short else last.crashed
         """What was counted in this run or an earlier one may be short of what happened."""
+
+    def begin(self) -> None:
+        """Notes that a run began, which a clean end will have to follow. Does IO."""
         self._note(ended=False)
 
     def exact(self, run: int) -> bool:
@@ -71,8 +80,8 @@ class Runs:
             self._journal.failed(write, error)
             self.crashed = self.number
 
-    def close(self) -> None:
-        """The run ends in good order. Does IO."""
+    def close(self) -> SealedFile | None:
+        """The run ends in good order; returns how the file is left. Does IO."""
         if self.crashed != self.number:
             self._note(ended=True)
-        self._journal.close()
+        return self._journal.close()

@@ -28,6 +28,7 @@ from penstock.files.frame_file import Bad, read_frame
 from penstock.files.frame_write import NEW_SUFFIX
 from penstock.files.recovery import Recovery
 from penstock.files.salvage import open_salvaged
+from penstock.files.seal import SealedFile
 from penstock.model.errors import BadFrame
 from penstock.wire.frame import HEADER, TRAILER, FrameType, encode
 
@@ -35,6 +36,7 @@ FOLDER = "stages"
 SUFFIX = ".stages"
 CHUNK_HEADER = struct.Struct("<16sII")
 SHARD_RECORD = 0
+STAGES_LOST = "stages that had something there do not count"
 
 
 class StageBegun(msgspec.Struct, array_like=True, frozen=True, tag=1):
@@ -62,6 +64,12 @@ class Place(NamedTuple):
 
     file: int
     offset: int
+
+
+class FoundEnd(NamedTuple):
+    """The last thing in a file: how much of it is durable."""
+
+    bytes: int
 
 
 class FoundChunk(NamedTuple):
@@ -119,16 +127,18 @@ def list_files(disk: Disk) -> list[int]:
     return sorted(found)
 
 
-def read_file(disk: Disk, number: int, recovered: list[str]) -> Iterator[Note | FoundChunk]:
-    """What counts of a file, in order; made sure of before it is built on. Damage is told in ``recovered``."""
+def read_file(
+    disk: Disk, number: int, recovered: list[str], sealed: SealedFile | None
+) -> Iterator[Note | FoundChunk | FoundEnd]:
+    """What counts of a file, in order; made sure of before it is built on. ``recovered`` gets its damage."""
     path = file_path(number)
     file = open_salvaged(disk, path, writable=True)
-    recovery = Recovery(file)
-    damaged_bytes = 0
+    recovery = Recovery(file, sealed_bytes=0 if sealed is None else sealed.bytes)
+    damaged: list[Bad] = []
     try:
         for item in recovery.items():
             if isinstance(item, Bad):
-                damaged_bytes += item.end - item.offset
+                damaged.append(item)
             elif item.frame.type == FrameType.SEGMENT and len(item.frame.body) > CHUNK_HEADER.size:
                 frame = item.frame
                 stage, rows, origin_crc = CHUNK_HEADER.unpack_from(frame.body)
@@ -139,11 +149,17 @@ def read_file(disk: Disk, number: int, recovered: list[str]) -> Iterator[Note | 
                 try:
                     yield _decoder.decode(item.frame.body)
                 except msgspec.MsgspecError:
-                    damaged_bytes += item.size
-        if not recovery.unreadable:
-            recovery.settle(0, cut=recovery.hidden_bytes == 0)
+                    damaged.append(Bad(item.offset, item.end))
+        if recovery.unreadable:
+            damaged.append(Bad(0, file.size()))
+        else:
+            if recovery.tail is not None and recovery.tail_damaged:
+                damaged.append(recovery.tail)
+            recovery.settle(0, cut=not recovery.tail_damaged)
+            file.sync()
     finally:
         file.close()
-    if damaged_bytes or recovery.unreadable:
-        what = f"{damaged_bytes:,} bytes are" if damaged_bytes else "all of it is"
-        recovered.append(f"{path}: {what} damaged; stages that had something there do not count")
+    recovered += [
+        f"{path}, bytes {bad.offset} to {bad.end}: bytes are damaged; {STAGES_LOST}" for bad in damaged
+    ]
+    yield FoundEnd(recovery.end)

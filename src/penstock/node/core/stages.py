@@ -11,11 +11,14 @@ from collections.abc import Iterable
 
 from penstock.files.disk import Disk, DiskFile
 from penstock.files.frame_write import STATUS_BYTES, FrameWrite
+from penstock.files.seal import Seal, SealedFile
 from penstock.node.core.stage import Chunk, Stage
 from penstock.node.core.stage_file import (
     FOLDER,
     SHARD_RECORD,
+    STAGES_LOST,
     FoundChunk,
+    FoundEnd,
     Place,
     StageBegun,
     StageFinished,
@@ -69,6 +72,8 @@ class Stages:
         """By number: the stages whose end is noted in the file, each with the files that it stands in."""
         self._carried: dict[int, _Batch] = {}
         """By number of a file that is to go: the batch in which its notes stand anew."""
+        self._synced_bytes: dict[int, int] = {}
+        """By number: how much of the file is durable."""
         self._removing: set[int] = set()
         self._number = 0
         """Of the file being written, or of the last one that was."""
@@ -83,14 +88,23 @@ class Stages:
 
     # --- opening ------------------------------------------------------------------------------------
 
-    def open(self, disk: Disk, recovered: list[str]) -> None:
+    def open(self, disk: Disk, recovered: list[str], seal: Seal) -> None:
         """Reads what an earlier run left; a stage that a damaged file cut short does not count as finished."""
-        for number in list_files(disk):
+        numbers = list_files(disk)
+        paths = set(map(file_path, numbers))
+        recovered += [
+            f"{sealed.path}: the file is missing; {STAGES_LOST}"
+            for sealed in seal.files_in(FOLDER)
+            if sealed.path not in paths
+        ]
+        for number in numbers:
             self._number = number
             self._files[number] = set()
-            for item in read_file(disk, number, recovered):
+            for item in read_file(disk, number, recovered, seal.get(file_path(number))):
                 if isinstance(item, FoundChunk):
                     self._found_chunk(item)
+                elif isinstance(item, FoundEnd):
+                    self._synced_bytes[number] = item.bytes
                 elif isinstance(item, StageBegun):
                     if item.stage not in self._all:
                         stage = Stage(item.stage, item.writer, item.topic, item.at_us, item.at_us, begun=True)
@@ -322,6 +336,7 @@ class Stages:
             self._close_file()
         self._number, self._file = batch.number, write.file
         self._end = write.end + STATUS_BYTES
+        self._synced_bytes[batch.number] = write.end
         self._owed = write.status_owed
         self._reserved_bytes = max(self._reserved_bytes, write.reserve_to)
         for stage in batch.chunks:
@@ -353,7 +368,14 @@ class Stages:
             self._file.close()
             self._file = None
 
-    def close(self) -> None:
+    def close(self) -> list[SealedFile]:
+        """Leaves the files synced, without reserved room; returns how. Does IO."""
         if self._under_way is None:
+            if self._file is not None and self._end is not None:
+                self._file.truncate(self._end)
+                self._file.sync()
+                self._synced_bytes[self._number] = self._end
             self._close_file()
             self._end = None
+        there = sorted(self._files.keys() & self._synced_bytes.keys())
+        return [SealedFile(file_path(number), self._synced_bytes[number]) for number in there]

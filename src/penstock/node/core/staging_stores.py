@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.files.disk import Disk
 from penstock.files.journal import FileJournal
+from penstock.files.seal import Seal, SealedFile
 from penstock.model.errors import PenstockError
 from penstock.node.core.commits import Lane
 from penstock.node.core.stage import Stage
@@ -56,7 +57,9 @@ class RemoveFiles(Errand):
 
 
 class StagingStores:
-    def __init__(self, disk: Disk, settings: Settings, dirty: dict[Lane, None], recovered: list[str]) -> None:
+    def __init__(
+        self, disk: Disk, settings: Settings, dirty: dict[Lane, None], recovered: list[str], seal: Seal
+    ) -> None:
         self.writers = Writers()
         self.stages = Stages(
             file_bytes=settings.staging.file_bytes,
@@ -64,15 +67,13 @@ class StagingStores:
             memory_bytes=settings.staging.memory_bytes,
         )
         self._compact_bytes = settings.journal_compact_bytes
-        self._journal = journal = FileJournal.open(disk, "writers")
+        self._journal = journal = FileJournal.open(disk, "writers", seal)
         for body in journal.records:
             self.writers.apply(decode_change(body))
         recovered += [f"writers: {line}" for line in journal.report.lines()]
+        journal.ensure_file()
         self._writers_lane = Lane("the writers' journal", journal, self._writers_wrote, dirty)
-        if journal.report.damaged:
-            journal.compact(list(self.writers.snapshot()))
-            self._writers_lane.mark()
-        self.stages.open(disk, recovered)
+        self.stages.open(disk, recovered, seal)
         self.stage_lane = Lane("the stage files", self.stages, self._stages_wrote, dirty, lazy=True)
         for writer in self.writers:
             for part in writer.pending.parts if writer.pending is not None else ():
@@ -124,6 +125,12 @@ class StagingStores:
             self._journal.compact(list(self.writers.snapshot()))
             lane.mark()
 
-    def close(self) -> None:
-        self._journal.close()
-        self.stages.close()
+    @property
+    def busy(self) -> bool:
+        """Whether a write is under way."""
+        return self._writers_lane.busy or self.stage_lane.busy
+
+    def close(self) -> list[SealedFile]:
+        """Closes the files in good order; returns how they are left. Does IO."""
+        writers = self._journal.close()
+        return [*([] if writers is None else [writers]), *self.stages.close()]

@@ -1,7 +1,8 @@
 """Everything durable of a node: its catalog, its logs and its settlement journal, opened and committed.
 
 Opening makes one consistent whole of what is on the disk, also where part of it rotted or is an older copy, and
-says what it found in ``recovered``. Committing is a lane a journal (commits.py).
+says what it found in ``recovered``. Its repairs are durable before the seal of the last clean stop goes
+(files/seal.py). Committing is a lane a journal (commits.py). Closing in good order leaves a new seal.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from penstock.files.commit_journal import replay
 from penstock.files.disk import Disk
 from penstock.files.frame_write import FrameWrite
 from penstock.files.journal import FileJournal
+from penstock.files.seal import SealedFile, read_seal, remove_seal, write_seal
 from penstock.model.errors import PenstockError
 from penstock.model.policy import Policy
 from penstock.node.core.admin_log import AdminLog
@@ -23,7 +25,7 @@ from penstock.node.core.checkpoint import WRITE_AGAIN_US, CheckpointWrite
 from penstock.node.core.commit_rounds import Rounds, RoundWrite
 from penstock.node.core.commits import Committer, Lane, Write
 from penstock.node.core.history import unread
-from penstock.node.core.kept import Kept
+from penstock.node.core.kept import Kept, State
 from penstock.node.core.log import LogOptions, StoredRecord
 from penstock.node.core.long_work import Job, LongWork
 from penstock.node.core.open_logs import OpenLogs
@@ -84,81 +86,136 @@ class Stores:
         )
         self.long_work = LongWork()
         self._open_logs = OpenLogs(settings.limits.open_logs)
+        self._closed = False
         self.recovered += replay(disk).lines()
-        self.runs = Runs(disk)
+        self.seal = read_seal(disk)
+        self.recovered += self.seal.faults
+        self.runs = Runs(disk, self.seal)
+        self.recovered += self.runs.recovered
+        self.seal.in_use = self.seal.in_use or self.runs.number > 1
+        self.last_stop = "clean" if self.seal.found else "cut_short" if self.seal.in_use else ""
+        """How the run before this one ended; empty where there was none."""
         self.catalog.run = self.runs.number
-        self.staging = StagingStores(disk, settings, self._dirty, self.recovered)
+        self.staging = StagingStores(disk, settings, self._dirty, self.recovered, self.seal)
+        self._write_repairs()
         self._held = self.staging.writers.held_blocks()
-        compact_bytes = settings.journal_compact_bytes
         self.peers = PeerLinks()
-        self.peers_kept = Kept(disk, "peers", self.peers, self._dirty, compact_bytes=compact_bytes)
+        self.peers_kept = self._open_kept("peers", self.peers)
         self._open_catalog()
         self._open_settlements()
         self.tokens = Tokens(now_us)
-        self.tokens_kept = Kept(disk, "tokens", self.tokens, self._dirty, compact_bytes=compact_bytes)
+        self.tokens_kept = self._open_kept("tokens", self.tokens)
+        if self.tokens_kept.lost:
+            self.recovered.append(
+                "tokens: all are revoked, since a revocation may be among what is lost; "
+                "stop the node and make a new one with `penstock token bootstrap`"
+            )
         self.admin_log = AdminLog(settings.limits.admin_records)
-        self.admin_log_kept = Kept(disk, "admin_log", self.admin_log, self._dirty, compact_bytes=compact_bytes)
+        self.admin_log_kept = self._open_kept("admin_log", self.admin_log)
         self._kept = (self.tokens_kept, self.admin_log_kept, self.peers_kept)
-        self.recovered += [line for kept in self._kept for line in kept.recovered]
-        if self.tokens_kept.journal.report.lost:
-            self.recovered.append("tokens: all are revoked, since a revocation may be among what is lost")
+        remove_seal(disk)
+        self.runs.begin()
 
     # --- opening ------------------------------------------------------------------------------------
 
+    def _write_repairs(self) -> None:
+        """What opening staged is durable before more is built on it, and before the seal goes. Does IO."""
+        for lane in list(self._dirty):
+            write = lane.take()
+            write.run(self._disk)
+            lane.done(write, None)
+
+    def _open_kept(self, folder: str, state: State) -> Kept:
+        compact_bytes = self.settings.journal_compact_bytes
+        kept = Kept(self._disk, folder, state, self._dirty, compact_bytes=compact_bytes, seal=self.seal)
+        self.recovered += kept.recovered
+        self._write_repairs()
+        return kept
+
     def _open_catalog(self) -> None:
-        self._catalog_journal = journal = FileJournal.open(self._disk, "catalog")
+        self._catalog_journal = journal = FileJournal.open(self._disk, "catalog", self.seal)
         for body in journal.records:
             self.catalog.apply(decode_catalog_change(body))
         self.recovered += [f"catalog: {line}" for line in journal.report.lines()]
+        if self._take_strays():
+            journal.compact(list(self.catalog.snapshot()))
+        else:
+            journal.ensure_file()
         self._catalog_lane = Lane("the catalog", journal, self._catalog_wrote, self._dirty)
-        lost = bool(journal.report.damaged) or not journal.size_bytes
-        self._take_strays(adopt=lost)
-        if lost and (snapshot := list(self.catalog.snapshot())):  # what is left begins a sound generation
-            journal.compact(snapshot)
-            self._catalog_lane.mark()
+        self._write_repairs()
         for topic in self.catalog:
             self._open_shards(topic)
 
-    def _take_strays(self, *, adopt: bool) -> None:
-        """Folders that no topic claims: finishes a deletion, or takes back what a damaged catalog lost."""
+    def _take_strays(self) -> bool:
+        """Folders that no topic claims: finishes deletions, takes back what the catalog lost; True for that."""
         found = strays(self._disk, {topic.uuid for topic in self.catalog})
         deleted = self.catalog.deleted
         deleted &= set(found)  # of the others nothing is left to remove
+        adopted = False
         for uuid in found:
             folder = f"{TOPICS_FOLDER}/{uuid.hex()}"
-            changes = identify(self._disk, uuid, self._now_us()) if adopt and uuid not in deleted else []
-            created = changes[0] if changes else None
             if uuid in deleted:
                 self.leftovers.append(folder)
-            elif isinstance(created, TopicCreated) and self.catalog.by_name(created.name) is None:
+                continue
+            changes = identify(self._disk, uuid, self._now_us())
+            created = changes[0] if changes else None
+            if not isinstance(created, TopicCreated):
+                self.recovered.append(
+                    f"folder {folder} belongs to no topic and no log file in it tells whose it is; it is left "
+                    "alone: restore it from a copy, or remove it"
+                )
+            elif self.catalog.by_name(created.name) is not None:
+                self.recovered.append(
+                    f"folder {folder} holds a topic {created.name} that the catalog lost, and another of that "
+                    "name exists; it is left alone: delete that one and start again to have it back, or remove "
+                    "the folder"
+                )
+            else:
+                adopted = True
                 for change in changes:
                     self.catalog.apply(change)
-                self.recovered.append(f"topic {created.name} was lost from the catalog; its logs bring it back")
-            else:
-                self.recovered.append(f"folder {folder} belongs to no topic; it is left alone")
+                self.recovered.append(
+                    f"topic {created.name} was lost from the catalog; its logs bring it back without settings"
+                )
+        return adopted
 
     def _open_shards(self, topic: Topic) -> None:
         for number in range(2**topic.created.shard_power):
             hold_us = self.peers.hold_us(topic.name, topic.uuid, self._now_us())
-            log = topic.open_log(number, self._disk, self._now_us(), self._log_options, self._held, hold_us)
+            now_us, seal = self._now_us(), self.seal
+            log = topic.open_log(number, self._disk, now_us, self._log_options, self._held, hold_us, seal)
             place = f"topic {topic.shown}, shard {number}"
             self.recovered += [f"{place}: {line}" for line in log.report.lines()]
             lane = Lane(place, log, partial(self._log_wrote, topic, number), self._dirty, log)
             topic.shards.append(Shard(log, Admission(log), lane))
 
     def _open_settlements(self) -> None:
-        self.settlements = journal = FileJournal.open(self._disk, "settlements")
+        self.settlements = journal = FileJournal.open(self._disk, "settlements", self.seal)
         for body in journal.records:
             change = decode_settlement(body)
             if self.catalog.by_uuid(change.topic) is not None:
                 self.subscriptions.apply(change)
         self.recovered += [f"settlements: {line}" for line in journal.report.lines()]
+        if journal.report.lost:
+            self.recovered.append(
+                "settlements: a subscription whose records are lost is gone, or gets again what it settled"
+            )
+        journal.ensure_file()
         self.settlement_lane = Lane("the settlement journal", journal, self._settlements_wrote, self._dirty)
+        self._write_repairs()
         for subscription in self.subscriptions.all():
             self._fit(subscription)
-        if journal.report.damaged:
-            journal.compact(list(self.subscriptions.snapshot()))
-            self.settlement_lane.mark()
+        self._write_incarnations()
+
+    def _write_incarnations(self) -> None:
+        """New incarnations are on the disk before anyone hears of them. Does IO."""
+        for topic in self.catalog:
+            for shard in topic.shards:
+                if not shard.log.incarnation_staged:
+                    shard.log.stage_incarnation()
+                    write = shard.lane.take()
+                    write.run(self._disk)
+                    shard.lane.done(write, None)
 
     def _fit(self, subscription: Subscription) -> None:
         """Positions and logs must agree, also when one of them was restored from an older copy."""
@@ -346,9 +403,22 @@ class Stores:
         """How many logs there are, in all topics."""
         return sum(len(topic.shards) for topic in self.catalog)
 
+    @property
+    def _busy(self) -> bool:
+        """Whether a write is under way."""
+        lanes = [shard.lane for topic in self.catalog for shard in topic.shards]
+        lanes += [self._catalog_lane, self.settlement_lane, *(kept.lane for kept in self._kept)]
+        others = (self.staging, self.rounds, self.long_work)
+        return any(lane.busy for lane in lanes) or any(other.busy for other in others)
+
     def close(self) -> list[OSError]:
         """Everything staged was committed: closes the files in good order; returns what went wrong."""
+        if self._closed:
+            return []
+        self._closed = True
+        in_order = not self._busy
         faults: list[OSError] = []
+        sealed: list[SealedFile | None] = []
         with suppress(PenstockError):  # a journal that lost a write is not written to again
             for subscription in self.subscriptions.all():
                 for body in self.subscriptions.release(subscription):
@@ -357,21 +427,20 @@ class Stores:
                 self.settlements.append(body)
         closes = [shard.log.close for topic in self.catalog for shard in topic.shards]
         closes += [kept.journal.close for kept in self._kept]
-        for close in (*closes, self._catalog_journal.close, self.settlements.close, self.staging.close):
+        for close in (*closes, self._catalog_journal.close, self.settlements.close):
             try:
-                close()
+                sealed.append(close())
             except OSError as error:
                 faults.append(error)
-        if not faults:
-            try:
-                self.runs.close()
-            except OSError as error:
-                faults.append(error)
-        if not faults:  # else opening makes the logs whole from it
-            try:
-                self.rounds.close(self._disk)
-            except OSError as error:
-                faults.append(error)
+        try:
+            sealed += self.staging.close()
+            if not faults:
+                sealed.append(self.runs.close())
+                self.rounds.close(self._disk)  # after a fault opening makes the logs whole from it
+            if not faults and in_order:
+                write_seal(self._disk, [file for file in sealed if file is not None])
+        except OSError as error:
+            faults.append(error)
         return faults
 
 

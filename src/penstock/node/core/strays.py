@@ -1,8 +1,9 @@
 """Topics that the catalog has lost: each log file says whose it is, so a topic can be found again.
 
 A folder below ``topics/`` that the catalog does not name is what a deletion left behind, or a topic whose
-catalog record rotted. The first is removed where the catalog still says so; the second is taken back, but only
-when the catalog is known to be damaged. Anything else is reported and left alone.
+catalog record was lost: a topic is in the catalog before it has a folder, and a deletion is remembered until
+the folder is gone. The first is removed, the second taken back if its name is free. Anything else is reported
+and left alone.
 """
 
 from __future__ import annotations

@@ -28,6 +28,8 @@ from penstock.wire.control import Operation
 if TYPE_CHECKING:
     from penstock.node.core.node import NodeCore
 
+RECOVERED_MAX = 100
+
 Answer = Callable[[Any], None]
 Refuse = Callable[[PenstockError], None]
 
@@ -159,6 +161,8 @@ class TokenRequests:
             self._node.now_us(),
             free_bytes,
             self._node.settings.limits.free_bytes_min if everything else None,
+            self._node.stores.last_stop if everything else "",
+            self._node.recovered[:RECOVERED_MAX] if everything else [],
         )
 
 

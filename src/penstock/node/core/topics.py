@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from penstock.files.disk import Disk
+from penstock.files.seal import Seal
 from penstock.model.place import Place
 from penstock.model.setting import Value
 from penstock.model.topic import TopicName
@@ -132,10 +133,12 @@ class Topic:
         options: LogOptions,
         held: frozenset[bytes],
         peer_hold_us: int = 0,
+        seal: Seal | None = None,
     ) -> ShardLog:
+        folder = f"{self.folder}/{shard:05d}"
         return ShardLog.open(
             disk,
-            f"{self.folder}/{shard:05d}",
+            folder,
             title=self.title,
             shard=shard,
             shard_power=self.created.shard_power,
@@ -144,6 +147,7 @@ class Topic:
             settings=self.settings(),
             held=held,
             peer_hold_us=peer_hold_us,
+            sealed=seal.last_in(folder) if seal is not None else None,
         )
 
     def info(self, *, with_shards: bool = False, with_schemas: bool = True) -> TopicInfo:
