@@ -23,6 +23,18 @@ def test_every_address_is_asked_and_the_one_that_serves_is_named(cli: Cli, servi
     assert "open: this node has no tokens" in text
 
 
+def test_how_the_last_run_ended_and_what_the_start_found_is_shown(cli: Cli, tmp_path: Path) -> None:
+    with Node(tmp_path) as node:
+        assert node.stop() == 0
+        (journal,) = node.data.glob("catalog/*.journal")
+        journal.unlink()
+        node.start()
+        (found,) = json.loads(cli("doctor", "--json", url=node.url).out)["addresses"]
+        assert found["last_stop"] == "clean" and "catalog" in found["recovered"][0]
+        text = cli("doctor", url=node.url).out.decode()
+        assert "the file is missing" in text and "not as it was left" in text
+
+
 def test_where_none_answers_the_exit_code_says_so(cli: Cli) -> None:
     done = cli("doctor", NOWHERE)
     assert done.code == 1 and "refused" in done.out.decode().lower() and "penstock node" in done.out.decode()

@@ -118,6 +118,25 @@ def test_a_write_that_was_cut_short_is_a_torn_tail_and_no_damage(cli: Cli, log: 
     assert [each["offset"] for each in told["torn"]] == [end]
 
 
+@pytest.mark.parametrize("how", ["garbage", "zeros", "cut"])
+def test_after_a_clean_stop_the_end_of_a_file_is_checked_against_the_seal(
+    cli: Cli, data: Path, tmp_path: Path, how: str
+) -> None:
+    folder = shutil.copytree(data, tmp_path / "data")
+    (path,) = folder.rglob("0" * 20 + ".log")
+    whole, last = path.read_bytes(), records(path)[-1]
+    lost = len(whole) - last.offset - 20
+    tail = {"garbage": b"\xa5" * lost, "zeros": bytes(lost), "cut": b""}[how]
+    path.write_bytes(whole[:-lost] + tail)
+    code, told = inspect(cli, path)
+    assert (code, told["torn"], told["sealed"]) == (1, [], {"bytes": len(whole), "end": 10})
+    assert {entry for bad in told["damage"] for entry in range(*bad["entries"])} == {9}
+    assert max(bad["end"] for bad in told["damage"]) == len(whole)
+    code, told = inspect(cli, folder / "SEAL", "--records", 100)
+    assert code == 0
+    assert any(str(path.relative_to(folder)) in str(each["detail"]) for each in told["records"])
+
+
 def test_a_file_of_a_running_node_can_be_read(cli: Cli, node: Node) -> None:
     assert cli("produce", "t", url=node.url, stdin=LINES).code == 0
     (path,) = node.data.rglob("0" * 20 + ".log")

@@ -79,7 +79,9 @@ def test_a_folder_in_use_and_a_port_in_use_are_told(cli: Cli, service: Node, tmp
     taken = cli("node", "--data", tmp_path / "other", "--listen", listen)
     assert taken.code == 1
     assert f"cannot listen on {listen}" in taken.err
-    assert (tmp_path / "other" / "SEAL").is_file(), "a node that could not serve leaves its folder in good order"
+    assert (tmp_path / "other" / "SEAL").is_file(), (
+        "a node that could not serve leaves its folder in good order"
+    )
     locked = cli("node", "--data", service.data, "--listen", "127.0.0.1:0")
     assert locked.code == 1
     assert str(service.data) in locked.err

@@ -80,11 +80,8 @@ class JournalReport:
 
     def lines(self) -> list[str]:
         """For a person; empty where all is well."""
-        found = [
-            f"{torn.file}, bytes {torn.offset} to {torn.end}: a torn write, never recorded as synced, is cut off"
-            for torn in self.torn
-        ]
-        for damage in self.damaged:
+        found = []
+        for damage in (*self.torn, *self.damaged):
             place = f"{damage.file}, bytes {damage.offset} to {damage.end}" if damage.end else damage.file
             found.append(f"{place}: {damage.reason}; {_lost_text(damage.records)}")
         return found
@@ -193,14 +190,15 @@ class _Replay:
     def _take_tail(self, tail: Bad) -> None:
         found, recovery = self.found, self.recovery
         if not recovery.tail_damaged:
-            found.report.torn.append(Lost(self.name, tail.offset, tail.end, None))
+            reason = "a torn write, never recorded as synced, is cut off"
+            found.report.torn.append(Lost(self.name, *tail, (found.number, found.number), reason))
             return
         records: tuple[int, int] | None = None
         if self.sealed is not None:
             records = (found.number, max(found.number, self.sealed.next))
         elif recovery.tail_is_status:
             records = (found.number, found.number)
-        found.report.damaged.append(Lost(self.name, tail.offset, tail.end, records))
+        found.report.damaged.append(Lost(self.name, *tail, records))
 
     def _accept(self, offset: int, frame: Frame) -> bool:
         """A record behind bad bytes is ours if its number lies ahead, and not further than bytes allow."""

@@ -216,7 +216,7 @@ def test_entries_lost_at_the_end_are_not_used_again_though_power_fails_at_any_mo
             disk.cut_power_after(cut)
             with suppress(OSError):  # the note that a run began may fail
                 opened(disk)
-            disk.crash(keep=keep)  # type: ignore[arg-type]
+            disk.crash(keep=keep)
             shell = opened(disk)
             log = log_of(shell, stopped)
             check_log(stopped, log, STORED)
