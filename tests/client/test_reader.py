@@ -22,7 +22,7 @@ from penstock.model.errors import (
     TopicMismatch,
     TopicNotFound,
 )
-from penstock.node.core.fetching import FETCHES_MAX
+from penstock.node.core.fetching import READS_MAX
 from tests.fire.real_node import RealNode
 from tests.fire.stored_topic import TOPIC, flip, log_files, records
 from tests.fire.stored_topic import fill as fill_topic
@@ -165,11 +165,11 @@ def test_fetches_of_one_connection_are_bounded_and_each_is_answered(shared_url: 
         async with penstock.connect(shared_url) as client:
             await fill(client, topic, 50)
             async with client.reader(topic) as reader:
-                asked = [reader.fetch(0, number % 50, number % 50 + 1) for number in range(3 * FETCHES_MAX)]
+                asked = [reader.fetch(0, number % 50, number % 50 + 1) for number in range(3 * READS_MAX)]
                 answers = await asyncio.gather(*asked, return_exceptions=True)
         served = [answer for answer in answers if not isinstance(answer, BaseException)]
         refused = [answer for answer in answers if isinstance(answer, PenstockError)]
-        assert len(served) + len(refused) == 3 * FETCHES_MAX and len(served) >= FETCHES_MAX
+        assert len(served) + len(refused) == 3 * READS_MAX and len(served) >= READS_MAX
         assert all(isinstance(answer, LimitReached) for answer in refused)
 
     asyncio.run(scenario())

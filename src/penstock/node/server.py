@@ -348,6 +348,8 @@ class Server:
             return
         self.core.on_time()
         self.drain()
+        if self._paused:
+            self._resume_reading()
 
     # --- worker threads -----------------------------------------------------------------------------
 
@@ -388,6 +390,8 @@ class Server:
             logger.error("entries %d to %d cannot be served: they are damaged or missing", start, end - 1)
         self.core.fetched(fetch, run)
         self.drain()
+        if self._paused:
+            self._resume_reading()
 
     def _run_remove(self, remove: RemoveTree) -> None:
         try:

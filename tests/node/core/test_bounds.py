@@ -6,10 +6,35 @@ import pytest
 
 from penstock.io.memory_disk import MemoryDisk
 from penstock.model.entry_set import EntrySet
+from penstock.model.errors import BadRequest
 from penstock.model.policy import Policy
+from penstock.node.core.asking import REQUEST_COST_BYTES
 from penstock.node.core.attachment import Attachment
 from penstock.node.core.deadlines import Deadlines
-from penstock.wire.control import Extend, GiveBack, Ping, Pong, Settle, Settled, Unsubscribe, Unsubscribed
+from penstock.node.core.fetching import READS_MAX
+from penstock.wire.control import (
+    Browse,
+    CreateTopic,
+    Error,
+    Extend,
+    Fetched,
+    FetchEntries,
+    FindTime,
+    GiveBack,
+    Operation,
+    Ping,
+    Pong,
+    ReadEnds,
+    Request,
+    Response,
+    Settle,
+    Settled,
+    ShowTopic,
+    TopicInfo,
+    Unsubscribe,
+    Unsubscribed,
+    read_result,
+)
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader, Writer
 
@@ -78,3 +103,50 @@ def test_a_settlement_that_names_entries_many_times_settles_each_once(shell: Cor
     reader.client.send(Unsubscribe(1, []))
     shell.work_all()
     assert Reader(shell).got() == [(0, 1)]
+
+
+def reading(uuid: bytes) -> list[Operation]:
+    """Requests that read a log to be answered."""
+    return [Browse("orders", 0, 0), FindTime(uuid, 1), FetchEntries(uuid, 0, 0)]
+
+
+def test_a_connection_that_asks_for_many_reads_has_one_of_them_under_way(shell: CoreShell) -> None:
+    """Else the reads of one client would keep everybody else's waiting."""
+    Writer(shell).write(4)
+    client = shell.connect()
+    uuid = read_result(client.request(ShowTopic("orders")), TopicInfo).uuid
+    operations = [each for _ in range(10) for each in reading(uuid)]
+    for number, operation in enumerate(operations):
+        client.send(Request(number, operation))
+        assert len(shell.pending) == 1
+    shell.work_all()
+    assert len(client.take(Response)) + len(client.take(Fetched)) == len(operations)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_connection_has_a_bounded_number_of_reads_waiting(shell: CoreShell, number: int) -> None:
+    Writer(shell).write(4)
+    client = shell.connect()
+    uuid = read_result(client.request(ShowTopic("orders")), TopicInfo).uuid
+    client.send(*(Request(each, reading(uuid)[number]) for each in range(READS_MAX + 2)))
+    (refused,) = client.take(Error)
+    assert (refused.code, refused.request) == ("limit", READS_MAX + 1)
+
+
+def test_requests_that_are_not_answered_count_against_the_window_of_their_connection(shell: CoreShell) -> None:
+    client = shell.connect()
+    (session,) = shell.core.sessions
+    client.send(*(Request(number, CreateTopic(f"t{number}")) for number in range(100)))
+    assert session.unacked_bytes == 100 * REQUEST_COST_BYTES
+    client.send(Request(100, ShowTopic("none")))
+    assert len(client.take(Error)) == 1
+    assert session.unacked_bytes == 100 * REQUEST_COST_BYTES
+    shell.work_all()
+    assert len(client.take(Response)) == 100
+    assert session.unacked_bytes == 0
+
+
+def test_a_question_about_topics_names_each_once(shell: CoreShell) -> None:
+    Writer(shell).write(1)
+    with pytest.raises(BadRequest, match="named twice"):
+        shell.connect().request(ReadEnds(["orders", "default/default/default/orders"]))

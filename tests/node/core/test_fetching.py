@@ -13,7 +13,7 @@ from penstock.model.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
-from penstock.node.core.fetching import FETCHES_MAX, WATCHES_MAX
+from penstock.node.core.fetching import READS_MAX, WATCHES_MAX
 from penstock.wire.control import (
     AdvanceSubscription,
     CreateSubscription,
@@ -79,12 +79,12 @@ def test_a_connection_that_goes_takes_its_fetches_and_waits_with_it(sender: Send
 
 def test_fetches_and_waits_beyond_their_limits_are_refused_and_the_others_answered(sender: Sender) -> None:
     shell, reader = sender.shell, sender.shell.connect()
-    for number in range(FETCHES_MAX + 2):  # one of them is under way at once
+    for number in range(READS_MAX + 2):  # one of them is under way at once
         reader.send(Request(number, FetchEntries(sender.info.uuid, 0, 0, 2)))
     (refused,) = reader.take(Error)
-    assert (refused.code, refused.request) == (LimitReached.code, FETCHES_MAX + 1)
+    assert (refused.code, refused.request) == (LimitReached.code, READS_MAX + 1)
     shell.work_all()
-    assert len(fetched(reader)) == FETCHES_MAX + 1
+    assert len(fetched(reader)) == READS_MAX + 1
     for number in range(WATCHES_MAX + 1):
         reader.send(Request(number, ReadEnds(["orders"], [[10]], 5.0)))
     (refused,) = reader.take(Error)

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from penstock.node.core.node import NodeCore
 
 
+REQUEST_COST_BYTES = 64 * 1024
+"""An unanswered request counts as so much of its connection's window, whatever it asks for: a client that asks
+faster than the node answers is not read from until the node has caught up."""
+
+
 class Asking:
     def __init__(
         self,
@@ -31,10 +36,20 @@ class Asking:
         self._send = send
 
     def on_request(self, session: Session, request: Request) -> None:
+        session.unacked_bytes += REQUEST_COST_BYTES
+        cost_bytes = REQUEST_COST_BYTES
+
+        def answered() -> None:
+            nonlocal cost_bytes
+            session.unacked_bytes -= cost_bytes
+            cost_bytes = 0  # an answer that turns out too long is refused after all
+
         def answer(result: Any) -> None:
+            answered()
             self._send(session.connection, answer_parts(request.number, result))
 
         def refuse(error: PenstockError) -> None:
+            answered()
             self._send(session.connection, [encode_refusal(error, request=request.number)])
 
         guard, operation = self._node.guard, request.operation

@@ -1,8 +1,9 @@
 """Reading by position: any range of a shard, in stored form, without a subscription and its state.
 
-A connection has one read of a log under way and a bounded number waiting; none begins while the connection has
-no room for its answer. So a reader that does not keep up waits for itself, and many readers share the worker
-threads that consumers' reads run in. Who waits for a topic to grow costs nothing until it does.
+A connection has one request that reads a log under way and a bounded number waiting (``in_turn``); none begins
+while the connection has no room for its answer. So a reader that does not keep up waits for itself, and many
+readers share the worker threads that consumers' reads run in. Who waits for a topic to grow costs nothing until
+it does.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ if TYPE_CHECKING:
 
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 """What one fetch brings at the most, unless a single record is larger."""
-FETCHES_MAX = 64
-"""Fetches of one connection that are not answered yet."""
+READS_MAX = 64
+"""Requests of one connection that wait to read a log."""
 WATCHES_MAX = 64
 """Of one connection."""
 NAMES_BYTES_MAX = 256 * 1024
@@ -67,6 +68,8 @@ NAMES_BYTES_MAX = 256 * 1024
 
 Answer = Callable[[Any], None]
 Refuse = Callable[[PenstockError], None]
+Done = Callable[[], None]
+Begin = Callable[[Done], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,8 @@ class Watch:
     """Somebody waits for topics to grow."""
 
     ask: ReadEnds
-    names: list[str]
+    places: dict[str, int]
+    """By topic: where in the question it stands."""
     before: list[Ends]
     until_us: int
     answer: Answer
@@ -122,8 +126,8 @@ class Fetching:
     ) -> None:
         self._node = node
         self._subscription = subscription_of
-        self._queues: dict[int, deque[Callable[[], None]]] = {}
-        """By connection: fetches that are not begun; one that has a read under way has an entry here."""
+        self._queues: dict[int, deque[Begin]] = {}
+        """By connection: requests that have not begun to read."""
         self._busy: set[int] = set()
         self._watches: dict[int, list[Watch]] = {}
 
@@ -134,7 +138,7 @@ class Fetching:
         elif isinstance(operation, ReadEnds):
             self._on_read_ends(session, operation, answer)
         elif isinstance(operation, FindTime):
-            self._on_find_time(operation, answer, refuse)
+            self._on_find_time(session, operation, answer, refuse)
         elif isinstance(operation, AdvanceSubscription):
             self._on_advance(operation, answer)
         else:
@@ -159,10 +163,13 @@ class Fetching:
         if len(watches) >= WATCHES_MAX:
             raise LimitReached(f"a connection waits for at most {WATCHES_MAX} answers about topics")
         until_us = self._node.clock_us() + round(ask.wait_s * 1e6)
-        watches.append(Watch(ask, [each.topic for each in ends], ends, until_us, answer))
+        places = {each.topic: place for place, each in enumerate(ends)}
+        watches.append(Watch(ask, places, ends, until_us, answer))
 
     def _ends(self, ask: ReadEnds) -> list[Ends]:
         names = [str(TopicName.parse(name)) for name in ask.topics]
+        if len(set(names)) != len(names):
+            raise BadRequest("a topic is named twice in one question")
         return [_ends(name, self._node.catalog.by_name(name)) for name in names]
 
     def wake(self, changed: set[str]) -> None:
@@ -170,11 +177,21 @@ class Fetching:
         if changed:
             self._node.peering.source.touched(changed)
         for connection, watches in list(self._watches.items()):
-            for watch in [each for each in watches if not changed.isdisjoint(each.names)]:
-                ends = self._ends(watch.ask)
-                assert watch.ask.known is not None
-                if _grown(ends, watch.ask.known) or _changed(watch.before, ends):
-                    self._end(connection, watch, ends)
+            for watch in list(watches):
+                if any(self._is_news(watch, name) for name in changed):
+                    self._end(connection, watch, self._ends(watch.ask))
+
+    def _is_news(self, watch: Watch, name: str) -> bool:
+        """Whether a topic is other than whoever waits knows it; only what changed is looked at."""
+        place = watch.places.get(name)
+        if place is None:
+            return False
+        topic, before = self._node.catalog.by_name(name), watch.before[place]
+        assert watch.ask.known is not None
+        known = watch.ask.known[place]
+        if topic is None or (topic.uuid, _version(topic)) != (before.uuid, before.schema_version):
+            return topic is not None or before.uuid is not None
+        return any(shard.log.entry_durable > end for shard, end in zip(topic.shards, known, strict=True))
 
     def on_time(self) -> None:
         now_us = self._node.clock_us()
@@ -205,10 +222,14 @@ class Fetching:
         if wanted is not None:
             check_filter(wanted, topic.schemas)
         check_columns(ask.columns)
+        self.in_turn(session, partial(self._begin, ask, wanted, answer, refuse))
+
+    def in_turn(self, session: Session, begin: Begin) -> None:
+        """Has a request read a log when it is its turn; it calls what it is given once it has read."""
         queue = self._queues.setdefault(session.connection, deque())
-        if len(queue) >= FETCHES_MAX:
-            raise LimitReached(f"a connection has at most {FETCHES_MAX} fetches under way")
-        queue.append(partial(self._begin, session, ask, wanted, answer, refuse))
+        if len(queue) >= READS_MAX:
+            raise LimitReached(f"a connection has at most {READS_MAX} requests that wait to read")
+        queue.append(begin)
         self.opened(session)
 
     def _log(self, ask: FetchEntries) -> tuple[Topic, ShardLog]:
@@ -226,34 +247,39 @@ class Fetching:
         return topic, log
 
     def opened(self, session: Session) -> None:
-        """A connection has room, or nothing under way: its next fetch begins."""
+        """A connection has room, or nothing under way: its next read begins."""
         queue = self._queues.get(session.connection)
         while queue and session.writable and session.connection not in self._busy:
-            queue.popleft()()
+            self._busy.add(session.connection)
+            queue.popleft()(partial(self._done, session))
+
+    def _done(self, session: Session) -> None:
+        self._busy.discard(session.connection)
+        self.opened(session)
 
     def _begin(
-        self, session: Session, ask: FetchEntries, wanted: Filter | None, answer: Answer, refuse: Refuse
+        self, ask: FetchEntries, wanted: Filter | None, answer: Answer, refuse: Refuse, done: Done
     ) -> None:
         try:
             topic, log = self._log(ask)
         except PenstockError as error:
             refuse(error)
+            done()
             return
         end = log.entry_durable if ask.end is None else min(ask.end, log.entry_durable)
         if ask.entry >= end:
             answer(Records(ask.entry, log.entry_durable, [], []))
+            done()
             return
-        self._busy.add(session.connection)
         masks: list[bytes] | None = None if wanted is None else []
 
         def read(run: Run | None) -> None:
-            self._busy.discard(session.connection)
             if run is None:
                 refuse(StorageFailed(f"the node could not read entry {ask.entry} of topic {topic.shown}"))
             else:
                 self._node.counters["fetches"] += 1
                 answer(_cut(run, masks, ask, end, log))
-            self.opened(session)
+            done()
 
         # A connection that is slow to read is closed for what waits for it: an answer is far from that.
         bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._node.settings.limits.unsent_bytes // 4)
@@ -266,10 +292,13 @@ class Fetching:
                 ChosenFetch(*place, wanted, topic.schemas, [] if masks is None else masks, columns)
             )
 
-    def _on_find_time(self, ask: FindTime, answer: Answer, refuse: Refuse) -> None:
+    def _on_find_time(self, session: Session, ask: FindTime, answer: Answer, refuse: Refuse) -> None:
         topic = self._node.catalog.by_uuid(ask.topic)
         if topic is None:
             raise TopicNotFound("the topic that was read is not there any more")
+        self.in_turn(session, partial(self._find_time, topic, ask.at_us, answer, refuse))
+
+    def _find_time(self, topic: Topic, at_us: int, answer: Answer, refuse: Refuse, done: Done) -> None:
         found: dict[int, int] = {}
         missing = len(topic.shards)
 
@@ -284,9 +313,10 @@ class Fetching:
                 answer([found[each] for each in range(len(topic.shards))])
             else:
                 refuse(StorageFailed(f"the node could not search topic {topic.shown} for a time"))
+            done()
 
         for shard in range(len(topic.shards)):
-            self._node.add_effect(FindEntry(topic.uuid, shard, 0, 0, partial(read, shard), ask.at_us))
+            self._node.add_effect(FindEntry(topic.uuid, shard, 0, 0, partial(read, shard), at_us))
 
     # --- settling -----------------------------------------------------------------------------------
 
@@ -320,7 +350,11 @@ def _ends(name: str, topic: Topic | None) -> Ends:
     if topic is None:
         return Ends(name, None, None, [])
     shards = [_shard_ends(shard.log) for shard in topic.shards]
-    return Ends(name, topic.uuid, topic.schemas.version if topic.schemas is not None else None, shards)
+    return Ends(name, topic.uuid, _version(topic), shards)
+
+
+def _version(topic: Topic) -> int | None:
+    return topic.schemas.version if topic.schemas is not None else None
 
 
 def _shard_ends(log: ShardLog) -> ShardEnds:
@@ -333,12 +367,6 @@ def _grown(ends: list[Ends], known: list[list[int]]) -> bool:
         len(end.shards) != len(told)
         or any(shard.entry_next > n for shard, n in zip(end.shards, told, strict=True))
         for end, told in zip(ends, known, strict=True)
-    )
-
-
-def _changed(before: list[Ends], now: list[Ends]) -> bool:
-    return any(
-        (a.uuid, a.schema_version) != (b.uuid, b.schema_version) for a, b in zip(before, now, strict=True)
     )
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from penstock.model.errors import BadRequest, StorageFailed, TopicNotFound
 from penstock.model.ranges import RangeSet
-from penstock.node.core.fetching import Answer, Refuse
+from penstock.node.core.fetching import Answer, Done, Refuse
 from penstock.node.core.log import Run
 from penstock.node.core.log_heads import HeadsFetch
+from penstock.node.core.session import Session
 from penstock.node.core.topics import Topic
 from penstock.wire.following import DROPPED_MAX, ReadDropped, WholeSegments
 from penstock.wire.peering import Head
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 RANGES_MAX = 16 * DROPPED_MAX
 
 OnHeads = Callable[[list[Head]], None]
-Done = Callable[[bool], None]
+Ended = Callable[[bool], None]
 
 
-def walk(node: NodeCore, topic: Topic, shard: int, entry: int, met: OnHeads, done: Done) -> None:
+def walk(node: NodeCore, topic: Topic, shard: int, entry: int, met: OnHeads, done: Ended) -> None:
     """All heads of a log from an entry on, some at a time; ``done`` says whether the disk let them be read."""
     if entry >= topic.shards[shard].log.entry_durable:
         done(True)
@@ -45,7 +46,7 @@ def walk(node: NodeCore, topic: Topic, shard: int, entry: int, met: OnHeads, don
     node.add_effect(fetch)
 
 
-def read_dropped(node: NodeCore, ask: ReadDropped, answer: Answer, refuse: Refuse) -> None:
+def read_dropped(node: NodeCore, session: Session, ask: ReadDropped, answer: Answer, refuse: Refuse) -> None:
     topic = node.catalog.by_uuid(ask.topic)
     if topic is None:
         raise TopicNotFound("the topic that was followed is not there any more")
@@ -58,7 +59,7 @@ def read_dropped(node: NodeCore, ask: ReadDropped, answer: Answer, refuse: Refus
         for head in heads:
             first[head.block] = min(first.get(head.block, head.segment), head.segment)
 
-    def done(well: bool) -> None:
+    def ended(well: bool) -> None:
         if not well:
             refuse(StorageFailed(f"the node could not read topic {topic.shown}"))
             return
@@ -72,10 +73,17 @@ def read_dropped(node: NodeCore, ask: ReadDropped, answer: Answer, refuse: Refus
             ]
         answer(ranges[:RANGES_MAX])
 
+    def begin(done: Done) -> None:
+        def read(well: bool) -> None:
+            ended(well)
+            done()
+
+        walk(node, topic, ask.shard, log.entry_first, met, read)
+
     if log.entry_first == 0:
         answer([])
     else:
-        walk(node, topic, ask.shard, log.entry_first, met, done)
+        node.fetching.in_turn(session, begin)
 
 
 def by_block(ranges: list[WholeSegments]) -> dict[bytes, RangeSet]:

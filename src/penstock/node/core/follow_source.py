@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import (
     BadRequest,
+    PenstockError,
     StorageFailed,
     SubscriptionMoved,
     SubscriptionNotFound,
@@ -24,9 +26,10 @@ from penstock.model.place import Place
 from penstock.model.topic_patterns import TopicPatterns
 from penstock.node.core.copied import check_active
 from penstock.node.core.cursor import ShardCursor
-from penstock.node.core.fetching import Answer, Refuse
+from penstock.node.core.fetching import Answer, Done, Refuse
 from penstock.node.core.log import Run
 from penstock.node.core.log_heads import HeadsFetch
+from penstock.node.core.session import Session
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
 from penstock.wire.following import (
@@ -141,7 +144,18 @@ class FollowSource:
 
     # --- what became of their entries ---------------------------------------------------------------
 
-    def read(self, connection: int, ask: ReadSettled, answer: Answer, refuse: Refuse) -> None:
+    def read(self, session: Session, ask: ReadSettled, answer: Answer, refuse: Refuse) -> None:
+        self._find(ask)
+        self._node.fetching.in_turn(session, partial(self._read, session.connection, ask, answer, refuse))
+
+    def _read(self, connection: int, ask: ReadSettled, answer: Answer, refuse: Refuse, done: Done) -> None:
+        try:
+            self._tell(connection, ask, answer, refuse, done)
+        except PenstockError as error:
+            refuse(error)
+            done()
+
+    def _tell(self, connection: int, ask: ReadSettled, answer: Answer, refuse: Refuse, done: Done) -> None:
         topic, subscription = self._find(ask)
         log, cursor = topic.shards[ask.shard].log, subscription.cursors[ask.shard]
         telling = self._telling(connection, ask, cursor)
@@ -154,11 +168,13 @@ class FollowSource:
         first = touched.first
         if first is None:
             answer(Settlements(telling.number, floor=min(place, upto), left=later))
+            done()
             return
 
         def read(run: Run | None) -> None:
             if run is None or run.next_entry <= first:
                 refuse(StorageFailed(f"the node could not read entry {first} of topic {topic.shown}"))
+                done()
                 return
             teller = _Teller(now, changes, touched)
             end = teller.tell(fetch.heads, min(run.next_entry, upto))
@@ -168,6 +184,7 @@ class FollowSource:
             floor = min(place, upto, place if untold is None else untold)
             told = (teller.whole, teller.parts, floor, rest + later, rest > 0)
             answer(Settlements(telling.number, *told))
+            done()
 
         fetch = HeadsFetch(topic.uuid, ask.shard, first, 0, read)
         self._node.add_effect(fetch)

@@ -40,7 +40,7 @@ class Following:
         if isinstance(operation, FollowSubscriptions):
             answer(self.source.follow(session.grant, operation))
         elif isinstance(operation, ReadSettled):
-            self.source.read(session.connection, operation, answer, refuse)
+            self.source.read(session, operation, answer, refuse)
         elif isinstance(operation, TellPromoted):
             answer({"known": self.source.promoted(operation)})
         elif isinstance(operation, OpenCopy):
@@ -48,7 +48,7 @@ class Following:
         elif isinstance(operation, ApplySettled):
             self.sink.apply(operation, answer, refuse)
         elif isinstance(operation, ReadDropped):
-            read_dropped(self._node, operation, answer, refuse)
+            read_dropped(self._node, session, operation, answer, refuse)
         elif isinstance(operation, ApplyDropped):
             self.sink.apply_dropped(operation, answer, refuse)
         else:

@@ -103,7 +103,7 @@ class Requests:
         else:
             known = (
                 self.fetching.on_request(session, operation, answer, refuse)
-                or self._subscriptions.on_request(operation, answer, refuse)
+                or self._subscriptions.on_request(session, operation, answer, refuse)
                 or self._tenancy.on_request(operation, answer, refuse)
                 or self.producers.on_request(session, operation, answer, refuse)
                 or self._ledger.on_request(operation, answer)

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.model.bounds import ENTRY_MAX
 from penstock.model.errors import (
     BadRequest,
     LimitReached,
-    PenstockError,
     StorageFailed,
     SubscriptionBusy,
     SubscriptionMoved,
@@ -20,8 +19,10 @@ from penstock.model.errors import (
 )
 from penstock.node.core.copied import check_active, copy_fields
 from penstock.node.core.effects import Fetch
+from penstock.node.core.fetching import Answer, Done, Refuse
 from penstock.node.core.history import History
 from penstock.node.core.log import Run
+from penstock.node.core.session import Session
 from penstock.node.core.settlement_records import Change, Moved, Paused, Redriven, Removed, encode_change
 from penstock.node.core.state_starts import ShardStart
 from penstock.node.core.subscribing import check_subscription, find_or_open, start_entry
@@ -53,9 +54,6 @@ ANSWER_BYTES = 64 * 1024
 BROWSE_BYTES_MAX = 8 * 1024 * 1024
 """One record, at most as large as a segment with its header, may come on top."""
 
-Answer = Callable[[Any], None]
-Refuse = Callable[[PenstockError], None]
-
 
 class SubscriptionRequests:
     """``topic_of`` finds a topic by its name, or raises."""
@@ -64,7 +62,7 @@ class SubscriptionRequests:
         self._node = node
         self._topic = topic_of
 
-    def on_request(self, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
+    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
         """Carries out an operation if it is one about subscriptions."""
         if isinstance(operation, CreateSubscription):
             self._create(operation, answer, refuse)
@@ -85,7 +83,7 @@ class SubscriptionRequests:
             self._node.peering.following.sink.promote(topic, subscription)
             self._write([], lambda: answer(self._info(topic, subscription)))
         elif isinstance(operation, Browse):
-            self._browse(operation, answer, refuse)
+            self._browse(session, operation, answer, refuse)
         else:
             return False
         return True
@@ -195,7 +193,7 @@ class SubscriptionRequests:
             stores.settlements.append(encode_change(change))
         stores.settlement_lane.wait(lambda error: durable())
 
-    def _browse(self, ask: Browse, answer: Answer, refuse: Refuse) -> None:
+    def _browse(self, session: Session, ask: Browse, answer: Answer, refuse: Refuse) -> None:
         topic = self._topic(ask.topic)
         if ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
@@ -205,19 +203,26 @@ class SubscriptionRequests:
             answer(Browsed([], log.entry_durable, log.entry_durable, []))
             return
 
-        def read(run: Run | None) -> None:
+        def came(run: Run | None) -> None:
             if run is None:
                 refuse(StorageFailed(f"the node could not read entry {entry} of topic {topic.shown}"))
-            else:
-                records = [b"".join(record.parts) for record in run.records]
-                if sum(map(len, records)) > RESPONSE_BYTES_MAX - ANSWER_BYTES:
-                    refuse(LimitReached(f"the record at entry {entry} is too large to be browsed; consume it"))
-                    return
-                compacted = log.compacted_in(run.records)
-                answer(Browsed(records, run.next_entry, log.entry_durable, run.lost, compacted))
+                return
+            records = [b"".join(record.parts) for record in run.records]
+            if sum(map(len, records)) > RESPONSE_BYTES_MAX - ANSWER_BYTES:
+                refuse(LimitReached(f"the record at entry {entry} is too large to be browsed; consume it"))
+                return
+            compacted = log.compacted_in(run.records)
+            answer(Browsed(records, run.next_entry, log.entry_durable, run.lost, compacted))
 
-        bytes_max = min(ask.bytes_max, BROWSE_BYTES_MAX)
-        self._node.add_effect(Fetch(topic.uuid, ask.shard, entry, bytes_max, read))
+        def begin(done: Done) -> None:
+            def read(run: Run | None) -> None:
+                came(run)
+                done()
+
+            bytes_max = min(ask.bytes_max, BROWSE_BYTES_MAX)
+            self._node.add_effect(Fetch(topic.uuid, ask.shard, entry, bytes_max, read))
+
+        self._node.fetching.in_turn(session, begin)
 
 
 def _info(
