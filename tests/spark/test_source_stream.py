@@ -20,9 +20,12 @@ from penstock.model.errors import (
     PenstockError,
     SchemaChanged,
     SchemaMismatch,
+    TimedOut,
     TopicMismatch,
     TopicNotFound,
+    Unavailable,
 )
+from penstock.spark.connection import Connection
 from penstock.spark.source import schema
 from penstock.spark.source_stream import StreamReader
 from tests.fire.real_node import RealNode, wait_until
@@ -416,7 +419,9 @@ def test_a_new_schema_stops_a_stream_and_is_read_by_the_next(
         assert [row["value"] for row in read.next()] == [{"id": 2, "key": None}, {"id": 3, "key": "k"}]
 
 
-def test_a_query_lives_through_a_restart_of_its_node(node: RealNode, topic: str) -> None:
+def test_a_query_lives_through_a_restart_of_its_node_and_waits_for_it_as_long_as_timeout_says(
+    node: RealNode, topic: str
+) -> None:
     with penstock.sync.connect(node.url) as client:
         post(client, topic, 1)
     with stream(node.url, topic=topic, subscription="s") as read:
@@ -426,6 +431,12 @@ def test_a_query_lives_through_a_restart_of_its_node(node: RealNode, topic: str)
         with penstock.sync.connect(node.url) as client:
             post(client, topic, 2)
         assert numbers(read.next()) == [2]
+    with stream(node.url, topic=topic, timeout="0.2") as read:
+        node.kill()
+        with pytest.raises(TimedOut, match=r"not answered within 0\.2 s"):
+            read.next()
+        with pytest.raises(Unavailable):
+            Connection(node.url, timeout_s=0.2).open(wait_s=0.2)
 
 
 def test_a_checkpoint_is_not_read_on_without_one_of_its_topics_and_takes_another_in(

@@ -15,6 +15,7 @@ from penstock.client.backoff import Backoff
 from penstock.client.consumer import Consumer
 from penstock.client.dialling import REDIRECTS
 from penstock.client.link import Link, LinkOptions
+from penstock.client.link_options import REQUEST_TIMEOUT_S
 from penstock.client.options import ConsumerOptions, LostSpan, ProducerKeywords, ProducerOptions
 from penstock.client.producer import Producer
 from penstock.client.reader import Reader
@@ -211,6 +212,7 @@ def connect(
     connect_timeout: float = 5.0,
     ping_after: float = 10.0,
     dead_after: float = 30.0,
+    request_timeout: float = REQUEST_TIMEOUT_S,
     backoff: Backoff | None = None,
     wait: bool = True,
     redirects: str = "listed",
@@ -219,7 +221,8 @@ def connect(
 
     Use it as ``async with penstock.connect(url) as client``. Several addresses are tried in order. A
     connection that is lost later is made anew for as long as the client is open. With ``wait=False`` a node
-    that is away now is treated like one that was lost: producers spill until it is there.
+    that is away now is treated like one that was lost: producers spill until it is there. A request that is not
+    answered within ``request_timeout`` seconds, also because the node is away, raises ``TimedOut``.
 
     ``penstocks://`` is the same with TLS: ``ca`` names a file of authorities to trust in place of the system's,
     ``cert`` and ``key`` what to show to a node that asks for it; PENSTOCK_CA, PENSTOCK_CERT and PENSTOCK_KEY
@@ -235,6 +238,7 @@ def connect(
         connect_timeout_s=connect_timeout,
         ping_after_s=ping_after,
         dead_after_s=dead_after,
+        request_timeout_s=request_timeout,
         backoff=backoff or Backoff(),
         tls=TlsOptions(ca=ca, cert=cert, key=key),
         redirects=redirects,

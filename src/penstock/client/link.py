@@ -50,7 +50,6 @@ from penstock.wire.frame import FILE_BODY_BYTES_MAX, Frame
 
 log = logging.getLogger("penstock.client")
 
-REQUEST_TIMEOUT_S = 30.0
 FETCHED_BYTES_MAX = 2 * FILE_BODY_BYTES_MAX
 """What one answer to a fetch may bring: a node sends a few MiB, or a single record."""
 TELL_AFTER_S = 10.0
@@ -65,6 +64,7 @@ class Link:
         self.dialling = Dialling(addresses, options.redirects)
         self.reconnects = 0
         self.backoff = options.backoff
+        self.request_timeout_s = options.request_timeout_s
         self.welcome: Welcome | None = None
         self.refusal: AccessRefused | None = None  # why the node does not let this client in: nobody waits then
         self._client = client
@@ -279,9 +279,10 @@ class Link:
         return True
 
     async def request(
-        self, operation: Operation, *, retry: bool = False, timeout_s: float = REQUEST_TIMEOUT_S
+        self, operation: Operation, *, retry: bool = False, timeout_s: float | None = None
     ) -> Any:
         """Asks and waits for the answer. A question without consequences is asked again after a loss."""
+        timeout_s = self.request_timeout_s if timeout_s is None else timeout_s
         check_fields(operation)
         self.check_loop()
         what = type(operation).__name__

@@ -42,8 +42,6 @@ from penstock.wire.schema_versions import SchemaVersions
 
 FETCH_BYTES = 2 * 1024 * 1024
 """What one fetch asks for."""
-ANSWER_S = 30.0
-"""How long an answer may take beyond what it was told to wait, the node's restart included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ async def read_ends(
     """How far topics reach; see ``Admin.ends``."""
     names = [str(TopicName.parse(topic)) for topic in topics]
     ask = ReadEnds(names, None if known is None else [list(each) for each in known], float(wait))
-    return read_result(await link.request(ask, retry=True, timeout_s=ANSWER_S + wait), list[Ends])
+    return read_result(await link.request(ask, retry=True, timeout_s=link.request_timeout_s + wait), list[Ends])
 
 
 class Reader(Scope):

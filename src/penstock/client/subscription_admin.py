@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.client.batch import Batch, read_record
 from penstock.client.intake import STATE_TIMEOUT_S
-from penstock.client.link import REQUEST_TIMEOUT_S, Link
+from penstock.client.link import Link
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadFrame, TopicNotFound
 from penstock.model.message import Message
@@ -64,7 +64,7 @@ class SubscriptionAdmin:
         if policy is not None:
             policy.checked()
         ask = CreateSubscription(_full(topic), subscription, kind, mode, _word(start), policy, exist_ok, places)
-        timeout_s = STATE_TIMEOUT_S if start == "state" else REQUEST_TIMEOUT_S
+        timeout_s = STATE_TIMEOUT_S if start == "state" else None
         made = await self._link.request(ask, retry=exist_ok, timeout_s=timeout_s)
         return read_result(made, SubscriptionInfo)
 

@@ -70,7 +70,15 @@ class Connection:
 
     def _connect(self, *, wait: bool) -> penstock.sync.Client:
         spare_what_is_loaded()
-        return penstock.sync.connect(self.url, self.token, ca=self.ca, cert=self.cert, key=self.key, wait=wait)
+        return penstock.sync.connect(
+            self.url,
+            self.token,
+            ca=self.ca,
+            cert=self.cert,
+            key=self.key,
+            request_timeout=self.timeout_s,
+            wait=wait,
+        )
 
 
 def read_connection(values: Mapping[str, str]) -> Connection:

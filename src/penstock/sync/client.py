@@ -10,6 +10,7 @@ from typing import Any, Self, Unpack
 
 from penstock.client import connect as aio
 from penstock.client.backoff import Backoff
+from penstock.client.link_options import REQUEST_TIMEOUT_S
 from penstock.client.options import ConsumerOptions, ProducerKeywords, ProducerOptions
 from penstock.client.producer import Producer as AsyncProducer
 from penstock.client.writer import TIMEOUT_S
@@ -35,6 +36,7 @@ def connect(
     connect_timeout: float = 5.0,
     ping_after: float = 10.0,
     dead_after: float = 30.0,
+    request_timeout: float = REQUEST_TIMEOUT_S,
     backoff: Backoff | None = None,
     wait: bool = True,
     redirects: str = "listed",
@@ -50,6 +52,7 @@ def connect(
         connect_timeout=connect_timeout,
         ping_after=ping_after,
         dead_after=dead_after,
+        request_timeout=request_timeout,
         backoff=backoff,
         wait=wait,
         redirects=redirects,
