@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from penstock.model.errors import BadRequest, BadTopicName, PenstockError
+from penstock.spark.connection import CONNECTION_OPTIONS
+from penstock.spark.options import Option, options_table
 from penstock.spark.source_offset import TopicOffset, offset_json, read_offset
-from penstock.spark.source_options import COLUMNS, read_options
-from penstock.spark.source_plan import cut
-from penstock.spark.source_read import Span
+from penstock.spark.source_options import (
+    BATCH_OPTIONS,
+    COLUMNS,
+    READING_OPTIONS,
+    SOURCE_OPTIONS,
+    STREAM_OPTIONS,
+    TOPIC_OPTIONS,
+    read_options,
+)
 
 FULL = "default/default/default/"
 
@@ -103,8 +112,9 @@ def test_an_offset_reads_as_it_was_written_and_is_the_same_text_in_any_order() -
             read_offset(bad)
 
 
-def test_a_range_that_ends_before_it_begins_is_empty_and_takes_nothing_from_the_others() -> None:
-    def span(start: int, end: int) -> Span:
-        return Span("t", b"", None, 0, None, start, end)
-
-    assert [(each.start, each.end) for each in cut([span(0, 10), span(10, 0)], [], 2)] == [(0, 5), (5, 10)]
+@pytest.mark.parametrize(
+    "declared", [TOPIC_OPTIONS, READING_OPTIONS, BATCH_OPTIONS, STREAM_OPTIONS, CONNECTION_OPTIONS]
+)
+def test_the_page_lists_the_options_as_they_are_declared(declared: tuple[Option, ...]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "spark_source.md"
+    assert set(declared) <= set(SOURCE_OPTIONS) and options_table(declared) in page.read_text()

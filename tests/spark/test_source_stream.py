@@ -146,6 +146,38 @@ def test_a_query_that_is_to_end_reads_what_was_there_when_it_began(
         assert read.next() == [] and read.offset == before
 
 
+def test_ranges_of_several_topics_that_share_a_task_come_as_if_each_had_its_own(
+    client: penstock.sync.Client, shared_url: str, topic: str
+) -> None:
+    kinds = {f"{topic}-a": pa.int64(), f"{topic}-b": pa.uint32(), f"{topic}-c": pa.int64()}  # one to Spark
+    for name, kind in kinds.items():
+        client.admin.create_topic(name, 2, schema=pa.schema([("n", kind)]))
+        with client.producer(name) as producer:
+            for number in range(10):
+                producer.post({"n": number}, key=b"%d" % number)
+
+    names = ",".join(kinds)
+    with (
+        stream(shared_url, topics=names, onGap="report") as read,
+        stream(shared_url, topics=names, onGap="report", taskPerShard="true") as apart,
+    ):
+        begin, rows = read.offset, read.next()
+        assert rows == apart.next()
+        places = [(row["topic"], row["shard"], row["entry"]) for row in rows]
+        assert len(places) == 30 and places == sorted(places)
+        assert sorted(row["value"]["n"] for row in rows) == sorted([*range(10)] * 3)
+        assert len(read.reader.partitions(begin, read.offset)) == 1
+        assert len(apart.reader.partitions(begin, read.offset)) == 6
+        client.admin.delete_topic(f"{topic}-b")  # the one in the middle, and the batch is tried again
+        again = read.between(begin, read.offset)
+        assert again == apart.between(begin, read.offset)
+        assert [(row["shard"], row["entry"], row["value"]) for row in again if row["topic"].endswith("-b")] == [
+            (0, 0, None),
+            (1, 0, None),
+        ]
+        assert [row for row in again if row["value"]] == [row for row in rows if row["topic"][-1] != "b"]
+
+
 def test_topics_that_a_pattern_finds_later_are_read_from_their_first_entry(
     client: penstock.sync.Client, shared_url: str, topic: str
 ) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.spark.source_options import SourceOptions, read_options
-from penstock.spark.source_plan import cut, plan_schema, plan_versions, resolve, there, topic_names
-from penstock.spark.source_read import Span, connect, read_span
+from penstock.spark.source_plan import plan_schema, plan_tasks, plan_versions, resolve, there, topic_names
+from penstock.spark.source_read import ReadTask, Span, connect, read_task
 from penstock.spark.told import told
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ class BatchReader(DataSourceReader):
                     )
                     for number, (shard, start, stop) in enumerate(zip(each.shards, starts, stops, strict=True))
                 ]
-            return cut(spans, ends, options.partitions_min)
+            return plan_tasks(spans, ends, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Span):  # Spark makes one of its own where there are none
+        if not isinstance(partition, ReadTask):  # Spark makes one where there are none
             return iter(())
-        return read_span(self._options, self._schema, partition)
+        return read_task(self._options, self._schema, partition)

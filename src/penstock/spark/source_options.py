@@ -35,25 +35,45 @@ COLUMNS = (
     "producer",
 )
 """Of a DataFrame, in its order."""
-NAMES = (
-    *(option.name for option in CONNECTION_OPTIONS),
-    "topic",
-    "topics",
-    "topicPattern",
-    "start",
-    "end",
-    "subscription",
-    "maxEntriesPerTrigger",
-    "maxBytesPerTrigger",
-    "minPartitions",
-    "onGap",
-    "columns",
-    "filter",
-)
 PARTITIONS_MAX = 10_000
 """That may be asked for; each is a task, and a connection while it runs."""
-STREAM_ONLY = ("subscription", "maxEntriesPerTrigger", "maxBytesPerTrigger")
-BATCH_ONLY = ("end",)
+_TIME = "`2026-01-31T12:00:00+00:00`"
+TOPIC_OPTIONS = (
+    Option("topic", "", "a topic; give one of `topic`, `topics` and `topicPattern`"),
+    Option("topics", "", "topics, with commas between"),
+    Option(
+        "topicPattern",
+        "",
+        "a regular expression that matches the whole name of a topic, as short as it is written. "
+        "At most 1,024 topics match",
+    ),
+    Option(
+        "start",
+        "`earliest`",
+        f"`earliest`, `latest`, an entry, a time ({_TIME}), or JSON by shard: "
+        '`{"0": 100, "1": "latest"}`, `{"orders": {"0": 100}}`',
+    ),
+)
+BATCH_OPTIONS = (Option("end", "`latest`", "in the same forms; the entry named is the first that is not read"),)
+STREAM_OPTIONS = (
+    Option("subscription", "none", "[keeps the query's place](#streams) at the node"),
+    Option(
+        "maxEntriesPerTrigger",
+        "none",
+        "entries in one batch, shared by the shards in proportion to their backlogs",
+    ),
+    Option("maxBytesPerTrigger", "none", "bytes in one batch; an entry counts with the average of its shard"),
+)
+READING_OPTIONS = (
+    Option("minPartitions", "1", f"at least so many tasks, up to {PARTITIONS_MAX:,}"),
+    Option("taskPerShard", "`false`", "`true`: each shard has its own task, however little there is to read"),
+    Option("onGap", "`fail`", "`fail`, `report` or `skip` [missing entries](#what-is-missing)"),
+    Option(
+        "columns", "all", "the columns that are wanted, with commas between; the node does not send the others"
+    ),
+    Option("filter", "none", "the [rows that are wanted](#filters); the node does not send the others"),
+)
+SOURCE_OPTIONS = (*CONNECTION_OPTIONS, *TOPIC_OPTIONS, *READING_OPTIONS, *BATCH_OPTIONS, *STREAM_OPTIONS)
 
 Place = str | int | datetime
 """earliest, latest, an entry, or a time."""
@@ -73,6 +93,7 @@ class SourceOptions:
     entries_max: int | None
     bytes_max: int | None
     partitions_min: int
+    task_per_shard: bool
     on_gap: str
     columns: tuple[str, ...]
     filter: str
@@ -80,11 +101,11 @@ class SourceOptions:
 
 def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
     """The options as they are meant; ``streaming`` None checks what holds for both ways of reading."""
-    values = given_options(told, [Option(name, "", "") for name in NAMES])
-    for name in BATCH_ONLY if streaming else STREAM_ONLY if streaming is False else ():
-        if name in values:
+    values = given_options(told, SOURCE_OPTIONS)
+    for option in BATCH_OPTIONS if streaming else STREAM_OPTIONS if streaming is False else ():
+        if option.name in values:
             raise BadRequest(
-                f"option {name} is for {'batches' if streaming else 'streams'}",
+                f"option {option.name} is for {'batches' if streaming else 'streams'}",
                 hint=f"Leave it out, or use spark.{'read' if streaming else 'readStream'}.",
             )
     topics, pattern = _read_topics(values)
@@ -98,6 +119,7 @@ def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> S
         entries_max=_read_count(values, "maxEntriesPerTrigger"),
         bytes_max=_read_count(values, "maxBytesPerTrigger"),
         partitions_min=_read_count(values, "minPartitions") or 1,
+        task_per_shard=_read_word(values, "taskPerShard", ("false", "true")) == "true",
         on_gap=_read_word(values, "onGap", ON_GAP),
         columns=_read_columns(values.get("columns")),
         filter=values.get("filter", ""),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import penstock.sync
 from penstock.model.errors import BadRequest, SchemaChanged, SchemaMismatch, TopicNotFound
 from penstock.model.topic import TopicName
 from penstock.spark.source_options import EARLIEST, LATEST, Place, Places, SourceOptions
-from penstock.spark.source_read import Span
+from penstock.spark.source_read import ReadTask, Span
 from penstock.spark.source_schema import source_schema
 from penstock.wire.control import Ends, TopicInfo
 from penstock.wire.schema import decode_schema, shown_schema
@@ -19,8 +20,11 @@ from penstock.wire.schema import decode_schema, shown_schema
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-SPAN_BYTES = 64 * 1024 * 1024
-"""A task reads about so much, unless ``minPartitions`` asks for smaller ones."""
+TASK_BYTES_MAX = 64 * 1024 * 1024
+TASK_BYTES_MIN = 4 * 1024 * 1024
+SPAN_COST_BYTES = 16 * 1024
+ROW_COST_BYTES = 200
+"""A range takes as long to ask for, and a row to hand to Spark, as so many bytes to read."""
 
 
 def topic_names(client: penstock.sync.Client, options: SourceOptions) -> list[str]:
@@ -163,27 +167,58 @@ def _entry(ends: Ends, shard: int, place: str | int, name: str) -> int:
     return place
 
 
-def cut(spans: Sequence[Span], ends: Iterable[Ends], partitions_min: int) -> list[Span]:
-    """Ranges cut into tasks: each of about ``SPAN_BYTES``, and at least ``partitions_min`` of them."""
+def plan_tasks(spans: Sequence[Span], ends: Iterable[Ends], options: SourceOptions) -> list[ReadTask]:
+    """Which task reads which ranges, at least ``minPartitions`` of them if there are so many entries.
+
+    A task reads at most about ``TASK_BYTES_MAX``, so a larger range is cut. Small ranges share a task, since
+    starting one takes Spark longer than reading ``TASK_BYTES_MIN`` takes; with ``taskPerShard`` they do not.
+    Ranges stay in their order, within a task and from task to task.
+    """
     entry_bytes = {each.topic: _entry_bytes(each) for each in ends}
+    pieces = _cut(spans, entry_bytes, options.partitions_min)
+    if options.task_per_shard:
+        return [ReadTask((piece,)) for piece in pieces]
+    weights = [
+        SPAN_COST_BYTES + (piece.end - piece.start) * (ROW_COST_BYTES + entry_bytes.get(piece.topic, 1))
+        for piece in pieces
+    ]
+    return [ReadTask(tuple(group)) for group in _grouped(pieces, weights, options.partitions_min)]
+
+
+def _cut(spans: Sequence[Span], entry_bytes: Mapping[str, int], partitions_min: int) -> list[Span]:
+    """Ranges cut into pieces for one task each; an empty range is left out, unless a gap lies before it."""
     rows = sum(max(0, span.end - span.start) for span in spans)
     found: list[Span] = []
     for span in spans:
         count = span.end - span.start
         if count <= 0:
-            found += [span] if span.gap is not None else []
+            found += [replace(span, end=span.start)] if span.gap is not None else []
             continue
-        by_size = -(-count * entry_bytes.get(span.topic, 1) // SPAN_BYTES)
+        by_size = -(-count * entry_bytes.get(span.topic, 1) // TASK_BYTES_MAX)
         pieces = min(count, max(by_size, -(-partitions_min * count // rows), 1))
         edges = [span.start + count * number // pieces for number in range(pieces + 1)]
         for number in range(pieces):
             gap = span.gap if number == 0 else None
-            found.append(_part(span, edges[number], edges[number + 1], gap))
+            found.append(replace(span, start=edges[number], end=edges[number + 1], gap=gap))
     return found
 
 
-def _part(span: Span, start: int, end: int, gap: tuple[int, int, str] | None) -> Span:
-    return Span(span.topic, span.uuid, span.schema_version, span.shard, span.incarnation, start, end, gap)
+def _grouped(pieces: Sequence[Span], weights: Sequence[int], count_min: int) -> list[list[Span]]:
+    """The pieces in their order as groups of about ``TASK_BYTES_MIN``, or smaller ones to make enough."""
+    groups: list[list[Span]] = []
+    group: list[Span] = []
+    weight, left = 0, sum(weights)
+    for number, (piece, own) in enumerate(zip(pieces, weights, strict=True)):
+        missing = max(1, count_min - len(groups))
+        share = min(TASK_BYTES_MIN, left / missing)
+        # A group ends where its weight is nearest to its share, or if the groups to come need all other pieces.
+        if group and (weight + own / 2 > share or len(pieces) - number < missing):
+            groups.append(group)
+            left -= weight
+            group, weight = [], 0
+        group.append(piece)
+        weight += own
+    return [*groups, group] if group else groups
 
 
 def _entry_bytes(ends: Ends) -> int:

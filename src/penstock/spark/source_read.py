@@ -1,9 +1,9 @@
-"""What a task of Spark does: fetches one range of one shard straight from the node."""
+"""What a task of Spark does: fetches ranges of shards straight from the node."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.spark")
 
 
-@dataclass
-class Span(InputPartition):
+@dataclass(frozen=True, slots=True)
+class Span:
     """A range of one shard, and all that is needed to know it again."""
 
     topic: str
@@ -49,63 +49,78 @@ class Span(InputPartition):
     """Entries before it that are known to be gone for good: (start, end, reason)."""
 
 
+@dataclass
+class ReadTask(InputPartition):
+    """What one task reads: ranges, one after the other."""
+
+    spans: tuple[Span, ...]
+
+
 def connect(options: SourceOptions, *, patient: bool = True) -> penstock.sync.Client:
     """A client of the node; one that is away now, as when it restarts, is waited for if ``patient``."""
     return options.connection.open(wait_s=options.connection.timeout_s if patient else 0.0)
 
 
-def read_span(options: SourceOptions, schema: StructType, span: Span) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, as Arrow batches."""
-    with told():
-        yield from _read(options, schema, span)
+def read_task(options: SourceOptions, schema: StructType, task: ReadTask) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, as Arrow batches."""
+    with told(), connect(options) as client:
+        rows = Rows(arrow_schema(schema))
+        readers: dict[tuple[str, bytes, int | None], penstock.sync.Reader] = {}
+
+        def reader_of(span: Span) -> penstock.sync.Reader:
+            key = (span.topic, span.uuid, span.schema_version)
+            if key not in readers:
+                readers[key] = client.reader(span.topic, uuid=span.uuid, schema_version=span.schema_version)
+            return readers[key]
+
+        for span in task.spans:
+            yield from _read(options, reader_of, rows, span)
+        yield from rows.flush()
 
 
-def _read(options: SourceOptions, schema: StructType, span: Span) -> Iterator[pa.RecordBatch]:
-    rows = Rows(arrow_schema(schema), span.topic, span.shard)
+def _read(
+    options: SourceOptions, reader_of: Callable[[Span], penstock.sync.Reader], rows: Rows, span: Span
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range that are due; the last of them stay in ``rows``."""
     if span.gap is not None:
         yield from _missing(options, rows, span, LostSpan(span.shard, *span.gap))
+    if span.start >= span.end:
+        return
     at = span.start
     try:
-        for part in _parts(options, span):
+        for part in _parts(options, reader_of(span), span):
             at = part.entry_next
             rows.name(part.producers)
             for item in _in_order(part):
                 if isinstance(item, Batch):
                     yield from rows.add(item)
                 else:
-                    yield from rows.flush()
                     yield from _missing(options, rows, span, item)
-        yield from rows.flush()
     except (TopicNotFound, TopicMismatch, IncarnationChanged) as error:
         # A batch that is tried again after its topic went: what is left of it is missing.
         if options.on_gap == "fail":
             raise
-        yield from rows.flush()
         yield from _missing(options, rows, span, LostSpan(span.shard, at, span.end, error.code))
 
 
-def _parts(options: SourceOptions, span: Span) -> Iterator[Part]:
-    with (
-        connect(options) as client,
-        client.reader(span.topic, uuid=span.uuid, schema_version=span.schema_version) as reader,
-    ):
-        try:
-            yield from reader.read(
-                span.shard,
-                span.start,
-                span.end,
-                incarnation=span.incarnation,
-                filter=options.filter,
-                columns=_given(options),
-                named="producer" in options.columns,
-            )
-        except BadRequest:
-            if reader.ends()[span.shard].entry_next >= span.end:
-                raise
-            where = f"shard {span.shard} of topic {TopicName.parse(span.topic).short}"
-            raise IncarnationChanged(
-                f"{where} had entries up to {span.end - 1} and ends before: an old copy of it was restored"
-            ) from None
+def _parts(options: SourceOptions, reader: penstock.sync.Reader, span: Span) -> Iterator[Part]:
+    try:
+        yield from reader.read(
+            span.shard,
+            span.start,
+            span.end,
+            incarnation=span.incarnation,
+            filter=options.filter,
+            columns=_given(options),
+            named="producer" in options.columns,
+        )
+    except BadRequest:
+        if reader.ends()[span.shard].entry_next >= span.end:
+            raise
+        where = f"shard {span.shard} of topic {TopicName.parse(span.topic).short}"
+        raise IncarnationChanged(
+            f"{where} had entries up to {span.end - 1} and ends before: an old copy of it was restored"
+        ) from None
 
 
 def _given(options: SourceOptions) -> list[str] | None:
@@ -130,4 +145,5 @@ def _missing(options: SourceOptions, rows: Rows, span: Span, lost: LostSpan) -> 
         raise EntriesMissing(text)
     log.warning("%s", text)
     if options.on_gap == "report":
-        yield rows.gap(lost)
+        yield from rows.flush()
+        yield rows.gap(span.topic, lost)

@@ -22,19 +22,17 @@ _MICROS = pa.timestamp("us", tz="UTC")
 
 
 class Rows:
-    """Gathers batches of one shard and hands them out in Spark's columns."""
+    """Gathers batches, of whatever shards, and hands them out in Spark's columns."""
 
-    def __init__(self, schema: pa.Schema, topic: str, shard: int) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._topic = topic
-        self._shard = shard
         self._batches: list[Batch] = []
         self._rows = self._bytes = 0
         self._names: dict[bytes, str] = {}
         """Of producers, by block, as the node told them."""
         self._makers: dict[str, Callable[[list[Batch]], pa.Array]] = {
-            "topic": lambda batches: pa.repeat(pa.scalar(topic), sum(_counts(batches))),
-            "shard": lambda batches: pa.repeat(pa.scalar(shard, pa.int32()), sum(_counts(batches))),
+            "topic": lambda batches: _each([batch.origin.topic for batch in batches], batches),
+            "shard": _shards,
             "entry": lambda batches: pa.array(_entries(batches)),
             "stored_at": _stored_at,
             "identity": _identities,
@@ -68,17 +66,17 @@ class Rows:
         columns = []
         for field in self._schema:
             maker = self._makers.get(field.name)
-            column = maker(batches) if maker is not None else _whole(batches, field.name)
+            column = maker(batches) if maker is not None else _whole(batches, field)
             columns.append(
                 pa.nulls(sum(_counts(batches)), field.type) if column is None else fit(column, field.type)
             )
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def gap(self, lost: LostSpan) -> pa.RecordBatch:
+    def gap(self, topic: str, lost: LostSpan) -> pa.RecordBatch:
         """The row that stands for entries that are missing."""
         told = {
-            "topic": self._topic,
-            "shard": self._shard,
+            "topic": topic,
+            "shard": lost.shard,
             "entry": lost.start,
             "headers": [(GAP_REASON, lost.reason), (GAP_END, str(lost.end))],
         }
@@ -86,12 +84,16 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _whole(batches: list[Batch], name: str) -> pa.Array | None:
+def _whole(batches: list[Batch], field: pa.Field) -> pa.Array | None:
     """A column of all batches; None where none has it."""
-    parts = [batch.column(name) for batch in batches]
-    kind = next((part.type for part in parts if part is not None), None)
-    if kind is None or len(parts) == 1:
+    parts = [batch.column(field.name) for batch in batches]
+    kinds = {part.type for part in parts if part is not None}
+    if not kinds or len(parts) == 1:
         return parts[0]
+    if len(kinds) > 1:  # topics may differ in types that are one to Spark
+        kinds = {field.type}
+        parts = [None if part is None else fit(part, field.type) for part in parts]
+    (kind,) = kinds
     return pa.concat_arrays(
         [
             pa.nulls(len(batch), kind) if part is None else part
@@ -110,8 +112,14 @@ def _counts(batches: list[Batch]) -> list[int]:
 
 def _each(texts: list[str], batches: list[Batch]) -> pa.Array:
     """A text for each batch, repeated for its rows."""
+    if len(set(texts)) == 1:
+        return pa.repeat(pa.scalar(texts[0]), sum(_counts(batches)))
     indices = np.repeat(np.arange(len(batches), dtype=np.int32), _counts(batches))
     return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string())).dictionary_decode()
+
+
+def _shards(batches: list[Batch]) -> pa.Array:
+    return pa.array(np.repeat(np.array([batch.shard for batch in batches], np.int32), _counts(batches)))
 
 
 def _stored_at(batches: list[Batch]) -> pa.Array:

@@ -29,14 +29,14 @@ from penstock.spark.source_options import EARLIEST, Places, SourceOptions, read_
 from penstock.spark.source_plan import (
     check_covered,
     columns_of,
-    cut,
+    plan_tasks,
     plan_versions,
     resolve,
     shown_columns,
     there,
     topic_names,
 )
-from penstock.spark.source_read import Span, connect, read_span
+from penstock.spark.source_read import ReadTask, Span, connect, read_task
 from penstock.spark.source_standing import (
     INCARNATION,
     check_same_life,
@@ -322,11 +322,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         gap = (lost, end_entry, INCARNATION) if lost < end_entry else gap
                     incarnation = offset.incarnations[shard]
                     spans.append(Span(topic, offset.uuid, version, shard, incarnation, begin, stop, gap))
-            return cut(spans, self._ends.values(), self._options.partitions_min)
+            return plan_tasks(spans, self._ends.values(), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Span)
-        return read_span(self._options, self._schema, partition)
+        assert isinstance(partition, ReadTask)
+        return read_task(self._options, self._schema, partition)
 
     # --- what was read ------------------------------------------------------------------------------
 
