@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import random
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from tests.api.nodes import HttpNode
+from tests.fire.real_node import wait_until
 
 Json = dict[str, Any]
 
@@ -88,15 +88,38 @@ def test_a_key_is_remembered_over_a_kill(tmp_path: Path) -> None:
                 node.start()
 
 
-def test_a_key_that_tells_its_time_is_when_the_message_was_sent(http: httpx.Client, topic: str) -> None:
-    at_ms = 1_700_000_000_123
-    version_7 = str(uuid.UUID(int=(at_ms << 80) | (7 << 76) | (2 << 62) | 5))
-    published(http, topic, {"value": "a"}, **{"Idempotency-Key": version_7})
-    published(http, topic, {"value": "b"}, **{"Idempotency-Key": "another"})
-    assert [each["sent_at"] for each in stored(http, topic)] == [
-        "2023-11-14T22:13:20.123000Z",
-        "1970-01-01T00:00:00Z",
-    ]
+def test_a_keyed_message_was_sent_when_the_node_first_saw_its_key(http: httpx.Client, topic: str) -> None:
+    at, key = "2023-11-14T22:13:20.123000Z", {"Idempotency-Key": "k"}
+    body = {"messages": [{"value": "a"}, {"value": "b", "sent_at": at}]}
+    for outcome in ("stored", "duplicate"):
+        assert published(http, topic, body, **key)[outcome] == 2
+        first, second = stored(http, topic)
+        assert first["sent_at"] == first["stored_at"] and first["sent_at"] > at
+        assert second["sent_at"] == at
+    since = {"filter": "sent_at >= '2024-01-01T00:00:00Z'"}
+    found = http.get(f"/v1/topics/{topic}/messages", params=since).json()["messages"]
+    assert [message["value"] for message in found] == ["a"]
+
+
+def test_a_keyed_message_that_dies_keeps_the_time_it_was_sent(http: httpx.Client, topic: str) -> None:
+    path = f"/v1/topics/{topic}/subscriptions"
+    published(http, topic, {"value": "a"}, **{"Idempotency-Key": "k"})
+    (message,) = stored(http, topic)
+    http.post(path, json={"subscription": "s", "policy": {"max_attempts": 1}}).raise_for_status()
+    http.post(f"{path}/s/fetch?wait=5").raise_for_status()
+    http.post(f"{path}/s/nack", json={"positions": ["0/0"]}).raise_for_status()
+    wait_until(lambda: http.get(f"{path}/s").json()["dead"] == 1)
+    (dead,) = http.get(f"{path}/s/dead").json()
+    assert (dead["reason"], dead["sent_at"]) == ("max-attempts", message["sent_at"])
+
+
+def test_rows_of_a_typed_topic_have_the_time_too(http: httpx.Client, topic: str) -> None:
+    columns = [{"name": "n", "type": "int64"}]
+    http.post("/v1/topics", json={"topic": topic, "schema": columns}).raise_for_status()
+    for outcome in ("stored", "duplicate"):
+        body = {"messages": [{"value": {"n": number}} for number in range(1000)]}
+        assert published(http, topic, body, **{"Idempotency-Key": "k"})[outcome] == 1000
+    assert all(message["sent_at"] == message["stored_at"] for message in stored(http, topic))
 
 
 def test_lines_raw_bytes_and_arrow_are_taken_too(http: httpx.Client, topic: str) -> None:

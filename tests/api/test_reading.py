@@ -50,6 +50,9 @@ def test_arrow_has_the_same_rows(http: httpx.Client, topic: str) -> None:
     table = pa.ipc.open_stream(answer.content).read_all()
     assert table.column("value").to_pylist() == [b"b", b"c"]
     assert table.column("entry").to_pylist() == [1, 2]
+    node = http.get("/v1/node").json()["node"]
+    assert table.column("node").to_pylist() == [node, node]
+    assert [message["node"] for message in read(http, topic)["messages"]] == [node] * 4
     assert (answer.headers["penstock-entry-next"], answer.headers["penstock-entry-end"]) == ("3", "4")
 
 

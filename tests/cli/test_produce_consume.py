@@ -108,7 +108,7 @@ def test_json_rows_tell_all_of_a_message(cli: Cli, service: Node, topic: str) ->
     cli("produce", topic, "--key-separator", "=", url=service.url, stdin=b"\xff=\xfe\nk=v\n")
     done = cli("consume", topic, "--subscription", "s", "--count", 2, "--json", url=service.url)
     binary, text = (json.loads(line) for line in done.out.splitlines())
-    fields = "topic shard entry id key value headers sent_at stored_at identity attempt"
+    fields = "topic shard entry id key value headers sent_at stored_at node identity attempt"
     assert list(text) == fields.split()
     assert (binary["key"], binary["value"]) == ({"base64": "/w=="}, {"base64": "/g=="})
     assert (text["key"], text["value"], text["id"], text["headers"]) == ("k", "v", None, {})
@@ -117,6 +117,8 @@ def test_json_rows_tell_all_of_a_message(cli: Cli, service: Node, topic: str) ->
     assert text["identity"].endswith("/0/0/1")
     assert text["sent_at"].endswith("Z")
     assert text["sent_at"] <= text["stored_at"]
+    with penstock.sync.connect(service.url) as client:
+        assert text["node"] == binary["node"] == client.admin.show_node()["node"]
 
 
 def test_only_what_was_printed_is_settled(cli: Cli, service: Node, topic: str) -> None:

@@ -41,6 +41,8 @@ FETCH_BYTES = 1024 * 1024
 RECEIPT_BYTES = 256
 """A receipt in an answer, roughly."""
 NODE_WAIT_S = 20.0
+ADDED = pa.schema([("entry", pa.int64()), ("stored_at", pa.timestamp("us", tz="UTC")), ("node", pa.string())])
+"""What the node adds to a message, in an Arrow answer."""
 
 
 class ReceiptShape(msgspec.Struct):
@@ -237,21 +239,19 @@ def _json(reader: Reader, shard: int, incarnation: int, part: Part, count: int, 
 
 
 def _arrow(part: Part, count: int) -> Response[Any]:
-    """The columns value, key, id, headers and sent_at, and before them entry and stored_at."""
+    """The columns value, key, id, headers and sent_at, and before them entry, stored_at and node."""
     sink = pa.BufferOutputStream()
-    stamps = pa.timestamp("us", tz="UTC")
     writer = None
     batches, entry_next = _first_rows(part, count)
     for batch, wanted in batches:
         rows = batch.arrow
-        stored = pa.array([batch.origin.stored_at_us] * len(batch), stamps)
-        table = pa.RecordBatch.from_arrays(
-            [batch.entries, stored, *rows.columns], names=["entry", "stored_at", *rows.schema.names]
-        )
+        stored_at = pa.scalar(batch.origin.stored_at_us, ADDED.field("stored_at").type)
+        added = [batch.entries, pa.repeat(stored_at, len(batch)), pa.repeat(batch.origin.node, len(batch))]
+        table = pa.RecordBatch.from_arrays([*added, *rows.columns], names=[*ADDED.names, *rows.schema.names])
         writer = writer or pa.ipc.new_stream(sink, table.schema)
         writer.write_batch(table.slice(0, wanted))
     if writer is None:
-        writer = pa.ipc.new_stream(sink, pa.schema([("entry", pa.int64()), ("stored_at", stamps)]))
+        writer = pa.ipc.new_stream(sink, ADDED)
     writer.close()
     headers = {"Penstock-Entry-Next": str(entry_next), "Penstock-Entry-End": str(part.entry_end)}
     return Response(sink.getvalue().to_pybytes(), media_type=ARROW, headers=headers)

@@ -11,12 +11,12 @@ import pyarrow as pa
 from penstock.api.aside import aside
 from penstock.api.bodies import Rows
 from penstock.api.callers import Caller
-from penstock.api.once import check_key, send_once, sent_at_of
+from penstock.api.once import check_key, send_once
 from penstock.client.tables import check_state_table
 from penstock.model.bounds import NAME_LENGTH_MAX
 from penstock.model.errors import BadRequest, ProducerNotFound, TopicMismatch, TopicNotFound
 from penstock.model.receipt import Receipt
-from penstock.wire.columns import table_to_batches
+from penstock.wire.columns import SENT_AT_US_UNKNOWN, table_to_batches
 from penstock.wire.control import TopicInfo
 from penstock.wire.frame import SEGMENT_BYTES_MAX
 from penstock.wire.schema import decode_schema
@@ -68,10 +68,9 @@ async def _publish_once(
     info = await caller.topic(topic, partial(_check_plain, messages, in_one=True))
     if producer:
         await _check_no_lease(caller, topic, producer)
-    sent_at_us = sent_at_of(key)
-    table = await _table(messages, _schema(info), sent_at_us)
+    table = await _table(messages, _schema(info), SENT_AT_US_UNKNOWN)
     owner = "" if producer else await caller.name()
-    return await send_once(caller.client.link, info, producer, owner, key, table, sent_at_us)
+    return await send_once(caller.client.link, info, producer, owner, key, table)
 
 
 async def _check_no_lease(caller: Caller, topic: str, producer: str) -> None:

@@ -33,7 +33,7 @@ MESSAGE = Schema(
         "id": Schema(type=[OpenAPIType.STRING, OpenAPIType.NULL]),
         "headers": Schema(type=OpenAPIType.OBJECT, additional_properties=_TEXT),
         "sent_at": Schema(
-            type=OpenAPIType.STRING, description="ISO 8601; left out: now, with an Idempotency-Key 1970."
+            type=OpenAPIType.STRING, description="ISO 8601; left out: when the node got it first."
         ),
         "ttl": Schema(type=OpenAPIType.NUMBER, minimum=0, description="Seconds that it is worth delivering."),
     },

@@ -136,7 +136,7 @@ def read_record(
     spans = _meant(deliver.spans, header)
     if not spans:
         return None
-    rows = stored_rows(frame.body[RECORD_HEADER_BYTES:], schemas)
+    rows = stored_rows(frame.body[RECORD_HEADER_BYTES:], schemas, header.stored_at_us)
     if rows.num_rows != header.count:
         raise BadSegment(f"a record of {header.count} rows holds {rows.num_rows}")
     stored_at_us, count = header.stored_at_us, header.count

@@ -26,6 +26,8 @@ class Row(msgspec.Struct, gc=False):
     headers: dict[str, str]
     sent_at: datetime
     stored_at: datetime
+    node: str
+    """The id of the node that it was read from."""
     identity: str
     attempt: int
 
@@ -47,6 +49,7 @@ def batch_rows(batch: Batch, rows: int | None = None) -> Iterator[Row]:
             message.headers,
             sent_at(message.sent_at_us),
             stored_at,
+            origin.node,
             f"{identity}{message.entry - origin.first_entry}",
             message.attempt,
         )
@@ -66,6 +69,7 @@ def message_row(message: Message) -> Row:
         message.headers,
         message.sent_at,
         message.stored_at,
+        message.node,
         str(message.identity),
         message.attempt,
     )

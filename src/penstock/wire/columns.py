@@ -33,6 +33,9 @@ SCHEMAS: Final[list[pa.Schema]] = [
 SENT_AT_US_MIN: Final = -62_135_596_800_000_000
 SENT_AT_US_MAX: Final = 253_402_300_799_999_999
 """The years 1 to 9999: what every reader's calendar can show."""
+SENT_AT_US_UNKNOWN: Final = SENT_AT_US_MIN
+"""A sender that does not say when (an HTTP request that may be a repeat, so that it is the same byte for byte):
+readers see when the node stored the message."""
 
 ALLOWED: Final[Mapping[str, str]] = {
     "value": "binary or string, in any of their layouts",
@@ -44,6 +47,7 @@ ALLOWED: Final[Mapping[str, str]] = {
 
 _ENCODED_SLACK_BYTES = 4096
 """What encoding adds to a batch at most: IPC metadata, header and padding."""
+_FEW_ROWS = 512
 _CHUNK_BYTES_MAX = 2**30
 """A chunk above this may not fit the 32-bit offsets of ``binary``; it is halved when its cast fails."""
 
@@ -82,6 +86,27 @@ def fill_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
         for name, kind in zip(NAMES, TYPES, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=PLAIN_SCHEMA)
+
+
+def fill_times(batch: pa.RecordBatch, stored_at_us: int) -> pa.RecordBatch:
+    """Rows as readers see them: those that do not say when they were sent were sent when they were stored."""
+    place = batch.schema.get_field_index("sent_at")
+    sent_at = batch.column(place)
+    if extent_us(sent_at)[0] != SENT_AT_US_UNKNOWN:
+        return batch
+    unknown = pc.equal(sent_at, pa.scalar(SENT_AT_US_UNKNOWN, sent_at.type))
+    filled = pc.if_else(unknown, pa.scalar(stored_at_us, sent_at.type), sent_at)
+    return batch.set_column(place, batch.schema.field(place), filled)
+
+
+def extent_us(sent_at: pa.Array) -> tuple[int, int]:
+    """The least and the greatest time; Arrow's kernel has a fixed cost that a few rows do not repay."""
+    if len(sent_at) > _FEW_ROWS:
+        extent = pc.min_max(sent_at.view(pa.int64())).as_py()
+        return extent["min"], extent["max"]
+    start = sent_at.offset
+    times = memoryview(sent_at.buffers()[1]).cast("q")[start : start + len(sent_at)]
+    return min(times), max(times)
 
 
 def table_to_batches(

@@ -42,6 +42,7 @@ from penstock.wire.columns import (
     SENT_AT_US_MAX,
     SENT_AT_US_MIN,
     TYPES,
+    extent_us,
     fill_columns,
     rows_to_batch,
     table_to_batches,
@@ -356,19 +357,10 @@ def _check_rows(batch: pa.RecordBatch, mask: int) -> None:
     sent_at = batch.column(batch.num_columns - 1)
     if sent_at.null_count:
         raise BadSegment("a row without sent_at")
-    first, last = _extent(sent_at)
+    first, last = extent_us(sent_at)
     if first < SENT_AT_US_MIN or last > SENT_AT_US_MAX:
         raise BadSegment("a row whose sent_at is outside the years 1 to 9999")
     if mask >> _HEADERS & 1:
         headers = batch.column(batch.num_columns - 2)
         if headers.items.null_count or headers.keys.null_count:
             raise BadSegment("a header without name or text")
-
-
-def _extent(sent_at: pa.Array) -> tuple[int, int]:
-    """The least and the greatest time; Arrow's kernel has a fixed cost that a few rows do not repay."""
-    if len(sent_at) > BARE_ROWS_MAX:
-        extent = pc.min_max(sent_at.view(pa.int64())).as_py()
-        return extent["min"], extent["max"]
-    times = memoryview(sent_at.buffers()[1]).cast("q")[: len(sent_at)]
-    return min(times), max(times)

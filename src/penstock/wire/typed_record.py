@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.model.errors import BadSegment, SegmentTooLarge, StorageFailed
-from penstock.wire.columns import SENT_AT_US_MAX, SENT_AT_US_MIN
+from penstock.wire.columns import SENT_AT_US_MAX, SENT_AT_US_MIN, fill_times
 from penstock.wire.folding import check_unfolded, fold, unfold
 from penstock.wire.ipc_claims import record_batch_claims
 from penstock.wire.schema_versions import SchemaVersions, chosen
@@ -86,13 +86,20 @@ def version_of(segment: bytes) -> int:
     return version
 
 
-def stored_rows(segment: bytes, schemas: SchemaVersions | None) -> pa.RecordBatch:
-    """The rows of a stored segment, of a plain or a typed topic, in the schema they were stored with."""
+def stored_rows(
+    segment: bytes, schemas: SchemaVersions | None, stored_at_us: int | None = None
+) -> pa.RecordBatch:
+    """The rows of a stored segment, of a plain or a typed topic, in the schema they were stored with.
+
+    With ``stored_at_us`` their times are those that readers see; without, those that the sender gave.
+    """
     if schemas is not None:
-        return decode_typed_record(segment, schemas)
-    if is_typed_record(segment):
+        rows = decode_typed_record(segment, schemas)
+    elif is_typed_record(segment):
         raise BadSegment("a typed topic's record where the topic is plain")
-    return decode_plain(segment)
+    else:
+        rows = decode_plain(segment)
+    return rows if stored_at_us is None else fill_times(rows, stored_at_us)
 
 
 def decode_typed_record(segment: bytes, schemas: SchemaVersions) -> pa.RecordBatch:

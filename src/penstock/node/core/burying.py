@@ -157,7 +157,8 @@ class Burying:
     ) -> None:
         first = record.header.first_entry
         try:
-            rows = _rows(stored_rows(segment_of(record), topic.schemas), [entry - first for entry in entries])
+            stored = stored_rows(segment_of(record), topic.schemas, record.header.stored_at_us)
+            rows = _rows(stored, [entry - first for entry in entries])
         except PenstockError:  # its consumers could not read it either: it is settled without a copy
             self._counters["messages_dead_without_copy"] += len(entries)
             return

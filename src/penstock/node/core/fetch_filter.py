@@ -69,12 +69,12 @@ def check_filter(wanted: Filter, schemas: SchemaVersions | None) -> None:
 def _mask(record: StoredRecord, shard: int, wanted: Filter, schemas: SchemaVersions | None) -> bytes | None:
     """A bit for each row, as Arrow packs them; None where no row is wanted."""
     body = record.parts[0][_LEAD_BYTES : -TRAILER.size]
-    rows = stored_rows(body, schemas)
+    header = record.header
+    rows = stored_rows(body, schemas, header.stored_at_us)
     if schemas is None:
         rows = fill_messages(rows, PLAIN_SCHEMA)
     else:
         rows = fill_messages(fit_messages(rows, schemas.newest), schemas.messages(schemas.version))
-    header = record.header
     mask = wanted.mask(_columns(rows, shard, header.first_entry, header.stored_at_us))
     if not mask.true_count:
         return None
