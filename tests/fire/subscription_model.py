@@ -8,6 +8,7 @@ is durable knows that everything before it is.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from penstock.wire.frame import Frame
@@ -65,6 +66,13 @@ class Consumer:
     renewals: int = 0
     held: dict[Place, int] = field(default_factory=dict)
     """What it was sent and has not settled, with the number of the attempt."""
+    under_way: deque[Place | None] = field(default_factory=deque)
+    """Sent to it and not arrived, in order; None is a recall of what it has not handed out."""
+    ahead: deque[Place] = field(default_factory=deque)
+    """Arrived, and not handed out."""
+    hands: list[Place] = field(default_factory=list)
+    """What its application has."""
+    recalled: bool = False
     due_us: dict[Place, int] = field(default_factory=dict)
     kept: dict[int, Frame] = field(default_factory=dict)
     """By shard: the last record that came alone."""
@@ -98,6 +106,8 @@ class Model:
         self.kind = kind
         self.resilient = mode == "resilient"
         self.single = kind in ("unique", "failover")
+        self.handed: set[Place] = set()
+        """What was handed to an application at least once."""
         self.leased = self.single and self.resilient
         self.deadline_us = deadline_us
         self.keys: dict[Place, bytes | None] = {}
@@ -121,6 +131,7 @@ class Model:
     def delivered(self, consumer: Consumer, place: Place, attempt: int, now_us: int) -> None:
         """Takes note of a delivery, which must be one that the docs allow."""
         assert consumer.subscribed and not consumer.detached, f"{place} came to one that is not there"
+        assert not consumer.recalled, f"{place} came to one that was asked to give back"
         assert consumer.line.writable, f"{place} was sent where nothing can be written"
         assert place not in self.settled, f"{place} was settled and comes again"
         assert place not in self.holders, f"{place} is with two consumers"
@@ -137,6 +148,7 @@ class Model:
         self._counts[place] = (attempt - 1, attempt - 1)
         self.holders[place] = consumer
         consumer.held[place] = attempt
+        consumer.under_way.append(place)
         if self.deadline_us is not None:
             consumer.due_us[place] = now_us + self.deadline_us
         self.delivered_rows += 1
@@ -157,8 +169,10 @@ class Model:
 
     def _check_order(self, consumer: Consumer, place: Place, before: list[Place]) -> None:
         if self.kind == "key_shared":
-            key = self.keys[place]
-            before = [each for each in before if key is not None and self.keys[each] == key]
+            before = self._of_its_key(place, before)
+            same = self._of_its_key(place, list(self.holders))
+            others = [each for each in same if self.holders[each] is not consumer]
+            assert not others, f"{place} came, and {others[:3]} of its key are with another consumer"
         if self.resilient and self.kind == "shared":
             assert not self.holders, f"{place} came while {list(self.holders)} was out"
         if self.resilient and not self.single:
@@ -167,7 +181,22 @@ class Model:
             missing = [each for each in before if self.holders.get(each) is not consumer]
             assert not missing, f"{place} came, and its consumer was not sent {missing[:3]} before it"
 
+    def _of_its_key(self, place: Place, places: list[Place]) -> list[Place]:
+        shard, key = place[0], self.keys[place]
+        return [each for each in places if key is not None and each[0] == shard and self.keys[each] == key]
+
     # --- what consumers do ----------------------------------------------------------------------------
+
+    def hand_out(self, consumer: Consumer, place: Place) -> None:
+        """An application is handed a message: of a key, after all that stand before it."""
+        if self.kind == "key_shared" and place not in self.handed:
+            before = self._of_its_key(place, self._unsettled_before(place))
+            missing = [each for each in before if each not in self.handed]
+            assert not missing, f"{place} was handed out before {missing[:3]} of its key"
+        self.handed.add(place)
+        # The node may have taken it back and sent it again, and the client has both.
+        if place in consumer.held and place not in consumer.hands:
+            consumer.hands.append(place)
 
     def ack(self, consumer: Consumer, place: Place) -> None:
         self._take_from(consumer, place)
@@ -227,19 +256,14 @@ class Model:
                 self.ghost = None
 
     def _expire(self, consumer: Consumer, due_us: int) -> None:
-        """What was to be settled by then counts as tried. Its keys go too: what follows was sent ahead."""
-        late = [place for place, due in consumer.due_us.items() if due == due_us]
-        for place in late:
+        """What was to be settled by then counts as tried."""
+        for place in [place for place, due in consumer.due_us.items() if due == due_us]:
             self._count(place, self._take_from(consumer, place))
-        if self.kind == "key_shared":
-            keys = {(shard, self.keys[shard, entry]) for shard, entry in late}
-            for shard, entry in list(consumer.held):
-                key = self.keys[shard, entry]
-                if key is not None and (shard, key) in keys:
-                    self._take_from(consumer, (shard, entry))
 
     def _take_from(self, consumer: Consumer, place: Place) -> int:
         consumer.due_us.pop(place, None)
+        if place in consumer.hands:
+            consumer.hands.remove(place)
         del self.holders[place]
         return consumer.held.pop(place)
 

@@ -80,6 +80,7 @@ class SubscriptionWorld:
             (12, self._write),
             (8, self._join),
             (33, lambda: self._with_one(self._settle)),
+            (25, lambda: self._with_one(self._arrive)),
             (3, lambda: self._with_one(self._vanish)),
             (5, lambda: self._with_one(self._leave)),
             (6, lambda: self._with_one(self._come_back)),
@@ -233,21 +234,52 @@ class SubscriptionWorld:
         """Over another connection; the node has perhaps not heard that the one before is gone."""
         if self.random.random() < 0.5:
             self._vanish(consumer)
-        else:
-            consumer.detached = True
         if self.random.random() < 0.3:
             self._wait(PAUSES_US[0])
+        consumer.detached = True
         self.model.replace(consumer)
         self._subscribe(self._connect(), consumer.instance)
+
+    # --- what arrives -------------------------------------------------------------------------------
+
+    def _arrive(self, consumer: Consumer) -> None:
+        """Some of what is under way to a consumer arrives, in order; it answers a recall when that has come."""
+        for _ in range(self.random.choice([1, 5, len(consumer.under_way)])):
+            if not consumer.under_way:
+                return
+            place = consumer.under_way.popleft()
+            if place is not None:
+                consumer.ahead.append(place)
+            else:
+                self._answer_recall(consumer)
+
+    def _answer_recall(self, consumer: Consumer) -> None:
+        """Gives back all that it has not handed out, one shard after the other."""
+        back = [place for place in dict.fromkeys(consumer.ahead) if place in consumer.held]
+        consumer.ahead.clear()
+        for place in back:
+            self.model.give_back(consumer, place)
+        for shard in range(SHARDS):
+            some = [place for place in back if place[0] == shard]
+            consumer.line.client.send(GiveBack(consumer.number, shard, spans_of(some)))
+            self._listen()
+        consumer.recalled = False
+        consumer.line.client.send(GiveBack(consumer.number, 0, [], done=True))
+        self._listen()
+
+    def _hand_out(self, consumer: Consumer) -> None:
+        for _ in range(min(len(consumer.ahead), self.random.randrange(1, 9))):
+            self.model.hand_out(consumer, consumer.ahead.popleft())
 
     # --- what consumers say -------------------------------------------------------------------------
 
     def _settle(self, consumer: Consumer) -> None:
-        """Acknowledges and refuses some of what it holds in a shard, mostly the first ones."""
+        """Acknowledges and refuses some of what its application has of a shard, mostly the first ones."""
+        self._hand_out(consumer)
         shard = self.random.randrange(SHARDS)
-        held = sorted(place for place in consumer.held if place[0] == shard)
-        count = min(len(held), self.random.randrange(1, 6))
-        some = held[:count] if self.random.random() < 0.7 else self.random.sample(held, count)
+        hands = sorted(place for place in consumer.hands if place[0] == shard)
+        count = min(len(hands), self.random.randrange(1, 6))
+        some = hands[:count] if self.random.random() < 0.7 else self.random.sample(hands, count)
         refused = [place for place in some if self.random.random() < 0.25]
         self._say_settled(consumer, shard, [place for place in some if place not in refused], refused)
 
@@ -265,11 +297,10 @@ class SubscriptionWorld:
         self._listen()
 
     def _give_back(self, consumer: Consumer) -> None:
-        """The last ones that it was sent, as clients of shared subscriptions do when one more comes."""
-        if not self.model.single and consumer.held:
-            shard, _ = place = max(consumer.held)
+        """The last one that arrived, unasked, as a consumer of several nodes does with a copy."""
+        if self.kind == "shared" and consumer.ahead and (place := consumer.ahead.pop()) in consumer.held:
             self.model.give_back(consumer, place)
-            consumer.line.client.send(GiveBack(consumer.number, shard, spans_of([place])))
+            consumer.line.client.send(GiveBack(consumer.number, place[0], spans_of([place])))
             self._listen()
 
     def _extend(self, consumer: Consumer) -> None:
@@ -317,8 +348,13 @@ class SubscriptionWorld:
     def _hear(self, consumer: Consumer, event: Subscribed | Unsubscribed | Settled | Error) -> None:
         if isinstance(event, Subscribed):
             consumer.subscribed, consumer.active = True, event.active
+            if event.recall:
+                consumer.recalled = True
+                consumer.under_way.append(None)
             if not event.active:  # it stepped back: what it was sent and has not handed out is void
                 self.model.release(consumer, seen=set())
+                consumer.under_way.clear()
+                consumer.ahead.clear()
         elif isinstance(event, Settled):
             for number in [number for number in consumer.unconfirmed if number <= event.number]:
                 self.model.confirm(consumer.unconfirmed.pop(number))
@@ -376,6 +412,8 @@ class SubscriptionWorld:
         last = self._subscribe(self._connect(), b"last")
         for _ in range(LAST_ROUNDS_MAX):
             self._work_all()
+            while last.under_way:
+                self._arrive(last)
             if not last.held:
                 if self._positions() == self._ends:
                     break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from penstock.model.entry_set import EntrySet
@@ -10,6 +12,7 @@ from penstock.node.core.confirming import Confirming
 from penstock.node.core.session import Session
 from penstock.wire.control import Settled, encode_control
 from tests.fire.seeds import seeds
+from tests.fire.subscription_model import Consumer
 from tests.fire.subscription_world import SubscriptionWorld
 
 KINDS = ["unique", "failover", "shared", "key_shared"]
@@ -31,7 +34,7 @@ def test_order_attempts_and_settlements_are_as_promised(seed: int, kind: str, mo
     assert lived(seed, kind, mode).model.delivered_rows > 0
 
 
-@pytest.mark.parametrize("seed", [5, 15])
+@pytest.mark.parametrize("seed", [30, 41])
 def test_what_comes_back_during_a_read_goes_before_what_is_read(seed: int) -> None:
     """In these worlds entries come back while the ones behind them are read."""
     assert lived(seed, "failover", "resilient").model.repeated_rows > 0
@@ -47,9 +50,9 @@ def test_the_worlds_get_where_something_is_at_stake() -> None:
 # --- a node that breaks its promises is found out -----------------------------------------------------
 
 
-def found(kind: str, mode: str) -> str:
+def found(kind: str, mode: str, seeds: Iterable[int] = range(10)) -> str:
     """What the first of some worlds finds wrong."""
-    for seed in range(10):
+    for seed in seeds:
         try:
             lived(seed, kind, mode)
         except AssertionError as fault:
@@ -60,6 +63,12 @@ def found(kind: str, mode: str) -> str:
 def test_a_lost_attempt_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Attachment, "surely_seen", lambda self, shard, unsure_max: EntrySet())
     assert "were counted" in found("shared", "non_resilient")
+
+
+def test_a_consumer_that_is_sent_more_while_it_gives_back_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Attachment, "open", property(lambda self: self.credit_bytes > 0 and self.reachable))
+    monkeypatch.setattr(Consumer, "recalled", property(lambda self: False, lambda self, recalled: None))
+    assert "was handed out before" in found("key_shared", "non_resilient", range(15, 16))
 
 
 def test_a_settlement_that_is_confirmed_before_it_is_on_the_disk_is_found_out(

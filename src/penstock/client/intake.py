@@ -222,11 +222,12 @@ class Intake:
         return self._queued() + self._unread()
 
     def _share(self) -> None:
-        """Another consumer came to a shared subscription: it is to have its part of what was sent ahead."""
+        """The node recalls what was sent ahead: another consumer came, or a key is to move on."""
         places = self._sent_ahead() if self.shares_unread else self._queued()
         self._void(reset=self.shares_unread)
         for shard, spans in in_frames(places):
             self._link.send(GiveBack(self._ask.consumer, shard, spans))
+        self._link.send(GiveBack(self._ask.consumer, 0, [], done=True))
 
     def _void(self, *, reset: bool = True) -> None:
         """What was sent ahead is not this consumer's any more; the room that it took is free."""
@@ -349,7 +350,7 @@ class Intake:
         before, self.info = self.info, message
         if before is not None and not message.active:
             self._void()
-        elif before is not None and message.consumers > before.consumers and message.mode != "resilient":
+        elif message.recall:
             self._share()
         self._gate.stand(
             strict=message.lease_s > 0,  # other resilient kinds get from the node only what may be handed out

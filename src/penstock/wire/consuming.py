@@ -231,8 +231,8 @@ class Subscribed(Control, frozen=True):
     """For how long after its last RENEW the consumer may hand out messages; 0: there is no lease."""
     renewal: Number = 0
     """The number of the last RENEW."""
-    consumers: Count = 1
-    """How many there are. When one more comes to a shared subscription, the others give back what they can."""
+    recall: bool = False
+    """The consumer is to give back what it has not handed out. Nothing is sent to it before it has answered."""
 
 
 class Unsubscribe(Control, frozen=True):
@@ -314,6 +314,8 @@ class GiveBack(Control, frozen=True):
     consumer: Number
     shard: Shard
     spans: Spans
+    done: bool = False
+    """Ends the answer to a recall: whatever the consumer still holds, its application has."""
 
 
 class Renew(Control, frozen=True):

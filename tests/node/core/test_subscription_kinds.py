@@ -13,6 +13,7 @@ from penstock.wire.control import (
     Credit,
     DeleteSubscription,
     Error,
+    Extend,
     GiveBack,
     LedgerInfo,
     ListSubscriptions,
@@ -340,13 +341,68 @@ def test_what_a_consumer_was_only_sent_ahead_goes_to_the_one_that_joins() -> Non
     one = Kind(it, "shared", "non_resilient")
     assert one.entries() == list(range(10))
     other = Kind(it, "shared", "non_resilient")
-    assert one.standing().consumers == 2
-    one.client.send(GiveBack(1, 0, [(4, 10)]))
+    assert one.standing().recall
+    one.client.send(GiveBack(1, 0, [(4, 10)]), GiveBack(1, 0, [], done=True))
     it.work_all()
     mine, theirs = one.got(), other.got()
     assert sorted(mine + theirs) == [(entry, 1) for entry in range(4, 10)], "and it counts as no attempt"
     assert mine
     assert theirs
+
+
+def test_a_recalled_consumer_is_sent_nothing_before_it_has_given_back() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    writer.write(5, keys=[b"k"] * 5)
+    one = Kind(it, "key_shared", "non_resilient")
+    assert one.entries() == [0, 1, 2, 3, 4]
+    other = Kind(it, "key_shared", "non_resilient")
+    assert one.standing().recall
+    writer.write(2, keys=[b"k"] * 2)
+    assert (one.entries(), other.entries()) == ([], []), "the key is with one, to whom nothing may be under way"
+    one.client.send(GiveBack(1, 0, [(2, 5)]))
+    it.work_all()
+    assert (one.entries(), other.entries()) == ([], [])
+    one.client.send(GiveBack(1, 0, [], done=True))
+    it.work_all()
+    assert one.entries() == [2, 3, 4, 5, 6], "behind the two that its application has"
+    assert other.entries() == []
+
+
+def test_a_key_goes_to_the_one_that_joins_once_all_of_it_was_given_back() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(40, keys=[b"k%d" % (row % 20) for row in range(40)])
+    one = Kind(it, "key_shared", "non_resilient")
+    other = Kind(it, "key_shared", "non_resilient")
+    assert one.standing().recall
+    one.entries()
+    one.client.send(GiveBack(1, 0, [(3, 20)]))
+    it.work_all()
+    assert other.entries() == [], "of each key something is with the other one"
+    one.client.send(GiveBack(1, 0, [(20, 40)]), GiveBack(1, 0, [], done=True))
+    it.work_all()
+    mine, theirs = one.entries(), other.entries()
+    assert sorted(mine + theirs) == list(range(3, 40))
+    assert {0, 1, 2} <= {entry - 20 for entry in mine}, "keys that it has in hand stay with it"
+    assert not {entry % 20 for entry in mine} & {entry % 20 for entry in theirs}
+    assert theirs == sorted(theirs)
+
+
+def test_a_key_of_which_a_message_expired_moves_when_its_consumer_has_given_back_the_rest() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(3, keys=[b"k"] * 3)
+    policy = Policy(deadline=2.0)
+    one = Kind(it, "key_shared", "non_resilient", policy=policy)
+    assert one.entries() == [0, 1, 2]
+    other = Kind(it, "key_shared", "non_resilient", policy=policy)
+    one.client.send(GiveBack(1, 0, [], done=True), Extend(1, 0, [(1, 3)], 60.0))
+    assert one.standing().recall
+    one.seconds(2.5)
+    assert one.standing().recall, "it may have more of the key"
+    assert (one.got(), other.got()) == ([], []), "its application may be at the next one by now"
+    one.client.send(GiveBack(1, 0, [(2, 3)]), GiveBack(1, 0, [], done=True))
+    one.settle(acked=[(1, 2)])
+    assert (one.got(), other.got()) == ([], [(0, 2), (2, 1)])
 
 
 def test_unacked_is_one_number_on_every_surface_and_leaves_out_what_was_given_back_unseen() -> None:

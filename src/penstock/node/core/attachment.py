@@ -50,6 +50,11 @@ class Attachment:
     """Whether it keeps that record in every resilient kind, not only in a shared subscription."""
     slots: set[tuple[int, int]] = field(default_factory=set)
     """(shard, slot) of the keys that are with it (key_shared)."""
+    recalled: bool = False
+    """Whether it was asked to give back what it has not handed out, and did not answer yet.
+
+    Nothing is sent to it meanwhile: what would be under way to it would come before what it gave back.
+    """
     overdue: bool = False
     """Whether it let a message's deadline pass and was not heard of since."""
     confirmation: Confirmation | None = None
@@ -59,7 +64,7 @@ class Attachment:
     @property
     def open(self) -> bool:
         """Whether something can be sent to it now."""
-        return self.credit_bytes > 0 and self.reachable
+        return self.credit_bytes > 0 and self.reachable and not self.recalled
 
     @property
     def reachable(self) -> bool:

@@ -124,18 +124,18 @@ class Consuming:
     def _welcome(self, subscription: Subscription, attachment: Attachment) -> None:
         if attachment not in subscription.attachments or not attachment.connected:
             return  # it left, or was sent away, before the subscription was durable
-        attachment.welcome = True
+        change = subscription.welcome(attachment)
         self._tell_standing(subscription, attachment)
-        if not subscription.single:  # the others share what they were sent ahead
-            for other in [each for each in subscription.attachments if each is not attachment]:
-                self._tell_standing(subscription, other)
+        self._apply(subscription, change)
         self._wake(subscription)
         self.pump(subscription)
 
-    def _tell_standing(self, subscription: Subscription, attachment: Attachment) -> None:
+    def _tell_standing(
+        self, subscription: Subscription, attachment: Attachment, *, recall: bool = False
+    ) -> None:
         topic = self._catalog.by_uuid(subscription.topic_uuid)
         if topic is not None and attachment.welcome and attachment.connected:
-            answer = subscribed(subscription, attachment, topic)
+            answer = subscribed(subscription, attachment, topic, recall=recall)
             self._send(attachment.connection, [encode_control(answer)])
 
     def announce(self, subscription: Subscription) -> None:
@@ -218,6 +218,8 @@ class Consuming:
             self._dismiss(attachment, LeaseLost(f"the lease on subscription {name!r} went to another consumer"))
         for attachment in change.standing:
             self._tell_standing(subscription, attachment)
+        for attachment in change.recalled:
+            self._tell_standing(subscription, attachment, recall=True)
         self._forget_if_alone(subscription)
 
     # --- time ---------------------------------------------------------------------------------------
@@ -356,7 +358,7 @@ class Consuming:
         attachment = session.consumers.get(ask.consumer)
         if attachment is None or (subscription := attachment.subscription) is None:
             return  # it was just sent away and its client does not know yet
-        attachment.overdue = False
+        subscription.heard(attachment)
         late, change = 0, Change()
         if ask.acked or ask.skipped or ask.nacked or ask.upto is not None:
             check_settle(self._catalog.by_uuid(subscription.topic_uuid), subscription, ask)
@@ -373,12 +375,12 @@ class Consuming:
     def on_extend(self, session: Session, ask: Extend) -> None:
         attachment = session.consumers.get(ask.consumer)
         if attachment is not None and (subscription := attachment.subscription) is not None:
-            attachment.overdue = False
+            subscription.heard(attachment)
             subscription.extend(attachment, ask.shard, ask.spans, ask.seconds, self._clock_us())
             self._schedule(subscription)
 
     def on_give_back(self, session: Session, ask: GiveBack) -> None:
         attachment = session.consumers.get(ask.consumer)
         if attachment is not None and (subscription := attachment.subscription) is not None:
-            subscription.take_back(attachment, ask.shard, ask.spans)
+            subscription.take_back(attachment, ask.shard, ask.spans, done=ask.done)
             self.pump(subscription)

@@ -168,6 +168,7 @@ class Dispatch:
 
     def expired(self, attachment: Attachment, shard: int, entries: EntrySet) -> None:
         """Entries came back because a consumer did not settle them in time."""
+        self.came_back(shard, entries)
 
     def woke(self, shard: int, entries: EntrySet) -> None:
         """Entries that waited are ready."""

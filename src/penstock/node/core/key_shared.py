@@ -5,6 +5,10 @@ entries are out, and which of its entries are behind: passed over, or come back 
 offered if no earlier one of its slot is behind, and its slot is free or with a consumer that has room (in
 resilient mode: free). Otherwise it is parked, and reading goes on: a stuck key parks itself and nobody else.
 
+A slot changes hands when it is free: all of it that was out was settled or has come back, and nothing of it is
+in transit. A consumer that gives back what it was sent ahead was recalled first (``Subscription.welcome``), and
+is sent nothing until it has answered.
+
 In resilient mode a key's next message follows each settlement. A consumer keeps the last record that it was
 sent of a shard, so what follows in it costs a short frame: no reading, and no record that travels again.
 """
@@ -12,7 +16,7 @@ sent of a shard, so what follows in it costs a short frame: no reading, and no r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.model.entry_set import EntrySet, Span
@@ -196,7 +200,7 @@ class KeyDispatch(SharedDispatch):
             return None
         owner = table.owner.get(slot)
         if owner is not None:
-            return owner if owner.open and not self.subscription.strict else None
+            return owner if self._goes_on(table, slot, owner) else None
         attachments = self.subscription.attachments
         usual = attachments[slot % len(attachments)]
         avoided = table.avoided.get(slot)
@@ -204,6 +208,11 @@ class KeyDispatch(SharedDispatch):
             return usual
         others = [taker for taker in takers if taker is not avoided] or takers
         return others[slot % len(others)]
+
+    def _goes_on(self, table: KeyTable, slot: int, owner: Attachment) -> bool:
+        """Whether the consumer that has a slot is sent more of it; if not, the slot waits until it is free."""
+        heard = owner.open and not owner.overdue and table.avoided.get(slot) is not owner
+        return heard and not self.subscription.strict
 
     def _unpark(self, shard: int, slot: int) -> None:
         """The slot may go on: what is behind is ready, up to one that waits; in resilient mode the first."""
@@ -217,7 +226,7 @@ class KeyDispatch(SharedDispatch):
         if self.subscription.strict:
             if owner is None and first not in cursor.waiting and first not in cursor.dying:
                 cursor.unpark(EntrySet.of_entries([first]))
-        elif owner is None or owner.open:
+        elif owner is None or self._goes_on(table, slot, owner):
             barriers = [each.first for each in (behind.common(cursor.waiting), behind.common(cursor.dying))]
             end = min((each for each in barriers if each is not None), default=behind.end)
             cursor.unpark(behind.within(first, end))
@@ -255,18 +264,10 @@ class KeyDispatch(SharedDispatch):
             self._unpark(shard, slot)
 
     def expired(self, attachment: Attachment, shard: int, entries: EntrySet) -> None:
-        """Whoever lets one message of a key expire gives back the key: what it has of it was sent ahead."""
+        """Whoever lets a message of a key expire is sent no more of it; the key waits for what it still has."""
         table = self.tables[shard]
-        slots = table.known.by_slot(entries)
-        held = attachment.held.get(shard)
-        if not slots or held is None:
-            return
-        ahead = [some for slot, some in table.known.by_slot(held).items() if slot in slots]
-        back = attachment.take_from(shard, EntrySet.of_entries(chain.from_iterable(ahead)))
-        self.subscription.cursors[shard].give_back(back, EntrySet(), sure=False)
-        self.came_back(shard, back)
-        for slot in slots:
-            table.avoided[slot] = attachment
+        table.avoided.update(dict.fromkeys(table.known.by_slot(entries), attachment))
+        self.came_back(shard, entries)
 
     def _came_in(self, shard: int, entries: EntrySet) -> dict[int, list[int]]:
         """Entries are not out any more; returns them by slot."""

@@ -125,7 +125,9 @@ def attach(session: Session, ask: Subscribe, subscription: Subscription) -> Atta
     )
 
 
-def subscribed(subscription: Subscription, attachment: Attachment, topic: Topic) -> Subscribed:
+def subscribed(
+    subscription: Subscription, attachment: Attachment, topic: Topic, *, recall: bool = False
+) -> Subscribed:
     """What a consumer is told of its standing."""
     schemas = list(topic.schemas.encoded) if topic.schemas is not None else []
     return Subscribed(
@@ -143,7 +145,7 @@ def subscribed(subscription: Subscription, attachment: Attachment, topic: Topic)
         subscription.paused,
         subscription.lease_s,
         attachment.renewal,
-        sum(each.connected for each in subscription.attachments),
+        recall,
     )
 
 

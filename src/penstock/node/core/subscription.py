@@ -45,6 +45,8 @@ class Change:
     """By shard: entries that came back, for the journal."""
     standing: list[Attachment] = field(default_factory=list)
     """Consumers that are to be told that they are active now, or not any more."""
+    recalled: list[Attachment] = field(default_factory=list)
+    """Consumers that are to give back what they have not handed out."""
     gone: list[Attachment] = field(default_factory=list)
     """Consumers whose lease is over: they are detached."""
 
@@ -131,6 +133,25 @@ class Subscription:
         attachment.lease_until_us = now_us + lease_us(self.lease_s)
         self.attachments.insert(place, attachment)
         return change
+
+    def welcome(self, attachment: Attachment) -> Change:
+        """The subscription is durable: the consumer takes part. Others share what they were sent ahead."""
+        change = Change()
+        for other in self.attachments:
+            self._recall(other, change)
+        attachment.welcome = True
+        return change
+
+    def _recall(self, attachment: Attachment, change: Change) -> None:
+        """A consumer is to give back what it has not handed out, so that others can take it.
+
+        It answers once (``take_back``). Until then it is sent nothing, so nothing is under way to it when what
+        it gave back goes out again, to it or to another: a key's messages stay in order.
+        """
+        there = attachment.welcome and attachment.connected and not attachment.recalled
+        if there and not self.single and not self.strict and any(attachment.held.values()):
+            attachment.recalled = True
+            change.recalled.append(attachment)
 
     def _evict_silent(self, holder: Attachment, now_us: int, change: Change) -> None:
         """A unique subscription is another's only once its consumer's lease is over."""
@@ -223,6 +244,12 @@ class Subscription:
         """A consumer has room again."""
         self.dispatch.opened(attachment)
 
+    def heard(self, attachment: Attachment) -> None:
+        """A consumer that let a deadline pass lives."""
+        if attachment.overdue:
+            attachment.overdue = False
+            self.dispatch.opened(attachment)
+
     # --- time ---------------------------------------------------------------------------------------
 
     def on_time(self, now_us: int) -> Change:
@@ -252,9 +279,10 @@ class Subscription:
             return late
         attachment.overdue = True
         returned = self.cursors[shard].give_back(late)
-        self.dispatch.came_back(shard, late)
         self.dispatch.expired(attachment, shard, late)
         change.returned.append((shard, returned))
+        if self.kind == "key_shared":  # what it has of these keys comes before the rest of them
+            self._recall(attachment, change)
         return late
 
     @property
@@ -365,15 +393,19 @@ class Subscription:
             wait_s = self.policy.deadline if seconds is None else seconds
             self.deadlines.set(attachment, shard, mine, now_us, wait_s)
 
-    def take_back(self, attachment: Attachment, shard: int, spans: list[Span]) -> None:
-        """The consumer gives back what it was only sent ahead; that counts as no attempt."""
-        held = attachment.held.get(shard)
-        if not held:
-            return
-        mine = held.among(RangeSet(spans))
-        held.exclude(mine)
-        self.cursors[shard].give_back(mine, EntrySet())
-        self.dispatch.came_back(shard, mine)
+    def take_back(self, attachment: Attachment, shard: int, spans: list[Span], *, done: bool = False) -> None:
+        """The consumer gives back what it was only sent ahead; that counts as no attempt.
+
+        ``done`` ends its answer to a recall.
+        """
+        if held := attachment.held.get(shard):
+            mine = held.among(RangeSet(spans))
+            held.exclude(mine)
+            self.cursors[shard].give_back(mine, EntrySet())
+            self.dispatch.came_back(shard, mine)
+        if done:
+            attachment.recalled = False
+            self.dispatch.opened(attachment)
 
     # --- places -------------------------------------------------------------------------------------
 

@@ -1,0 +1,401 @@
+"""Real consumers of one subscription on a virtual node, and a judge of the messages that their programs get.
+
+The seed decides everything: who joins, works fast or slowly, refuses, stalls, closes, dies or loses its
+connection; how long bytes are in transit; when somebody pauses the subscription, re-drives or writes more.
+``SubscriptionWorld`` checks what the node sends; this world checks what clients hand out, after all that was in
+transit to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import penstock
+from penstock.client import consumer as consumer_module
+from penstock.client import heartbeat as heartbeat_module
+from penstock.client.backoff import Backoff
+from penstock.io.memory_disk import MemoryDisk
+from penstock.model.errors import ConnectionLost, PenstockError, SubscriptionBusy
+from penstock.model.message import Message
+from penstock.model.policy import Policy
+from penstock.node.core import consuming
+from penstock.node.settings import LogSettings, Settings
+from penstock.wire.columns import rows_to_batch
+from penstock.wire.frame import FrameType, encode
+from penstock.wire.segment import encode_plain
+from tests.fire.raw_client import title_frame
+from tests.fire.virtual_node import VirtualLoop, VirtualNode, run_virtual
+
+TOPIC = "orders"
+URL = "penstock://virtual:7411"
+PLAIN = Settings(data="memory", log=LogSettings(preallocate_bytes=1024))
+READ_BYTES = 1500
+"""A read brings a few records, so that much is under way while others come and go."""
+KEYS = [b"a", b"b", b"c", b"d", b"e", None]
+DRAIN_S = 300.0
+"""In good weather everything is settled after so long, by whoever is there."""
+
+Place = tuple[int, int]
+"""Shard and entry."""
+
+
+class Judge:
+    """Checks what programs get against what kind and mode promise."""
+
+    def __init__(self, kind: str, mode: str) -> None:
+        self.kind = kind
+        self.resilient = mode == "resilient"
+        self.attempts: dict[Place, int] = {}
+        """The number of the last attempt that a program got."""
+        self.settled: set[Place] = set()
+        """Settled by a program, whether the node heard of it or not."""
+        self.confirmed: set[Place] = set()
+        """Settled on the node's disk."""
+        self.handed_rows = 0
+        self.trail: deque[str] = deque(maxlen=60)
+        self._previous: dict[Place, Place | None] = {}
+        """The place before each, in the order that is promised."""
+        self._last: dict[object, Place] = {}
+
+    @property
+    def stored(self) -> set[Place]:
+        return set(self._previous)
+
+    def stores(self, place: Place, key: bytes | None) -> None:
+        """Order is a shard's, or a key's, or nobody's."""
+        row: object = place[0]
+        if self.kind == "key_shared":
+            row = place if key is None else (place[0], key)
+        elif self.kind == "shared" and not self.resilient:
+            row = place
+        self._previous[place] = self._last.get(row)
+        self._last[row] = place
+
+    def hands(self, place: Place, attempt: int) -> None:
+        """A program gets a message."""
+        self.handed_rows += 1
+        assert place not in self.confirmed, f"{place} was settled on disk and comes again"
+        last = self.attempts.get(place, 0)
+        assert attempt > last, f"{place} comes again as attempt {attempt}, after attempt {last}"
+        self.attempts[place] = attempt
+        before = self._previous[place]
+        if before is not None and before not in self.settled:
+            assert not self.resilient, f"{place} comes before {before} is settled"
+            assert before in self.attempts, f"{place} comes before {before}"
+
+    def redriven(self, place: Place) -> None:
+        """A dead message comes again as if it had never been handed out."""
+        self.attempts[place] = 0
+        self.settled.discard(place)
+
+    def note(self, now_s: float, what: str) -> None:
+        self.trail.append(f"{now_s:9.4f} {what}")
+
+
+@dataclass(eq=False)
+class Reader:
+    name: str
+    client: penstock.Client
+    consumer: penstock.Consumer
+    think_s: float
+    hold_max: int
+    """How many messages its program takes before it settles one."""
+    hands: list[Message] = field(default_factory=list)
+    acked: list[Place] = field(default_factory=list)
+    """Settled, and not known to be on the disk."""
+    task: asyncio.Task[None] | None = None
+
+
+class ClientWorld:
+    def __init__(
+        self, loop: VirtualLoop, seed: int, kind: str, mode: str, *, faults: bool = True, shards: int = 2
+    ) -> None:
+        self.random = chance = random.Random(f"{seed} {kind} {mode}")
+        self.loop = loop
+        self.kind, self.mode, self.faults, self.shards = kind, mode, faults, shards
+        self.judge = Judge(kind, mode)
+        self.readers: list[Reader] = []
+        self.node = VirtualNode(
+            loop, MemoryDisk(seed), PLAIN, chance.randrange(1 << 30), chance.choice([0.001, 0.01, 0.05])
+        )
+        self.policy = Policy(
+            lease=2.0,
+            backoff=chance.choice([0.01, 0.3]),
+            backoff_max=1.0,
+            deadline=chance.choice([None, None, 1.5]) if faults else None,
+            max_attempts=chance.choice([0, 4]) if faults and mode == "non_resilient" else 0,
+            failover_after=chance.choice([1, 3]),
+        )
+        self._refuse = chance.choice([0.0, 0.0, 0.1, 0.3])
+        self._ends = [0] * shards
+        self._segments = [0] * shards
+        self._numbers = 0
+        self._writer = 0
+        self._failure: BaseException | None = None
+
+    # --- what is written ----------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        self.admin = await self._connect()
+        info = await self.admin.admin.create_topic(TOPIC, shards=self.shards)
+        connection = self.node.connect(asyncio.Protocol())
+        self._writer = connection.number
+        greeting = penstock.wire.connection.ClientSide(client="writer").data_to_send()
+        title = title_frame(
+            self.random.randbytes(16), info.uuid, power=self.shards.bit_length() - 1, topic=info.topic
+        )
+        self.node.say(self._writer, *greeting, title)
+
+    def write(self, rows: int) -> None:
+        shard = self.random.randrange(self.shards)
+        places = [(shard, self._ends[shard] + row) for row in range(rows)]
+        keys = [self.random.choice(KEYS) for _ in places]
+        for place, key in zip(places, keys, strict=True):
+            self.judge.stores(place, key)
+        values: list[bytes | None] = [b"%d:%d" % place for place in places]
+        body = encode_plain(rows_to_batch(values, keys, None, None, [1] * rows))
+        self._ends[shard] += rows
+        self.node.say(self._writer, encode(FrameType.SEGMENT, body, shard=shard, segment=self._segments[shard]))
+        self._segments[shard] += 1
+
+    # --- readers ------------------------------------------------------------------------------------
+
+    async def _connect(self) -> penstock.Client:
+        client = penstock.connect(URL, backoff=Backoff(0.01, 0.2, self.random.random))
+        return await client.open()
+
+    async def join(self) -> Reader | None:
+        client = await self._connect()
+        self._numbers += 1
+        name = f"r{self._numbers}"
+        credit_bytes = self.random.choice([400, 3000, 1 << 20])
+        consumer = client.consumer(
+            TOPIC, "s", kind=self.kind, mode=self.mode, name=name, policy=self.policy, credit_bytes=credit_bytes
+        )
+        try:
+            await consumer.open()
+        except SubscriptionBusy:
+            await client.close()
+            return None
+        reader = Reader(
+            name,
+            client,
+            consumer,
+            self.random.choice([0.0, 0.001, 0.05]),
+            self.random.choice([1, 1, 5]) if self.mode == "non_resilient" else 1,
+        )
+        self.judge.note(self.loop.time(), f"{name} joins")
+        reader.task = self.loop.create_task(self._guarded(reader))
+        self.readers.append(reader)
+        return reader
+
+    async def _guarded(self, reader: Reader) -> None:
+        try:
+            await self._work(reader)
+        except (PenstockError, AssertionError) as error:
+            self._failure = self._failure or error
+
+    async def _work(self, reader: Reader) -> None:
+        """A program: takes messages, works on them, settles them."""
+        while True:
+            message = await reader.consumer.receive(0.2 if reader.hands else None)
+            if message is not None:
+                place = (message.origin.shard, message.entry)
+                assert message.value == b"%d:%d" % place
+                what = f"{reader.name} gets {place} {message.key!r}, attempt {message.attempt}"
+                self.judge.note(self.loop.time(), what)
+                self.judge.hands(place, message.attempt)
+                reader.hands.append(message)
+            elif not reader.hands:
+                return
+            if message is None or len(reader.hands) >= reader.hold_max:
+                await asyncio.sleep(self.random.random() * reader.think_s)
+                await self._settle(reader)
+
+    async def _settle(self, reader: Reader) -> None:
+        message = reader.hands.pop(
+            0 if self.random.random() < 0.8 else self.random.randrange(len(reader.hands))
+        )
+        place = (message.origin.shard, message.entry)
+        if self.random.random() < self._refuse:
+            self.judge.note(self.loop.time(), f"{reader.name} refuses {place}")
+            await reader.consumer.nack(message)
+            return
+        self.judge.note(self.loop.time(), f"{reader.name} settles {place}")
+        self.judge.settled.add(place)
+        reader.acked.append(place)
+        await (reader.consumer.ack if self.random.random() < 0.9 else reader.consumer.skip)(message)
+        if self.random.random() < 0.1:
+            await self._flush(reader)
+
+    async def _flush(self, reader: Reader) -> None:
+        acked = list(reader.acked)
+        await reader.consumer.flush()
+        self.judge.confirmed.update(acked)
+        reader.acked = reader.acked[len(acked) :]
+
+    async def close(self, reader: Reader) -> None:
+        """In order."""
+        self.judge.note(self.loop.time(), f"{reader.name} closes")
+        await self._stop(reader)
+        await reader.consumer.close()
+        self.judge.confirmed.update(reader.acked)
+        await reader.client.close()
+
+    async def kill(self, reader: Reader) -> None:
+        """Its process is gone."""
+        self.judge.note(self.loop.time(), f"{reader.name} dies")
+        await self._stop(reader)
+        reader.client.link._closed = True
+        self._cut(reader)
+
+    async def _stop(self, reader: Reader) -> None:
+        """Its program ends, whatever it is at."""
+        self.readers.remove(reader)
+        assert reader.task is not None
+        reader.task.cancel()
+        await asyncio.gather(reader.task, return_exceptions=True)
+
+    def _cut(self, reader: Reader) -> None:
+        if (connection := reader.client.link._connection) is not None:
+            connection.abort(ConnectionLost("cut by the test"))
+
+    # --- what happens -------------------------------------------------------------------------------
+
+    async def live(self, steps: int) -> None:
+        chance = self.random
+        quiet: list[tuple[int, Callable[[], Awaitable[Any]]]] = [
+            (12, self._write_some),
+            (8, self._join_if_room),
+            (5, lambda: self._with_one(self.close)),
+        ]
+        harsh: list[tuple[int, Callable[[], Awaitable[Any]]]] = [
+            (3, lambda: self._with_one(self.kill)),
+            (3, lambda: self._with_one(self._lose_connection)),
+            (3, lambda: self._with_one(self._stall)),
+            (2, self._pause_or_resume),
+            (2, self._redrive),
+        ]
+        actions = quiet + (harsh if self.faults else [])
+        weights = [weight * chance.choice([0.3, 1.0, 3.0]) for weight, _ in actions]
+        for _, action in chance.choices(actions, weights, k=steps):
+            await action()
+            await asyncio.sleep(chance.choice([0.0, 0.001, 0.02, 0.3, 2.0]) * chance.random())
+            self.check()
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _write_some(self) -> None:
+        for _ in range(self.random.randrange(1, 6)):
+            self.write(self.random.choice([1, 3, 10, 30]))
+
+    async def _join_if_room(self) -> None:
+        if len(self.readers) < 4:
+            await self.join()
+
+    async def _with_one(self, act: Callable[[Reader], Awaitable[Any]]) -> None:
+        if self.readers:
+            await act(self.random.choice(self.readers))
+
+    async def _lose_connection(self, reader: Reader) -> None:
+        self.judge.note(self.loop.time(), f"{reader.name} loses its connection")
+        self._cut(reader)
+
+    async def _stall(self, reader: Reader) -> None:
+        """Nothing that it says or is told arrives for a while."""
+        for connection in self.node.connections.values():
+            if getattr(connection._protocol, "_on_event", None) == reader.client.link._on_event:
+                self.judge.note(self.loop.time(), f"{reader.name} stalls")
+                connection.stall(self.random.choice([0.1, 1.0]))
+
+    async def _pause_or_resume(self) -> None:
+        pause = self.random.random() < 0.5
+        with suppress(PenstockError):  # nobody has subscribed yet
+            await (self.admin.admin.pause if pause else self.admin.admin.resume)(TOPIC, "s")
+
+    async def _redrive(self) -> None:
+        try:
+            dead = await self.admin.admin.show_subscription(TOPIC, "s")
+        except PenstockError:
+            return
+        for shard, start, end in dead.dead_entries:
+            for entry in range(start, end):
+                self.judge.redriven((shard, entry))
+        await self.admin.admin.redrive(TOPIC, "s")
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    async def end(self) -> None:
+        """Good weather: whoever is there (one at least) settles all there is."""
+        self.judge.note(self.loop.time(), "good weather")
+        self._refuse = 0.0
+        for reader in self.readers:
+            reader.think_s = min(reader.think_s, 0.005)
+        while not self.readers:  # a unique subscription may be leased to one that is gone
+            await asyncio.sleep(0.5)
+            await self.join()
+        if self.random.random() < 0.5:  # one of those who are there is to do it alone
+            for reader in self.random.sample(self.readers, len(self.readers) - 1):
+                await self.close(reader)
+        await self.admin.admin.resume(TOPIC, "s")
+        until_s = self.loop.time() + DRAIN_S
+        while (info := await self.admin.admin.show_subscription(TOPIC, "s")).unsettled:
+            self.check()
+            assert self.loop.time() < until_s, (
+                f"nothing comes any more: {info.positions} of {self._ends}, {info}"
+            )
+            await asyncio.sleep(1.0)
+        for reader in list(self.readers):
+            await self.close(reader)
+        self.check()
+        info = await self.admin.admin.show_subscription(TOPIC, "s")
+        assert (info.positions, info.in_flight, info.unacked) == (self._ends, 0, 0)
+        ledger = await self.admin.admin.ledger(TOPIC)
+        (account,) = (each.account for each in ledger.subscriptions)
+        assert account.difference == 0
+        dead = {(shard, entry) for shard, start, end in info.dead_entries for entry in range(start, end)}
+        lost = self.judge.stored - self.judge.settled - dead
+        assert not lost, f"{sorted(lost)[:3]} count as settled, and nobody settled them"
+        await self.admin.close()
+
+
+@asynccontextmanager
+async def _clock(loop: VirtualLoop) -> AsyncIterator[None]:
+    """The client's own clock is the loop's."""
+    clocks = (consumer_module, heartbeat_module)
+    real, read_bytes = [module.monotonic for module in clocks], consuming.READ_BYTES
+    for module in clocks:
+        module.monotonic = loop.time  # type: ignore[attr-defined]
+    consuming.READ_BYTES = READ_BYTES
+    try:
+        yield
+    finally:
+        consuming.READ_BYTES = read_bytes
+        for module, clock in zip(clocks, real, strict=True):
+            module.monotonic = clock  # type: ignore[attr-defined]
+
+
+def lived(seed: int, kind: str, mode: str, *, steps: int = 30, faults: bool = True) -> ClientWorld:
+    async def scenario(loop: VirtualLoop) -> ClientWorld:
+        async with _clock(loop):
+            world = ClientWorld(loop, seed, kind, mode, faults=faults)
+            try:
+                await world.begin()
+                for _ in range(8):
+                    world.write(world.random.choice([1, 3, 10, 30]))
+                await world.live(steps)
+                await world.end()
+            except BaseException as fault:
+                fault.add_note("\n".join(world.judge.trail))
+                raise
+            return world
+
+    return run_virtual(scenario)

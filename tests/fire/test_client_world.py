@@ -1,0 +1,22 @@
+"""Programs get messages as kind and mode promise, whatever is in transit between the node and its clients."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.node.core.attachment import Attachment
+from tests.fire.client_world import lived
+from tests.fire.seeds import seeds
+
+
+@pytest.mark.parametrize("mode", ["resilient", "non_resilient"])
+@pytest.mark.parametrize("seed", seeds(6))
+def test_a_key_stays_in_order_while_consumers_come_and_go(seed: int, mode: str) -> None:
+    assert lived(seed, "key_shared", mode, faults=False).judge.handed_rows > 0
+
+
+def test_a_consumer_that_is_sent_more_while_it_gives_back_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Attachment, "open", property(lambda self: self.credit_bytes > 0 and self.reachable))
+    with pytest.raises(AssertionError, match="comes before"):
+        for seed in range(10):
+            lived(seed, "key_shared", "non_resilient", faults=False)
