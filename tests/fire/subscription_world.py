@@ -311,10 +311,11 @@ class SubscriptionWorld:
             self._listen()
 
     def _pay(self, consumer: Consumer) -> None:
-        owed_bytes, consumer.owed_bytes = consumer.owed_bytes, 0
-        consumer.credit_bytes += owed_bytes
-        consumer.line.client.send(Credit(consumer.number, owed_bytes))
-        self._listen()
+        if owed_bytes := consumer.owed_bytes:
+            consumer.owed_bytes = 0
+            consumer.credit_bytes += owed_bytes
+            consumer.line.client.send(Credit(consumer.number, owed_bytes))
+            self._listen()
 
     def _renew(self, consumer: Consumer) -> None:
         consumer.renewals += 1
