@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from xxhash import xxh3_64_intdigest
+
 from penstock.io.memory_disk import Keep, MemoryDisk
-from penstock.model.errors import PenstockError
+from penstock.model.errors import BatchDiffers, PenstockError
 from penstock.node.settings import LogSettings, Settings, StagingSettings
 from penstock.wire.control import (
     AbortStages,
@@ -50,6 +53,8 @@ SMALL = Settings(
 class Batch:
     number: int
     values: set[bytes] = field(default_factory=set)
+    rows: list[tuple[str, list[bytes]]] = field(default_factory=list)
+    """By topic, as they were staged."""
     stages: list[bytes] = field(default_factory=list)
     committed: bool = False
     """It was answered."""
@@ -111,11 +116,13 @@ class StagingWorld:
         batches.append(batch)
         for _ in range(self.random.randint(0, 3)):
             values = [self._value() for _ in range(self.random.randint(1, 4))]
-            stage = self.stage(writer, self.random.choice(list(TOPICS)), values)
+            topic = self.random.choice(list(TOPICS))
+            stage = self.stage(writer, topic, values)
             if stage is None:
                 batch.aborted = True
                 return
             batch.values |= set(values)
+            batch.rows.append((topic, values))
             batch.stages.append(stage)
         self.ask_commit(writer, batch)
 
@@ -125,7 +132,9 @@ class StagingWorld:
         self._asked[self._numbers] = batch
         self.client.send(Request(self._numbers, CommitBatch(writer, batch.number, batch.stages)))
 
-    def stage(self, writer: str, topic: str, values: list[bytes]) -> bytes | None:
+    def stage(
+        self, writer: str, topic: str, values: list[bytes], known: Collection[bytes] = ()
+    ) -> bytes | None:
         """A finished stage; None if the node was lost, or refused, before it was one."""
         stage = self.random.randbytes(16)
         try:
@@ -134,9 +143,10 @@ class StagingWorld:
             for number, value in enumerate(values):
                 shard = self.random.randrange(shards)
                 self.client.send(encode_chunk(stage, shard, number, segment_body([value])))
-            self._request(FinishStage(stage, len(values)))
+            digest = sum(map(xxh3_64_intdigest, values)) % 2**63
+            self._request(FinishStage(stage, len(values), digest=digest))
         except (PenstockError, OSError, NoAnswer):
-            self.never |= set(values)
+            self.never |= set(values) - set(known)
             return None
         return stage
 
@@ -149,18 +159,33 @@ class StagingWorld:
             self.client.send(Request(0, AbortStages(writer, [stage])))
 
     def repeat(self, writer: str) -> None:
-        """An old batch comes again with other rows, and somebody aborts what a batch has."""
+        """An old batch comes again, with its rows or with others, and somebody aborts what a batch has."""
         under_way = list(self._asked.values())  # of one that a power cut took, an abort drops the stages
         done = [batch for batch in self.batches[writer] if batch.committed or batch in under_way]
         if not done:
             return
         self.client.send(Request(0, AbortStages(writer, done[-1].stages)))
-        if done[-1].committed:
-            values = [self._value()]
-            self.never |= set(values)
-            stage = self.stage(writer, "right", values)
-            if stage is not None:
-                self.client.send(Request(0, CommitBatch(writer, done[-1].number, [stage])))
+        if not done[-1].committed:
+            return
+        batch = self.random.choice([each for each in done[-20:] if each.committed])
+        rows = self.random.sample(batch.rows, len(batch.rows))
+        if other := self.random.random() < 0.5:
+            fresh = [self._value() for _ in (rows[0][1] if rows else [b""])]
+            rows = [*rows[1:], ("right", fresh)]
+            self.never |= set(fresh)
+        stages = [self.stage(writer, topic, values, known=batch.values) for topic, values in rows]
+        if None in stages:
+            return
+        ask = CommitBatch(writer, batch.number, [stage for stage in stages if stage is not None])
+        try:
+            self._request(ask)
+            if other:
+                self.faults.append(f"batch {batch.number} of {writer} was taken with other rows")
+        except BatchDiffers as error:
+            if not other:
+                self.faults.append(f"batch {batch.number} of {writer} was refused: {error.message}")
+        except (PenstockError, OSError, NoAnswer):
+            pass
 
     def _value(self) -> bytes:
         self._rows += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import time
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import penstock.sync
-from penstock.model.errors import BadRequest, CheckpointBehind, PenstockError, SchemaMismatch
+from penstock.model.errors import BadRequest, BatchDiffers, PenstockError, SchemaMismatch, WriterHeld
 from penstock.node.bootstrap import bootstrap
 from penstock.spark.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
 from penstock.spark.source_schema import arrow_schema, source_schema
@@ -39,6 +40,10 @@ def task(sink: StreamSink | BatchSink, rows: Iterator[pa.RecordBatch]) -> Staged
     copy = pickle.loads(pickle.dumps(sink))
     message: Staged = pickle.loads(pickle.dumps(copy.write(rows)))
     return message
+
+
+def as_query(query: str, message: Staged) -> Staged:
+    return replace(message, query=query)
 
 
 def values(url: str, topic: str) -> Counter[Any]:
@@ -66,17 +71,38 @@ def test_a_batch_that_comes_again_is_dropped_whatever_its_partitions(shared_url:
     assert values(shared_url, topic) == rows(300)
 
 
-def test_a_checkpoint_that_went_back_ends_its_query_instead_of_dropping_what_is_new(
+def test_a_checkpoint_that_went_back_goes_on_while_it_brings_the_same_rows_and_ends_its_query_with_others(
     shared_url: str, topic: str
 ) -> None:
-    named = stream_sink(shared_url, topic=topic)
-    unnamed = stream_writer(from_arrow_schema(PLAIN), {"url": shared_url, "topic": topic}, False)
-    for number in (0, 1, 2, 2):  # the last batch may come twice
-        unnamed.commit([task(named, batches(10 * min(number, 2), 10))], number)
-    with pytest.raises(CheckpointBehind, match=r"at batch 1, and .* up to batch 2 before"):
-        unnamed.commit([task(named, batches(10, 50))], 1)
-    named.commit([task(named, batches(10, 10))], 1)  # with sinkId that is what was asked for
+    sink = stream_sink(shared_url, topic=topic)
+    for number in (0, 1, 2, 2, 1, 2):
+        sink.commit([task(sink, batches(10 * number, 10))], number)
+    for rows_now in (batches(20, 11), batches(20, 9), batches(21, 10)):
+        other = task(sink, rows_now)
+        with pytest.raises(BatchDiffers, match="batch 2 of writer"):
+            sink.commit([other], 2)
+        sink.abort([other], 2)
     assert values(shared_url, topic) == rows(30)
+
+
+def test_two_queries_under_one_name_do_not_lose_a_row_unseen(shared_url: str, topic: str) -> None:
+    first, second = (stream_sink(shared_url, topic=topic) for _ in range(2))
+    first.commit([as_query("first", task(first, batches(0, 10)))], 0)
+    with pytest.raises(BatchDiffers, match=r"from second where batch 0 was from first.*\[batch-differs\] Is a"):
+        second.commit([as_query("second", task(second, batches(10, 10)))], 0)
+    ahead = stream_sink(shared_url, topic=topic, timeout="0.2")
+    with pytest.raises(WriterHeld, match="is in use by first, which committed batch 0"):
+        ahead.commit([as_query("second", task(second, batches(10, 10)))], 7)
+    first.commit([as_query("first", task(first, batches(10, 10)))], 1)
+    assert values(shared_url, topic) == rows(20)
+
+
+def test_a_query_whose_rows_differ_each_time_may_say_so(shared_url: str, topic: str) -> None:
+    sink = stream_sink(shared_url, topic=topic, onRepeat="Drop")
+    sink.commit([task(sink, batches(0, 10))], 0)
+    for count in (10, 11):
+        sink.commit([task(sink, batches(100, count))], 0)
+    assert values(shared_url, topic) == rows(10)
 
 
 def test_speculative_and_late_tasks_and_aborts_add_and_take_nothing(shared_url: str, topic: str) -> None:
@@ -196,6 +222,7 @@ def test_a_typed_topic_takes_what_spark_has_instead_of_its_types(shared_url: str
         ([("value", pa.string())], {"topic": "t", "path": "u"}, "a path is given"),
         ([("value", pa.string())], {"topic": "t", "batch": "1"}, "batch"),
         ([("value", pa.string())], {"topic": "t", "timeout": "soon"}, "timeout"),
+        ([("value", pa.string())], {"topic": "t", "onRepeat": "ask"}, "none of compare, drop"),
         ([("value", pa.string())], {"topic": "t", "url": "http://x"}, "http"),
         ([("value", pa.string())], {"topic": "t", "sinkId": " "}, "sinkId"),
     ],

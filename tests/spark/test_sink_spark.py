@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
+from penstock.model.errors import BatchDiffers
+from penstock.spark.causes import cause_of
+from tests.fire.real_node import RealNode
 from tests.spark.test_sink import rows, values
 
 if TYPE_CHECKING:
@@ -42,6 +46,7 @@ class Query:
         self.input = folder / "input"
         self.checkpoint = folder / "checkpoint"
         self.options = options
+        self.files_a_batch = 1
         self.input.mkdir()
         self.files = 0
 
@@ -53,7 +58,7 @@ class Query:
 
     def run(self) -> list[int]:
         """Goes on until everything is written; the numbers of the batches that were run."""
-        read = self.spark.readStream.schema("value string").option("maxFilesPerTrigger", 1)
+        read = self.spark.readStream.schema("value string").option("maxFilesPerTrigger", self.files_a_batch)
         shuffled: DataFrame = read.json(str(self.input)).repartition(3, "value")
         query = (
             shuffled.mapInArrow(fail_at_first, "value string")
@@ -90,16 +95,25 @@ def test_every_row_is_written_once_over_failing_tasks_and_a_replay(
 
 
 @pytest.mark.timeout(300)
-def test_a_sink_that_has_a_name_outlives_its_checkpoint(
-    spark: SparkSession, tmp_path: Path, shared_url: str, topic: str
+def test_a_sink_that_has_a_name_outlives_its_checkpoint_as_long_as_its_batches_are_the_same(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    query = Query(spark, tmp_path, url=shared_url, topic=topic, sinkId=topic)
-    query.add_file()
-    query.run()
-    shutil.rmtree(query.checkpoint)
-    query.add_file()
-    assert query.run()[0] == 0, "all batches were replayed"
-    assert values(shared_url, topic) == rows(2 * ROWS)
+    with RealNode(tmp_path / "node", config="[staging]\nlease_s = 0.01\n") as node:
+        query = Query(spark, tmp_path, url=node.url, topic="t", sinkId="s")
+        query.add_file()
+        query.run()
+        shutil.rmtree(query.checkpoint)
+        query.add_file()
+        assert query.run()[0] == 0, "all batches were replayed"
+        assert values(node.url, "t") == rows(2 * ROWS)
+        shutil.rmtree(query.checkpoint)
+        query.files_a_batch = 2
+        with pytest.raises(StreamingQueryException) as ended:
+            query.run()
+        cause = cause_of(ended.value)
+        assert isinstance(cause, BatchDiffers) and "comes again with 120 rows" in cause.message
+        assert "onRepeat" in cause.hint
+        assert values(node.url, "t") == rows(2 * ROWS)
 
 
 @pytest.mark.timeout(300)

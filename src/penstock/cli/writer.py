@@ -50,6 +50,7 @@ def show(writer: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJ
             ("batch", info.batch),
             ("committed", _committed(info)),
             ("publishing", "yes" if info.publishing else "no"),
+            ("holder", info.holder or None),
             ("batches", info.batches),
             ("rows", info.rows),
             ("bytes", info.size_bytes),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
@@ -59,6 +60,7 @@ class OpenedStage:
         self._sharder = Sharder(topic.shards.bit_length() - 1, turn=int.from_bytes(sender.stage[:2], "little"))
         self._rows = 0
         self._bytes = 0
+        self._digest = 0
 
     @property
     def id(self) -> bytes:
@@ -76,6 +78,7 @@ class OpenedStage:
 
     def encode(self, rows: pa.Table | pa.RecordBatch) -> Iterator[EncodedChunk]:
         """The rows as chunks to ``send``, in this order; any thread may make them, one at a time."""
+        self._digest = (self._digest + _hasher()(rows)) % 2**63
         for piece in self._cut(rows):
             yield EncodedChunk(piece.shard, piece.batch.num_rows, self._encode(piece.batch))
 
@@ -87,8 +90,8 @@ class OpenedStage:
 
     async def finish(self) -> Stage:
         """Returns when all of it is on the node's disk."""
-        await self._sender.finish()
-        return Stage(self.id, self._writer, self._topic.topic, self._rows, self._bytes)
+        await self._sender.finish(self._digest)
+        return Stage(self.id, self._writer, self._topic.topic, self._rows, self._bytes, self._digest)
 
     def _cut(self, rows: pa.Table | pa.RecordBatch) -> Iterable[Piece]:
         now_us = time.time_ns() // 1000
@@ -183,14 +186,24 @@ class Writer(Scope):
 
     # --- batches ------------------------------------------------------------------------------------
 
-    async def commit(self, batch: int, stages: Sequence[Stage | bytes]) -> BatchInfo:
+    async def commit(
+        self,
+        batch: int,
+        stages: Sequence[Stage | bytes],
+        *,
+        holder: str = "",
+        on_repeat: str = "compare",
+    ) -> BatchInfo:
         """Publishes the stages as this batch, all or none; returns when they are in their topics, durably.
 
-        A batch at or below the newest that was committed is a ``duplicate``: nothing is published and its
-        stages are dropped. After a lost connection that may be this very call's own commit.
+        A batch that was committed before is a ``duplicate``, if it has the same rows: nothing is published and
+        its stages are dropped. After a lost connection that may be this very call's own commit. With other rows
+        it is ``BatchDiffers``, and one too old to be compared ``BatchOutOfTurn``; ``on_repeat="drop"`` takes
+        both for duplicates. Where several programs use the writer's name, ``holder`` tells them apart, and one
+        works at a time (``WriterHeld``).
         """
         self._check_open()
-        ask = CommitBatch(self.name, batch, [_id(stage) for stage in stages])
+        ask = CommitBatch(self.name, batch, [_id(stage) for stage in stages], holder, on_repeat)
         deadline = time.monotonic() + self._timeout_s
         attempt = 0
         while True:
@@ -240,6 +253,15 @@ class Writer(Scope):
 
     def on_ack(self, ack: Ack) -> None:
         """Chunks are not answered one by one."""
+
+
+@cache
+def _hasher() -> Callable[[pa.Table | pa.RecordBatch], int]:
+    try:
+        from penstock.client.row_digest import rows_digest
+    except ImportError:  # without numpy, a batch that comes again is compared by its number of rows
+        return lambda rows: 0
+    return rows_digest
 
 
 def each_table(rows: Rows) -> Iterable[pa.Table | pa.RecordBatch]:

@@ -60,7 +60,6 @@ from penstock.model.running_errors import BadData as BadData
 from penstock.model.running_errors import DataLocked as DataLocked
 from penstock.model.several_errors import NotAcrossNodes as NotAcrossNodes
 from penstock.model.spark_errors import BadPipeline as BadPipeline
-from penstock.model.spark_errors import CheckpointBehind as CheckpointBehind
 from penstock.model.spark_errors import JavaMissing as JavaMissing
 from penstock.model.spark_errors import JavaTooOld as JavaTooOld
 from penstock.model.spark_errors import PipelineFailed as PipelineFailed
@@ -69,9 +68,12 @@ from penstock.model.spark_errors import SparkMissing as SparkMissing
 from penstock.model.spark_errors import SparkNotPrepared as SparkNotPrepared
 from penstock.model.spark_errors import SparkPackages as SparkPackages
 from penstock.model.spark_errors import SparkWorker as SparkWorker
+from penstock.model.staging_errors import BatchDiffers as BatchDiffers
+from penstock.model.staging_errors import BatchOutOfTurn as BatchOutOfTurn
 from penstock.model.staging_errors import StageMismatch as StageMismatch
 from penstock.model.staging_errors import StageNotFound as StageNotFound
 from penstock.model.staging_errors import StagingFull as StagingFull
+from penstock.model.staging_errors import WriterHeld as WriterHeld
 from penstock.model.staging_errors import WriterNotFound as WriterNotFound
 from penstock.model.state_errors import KeyMissing as KeyMissing
 from penstock.model.state_errors import ValueMissing as ValueMissing

@@ -61,16 +61,6 @@ class SparkNotPrepared(PenstockError):
     default_hint = "Nothing depends on it. Mend what is named and run `penstock spark prepare` again."
 
 
-class CheckpointBehind(PenstockError):
-    """A stream's checkpoint is older than what the query has written: a copy, or a backup that was put back."""
-
-    code = "checkpoint-behind"
-    default_hint = (
-        "Go on with the checkpoint that the query wrote last. Without it: after `penstock writer delete NAME` "
-        "all since this checkpoint is written again; a new checkpoint with a `start` goes on where that says."
-    )
-
-
 class BadPipeline(PenstockError):
     """A pipeline's file, or what a program said of a pipeline, has faults; each is named with its place."""
 

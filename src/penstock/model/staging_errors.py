@@ -29,6 +29,41 @@ class StagingFull(PenstockError):
     retryable = True
 
 
+class BatchDiffers(PenstockError):
+    """A batch that was committed came again with other rows. Neither was it written nor are its rows lost."""
+
+    code = "batch-differs"
+    default_hint = (
+        "Is a second query using this `sinkId`, or a copy of the checkpoint? Was the checkpoint lost or put "
+        "back, or a limit a trigger changed? Use another `sinkId`, or the checkpoint that was written last. "
+        "If the query itself gives other rows each time (rand(), uuid(), sums of doubles), set `onRepeat` to "
+        "drop: the rows of the first time stay."
+    )
+
+
+class BatchOutOfTurn(PenstockError):
+    """A batch does not follow those that its writer committed, and cannot be told from one that was."""
+
+    code = "batch-out-of-turn"
+    default_hint = (
+        "Is another query or job using this `sinkId`? Was the checkpoint lost or put back? Use another "
+        "`sinkId`, or the checkpoint that was written last. `penstock writer show NAME` tells the newest "
+        "batch. After `penstock writer delete NAME` everything is written again; with `onRepeat` = drop, "
+        "batches up to the newest are passed over unseen."
+    )
+
+
+class WriterHeld(PenstockError):
+    """Another query commits under this writer's name, and did so a moment ago."""
+
+    code = "writer-held"
+    default_hint = (
+        "Give each query its own `sinkId`. If the other one has ended, start this one again in a moment "
+        "(`staging.lease_s`)."
+    )
+    retryable = True
+
+
 class WriterNotFound(PenstockError):
     """No writer of that name has committed or staged anything."""
 

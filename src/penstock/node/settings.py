@@ -117,6 +117,8 @@ class StagingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stages_max: int = 200_000
     """The same, of all writers together."""
     writers_max: int = 100_000
+    lease_s: float = 30.0
+    """How long after a commit no other holder may go on under the writer's name."""
     expire_s: float = 86_400.0
     """A stage that nothing was added to for so long, and that no batch has, is dropped."""
     file_bytes: int = 32 * MIB

@@ -25,6 +25,7 @@ class WriterListed(TypedDict):
     committed_at: str | None
     created_at: str | None
     publishing: bool
+    holder: str | None
     batches: int
     rows: int
     bytes: int
@@ -50,6 +51,7 @@ def writer_object(info: WriterInfo, *, whole: bool = False) -> WriterShape:
         "committed_at": None if info.committed_at_us is None else iso_time(info.committed_at_us),
         "created_at": None if info.created_at_us is None else iso_time(info.created_at_us),
         "publishing": info.publishing,
+        "holder": info.holder or None,
         "batches": info.batches,
         "rows": info.rows,
         "bytes": info.size_bytes,

@@ -47,6 +47,14 @@ def _unknown_option(key: str, value: str, known: Iterable[str]) -> BadRequest:
     return BadRequest(f"option {key!r} is unknown", hint=f"There are {', '.join(known)}.")
 
 
+def word_of(name: str, values: Mapping[str, str], words: tuple[str, ...]) -> str:
+    """An option that is one of some words, the first unless another is given."""
+    word = values.get(name, words[0]).lower()
+    if word not in words:
+        raise BadRequest(f"{name} = {values[name]!r} is none of {', '.join(words)}")
+    return word
+
+
 def options_table(declared: Iterable[Option]) -> str:
     """The options as a table in Markdown."""
     rows = [f"| `{option.name}` | {option.default} | {option.meaning} |" for option in declared]

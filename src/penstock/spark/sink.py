@@ -2,7 +2,8 @@
 
 Every task stages its rows under an id of its own and hands that to the driver; the driver commits all of them
 as one batch. A batch that comes again (a restarted query, a driver that died before its checkpoint was written)
-is known by its number and dropped. What tasks left behind that the driver never heard of expires at the node.
+is known by its number, compared and dropped; with other rows it is an error. What tasks left behind that the
+driver never heard of expires at the node.
 
 The batch is numbered by the query: the writer is the query's id, which its checkpoint keeps, or ``sinkId``.
 """
@@ -20,7 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.model.errors import BadRequest, CheckpointBehind, PenstockError, TopicNotFound
+from penstock.model.errors import BadRequest, PenstockError, TopicNotFound
 from penstock.model.stage import Stage
 from penstock.spark.sink_options import SinkOptions, read_options
 from penstock.spark.sink_rows import by_topic, check_columns
@@ -46,6 +47,8 @@ class Staged(WriterCommitMessage):
 
     writer: str
     stages: tuple[Stage, ...]
+    query: str
+    """The id of the query, if it is one."""
 
 
 def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> BatchSink:
@@ -83,7 +86,7 @@ class Sink:
         self._options = options
         self._own = own
 
-    def _stage(self, writer_name: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+    def _stage(self, writer_name: str, query: str, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Puts a task's rows on the node's disk; one that fails drops what it staged, if it can."""
         options = self._options
         with options.connection.open_later() as client, _writer(client, writer_name, options) as writer:
@@ -94,7 +97,7 @@ class Sink:
                         opened[topic] = writer.begin(topic)
                     columns = opened[topic].columns
                     opened[topic].add(rows if columns is None else in_types_of(columns, rows))
-                return Staged(writer_name, tuple(stage.finish() for stage in opened.values()))
+                return Staged(writer_name, tuple(stage.finish() for stage in opened.values()), query)
             except BaseException:
                 with contextlib.suppress(PenstockError):
                     writer.abort([stage.id for stage in opened.values()])
@@ -107,14 +110,15 @@ class Sink:
         with self._options.connection.open_later() as client:
             name = staged[0].writer
             with _writer(client, name, self._options) as writer:
-                done = writer.commit(batch, [stage for message in staged for stage in message.stages])
+                done = writer.commit(
+                    batch,
+                    [stage for message in staged for stage in message.stages],
+                    holder=staged[0].query,
+                    on_repeat=self._options.on_repeat,
+                )
             if done.outcome == "duplicate":
-                self._repeated(name, batch, done.recorded)
+                log.warning("batch %d of writer %s was there already; its rows were dropped", batch, name)
             self._committed(client, name)
-
-    def _repeated(self, writer: str, batch: int, newest: int) -> None:
-        """The batch, or a later one, was committed before, and nothing of it is published again."""
-        log.warning("batch %d of writer %s was there already; its rows were dropped", batch, writer)
 
     def _committed(self, client: Client, writer: str) -> None:
         """The batch is in its topics."""
@@ -133,25 +137,15 @@ class Sink:
 
 class StreamSink(Sink, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        context = TaskContext.get()
-        query = context.getLocalProperty(QUERY_ID) if context is not None else None
+        query = _query()
         with told():
-            if query is None and self._options.sink is None:
+            if not query and self._options.sink is None:
                 raise BadRequest("Spark does not say which query this is", hint="Set the option sinkId.")
-            return self._stage(_name(f"spark-{query}", self._options), iterator)
+            return self._stage(_name(f"spark-{query}", self._options), query, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         with told():
             self._commit(messages, batchId)
-
-    def _repeated(self, writer: str, batch: int, newest: int) -> None:
-        """Spark repeats the last batch alone: what comes before it is of a checkpoint that went back."""
-        super()._repeated(writer, batch, newest)
-        if batch < newest and self._options.sink is None:
-            raise CheckpointBehind(
-                f"the checkpoint is at batch {batch}, and the query has written up to batch {newest} before; "
-                f"nothing is written, since batch {batch} may be cut otherwise now (writer {writer})"
-            )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._abort(messages)
@@ -164,7 +158,7 @@ class BatchSink(Sink, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         with told():
-            return self._stage(self._writer_name, iterator)
+            return self._stage(self._writer_name, _query(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with told():
@@ -183,6 +177,12 @@ class BatchSink(Sink, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(messages)
+
+
+def _query() -> str:
+    """The id of the query whose task this is, which its checkpoint keeps; also inside of ``foreachBatch``."""
+    context = TaskContext.get()
+    return (context.getLocalProperty(QUERY_ID) or "") if context is not None else ""
 
 
 def _name(own: str, options: SinkOptions) -> str:

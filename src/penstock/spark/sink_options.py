@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from penstock.model.errors import BadRequest
 from penstock.model.topic import TopicName
 from penstock.spark.connection import CONNECTION_OPTIONS, Connection, read_connection
-from penstock.spark.options import Option, given_options
-from penstock.wire.staging import BATCH_MAX
+from penstock.spark.options import Option, given_options, word_of
+from penstock.wire.staging import BATCH_MAX, ON_REPEAT
 
 SINK_OPTIONS = (
     *CONNECTION_OPTIONS,
@@ -20,6 +20,11 @@ SINK_OPTIONS = (
     ),
     Option("sinkId", "the query's id", "the name that batches are counted under"),
     Option("batch", "none", "with `sinkId`, for `write`: the number of this batch"),
+    Option(
+        "onRepeat",
+        "`compare`",
+        "a batch that was committed before: `compare` its rows, and fail if they differ; or `drop` it unseen",
+    ),
 )
 SPARKS_OWN = ("checkpointlocation", "queryname")
 """Names that Spark itself puts among the options."""
@@ -33,6 +38,7 @@ class SinkOptions:
     """The full name; None where a column names it."""
     sink: str | None
     batch: int | None
+    on_repeat: str
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -47,6 +53,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         topic=str(TopicName.parse(topic)) if topic is not None else None,
         sink=sink,
         batch=_read_batch(values, sink, streaming=streaming),
+        on_repeat=word_of("onRepeat", values, ON_REPEAT),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from penstock.model.errors import BadRequest, PenstockError
 from penstock.model.topic import TopicName
 from penstock.spark.connection import CONNECTION_OPTIONS, Connection, read_connection
-from penstock.spark.options import Option, given_options
+from penstock.spark.options import Option, given_options, word_of
 from penstock.wire.filter import Filter
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -119,8 +119,8 @@ def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> S
         entries_max=_read_count(values, "maxEntriesPerTrigger"),
         bytes_max=_read_count(values, "maxBytesPerTrigger"),
         partitions_min=_read_count(values, "minPartitions") or 1,
-        task_per_shard=_read_word(values, "taskPerShard", ("false", "true")) == "true",
-        on_gap=_read_word(values, "onGap", ON_GAP),
+        task_per_shard=word_of("taskPerShard", values, ("false", "true")) == "true",
+        on_gap=word_of("onGap", values, ON_GAP),
         columns=_read_columns(values.get("columns")),
         filter=values.get("filter", ""),
     )
@@ -206,13 +206,6 @@ def _read_count(values: Mapping[str, str], name: str) -> int | None:
     if not text.isdecimal() or not 0 < int(text) < 2**63:
         raise BadRequest(f"{name} = {text!r} is not a whole number above 0")
     return int(text)
-
-
-def _read_word(values: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    word = values.get(name, words[0]).lower()
-    if word not in words:
-        raise BadRequest(f"{name} = {values[name]!r} is none of {', '.join(words)}")
-    return word
 
 
 def _read_columns(text: str | None) -> tuple[str, ...]:

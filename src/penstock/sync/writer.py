@@ -77,9 +77,16 @@ class Writer:
         """A stage to be filled bit by bit."""
         return OpenedStage(self._background.run(self._writer.begin(topic)), self._background)
 
-    def commit(self, batch: int, stages: Sequence[Stage | bytes]) -> BatchInfo:
+    def commit(
+        self,
+        batch: int,
+        stages: Sequence[Stage | bytes],
+        *,
+        holder: str = "",
+        on_repeat: str = "compare",
+    ) -> BatchInfo:
         """Publishes the stages as this batch, all or none; returns when they are in their topics, durably."""
-        return self._background.run(self._writer.commit(batch, stages))
+        return self._background.run(self._writer.commit(batch, stages, holder=holder, on_repeat=on_repeat))
 
     def abort(self, stages: Sequence[Stage | bytes]) -> int:
         """Drops stages that no batch has; returns how many. What was committed stays."""

@@ -62,7 +62,8 @@ class Sharder:
     def _shards_of(self, keys: pa.Array) -> pa.Array:
         """The shard of every row."""
         coded = keys.dictionary_encode()
-        by_code = [self.of_key(key) for key in coded.dictionary.to_pylist()]
+        hashes = map(xxh3_64_intdigest, coded.dictionary.to_pylist())
+        by_code = [hashed & self.mask for hashed in hashes]
         shards = pa.array(by_code, pa.uint16()).take(coded.indices)
         return shards.fill_null(self.turn) if shards.null_count else shards
 

@@ -18,7 +18,7 @@ from typing import Annotated
 import msgspec
 from google_crc32c import extend, value
 
-from penstock.model.bounds import NUMBER_MAX, Count, Number, TimeUs, TopicText, Total, Uuid, Word
+from penstock.model.bounds import NUMBER_MAX, Count, Name, Number, TimeUs, TopicText, Total, Uuid, Word
 from penstock.model.errors import BadFrame
 from penstock.wire.conversation import Control
 from penstock.wire.frame import HEADER, SEGMENT_BYTES_MAX, TRAILER, FrameType
@@ -30,6 +30,8 @@ STAGES_MAX = 50_000
 """Stages in one batch: they are named in one frame."""
 WRITER_LENGTH_MAX = 1000
 BATCH_MAX = NUMBER_MAX
+DIGEST_MAX = NUMBER_MAX
+ON_REPEAT = ("compare", "drop")
 
 Writer = Annotated[str, msgspec.Meta(max_length=WRITER_LENGTH_MAX, description="printable, not empty")]
 Stages = Annotated[list[Uuid], msgspec.Meta(max_length=STAGES_MAX)]
@@ -51,6 +53,11 @@ class FinishStage(Control, frozen=True, tag="finish_stage"):
     chunks: Count
     last: bool = True
     """Whether nothing follows; without it the stage goes on."""
+    digest: Total = 0
+    """With ``last``: a number of 63 bits that is the same for the same rows, in any order; 0 for none.
+
+    Digests of a writer's stages are added up, so that it does not matter how rows are divided among them.
+    """
 
 
 class CommitBatch(Control, frozen=True, tag="commit_batch"):
@@ -59,6 +66,10 @@ class CommitBatch(Control, frozen=True, tag="commit_batch"):
     writer: Writer
     batch: Number
     stages: Stages
+    holder: Name = ""
+    """Who commits, if several may use the writer's name: a query of Spark's."""
+    on_repeat: Word = "compare"
+    """A batch that was committed before: whether its rows are compared with those, or it is dropped unseen."""
 
 
 class AbortStages(Control, frozen=True, tag="abort_stages"):
@@ -122,6 +133,8 @@ class WriterInfo(msgspec.Struct, frozen=True):
     size_bytes: int
     publishing: bool
     """Whether its newest batch is on its way into the topics."""
+    holder: str
+    """Who committed it; empty where nobody said."""
     topics: list[str]
     """Those that it published to and that are still there."""
     stages: int

@@ -9,7 +9,10 @@ import pytest
 
 from penstock.io.memory_disk import MemoryDisk
 from penstock.model.errors import (
+    BadRequest,
     BadSegment,
+    BatchDiffers,
+    BatchOutOfTurn,
     Conflict,
     Gap,
     PenstockError,
@@ -17,12 +20,14 @@ from penstock.model.errors import (
     StageNotFound,
     StagingFull,
     TopicNotFound,
+    WriterHeld,
 )
 from penstock.node.core.stage import Chunk, Stage
 from penstock.node.core.stage_file import Place
 from penstock.node.core.stage_memory import StageMemory
 from penstock.node.core.stages import Stages
 from penstock.node.core.writers import (
+    REMEMBERED,
     BatchRecorded,
     Change,
     Numbering,
@@ -60,23 +65,27 @@ DAY_US = 86_400_000_000
 class Node:
     """A core with one client that stages and commits, on a disk that outlives it."""
 
-    def __init__(self, disk: MemoryDisk | None = None, **staging: Any) -> None:
+    def __init__(self, disk: MemoryDisk | None = None, *, compact_bytes: int = 1 << 20, **staging: Any) -> None:
         self.disk = disk or MemoryDisk()
-        settings = Settings(data="memory", staging=StagingSettings(**staging))
+        settings = Settings(
+            data="memory", journal_compact_bytes=compact_bytes, staging=StagingSettings(**staging)
+        )
         self.shell = CoreShell(self.disk, seed=1, settings=settings, now_us=DAY_US)
         self.client = self.shell.connect()
         self.client.request(CreateTopic("t", 2, exist_ok=True))
 
-    def stage(self, name: str, *values: bytes, writer: str = "w", topic: str = "t", shard: int = 0) -> bytes:
+    def stage(
+        self, name: str, *values: bytes, writer: str = "w", topic: str = "t", shard: int = 0, digest: int = 0
+    ) -> bytes:
         stage = name.encode().ljust(16, b".")
         self.client.request(OpenStage(stage, writer, topic))
         for number, value in enumerate(values):
             self.client.send(encode_chunk(stage, shard, number, segment_body([value])))
-        self.client.request(FinishStage(stage, len(values)))
+        self.client.request(FinishStage(stage, len(values), digest=digest))
         return stage
 
-    def commit(self, batch: int, *stages: bytes, writer: str = "w") -> BatchInfo:
-        return read_result(self.client.request(CommitBatch(writer, batch, list(stages))), BatchInfo)
+    def commit(self, batch: int, *stages: bytes, writer: str = "w", **how: str) -> BatchInfo:
+        return read_result(self.client.request(CommitBatch(writer, batch, list(stages), **how)), BatchInfo)
 
     def entries(self, topic: str = "t") -> list[int]:
         info = read_result(self.client.request(ShowTopic(topic)), TopicInfo)
@@ -233,6 +242,88 @@ def test_two_commits_of_one_writer_at_a_time_come_one_after_the_other() -> None:
     assert node.counters["stages_duplicate"] == 1
 
 
+def test_a_batch_that_comes_again_with_other_rows_is_refused_and_nothing_of_it_dropped() -> None:
+    node = Node()
+    first = node.stage("first", b"a", b"b", digest=7)
+    assert node.commit(3, first, node.stage("second", b"c", digest=2**63 - 2)).rows == 3
+    assert node.commit(3, first, b"second".ljust(16, b".")).outcome == "duplicate", "the same call once more"
+    fewer = node.stage("fewer", b"a", digest=7)
+    other = node.stage("other", b"a", b"b", b"x", digest=6)
+    for batch, stage, error, words in (
+        (3, fewer, BatchDiffers, "comes again with 1 rows and was committed with 3"),
+        (3, other, BatchDiffers, "comes again with other rows, 3 as before"),
+        (2, other, BatchOutOfTurn, "batch 2 of writer 'w' is below batch 3"),
+        (0, fewer, BatchOutOfTurn, "none of the last 100"),
+    ):
+        with pytest.raises(error, match=words):
+            node.commit(batch, stage)
+    assert node.commit(3, node.stage("one", b"c", b"a", b"b", digest=5)).outcome == "duplicate"
+    assert node.commit(3, node.stage("unknown", b"a", b"b", b"c")).outcome == "duplicate", "no digest: counted"
+    assert node.commit(3, fewer, on_repeat="drop").outcome == "duplicate"
+    assert node.commit(1, other, on_repeat="drop").outcome == "duplicate"
+    assert node.entries() == [3, 0] and node.counters["batches_duplicate"] == 5
+    with pytest.raises(BadRequest):
+        node.commit(4, on_repeat="ask")
+
+
+def test_rows_that_went_to_another_topic_are_other_rows() -> None:
+    node = Node()
+    node.client.request(CreateTopic("u"))
+    node.commit(0, node.stage("t1", b"a", digest=5), node.stage("u1", b"b", digest=6, topic="u"))
+    same = [node.stage("t2", b"a", digest=5), node.stage("u2", b"b", digest=6, topic="u")]
+    assert node.commit(0, *same).outcome == "duplicate"
+    swapped = [node.stage("t3", b"b", digest=6), node.stage("u3", b"a", digest=5, topic="u")]
+    with pytest.raises(BatchDiffers):
+        node.commit(0, *swapped)
+
+
+def test_the_last_batches_are_remembered_over_restarts_and_a_compacted_journal() -> None:
+    node = Node(compact_bytes=4096)
+    for batch in range(REMEMBERED + 6):
+        node.commit(batch, node.stage(f"s{batch}", b"v", digest=batch + 1))
+    (writer,) = node.shell.core.stores.staging.writers
+    assert len(writer.history) == 32 * REMEMBERED
+    for again in (node.restarted(), node.restarted().restarted()):
+        assert again.commit(6, again.stage("known", b"v", digest=7)).outcome == "duplicate"
+        with pytest.raises(BatchDiffers):
+            again.commit(7, again.stage("other", b"v", digest=7))
+        with pytest.raises(BatchOutOfTurn):
+            again.commit(5, again.stage("old", b"v", digest=6))
+
+
+def test_a_second_query_under_one_name_is_refused_while_the_first_lives() -> None:
+    node = Node()
+    node.commit(0, node.stage("a0", b"a", digest=1), holder="first")
+    node.commit(1, node.stage("a1", b"b", digest=2), holder="first")
+    assert node.commit(0, node.stage("b0", b"a", digest=1), holder="second").outcome == "duplicate"
+    with pytest.raises(BatchDiffers, match="from second where batch 1 was from first"):
+        node.commit(1, node.stage("b1", b"x", digest=9), holder="second")
+    same, beyond = node.stage("same", b"b", digest=2), node.stage("beyond", b"x", digest=9)
+    for batch, stage in ((1, same), (2, beyond), (50, beyond)):
+        with pytest.raises(WriterHeld, match="in use by first, which committed batch 1 0 s ago") as held:
+            node.commit(batch, stage, holder="second")
+        assert held.value.retryable
+    assert node.commit(2, node.stage("a2", b"c", digest=3), holder="first").outcome == "committed"
+    assert node.entries() == [3, 0]
+
+
+def test_another_query_goes_on_where_the_first_ended_once_it_has_repeated_its_last_batch() -> None:
+    node = Node()
+    node.commit(0, node.stage("a0", b"a", digest=1), holder="first")
+    node.shell.wait(31_000_000)
+    beyond = node.stage("beyond", b"x", digest=9)
+    for stranger in ("second", ""):
+        with pytest.raises(BatchOutOfTurn, match="did not repeat batch 0, the newest, of first"):
+            node.commit(1, beyond, holder=stranger)
+    assert node.commit(0, node.stage("b0", b"a", digest=1), holder="second").outcome == "duplicate"
+    node = node.restarted()
+    assert read_result(node.client.request(ShowWriter("w")), WriterInfo).holder == "second"
+    assert node.commit(1, node.stage("b1", b"b", digest=2), holder="second").outcome == "committed"
+    node.shell.wait(31_000_000)
+    with pytest.raises(BatchOutOfTurn):
+        node.commit(2, node.stage("a2", b"c", digest=2), holder="first")
+
+
 def test_stages_that_nobody_commits_expire_and_are_counted() -> None:
     node = Node(expire_s=3600)
     node.stage("orphan", b"a", b"b")
@@ -356,8 +447,8 @@ def test_marks_that_a_batch_needs_outlast_any_silence() -> None:
 
 
 def test_what_follows_a_snapshot_once_more_changes_nothing() -> None:
-    old = BatchRecorded("w", b"o" * 16, 5, 1, [], 0, 0)
-    new = BatchRecorded("w", b"n" * 16, 0, 2, [], 0, 0)
+    old = BatchRecorded("w", b"o" * 16, 5, 1, [], 0, 0, 0, "")
+    new = BatchRecorded("w", b"n" * 16, 0, 2, [], 0, 0, 0, "")
     staged: list[Change] = [old, WriterDeleted("w", old.uuid), new]
     writers = Writers()
     for change in staged:

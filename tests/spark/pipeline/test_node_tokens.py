@@ -11,8 +11,9 @@ from click.core import ParameterSource
 
 from penstock.cli.spark import _node
 from penstock.spark.jobs.feed import Reach
-from penstock.spark.pipeline.frames import Node
+from penstock.spark.pipeline.frames import Frames, Node
 from penstock.spark.pipeline.plan import Sink, Source
+from penstock.spark.sink_options import read_options as read_sink_options
 from penstock.spark.source_options import read_options
 
 HERE, THERE = "penstock://here:1", "penstock://there:1"
@@ -54,6 +55,13 @@ def test_a_source_or_sink_elsewhere_gets_its_own_token_or_none() -> None:
         wanted = {"url": url or HERE, "token": gets}
         assert node.options(Source(topic="t", url=url, token=token)) == wanted
         assert node.options(Sink(from_="s", topic="t", url=url, token=token)) == wanted
+
+
+def test_a_sink_hands_on_what_is_to_become_of_repeated_batches() -> None:
+    frames: Any = Frames(None, None, None, Node(HERE))  # type: ignore[arg-type]
+    sink = Sink(from_="s", topic="t", sink_id="i", on_repeat="drop")
+    options = read_sink_options(frames.sink_options(sink), streaming=True)
+    assert (options.sink, options.on_repeat) == ("i", "drop")
 
 
 def test_no_token_is_in_the_text_of_what_holds_it() -> None:

@@ -4,9 +4,13 @@
    finish; one that can pass (a full disk) is forgotten when the stage is opened again.
 2. A batch is committed by one record in the writers' journal. Before it nothing of the batch is in any topic
    and everything can be refused; behind it the batch is published, whatever happens to the node.
-3. A batch at or below the writer's recorded one is a duplicate: its stages are dropped. It is answered when
-   the recorded one is published.
-4. What a recorded batch has is out of reach for an abort, an expiry and another batch.
+3. A batch at or below the writer's newest one is held against what was committed under its number, once the
+   newest one is published. With the same rows it is a duplicate, and its stages are dropped; with other rows,
+   or if it cannot be compared, it is refused, and its stages stay.
+4. The holder of a writer, a query that has committed the newest batch, is followed by another one only where
+   that has repeated the newest batch, which shows that it does the same work, and not within
+   ``staging.lease_s`` of a commit.
+5. What a recorded batch has is out of reach for an abort, an expiry and another batch.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import (
     BadRequest,
+    BatchDiffers,
+    BatchOutOfTurn,
     Conflict,
     Gap,
     LimitReached,
@@ -27,6 +33,7 @@ from penstock.model.errors import (
     StagingFull,
     TopicMismatch,
     TopicNotFound,
+    WriterHeld,
 )
 from penstock.node.core.access import reaches_stage
 from penstock.node.core.effects import Commit
@@ -36,7 +43,14 @@ from penstock.node.core.stage import Stage
 from penstock.node.core.staging_stores import RemoveFiles
 from penstock.node.core.topics import Topic
 from penstock.node.core.writer_requests import WriterRequests
-from penstock.node.core.writers import BatchRecorded, Numbering, Writer
+from penstock.node.core.writers import (
+    REMEMBERED,
+    BatchRecorded,
+    Numbering,
+    Writer,
+    WriterTaken,
+    hash_of_stages,
+)
 from penstock.wire.control import (
     AbortStages,
     BatchInfo,
@@ -48,7 +62,7 @@ from penstock.wire.control import (
 )
 from penstock.wire.frame import Frame
 from penstock.wire.segment import check_state_rows
-from penstock.wire.staging import decode_chunk
+from penstock.wire.staging import DIGEST_MAX, ON_REPEAT, decode_chunk
 from penstock.wire.typed_record import check_messages
 
 if TYPE_CHECKING:
@@ -226,7 +240,7 @@ class Staging:
             )
             raise kind(f"stage {ask.stage.hex()} has {len(stage.chunks)} chunks, not {ask.chunks}")
         if ask.last and not stage.finished:
-            self._stages.finish(stage, self._node.now_us())
+            self._stages.finish(stage, ask.digest, self._node.now_us())
 
         def durable(error: PenstockError | None) -> None:
             if error is not None:
@@ -264,21 +278,80 @@ class Staging:
 
     def _commit(self, ask: CommitBatch, answer: Answer, refuse: Refuse) -> None:
         _check_writer(ask.writer)
+        if not ask.holder.isprintable():
+            raise BadRequest(f"a holder's name is printable, not {ask.holder!r:.80}")
+        if ask.on_repeat not in ON_REPEAT:
+            raise BadRequest(
+                f"on_repeat is {ask.on_repeat!r:.80}", hint=f"It is one of {', '.join(ON_REPEAT)}."
+            )
         writer = self._stores.writers.get(ask.writer)
         if writer is not None and writer.pending is not None:  # one batch at a time
             writer.waiting.append(lambda: self._commit_again(ask, answer, refuse))
-        elif writer is not None and ask.batch <= writer.batch:
-            self._counters["batches_duplicate"] += 1
-            self._drop(ask.writer, ask.stages, "duplicate")
-            answer(BatchInfo(ask.writer, ask.batch, "duplicate", writer.batch, 0))
-        else:
-            self._record(ask, writer, answer)
+            return
+        if writer is not None and ask.batch <= writer.batch:
+            self._repeat(ask, writer, answer)
+            return
+        if writer is not None and writer.holder not in ("", ask.holder):
+            self._check_lease(ask, writer)
+            raise BatchOutOfTurn(
+                f"batch {ask.batch} of writer {writer.name!r} comes from {_shown(ask.holder)}, which did not "
+                f"repeat batch {writer.batch}, the newest, of {_shown(writer.holder)}; nothing was committed"
+            )
+        self._record(ask, writer, answer)
 
     def _commit_again(self, ask: CommitBatch, answer: Answer, refuse: Refuse) -> None:
         try:
             self._commit(ask, answer, refuse)
         except PenstockError as error:
             refuse(error)
+
+    def _repeat(self, ask: CommitBatch, writer: Writer, answer: Answer) -> None:
+        """A batch at or below the newest one: a duplicate, if it has the rows that it had."""
+        if ask.on_repeat == "compare":
+            self._compare(ask, writer)
+        takes_over = ask.batch == writer.batch and ask.holder != writer.holder
+        if takes_over and writer.holder:
+            self._check_lease(ask, writer)
+        self._counters["batches_duplicate"] += 1
+        self._drop(ask.writer, ask.stages, "duplicate")
+        info = BatchInfo(ask.writer, ask.batch, "duplicate", writer.batch, 0)
+        if takes_over:
+            taken = WriterTaken(writer.name, writer.uuid, writer.batch, ask.holder)
+            self._stores.record(taken, lambda error: answer(info))
+        else:
+            answer(info)
+
+    def _compare(self, ask: CommitBatch, writer: Writer) -> None:
+        """Refuses a batch that has other rows than it had, and one that is not remembered."""
+        what = f"batch {ask.batch} of writer {ask.writer!r}"
+        if ask.holder != writer.holder:
+            what += f", from {_shown(ask.holder)} where batch {writer.batch} was from {_shown(writer.holder)},"
+        known = writer.remembered(ask.batch)
+        if known is None:
+            raise BatchOutOfTurn(
+                f"{what} is below batch {writer.batch}, the newest, and none of the last {REMEMBERED} that "
+                "were committed, so it cannot be compared; nothing was committed"
+            )
+        if known.stages == hash_of_stages(ask.stages):
+            return  # the same call, whose answer was lost
+        stages = [self._wanted(ask.writer, uuid) for uuid in ask.stages]
+        rows, digest = sum(stage.rows for stage in stages), _digest(stages)
+        if rows != known.rows:
+            raise BatchDiffers(
+                f"{what} comes again with {rows:,} rows and was committed with {known.rows:,}; "
+                "nothing was committed"
+            )
+        if digest != known.digest and digest and known.digest:
+            raise BatchDiffers(f"{what} comes again with other rows, {rows:,} as before; nothing was committed")
+
+    def _check_lease(self, ask: CommitBatch, writer: Writer) -> None:
+        since_s = abs(self._node.now_us() - writer.at_us) / 1e6
+        if since_s < self._limits.lease_s:
+            raise WriterHeld(
+                f"writer {writer.name!r} is in use by {_shown(writer.holder)}, which committed batch "
+                f"{writer.batch} {since_s:.0f} s ago; {_shown(ask.holder)} may follow when that one has been "
+                f"silent for {self._limits.lease_s:g} s"
+            )
 
     def _record(self, ask: CommitBatch, known: Writer | None, answer: Answer) -> None:
         """The commit point: everything is checked, then written down in one record."""
@@ -299,7 +372,8 @@ class Staging:
             counts = Counter(chunk.shard for chunk in stage.chunks)
             parts.append(numbering.part(stage.uuid, stage.topic, dict(counts)))
         rows = sum(stage.rows for stage in stages)
-        record = BatchRecorded(ask.writer, uuid, ask.batch, self._node.now_us(), parts, rows, size)
+        now_us, digest = self._node.now_us(), _digest(stages)
+        record = BatchRecorded(ask.writer, uuid, ask.batch, now_us, parts, rows, size, digest, ask.holder)
         for stage in stages:
             stage.claimed = True
 
@@ -360,6 +434,17 @@ class Staging:
                 )
                 self._counters["messages_expired_staged"] += stage.rows
                 self._drop(stage.writer, [stage.uuid], "expired")
+
+
+def _digest(stages: list[Stage]) -> int:
+    """Of a batch's rows with their topics, however they are divided among stages; 0 if a stage has none."""
+    if not all(stage.digest for stage in stages if stage.rows):
+        return 0
+    return sum(stage.digest * (int.from_bytes(stage.topic[:8]) | 1) for stage in stages) & DIGEST_MAX
+
+
+def _shown(holder: str) -> str:
+    return holder or "someone without a name"
 
 
 def _check_writer(name: str) -> None:

@@ -75,6 +75,7 @@ class WriterRequests:
             rows=writer.rows if writer is not None else 0,
             size_bytes=writer.size_bytes if writer is not None else 0,
             publishing=writer is not None and writer.pending is not None,
+            holder=writer.holder if writer is not None else "",
             topics=self._topics(writer),
             stages=len(stages),
             staged_bytes=sum(stage.bytes for stage in stages),

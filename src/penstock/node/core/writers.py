@@ -1,4 +1,4 @@
-"""Writers: which batch of each was recorded last, and what of it is still to be published.
+"""Writers: which batches of each were recorded last, and what of the newest is still to be published.
 
 Their journal's records are msgpack by position, the tag first, version 1:
 
@@ -9,10 +9,14 @@ tag record         says
 2   BatchPublished all of it is in its topics, durably
 3   WriterDeleted  a writer is forgotten
 4   WriterKept     of a snapshot: a writer as it stood
+5   WriterTaken    another holder repeated the newest batch, and goes on behind it
 === ============== ==========================================================================================
 
 A record whose effect is there already changes nothing. A recorded batch stays in memory when its write fails
 and goes with the next one: nobody is told anything before it is durable, so it is never in doubt.
+
+Of the last ``REMEMBERED`` batches a writer knows rows, digest and stages, 32 bytes each, so that one that comes
+again is held against what it was.
 
 What a writer publishes to a topic stands in one block, made of the writer's own uuid and the topic's, and its
 segments are numbered on from batch to batch; publishing once more is then a repeat, told by the admission
@@ -21,14 +25,21 @@ marks. The uuid is the writer's for as long as it is known: after a deletion the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha1
+from struct import Struct
+from typing import NamedTuple
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from penstock.model.errors import BadFrame
 from penstock.model.identity import SEGMENT_NUMBER_MAX
+
+REMEMBERED = 100
+"""Batches of a writer that are known by their rows."""
+COMMITTED = Struct("<4Q")
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True):
@@ -48,6 +59,8 @@ class BatchRecorded(msgspec.Struct, array_like=True, frozen=True, tag=1):
     parts: list[Part]
     rows: int
     size_bytes: int
+    digest: int
+    holder: str
 
 
 class BatchPublished(msgspec.Struct, array_like=True, frozen=True, tag=2):
@@ -72,9 +85,18 @@ class WriterKept(msgspec.Struct, array_like=True, frozen=True, tag=4):
     next: list[tuple[bytes, int, bytes, int]]
     """(topic, shard, block, next segment)"""
     pending: BatchRecorded | None
+    holder: str
+    history: bytes
 
 
-Change = BatchRecorded | BatchPublished | WriterDeleted | WriterKept
+class WriterTaken(msgspec.Struct, array_like=True, frozen=True, tag=5):
+    writer: str
+    uuid: bytes
+    batch: int
+    holder: str
+
+
+Change = BatchRecorded | BatchPublished | WriterDeleted | WriterKept | WriterTaken
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
@@ -87,6 +109,17 @@ def decode_change(body: bytes) -> Change:
         return _decoder.decode(body)
     except msgspec.MsgspecError as error:
         raise BadFrame(f"a writers' record that cannot be read: {error}") from error
+
+
+class Committed(NamedTuple):
+    """A batch as it was committed."""
+
+    batch: int
+    rows: int
+    digest: int
+    """Of its rows, in any order and any stages; 0 where its stages had none."""
+    stages: int
+    """A hash of their names: a commit that is asked for again, after a lost answer, names the same."""
 
 
 @dataclass(slots=True, eq=False)
@@ -106,6 +139,18 @@ class Writer:
     """Recorded and not known to be published."""
     waiting: list[Callable[[], None]] = field(default_factory=list)
     """Called when nothing is pending."""
+    holder: str = ""
+    """Who committed the newest batch."""
+    history: bytes = b""
+    """The last batches, packed: oldest first."""
+
+    def remembered(self, batch: int) -> Committed | None:
+        """What was committed under this number, if that is known."""
+        found = (Committed(*each) for each in COMMITTED.iter_unpack(self.history))
+        return next((each for each in found if each.batch == batch), None)
+
+    def remember(self, committed: Committed) -> None:
+        self.history = (self.history + COMMITTED.pack(*committed))[-REMEMBERED * COMMITTED.size :]
 
 
 class Writers:
@@ -129,6 +174,10 @@ class Writers:
             writer = self._all.get(change.writer)
             if writer is not None and writer.pending is not None and writer.pending.batch == change.batch:
                 writer.pending = None
+        elif isinstance(change, WriterTaken):
+            taken = self._all.get(change.writer)
+            if taken is not None and (taken.uuid, taken.batch) == (change.uuid, change.batch):
+                taken.holder = change.holder
         elif isinstance(change, WriterDeleted):
             known = self._all.get(change.writer)
             if known is not None and known.uuid == change.uuid:
@@ -145,6 +194,8 @@ class Writers:
                 change.size_bytes,
                 {(topic, shard): (block, segment) for topic, shard, block, segment in change.next},
                 change.pending,
+                holder=change.holder,
+                history=change.history,
             )
 
     def _record(self, record: BatchRecorded) -> None:
@@ -159,6 +210,9 @@ class Writers:
         writer.rows += record.rows
         writer.size_bytes += record.size_bytes
         writer.pending = record
+        writer.holder = record.holder
+        stages = hash_of_stages(part.stage for part in record.parts)
+        writer.remember(Committed(record.batch, record.rows, record.digest, stages))
         for part in record.parts:
             for shard, block, first, count in part.runs:
                 writer.next[part.topic, shard] = (block, first + count)
@@ -189,6 +243,8 @@ class Writers:
                     writer.size_bytes,
                     places,
                     writer.pending,
+                    writer.holder,
+                    writer.history,
                 )
             )
 
@@ -212,6 +268,10 @@ class Numbering:
             runs.append((shard, block, first, count))
             self._next[topic, shard] = (block, first + count)
         return Part(stage, topic, runs)
+
+
+def hash_of_stages(stages: Iterable[bytes]) -> int:
+    return int(xxh3_64_intdigest(b"".join(sorted(stages))))
 
 
 def block_of(namespace: bytes, topic: bytes) -> bytes:

@@ -223,7 +223,7 @@ class Frames:
 
     def sink_options(self, sink: Sink) -> dict[str, str]:
         """Of a sink that writes to topics."""
-        told = {"topic": sink.topic, "sinkId": sink.sink_id}
+        told = {"topic": sink.topic, "sinkId": sink.sink_id, "onRepeat": sink.on_repeat}
         return self.node.options(sink) | {name: value for name, value in told.items() if value is not None}
 
     # --- faults -------------------------------------------------------------------------------------

@@ -140,6 +140,7 @@ class Sink(Table, frozen=True):
     id: Text | None = None
     headers: Text | None = None
     sink_id: Text | None = None
+    on_repeat: Text | None = None
     by_date: Text | None = None
     """Of Parquet: the column of times whose date the folders are named by."""
     partition_by: list[Text] = msgspec.field(default_factory=list)
