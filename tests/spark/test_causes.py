@@ -69,6 +69,11 @@ def test_steps_that_are_not_the_checkpoints_are_told_with_a_way_out() -> None:
     assert "begin anew" in cause_of(RuntimeError(text)).hint
 
 
+def test_a_session_without_the_type_time_is_told_which_setting_it_lacks() -> None:
+    cause = cause_of(RuntimeError("[UNSUPPORTED_TIME_TYPE] The data type TIME is not supported."))
+    assert 'spark.conf.set("spark.sql.timeType.enabled", "true")' in cause.hint
+
+
 def test_without_python_it_is_the_innermost_cause_of_java() -> None:
     text = "failed\n\tat a\nCaused by: org.a.B: outer\n\tat b\nCaused by: java.io.C: disk\n full\n\tat c\n"
     assert cause_of(RuntimeError(text)).message == "disk full"

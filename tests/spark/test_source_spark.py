@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +111,7 @@ def test_a_typed_topic_becomes_a_struct_whatever_its_columns_are_called(
             ("tags", pa.map_(pa.string(), pa.list_(pa.int32()))),
             ("deep", pa.struct([("x", pa.uint16()), ("wide", pa.decimal256(50, 2))])),
             ("round", pa.decimal128(5, -2)),
+            ("o_clock", pa.time64("us")),
         ]
     )
     client.admin.create_topic(topic, schema=columns)
@@ -123,6 +124,7 @@ def test_a_typed_topic_becomes_a_struct_whatever_its_columns_are_called(
         "tags": {"t": [1, None]},
         "deep": {"x": 65535, "wide": 1},
         "round": 12_300,
+        "o_clock": time(12, 0, 1, 7),
     }
     with client.producer(topic) as producer:
         producer.send(row, key=b"outer", id="outer")
@@ -133,8 +135,9 @@ def test_a_typed_topic_becomes_a_struct_whatever_its_columns_are_called(
     assert (first.id, first.key, first.value.key, int(first.value.id)) == ("outer", b"outer", "k", 2**64 - 1)
     assert first.value["at"].astimezone(UTC) == at and first.value.half == 0.5
     assert first.value.tags == {"t": [1, None]} and first.value.deep.asDict() == {"x": 65535, "wide": "1.00"}
-    assert first.value["round"] == 12_300
+    assert first.value["round"] == 12_300 and first.value.o_clock == time(12, 0, 1, 7)
     assert second.value is not None and set(second.value) == {None}
+    assert frame.count() == 2  # of which Spark is capable only with spark.sql.timeType.enabled
 
 
 @pytest.mark.parametrize(

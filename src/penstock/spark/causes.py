@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.model.errors import CATALOGUE, PenstockError, SparkFailed
 from penstock.spark.packages import worker_fault
+from penstock.spark.registration import TIME_TYPE
 
 MESSAGE_MAX = 2000
 _OURS = re.compile(r"penstock\.[\w.]*?(?P<kind>[A-Z]\w+): (?P<message>[^\n]*)")
@@ -22,6 +23,8 @@ _TOO_LATE = "Python worker failed to connect back"
 _TOO_LATE_HINT = "Spark gives it 10 seconds, so the machine is too busy. Run it again: it goes on where it was."
 _CHANGED = re.compile(r"\[(?:STATE_STORE_\w*SCHEMA\w*|STREAMING_STATEFUL_OPERATOR_\w+)[\].]")
 _CHANGED_HINT = "Put the steps with state back as the checkpoint has them, or begin anew with a new one."
+_NO_TIME = "[UNSUPPORTED_TIME_TYPE]"
+_NO_TIME_HINT = f'Set {TIME_TYPE}: spark.conf.set("{TIME_TYPE}", "true").'
 _KINDS = {kind.__name__: kind for kind in CATALOGUE.values()}
 
 
@@ -53,7 +56,7 @@ def cause_of(error: Any) -> PenstockError:
         return SparkFailed("a Python process that Spark started did not come up in time", hint=_TOO_LATE_HINT)
     if (raised := _PYTHON.search(text)) is not None:
         return SparkFailed(raised["what"][:MESSAGE_MAX])
-    hint = _CHANGED_HINT if _CHANGED.search(text) else None
+    hint = _CHANGED_HINT if _CHANGED.search(text) else _NO_TIME_HINT if _NO_TIME in text else None
     if causes := _JAVA.findall(text):
         return SparkFailed(" ".join(causes[-1].split())[:MESSAGE_MAX], hint=hint)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 """Spark's setting for the Python of tasks alone."""
+TIME_TYPE = "spark.sql.timeType.enabled"
+"""Without it Spark reads columns of the type ``time`` and refuses to count them."""
 
 
 def registered(active: SparkSession) -> SparkSession:
@@ -28,6 +30,8 @@ def registered(active: SparkSession) -> SparkSession:
     The search takes seconds and registering begins with one, so where it will succeed it is left to first use.
     """
     context = active.sparkContext
+    if not context.getConf().contains(TIME_TYPE):
+        active.conf.set(TIME_TYPE, "true")
     if (workers := workers_python()) is not None and active.conf.get(WORKER_PYTHON, None) is None:
         active.conf.set(WORKER_PYTHON, workers)
     # What Spark finds by itself goes without the files of --py-files, and one of them may be this package.

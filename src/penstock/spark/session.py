@@ -17,7 +17,7 @@ from penstock.model.errors import BadRequest, SparkFailed
 from penstock.spark.java import find_java, java_home
 from penstock.spark.packages import need_spark, need_worker
 from penstock.spark.prepared import prepared_start
-from penstock.spark.registration import WORKER_PYTHON, registered, workers_python
+from penstock.spark.registration import TIME_TYPE, WORKER_PYTHON, registered, workers_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,6 +123,7 @@ def _defaults(cores: int | None) -> dict[str, str]:
         "spark.ui.enabled": "false",
         PROGRESS: _text(sys.stderr.isatty()),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        TIME_TYPE: "true",
         # A worker on a busy machine may take longer to come up than the 15 s that Spark gives it.
         "spark.python.authenticate.socketTimeout": "120s",
     }
