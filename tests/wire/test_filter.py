@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,6 +94,84 @@ def test_whole_numbers_are_held_against_any_number_exactly(kind: pa.DataType, nu
             assert Filter(f"n {sign} {text}").mask(columns).to_pylist() == [*meant, False], (sign, text)
         found = Filter(f"n in ({text}, 0.5)").mask(columns).to_pylist()
         assert found == [*(number == literal for number in numbers), False], text
+
+
+DAY = date(2026, 1, 31)
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "literals"),
+    [
+        (pa.bool_(), [False, True], ["true", "false"]),
+        (pa.float64(), [-1.5, 0.1, 2.0], ["0.1", "2", "1e300"]),
+        (pa.float16(), [-1.5, 0.5, 2.0], ["0.5", "2"]),
+        (pa.decimal128(5, 2), [Decimal("-1.50"), Decimal("3.50"), Decimal(4)], ["3.5", "3.55", "4", "1e30"]),
+        (pa.decimal256(70, 2), [Decimal("-1.50"), Decimal("3.50")], ["3.5", "3.55", "1e80"]),
+        (pa.decimal128(5, -2), [Decimal(-100), Decimal(12300)], ["12300", "12300.5"]),
+        (pa.string(), ["a", "b", "c"], ["'b'"]),
+        (pa.large_binary(), [b"a", b"b", b"c"], ["'b'"]),
+        (pa.binary(1), [b"a", b"b", b"c"], ["'b'"]),
+        (pa.date32(), [date(1969, 12, 31), DAY, date(2026, 2, 1)], ["'2026-01-31'", "'1970-01-01'"]),
+        (pa.date64(), [date(1969, 12, 31), DAY, date(2026, 2, 1)], ["'2026-01-31'", "'1970-01-01'"]),
+        (pa.time32("s"), [time(0), time(12), time(13)], ["'12:00'", "'12:00:00.5'"]),
+        (pa.time32("ms"), [time(0), time(12), time(13)], ["'12:00'", "'12:00:00.0005'"]),
+        (pa.time64("us"), [time(0), time(12), time(12, 0, 0, 500)], ["'12:00'", "'12:00:00.0005'"]),
+        (pa.time64("ns"), [time(0), time(12), time(12, 0, 0, 500)], ["'12:00'", "'12:00:00.0005'"]),
+        (pa.timestamp("s", "UTC"), [NOON, datetime(1960, 1, 1, tzinfo=UTC)], ["'2026-01-31 12:00:00.5'"]),
+        (pa.timestamp("ms", "UTC"), [NOON, datetime(1960, 1, 1, tzinfo=UTC)], ["'1959-12-31 23:59:59.9999'"]),
+        (pa.timestamp("ns", "UTC"), [NOON, datetime(1960, 1, 1, tzinfo=UTC)], ["'2026-01-31 13:00+01:00'"]),
+        (pa.duration("s"), [timedelta(seconds=each) for each in (-2, 0, 5)], ["5", "-1.5", "4.25"]),
+        (pa.duration("ns"), [timedelta(seconds=each) for each in (-2, 0, 5)], ["5", "-1.5", "4.25"]),
+    ],
+)
+def test_every_type_of_a_column_is_held_against_what_a_person_writes(
+    kind: pa.DataType, values: list[Any], literals: list[str]
+) -> None:
+    columns = {"c": pa.array([*values, None], kind)}
+    for text in literals:
+        meant = {"true": True, "false": False}.get(text) or meaning(kind, text)
+        for sign, holds in COMPARISONS.items():
+            expected = [*(holds(value, meant) for value in values), False]
+            assert Filter(f"c {sign} {text}").mask(columns).to_pylist() == expected, (sign, text)
+        expected = [*(value == meant for value in values), False]
+        assert Filter(f"c in ({text}, {text})").mask(columns).to_pylist() == expected, text
+
+
+def meaning(kind: pa.DataType, text: str) -> Any:
+    """What a literal is in Python, beside a column of this type."""
+    bare = text.strip("'")
+    if pt.is_decimal(kind) or pt.is_floating(kind):
+        return Decimal(bare) if pt.is_decimal(kind) else float(bare)
+    if pt.is_date(kind):
+        return date.fromisoformat(bare)
+    if pt.is_time(kind):
+        return time.fromisoformat(bare)
+    if pt.is_timestamp(kind):
+        when = datetime.fromisoformat(bare)
+        return when if when.tzinfo else when.replace(tzinfo=UTC)
+    if pt.is_duration(kind):
+        return timedelta(seconds=float(bare))
+    return bare if pt.is_string(kind) else False if pt.is_boolean(kind) else bare.encode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "literal"),
+    [
+        (pa.date32(), "'2026-01-31T12:00'"),
+        (pa.date32(), "'today'"),
+        (pa.date32(), "5"),
+        (pa.time64("us"), "'12:00+01:00'"),
+        (pa.time64("us"), "'noon'"),
+        (pa.duration("s"), "'5'"),
+        (pa.duration("s"), "1e300"),
+        (pa.list_(pa.int32()), "5"),
+    ],
+)
+def test_a_literal_that_a_column_cannot_be_held_against_is_refused(kind: pa.DataType, literal: str) -> None:
+    for text in (f"c = {literal}", f"c in ({literal})"):
+        with pytest.raises(BadFilter, match="at character 1 of the filter"):
+            Filter(text).check({"c": pa.array([], kind)})
 
 
 @pytest.mark.parametrize(

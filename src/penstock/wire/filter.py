@@ -14,7 +14,8 @@
 
 Columns are those of a message (value, key, id, headers, sent_at) and what the node adds (shard, entry,
 stored_at); in a typed topic ``value.NAME`` are the schema's. A text beside bytes is taken as UTF-8, beside a
-time as one (2026-01-31T12:00:00+00:00). A row is wanted if the filter is true of it: what is null is neither
+time (2026-01-31T12:00:00+00:00), a date (2026-01-31) or a time of day (12:00:30) as one, a number beside a
+duration as its seconds. A row is wanted if the filter is true of it: what is null is neither
 true nor false. Faults are a ``BadFilter`` that names the place; size, depth and number of tests are bounded,
 since filters come from anyone.
 """
@@ -24,8 +25,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from functools import partial
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from functools import partial, reduce
 from typing import Any, Final
 
 import pyarrow as pa
@@ -37,6 +39,8 @@ from penstock.model.errors import BadFilter
 FILTER_LENGTH_MAX: Final = 4096
 DEPTH_MAX: Final = 32
 TESTS_MAX: Final = 256
+DIGITS_MAX: Final = 76
+"""Of Arrow's longest decimals."""
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<text>'(?:[^']|'')*')"
@@ -52,6 +56,7 @@ _COMPARISONS: Final[Mapping[str, Callable[..., Any]]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+_UNIT_US: Final = {"s": 1_000_000, "ms": 1000}
 _FAULTS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
 
 Columns = Mapping[str, pa.Array]
@@ -276,10 +281,33 @@ def _is_null(column: Step, negated: bool, columns: Columns) -> pa.Array:
 
 
 def _compare(how: Callable[..., Any], column: Step, literal: Any, columns: Columns) -> pa.Array:
-    found = column(columns)
+    return _compare_column(how, column(columns), literal)
+
+
+def _compare_column(how: Callable[..., Any], found: pa.Array, literal: Any) -> pa.Array:
     if pt.is_integer(found.type) and _is_number(literal):
         return _compare_whole(how, found, literal)
-    return how(found, _scalar(literal, found.type))
+    if pt.is_decimal(found.type) and _is_number(literal):
+        return _compare_decimal(how, found, literal)
+    if pt.is_float16(found.type):  # Arrow compares none
+        found = pc.cast(found, pa.float32())
+    value = _scalar(literal, found.type)
+    if value.type.equals(found.type):
+        return how(found, value)
+    # Whole seconds or milliseconds beside a literal of microseconds.
+    whole, rest = divmod(value.value, _UNIT_US[found.type.unit])
+    floor = pa.scalar(whole, found.type)
+    return _compare_between(how, found, floor) if rest else how(found, floor)
+
+
+def _compare_decimal(how: Callable[..., Any], found: pa.Array, literal: int | float) -> pa.Array:
+    if found.type.scale < 0:  # Arrow compares none that end before the point
+        digits = found.type.precision - found.type.scale
+        found = pc.cast(found, pa.decimal256(min(digits, DIGITS_MAX), 0))
+    try:
+        return how(found, pa.scalar(Decimal(repr(literal))))
+    except pa.ArrowException:  # too many digits for one type of both
+        return how(pc.cast(found, pa.float64()), pa.scalar(float(literal)))
 
 
 def _compare_whole(how: Callable[..., Any], found: pa.Array, literal: int | float) -> pa.Array:
@@ -287,13 +315,21 @@ def _compare_whole(how: Callable[..., Any], found: pa.Array, literal: int | floa
     if _is_one_of(literal, found.type):
         return how(found, pa.scalar(int(literal), found.type))
     low, high = _extent(found.type)
+    if low < literal < high:
+        return _compare_between(how, found, pa.scalar(math.floor(literal), found.type))
+    above = literal > high
     always = pc.equal(found, found)  # null where there is none
     if how in (pc.equal, pc.not_equal):
         return always if how is pc.not_equal else pc.invert(always)
-    if low < literal < high:
-        below = pc.less_equal(found, pa.scalar(math.floor(literal), found.type))
-    else:
-        below = always if literal > high else pc.invert(always)
+    return always if above == (how in (pc.less, pc.less_equal)) else pc.invert(always)
+
+
+def _compare_between(how: Callable[..., Any], found: pa.Array, floor: pa.Scalar) -> pa.Array:
+    """A column beside a literal that it cannot hold, and whose next smaller value is ``floor``."""
+    if how in (pc.equal, pc.not_equal):
+        always = pc.equal(found, found)  # null where there is none
+        return always if how is pc.not_equal else pc.invert(always)
+    below = pc.less_equal(found, floor)
     return below if how in (pc.less, pc.less_equal) else pc.invert(below)
 
 
@@ -301,38 +337,60 @@ def _is_in(column: Step, literals: list[Any], columns: Columns) -> pa.Array:
     found = column(columns)
     if pt.is_integer(found.type) and all(map(_is_number, literals)):
         meant = [int(literal) for literal in literals if _is_one_of(literal, found.type)]
-    else:
+    elif _is_text(found.type) or _is_bytes(found.type):
         meant = [_scalar(literal, found.type).as_py() for literal in literals]
-    values = pa.array(meant, found.type)
-    known = pc.is_in(found, value_set=values)
+    else:
+        tests = [_compare_column(pc.equal, found, literal) for literal in literals]
+        return reduce(pc.or_kleene, tests)
+    known = pc.is_in(found, value_set=pa.array(meant, found.type))
     return pc.if_else(pc.is_valid(found), known, pa.scalar(None, pa.bool_()))
 
 
 def _like(column: Step, pattern: str, columns: Columns) -> pa.Array:
     found = column(columns)
-    if not (pt.is_string(found.type) or pt.is_large_string(found.type) or pt.is_binary(found.type)):
+    if not (_is_text(found.type) or _is_bytes(found.type)) or pt.is_fixed_size_binary(found.type):
         raise TypeError(f"{found.type} is not like a text")
     return pc.match_like(found, pattern)
 
 
 def _scalar(literal: Any, kind: pa.DataType) -> pa.Scalar:
-    """A literal as what stands in the column beside it."""
+    """A literal as what stands in the column beside it; finer, where the column has whole seconds."""
     if isinstance(literal, str):
-        if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
+        if _is_bytes(kind):
             return pa.scalar(literal.encode(), kind)
         if pt.is_timestamp(kind):
             when = datetime.fromisoformat(literal)
             if kind.tz is not None and when.tzinfo is None:
                 when = when.replace(tzinfo=UTC)
-            return pa.scalar(when, kind)
-        if pt.is_string(kind) or pt.is_large_string(kind):
+            return pa.scalar(when, kind if kind.unit == "ns" else pa.timestamp("us", kind.tz))
+        if pt.is_date(kind):
+            return pa.scalar(date.fromisoformat(literal), kind)
+        if pt.is_time(kind):
+            o_clock = time.fromisoformat(literal)
+            if o_clock.tzinfo is not None:
+                raise ValueError(f"{literal!r} has an offset, and times of day have none")
+            return pa.scalar(o_clock, kind if kind == pa.time64("ns") else pa.time64("us"))
+        if _is_text(kind):
             return pa.scalar(literal, kind)
         raise TypeError(f"a text cannot be held against {kind}")
     if isinstance(literal, bool) != bool(pt.is_boolean(kind)):
         raise TypeError(f"{literal!r} cannot be held against {kind}")
-    if not (pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)):
-        raise TypeError(f"a number cannot be held against {kind}")
-    return pa.scalar(float(literal) if pt.is_floating(kind) else literal)
+    if pt.is_boolean(kind):
+        return pa.scalar(literal)
+    if pt.is_floating(kind):
+        return pa.scalar(float(literal), kind)
+    if pt.is_duration(kind):
+        seconds = timedelta(seconds=literal)
+        return pa.scalar(seconds, kind if kind.unit == "ns" else pa.duration("us"))
+    raise TypeError(f"a number cannot be held against {kind}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
 
 
 def _is_number(literal: Any) -> bool:
