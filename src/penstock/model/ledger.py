@@ -22,6 +22,14 @@ from collections.abc import Iterable
 
 import msgspec
 
+COUNT_MAX = 2**53
+"""A total is no larger. What producers announce is a claim, and a sum of claims must be a number that can be
+stored and sent."""
+
+REASONS_MAX = 32
+"""Reasons that are counted one by one; others are counted together."""
+OTHERS = "(others)"
+
 EXACT = "exact"
 AT_LEAST = "at least"
 AT_MOST = "at most"
@@ -219,6 +227,10 @@ def sum_producers(name: str, accounts: Iterable[ProducerAccount]) -> ProducerAcc
         total.counted &= one.counted
         total.exact &= one.exact
     total.run = max(total.run, 0)
+    if (excess := total.announced - COUNT_MAX) > 0:  # it still balances: what is claimed is pending or missing
+        total.announced -= excess
+        total.pending, excess = max(total.pending - excess, 0), max(excess - total.pending, 0)
+        total.holes -= excess
     return total
 
 
@@ -239,5 +251,11 @@ def sum_shards(name: str, accounts: Iterable[SubscriptionAccount]) -> Subscripti
 def _added(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:
     total = dict(counts)
     for reason, count in more.items():
-        total[reason] = total.get(reason, 0) + count
+        count_reason(total, reason, count)
     return total
+
+
+def count_reason(counts: dict[str, int], reason: str, by: int = 1) -> None:
+    if reason not in counts and len(counts) >= REASONS_MAX:
+        reason = OTHERS
+    counts[reason] = counts.get(reason, 0) + by

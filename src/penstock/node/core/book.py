@@ -6,25 +6,25 @@ turned away) is told in a small event beside the next record, the whole tally of
 reading one twice does no harm. All of it stands at the head of every log file, behind the marks. A block that
 is forgotten leaves its account in that of its producer.
 
-Nothing here costs a message anything, and a segment a few additions.
+Nothing here costs a message anything, and a segment a few additions. Senders name blocks and numbers as they
+like, so all that they can make the book remember has a bound: blocks of which nothing was stored, reasons, and
+sums of what they announced (model/ledger.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from penstock.model.ledger import ProducerAccount, sum_producers
+from penstock.model.ledger import OTHERS, ProducerAccount, count_reason, sum_producers
 from penstock.model.ranges import RangeSet
 
 FOLDED_MAX = 200
 """Producers whose forgotten blocks are remembered by name; those of the others are one account."""
-OTHERS = "(others)"
 ALONE_MAX = 1000
 """Blocks of which nothing was stored yet that are remembered one by one."""
-REASONS_MAX = 32
 NAMES_MAX = 1000
 """Forgotten blocks whose producer's name is still known, so that a reader of their messages is told it."""
 
@@ -57,6 +57,11 @@ class BlockTally(msgspec.Struct, array_like=True):
         """Takes what ``other`` counted from records."""
         self.stored, self.messages, self.refused = other.stored, other.messages, other.refused
         self.late = other.late
+
+    @property
+    def came(self) -> bool:
+        """Whether something of it is stored, or was refused for good."""
+        return self.stored > 0 or any(self.refused.values())
 
     def account(self, admitted: RangeSet, under_way: list[int]) -> ProducerAccount:
         """Where its segments are. ``under_way`` holds the rows of each stored one that is not durable yet."""
@@ -108,6 +113,8 @@ class Book:
         """Entries from there on that were lost before they were counted."""
         self.dirty: dict[bytes, None] = {}
         """Blocks of which something is not in the file yet."""
+        self._alone: dict[bytes, None] = {}
+        """Blocks of which nothing is stored or refused, the one longest unheard of first."""
         self._names: dict[bytes, str] = {}
         """Of producers whose block was forgotten, the latest last."""
 
@@ -123,13 +130,14 @@ class Book:
         tally = self.tallies.get(block)
         if tally is None:
             tally = self.tallies[block] = BlockTally()
+        self._alone.pop(block, None)
         tally.touched_us = at_us
         tally.late += late
         if count:
             tally.stored += 1
             tally.messages += count
         else:
-            tally.refused[code] = tally.refused.get(code, 0) + 1
+            count_reason(tally.refused, code)
 
     def stored_by_forgotten(self, messages: int) -> None:
         """Messages of which a compacted log keeps no more than that they were: whose is not known any more."""
@@ -144,7 +152,9 @@ class Book:
             tally.stored -= 1
             tally.messages -= count
         else:
-            tally.refused[code] -= 1
+            count_reason(tally.refused, code, -1)
+        if not tally.came:
+            self._alone[block] = None
         self._announce(block, tally, segment + 1)
 
     # --- what its sender shows ----------------------------------------------------------------------
@@ -155,7 +165,12 @@ class Book:
         if tally is None:
             tally = self.tallies[block] = BlockTally(producer, run, sparse=sparse)
             self.dirty[block] = None
-        elif producer and not tally.producer:
+            self._alone[block] = None
+            if len(self._alone) > ALONE_MAX:
+                self.fold(next(iter(self._alone)), RangeSet())
+        elif block in self._alone:
+            self._alone[block] = self._alone.pop(block)
+        if producer and not tally.producer:
             tally.producer = producer
             self.dirty[block] = None
         tally.touched_us = now_us
@@ -199,8 +214,8 @@ class Book:
             tally.gaps += 1
         elif code == "conflict":
             tally.conflicts += 1
-        elif code in tally.rejected or len(tally.rejected) < REASONS_MAX:
-            tally.rejected[code] = tally.rejected.get(code, 0) + 1
+        else:
+            count_reason(tally.rejected, code)
 
     # --- events -------------------------------------------------------------------------------------
 
@@ -218,6 +233,8 @@ class Book:
             return
         tally.shown_by_the_log(self.tallies.get(block, BlockTally()))
         self.tallies[block] = tally
+        if not tally.came:
+            self._alone[block] = None
 
     # --- forgetting ---------------------------------------------------------------------------------
 
@@ -225,6 +242,7 @@ class Book:
         """A block is forgotten: its account goes into its producer's."""
         tally = self.tallies.pop(block, None)
         self.dirty.pop(block, None)
+        self._alone.pop(block, None)
         if tally is None:
             return
         name = tally.producer
@@ -238,11 +256,10 @@ class Book:
         before = [self.folded[name]] if name in self.folded else []
         self.folded[name] = sum_producers(name, [*before, tally.account(admitted, [])])
 
-    def fold_alone(self, known: Callable[[bytes], bool], before_us: int) -> None:
-        """Forgets blocks of which nothing is stored: those silent since, and the oldest of too many."""
-        alone = [block for block in self.tallies if not known(block)]
-        excess = len(alone) - ALONE_MAX
-        for number, block in enumerate(alone):
+    def fold_alone(self, before_us: int) -> None:
+        """Forgets blocks of which nothing is stored: those silent since, and the first of too many."""
+        excess = len(self._alone) - ALONE_MAX
+        for number, block in enumerate(list(self._alone)):
             if number < excess or self.tallies[block].touched_us <= before_us:
                 self.fold(block, RangeSet())
 
@@ -260,6 +277,7 @@ class Book:
     def of(cls, image: BookImage) -> Book:
         book = cls()
         book.tallies = image.tallies
+        book._alone = {block: None for block, tally in image.tallies.items() if not tally.came}
         accounts = [ProducerAccount(*fields) for fields in image.folded]
         book.folded = {account.producer: account for account in accounts}
         book.counted_from, book.lost = image.counted_from, image.lost

@@ -20,7 +20,7 @@ from penstock.node.core.log_file import BlockEnded, Dropped, Head, Tallied, enco
 from penstock.node.core.log_reader import FileView, Run, StoredRecord, View
 from penstock.node.core.log_replay import Damage, RecoveryReport
 from penstock.node.core.log_stage import LogOptions, LogWrite, Stage, rotation_of
-from penstock.node.core.log_state import LogState
+from penstock.node.core.log_state import TALLY_BYTES, LogState
 from penstock.node.core.recovery import recover
 from penstock.wire.frame import FILE_BODY_BYTES_MAX
 from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader
@@ -89,6 +89,7 @@ class ShardLog(LogState):
         stage = self._stage
         if not stage.parts:
             self._begin(stage, stored_at_us, block)
+        self._tally_room = min(self._tally_room + RECORD_HEADER_BYTES + len(body), TALLY_BYTES)
         if self.marks.book.dirty:  # whose it is stands before it
             self.stage_tallies(stored_at_us)
         if stored_at_us < self._stored_at_us:
@@ -111,13 +112,21 @@ class ShardLog(LogState):
         self.entry_next = first + count
         return first
 
-    def stage_tallies(self, now_us: int) -> None:
-        """Stages what the ledger knows of blocks and no file does."""
+    def stage_tallies(self, now_us: int, *, last: bool = False) -> None:
+        """Stages what the ledger knows of blocks and no file does, or leaves it for later where that is a lot.
+
+        Refused segments cost no more room on the disk than stored ones, however many there are. ``last``: there
+        is no later.
+        """
+        if self._tally_room <= 0 and not last:
+            return
         if self.marks.book.dirty and not self._stage.parts:
             self._begin(self._stage, now_us)
+        before = self._stage.bytes
         for block, tally in self.marks.book.take_dirty():
             self._stage.add_event(Tallied(self.entry_next, block, tally), self._shard)
             self._stage.tallied.append(block)
+        self._tally_room -= self._stage.bytes - before
 
     def append_end(self, block: bytes, at_us: int) -> None:
         """Stages that a producer closed its block."""
@@ -341,7 +350,7 @@ class ShardLog(LogState):
         """
         if self._under_way is not None:
             return None
-        self.stage_tallies(self._stored_at_us)
+        self.stage_tallies(self._stored_at_us, last=True)
         write = self.take()
         if write is not None:
             write.run(self._disk)

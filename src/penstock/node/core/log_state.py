@@ -14,6 +14,9 @@ from penstock.node.core.log_tail import Tail
 from penstock.node.core.marks import DAY_US
 from penstock.wire.title import Title
 
+TALLY_BYTES = 1024 * 1024
+"""What tallies may take in the files beyond the room that records take."""
+
 
 class LogState(ReadableLog):
     def __init__(
@@ -42,6 +45,7 @@ class LogState(ReadableLog):
         self._shard_power = shard_power
         self._options = self._base_options = options
         self._stored_at_us = found.stored_at_us
+        self._tally_room = TALLY_BYTES
         self._tail = Tail(found)
         self._stage = Stage()
         self._under_way: LogWrite | None = None

@@ -166,7 +166,7 @@ class Marks:
         ]
         for block in gone:
             self._drop(block)
-        self.book.fold_alone(self.__contains__, now_us - after_silence_us)
+        self.book.fold_alone(now_us - after_silence_us)
         return gone
 
     def _drop(self, block: bytes) -> None:

@@ -18,6 +18,7 @@ from penstock.model.errors import (
     Conflict,
     Gap,
     KeyMissing,
+    LimitReached,
     PenstockError,
     PredecessorMissing,
     ProtocolError,
@@ -45,6 +46,8 @@ from penstock.wire.title import Predecessor, decode_title
 
 BLOCKS_MAX = 1024
 """Blocks that one connection may speak of; the oldest context is let go and must be titled again."""
+HOLES_MAX = 10_000
+"""Of one block in one shard: each takes room in the marks, which every log file begins with."""
 ANSWERS_MAX = 1024
 """Answers in one ACK frame, which keeps it far below the limit of a control frame."""
 MESSAGE_LENGTH_MAX = 300
@@ -355,6 +358,16 @@ class Producing:
         self._declare(context, context.topic.shards[hole.shard], hole.segment)
 
     def _declare(self, context: BlockContext, shard: Shard, segment: int) -> None:
+        known = shard.log.marks.get(context.block)
+        if (
+            known is not None
+            and len(known.admitted) >= HOLES_MAX
+            and segment > shard.admission.next(context.block)
+        ):
+            raise LimitReached(
+                f"a block of {shard.lane.name} has {HOLES_MAX:,} holes, as many as are remembered",
+                hint="Begin another block: open the producer again.",
+            )
         left_out = shard.admission.declare(context.block, segment)
         self._counters["segments_in_holes"] += left_out
         if left_out:
