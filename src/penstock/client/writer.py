@@ -97,7 +97,9 @@ class OpenedStage:
         now_us = time.time_ns() // 1000
         if self._schemas is None:
             return cut_table(rows, self._sharder, now_us, CHUNK_BYTES)
-        return cut_messages(messages_of(rows, self._schemas.newest, now_us), self._sharder, CHUNK_BYTES)
+        state = bool(self._topic.state)
+        messages = messages_of(rows, self._schemas.newest, now_us, state=state)
+        return cut_messages(messages, self._sharder, CHUNK_BYTES)
 
     def _encode(self, batch: pa.RecordBatch) -> bytes:
         if self._schemas is None:
