@@ -60,13 +60,9 @@ def recover(
     ``sealed`` is the last file as a clean stop left it.
     """
     state = Recovered()
-<<<<<<< HEAD
     if sealed is not None:
         state.kept, state.incarnation = sealed.kept, max(sealed.incarnation, 1)
-    files = _files(state, disk, folder, shard)
-=======
     files = _files(state, disk, folder, shard, versions_of(title))
->>>>>>> 92e77d7 (State topics follow over links and may be typed: the latest value of every key on several nodes is what the sequence-number record is for)
     if not files:
         _lose_end(state, sealed)
         return state
