@@ -21,7 +21,7 @@ from penstock.model.errors import BadSetting
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.pipeline.frames import Node
+    from penstock.spark.pipeline.frames import Frames, Node
     from penstock.spark.pipeline.metrics import Metrics
     from penstock.spark.pipeline.progress import Sample
     from penstock.spark.pipeline.reading import Pipeline
@@ -61,7 +61,8 @@ def check(
     if not offline:
         from penstock.spark.pipeline.running import analyse
 
-        analyse(pipeline, _session(pipeline, master), node=_node(context, pipeline, url, token))
+        frames = analyse(pipeline, _session(pipeline, master), node=_node(context, pipeline, url, token))
+        _note_unfinished(frames)
     parts = {"sources": list(plan.sources), "steps": list(plan.steps), "sinks": list(plan.sinks)}
     if as_json:
         print_json({"pipeline": plan.name, **parts, "tried": not offline})
@@ -117,6 +118,15 @@ def run(
     finally:
         if page is not None:
             page.close()
+
+
+def _note_unfinished(frames: Frames) -> None:
+    from penstock.spark.checkpoints import unfinished_start
+    from penstock.spark.pipeline.frames import checkpoint_of
+
+    for outlet in frames.outlets:
+        for file in unfinished_start(frames.spark, checkpoint_of(frames.pipeline, frames.plan, outlet.name)):
+            note(f"{outlet.name}: a driver was killed before its first batch; the next run removes {file}")
 
 
 def _node(context: typer.Context, pipeline: Pipeline, url: str, token: str | None) -> Node:
