@@ -77,7 +77,7 @@ def test_a_session_without_the_type_time_is_told_which_setting_it_lacks() -> Non
 def test_what_a_driver_left_that_was_killed_at_its_first_offset_is_told_with_a_way_out() -> None:
     text = (
         "[STREAM_FAILED] Query [id = 1] terminated with exception: [STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] "
-        "The checkpoint location file:/ck/offsets should be empty on batch 0\nPlease either use a new checkpoint"
+        "The checkpoint location file:/ck/offsets should be empty on batch 0\nPlease either use a new"
     )
     cause = cause_of(RuntimeError(text))
     assert isinstance(cause, SparkFailed)
