@@ -28,6 +28,7 @@ def test_lines_are_spilled_while_no_node_answers_and_sent_when_one_does(
     assert done.code == 0, "they are safe"
     summary = json.loads(done.out)
     assert (summary["sent"], summary["spilled"], summary["rejected"]) == (3, 3, 0)
+    assert list(summary["spill_reasons"]) == ["unavailable"] and "spilled: unavailable" in done.err
     assert "no node answers" in done.err and "refill send" in done.err
     (listed,) = json.loads(cli("refill", "list", "--json").out)
     assert listed["topic"].endswith(topic)

@@ -17,12 +17,13 @@ from typing import Any
 from penstock.files.disk import Disk
 from penstock.model.errors import NodeStopping, PenstockError
 from penstock.node.core.asking import Asking
+from penstock.node.core.commit_rounds import RoundWrite
 from penstock.node.core.commits import Committer, Write
 from penstock.node.core.compacting import Compacting
 from penstock.node.core.consuming import Consuming
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
 from penstock.node.core.guard import Guard
-from penstock.node.core.log import Run, ShardLog
+from penstock.node.core.log import LogWrite, Run, ShardLog
 from penstock.node.core.producing import Producing
 from penstock.node.core.quotas import Quotas
 from penstock.node.core.requests import Requests
@@ -30,7 +31,7 @@ from penstock.node.core.retaining import Retaining
 from penstock.node.core.session import Session, shown
 from penstock.node.core.stores import Stores
 from penstock.node.core.topic_changes import TopicChanges
-from penstock.node.core.watermark import Watermark
+from penstock.node.core.watermark import Watermark, is_disk_full
 from penstock.node.settings import Settings
 from penstock.wire.connection import Event, Fault, NodeSide, State
 from penstock.wire.control import (
@@ -288,6 +289,7 @@ class NodeCore:
         """A lane's write ended."""
         if error is not None:
             self.counters["writes_failed"] += 1
+        self._note_room(write, error)
         try:
             self.stores.wrote(lane, write, error)
         finally:
@@ -296,6 +298,14 @@ class NodeCore:
             for topic, shard, records in readable:
                 self._consuming.on_durable(topic, shard, records)
             self.fetching.wake({topic.name for topic, _, _ in readable})
+
+    def _note_room(self, write: Write, error: OSError | None) -> None:
+        """What a write tells of the room on the disk."""
+        errors = [error, *(write.errors.values() if isinstance(write, RoundWrite) else ())]
+        if any(each is not None and is_disk_full(each) for each in errors):
+            self.watermark.failed()
+        elif error is None and isinstance(write, LogWrite | RoundWrite):
+            self.watermark.fitted()
 
     def fetched(self, fetch: Fetch, run: Run | None) -> None:
         """A read of a log ended; None if the disk failed it."""
@@ -317,12 +327,16 @@ class NodeCore:
     @property
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
-        parts = (self.stores, self._consuming, self.retaining, self.compacting, self.fetching, self.guard)
+        parts = (
+            *(self.stores, self._consuming, self.retaining, self.compacting, self.fetching),
+            *(self.guard, self.watermark),
+        )
         times = [part.due_us for part in (*parts, self._requests.staging, self.peering)]
         return min((time for time in times if time is not None), default=None)
 
     def on_time(self) -> None:
         self.guard.on_time()
+        self.watermark.on_time()
         self._consuming.on_time()
         self.fetching.on_time()
         self.peering.on_time()
@@ -346,4 +360,5 @@ class NodeCore:
             "connections": len(self._sessions),
             "counters": dict(sorted(self.counters.items())),
             "recovered": self.stores.recovered[:1000],
+            "disk_full": self.watermark.lack() is not None,
         }
