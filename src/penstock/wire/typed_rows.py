@@ -168,6 +168,11 @@ def is_messages(schema: pa.Schema, topic_schema: pa.Schema) -> bool:
     return all(kind.field(index).name in topic_schema.names for index in range(kind.num_fields))
 
 
+def shard_column(schema: pa.Schema, topic_schema: pa.Schema) -> str:
+    """The column that names a row's shard, where a table may have one."""
+    return "shard" if is_messages(schema, topic_schema) else "@shard"
+
+
 def _check_unknown(names: list[str], known: set[str], topic_schema: pa.Schema) -> None:
     for name in names:
         if name in known:

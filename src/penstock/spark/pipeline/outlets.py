@@ -19,7 +19,7 @@ _TIMES = ("timestamp", "timestamp_ntz", "date", "string")
 
 
 def message_columns(rows: DataFrame, sink: Sink) -> DataFrame:
-    """What a topic takes of rows: key, value, id, headers, topic; expressions of the sink go first."""
+    """What a topic takes of rows: key, value, id, headers, topic, shard; expressions of the sink go first."""
     from pyspark.sql import functions as F
 
     columns = []
@@ -36,6 +36,8 @@ def message_columns(rows: DataFrame, sink: Sink) -> DataFrame:
             )
         elif name == "topic" and sink.topics:
             raise BadRequest("topics = true takes each row's column topic, and there is none")
+    if sink.shard is not None:
+        columns.append(F.expr(sink.shard).alias("shard"))
     return rows.select(*columns)
 
 
