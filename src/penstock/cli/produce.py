@@ -17,7 +17,7 @@ import typer
 
 from penstock.cli.lines import LineCutter
 from penstock.cli.options import DEFAULT_URL, AsJson, Copies, Token, TopicArgument, Url, tokens_for
-from penstock.cli.output import EXIT_ERROR, note, print_json, reports_errors, run
+from penstock.cli.output import EXIT_ERROR, make_console, note, print_json, reports_errors, run
 from penstock.cli.stdio import read_blocks
 
 if TYPE_CHECKING:
@@ -221,7 +221,6 @@ def _table(lines: list[bytes], *, separator: bytes | None, empty_deletes: bool) 
 @contextmanager
 def _shown(tally: Tally) -> Iterator[None]:
     """A line on the terminal that counts along."""
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
@@ -229,5 +228,5 @@ def _shown(tally: Tally) -> Iterator[None]:
         def __rich__(self) -> Text:
             return Text(f"sent {tally.sent:,}  stored {tally.stored:,}  {tally.rate:,.0f}/s")
 
-    with Live(Line(), console=Console(stderr=True), refresh_per_second=4, transient=True):
+    with Live(Line(), console=make_console(stderr=True), refresh_per_second=4, transient=True):
         yield

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, said
-from penstock.cli.output import note, print_json, reports_errors
+from penstock.cli.output import make_console, note, print_json, reports_errors
 from penstock.io.state_folder import state_folder
 from penstock.model.errors import BadSetting
 
@@ -262,12 +262,11 @@ def _screen(live: bool) -> Iterator[Update]:
     if not live:
         yield lambda work, last: None
         return
-    from rich.console import Console
     from rich.live import Live
 
     from penstock.spark.pipeline.screen import table
 
-    with Live(console=Console(stderr=True), auto_refresh=False) as screen:
+    with Live(console=make_console(stderr=True), auto_refresh=False) as screen:
 
         def update(work: Run, last: dict[str, Sample | None]) -> None:
             shown = table((name, sample, work.doing(name)) for name, sample in last.items())
