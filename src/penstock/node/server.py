@@ -389,8 +389,6 @@ class Server:
         self._loop.call_soon_threadsafe(self._fetched, fetch, run)
 
     def _fetched(self, fetch: Fetch, run: Run | None) -> None:
-        for start, end in run.lost if run is not None else []:
-            logger.error("entries %d to %d cannot be served: they are damaged or missing", start, end - 1)
         self.core.fetched(fetch, run)
         self.drain()
         if self._paused:

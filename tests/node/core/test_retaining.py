@@ -21,7 +21,9 @@ from penstock.wire.control import (
     CreateSubscription,
     CreateTopic,
     Deliver,
+    FetchEntries,
     Lost,
+    Request,
     Settle,
     Settled,
     ShowNode,
@@ -364,6 +366,27 @@ def test_a_time_to_live_that_is_no_number_is_none() -> None:
     world.send(each=[{TTL_HEADER: "soon"}, {TTL_HEADER: "-1"}, {TTL_HEADER: "nan"}, {TTL_HEADER: ""}])
     world.wait(20)
     assert delivered(world.read("s")) == [0, 1, 2, 3]
+
+
+def test_the_log_tells_what_retention_dropped_from_what_is_damaged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    world = World(hard_ttl=8.0)
+    for _ in range(60):
+        world.send()
+        world.wait(0.5)
+    kept = world.kept
+    assert 0 < kept < world.end
+    last = [path for path in world.disk.paths() if path.endswith(".log")][-1]
+    world.disk.flip(last, world.disk.contents(last).rindex(b"x" * 50))
+    caplog.clear()
+    end = world.end
+    for number in range(3):
+        world.client.send(Request(100 + number, FetchEntries(world.uuid, 0, 0)))
+        world.shell.work_all()
+    assert caplog.messages == [
+        f"topic t, shard 0: retention dropped entries 0 to {kept - 1}",
+        f"topic t, shard 0: entries {end - 1} to {end - 1} are damaged or missing",
+    ]
 
 
 # --- the watermark ------------------------------------------------------------------------------------

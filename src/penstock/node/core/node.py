@@ -58,6 +58,7 @@ from penstock.wire.frame import Frame, FrameType
 logger = logging.getLogger("penstock.node")
 
 CLIENT_LENGTH_MAX = 256
+TOLD_LOST_MAX = 1000
 
 
 class NodeCore:
@@ -90,6 +91,8 @@ class NodeCore:
         self.stopping = False
         self.software = software
         self._sessions: dict[int, Session] = {}
+        self._told_lost: set[tuple[str, int, int, int]] = set()
+        """Spans of entries that the log has told of: topic, shard, start, end."""
         self._effects: list[Effect] = [RemoveTree(folder) for folder in self.stores.leftovers]
         self.watermark = Watermark(disk.free_bytes, settings.limits.free_bytes_min, clock_us)
         self.quotas = Quotas(self.catalog, self.stores.staging.stages, self.counters, clock_us)
@@ -309,7 +312,29 @@ class NodeCore:
 
     def fetched(self, fetch: Fetch, run: Run | None) -> None:
         """A read of a log ended; None if the disk failed it."""
+        if run is not None and run.lost:
+            self._tell_lost(fetch, run.lost)
         fetch.then(run)
+
+    def _tell_lost(self, fetch: Fetch, lost: list[tuple[int, int]]) -> None:
+        """The log says once of each span that a read did not find, and why."""
+        topic = self.catalog.by_uuid(fetch.topic)
+        if topic is None:
+            return
+        kept = topic.shards[fetch.shard].log.entry_first
+        for start, end in lost:
+            place = (topic.shown, fetch.shard, start, end)
+            if place in self._told_lost:
+                continue
+            if len(self._told_lost) >= TOLD_LOST_MAX:
+                self._told_lost.clear()
+            self._told_lost.add(place)
+            where = f"topic {topic.shown}, shard {fetch.shard}"
+            if start < kept:
+                logger.info("%s: retention dropped entries %d to %d", where, start, min(end, kept) - 1)
+            if kept < end:
+                first = max(start, kept)
+                logger.error("%s: entries %d to %d are damaged or missing", where, first, end - 1)
 
     def log_of(self, fetch: Fetch) -> ShardLog | None:
         topic = self.catalog.by_uuid(fetch.topic)
