@@ -18,7 +18,7 @@ from bench.node import Node, running_node
 from bench.publish import table_of
 from penstock.client.connect import Client
 from penstock.client.consumer import Consumer
-from penstock.node.core.cursor import DUE_STEP_US
+from penstock.node.core.unacked_log import DUE_STEP_US
 from penstock.wire.control import Ping, Pong
 from tests.fire.raw_client import RawClient
 

@@ -36,6 +36,25 @@ def test_a_subscription_is_created_shown_moved_paused_and_deleted(cli: Cli, serv
     assert (gone.code, json.loads(gone.err)["code"]) == (1, "subscription-not-found")
 
 
+def test_what_a_policy_leaves_out_is_the_topics_and_is_shown(cli: Cli, service: Node, topic: str) -> None:
+    url = service.url
+    cli("produce", topic, url=url, stdin=lines(1))
+    cli("topic", "set", topic, "backoff=3s", "redelivery=after_backoff", url=url)
+
+    def policy(subscription: str) -> dict[str, object]:
+        shown = json.loads(cli("sub", "show", topic, subscription, "--json", url=url).out)["policy"]
+        return {name: shown[name] for name in ("backoff", "redelivery")}
+
+    cli("sub", "create", topic, "left-out", url=url)
+    assert policy("left-out") == {"backoff": 3.0, "redelivery": "after_backoff"}
+    cli("sub", "create", topic, "said", "--backoff", 1, "--redelivery", "after_backlog", url=url)
+    assert policy("said") == {"backoff": 1.0, "redelivery": "after_backlog"}
+    cli("consume", topic, "-s", "consumed", "--redelivery", "after_backlog", "--count", 1, url=url)
+    assert policy("consumed") == {"backoff": 3.0, "redelivery": "after_backlog"}
+    cli("sub", "create", topic, "resilient", "--mode", "resilient", "--redelivery", "after_backlog", url=url)
+    assert policy("resilient")["redelivery"] == "after_backoff", "the order waits for a refused message"
+
+
 def test_a_resilient_subscription_is_consumed_one_message_after_the_other(
     cli: Cli, service: Node, topic: str
 ) -> None:

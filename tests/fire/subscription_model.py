@@ -99,6 +99,8 @@ class Count:
 
     place: Place
     deliveries: int
+    due_us: int
+    """It does not come again before; 0: at once."""
 
 
 class Model:
@@ -121,7 +123,10 @@ class Model:
         self.repeated_rows = 0
         self._counts: dict[Place, tuple[int, int]] = {}
         """How many deliveries count, at least and at most."""
+        self._due_us: dict[Place, int] = {}
+        """Places that were refused do not come again before their time."""
         self._durable_counts: dict[Place, int] = {}
+        self._durable_due_us: dict[Place, int] = {}
         self._durable: set[Place] = set()
         self._journal: list[Settlement | Count] = []
         self._confirmed = 0
@@ -139,6 +144,8 @@ class Model:
         assert least < attempt <= most + 1, (
             f"attempt {attempt} of {place}, where {least} to {most} were counted"
         )
+        due_us = self._due_us.pop(place, 0)
+        assert due_us <= now_us, f"{place} came {due_us - now_us} µs before its time"
         self.unknown.discard(place)
         self._check_consumer(consumer, place)
         before = self._unsettled_before(place)
@@ -204,8 +211,8 @@ class Model:
         self.settled.add(place)
         self._journal.append(Settlement(place))
 
-    def nack(self, consumer: Consumer, place: Place) -> None:
-        self._count(place, self._take_from(consumer, place))
+    def nack(self, consumer: Consumer, place: Place, due_us: int) -> None:
+        self._count(place, self._take_from(consumer, place), due_us)
         consumer.settled(place)
 
     def release(self, consumer: Consumer, seen: set[Place] | None = None) -> None:
@@ -267,9 +274,10 @@ class Model:
         del self.holders[place]
         return consumer.held.pop(place)
 
-    def _count(self, place: Place, attempt: int) -> None:
+    def _count(self, place: Place, attempt: int, due_us: int = 0) -> None:
         self._counts[place] = (attempt, attempt)
-        self._journal.append(Count(place, attempt))
+        self._due_us[place] = due_us
+        self._journal.append(Count(place, attempt, due_us))
 
     # --- the disk -------------------------------------------------------------------------------------
 
@@ -284,6 +292,7 @@ class Model:
                 self._durable.add(change.place)
             else:
                 self._durable_counts[change.place] = change.deliveries
+                self._durable_due_us[change.place] = change.due_us
         self._confirmed = max(self._confirmed, length)
 
     def cut_power(self) -> None:
@@ -296,5 +305,6 @@ class Model:
         self._counts = {
             place: (self._durable_counts.get(place, 0), most) for place, (_, most) in self._counts.items()
         }
+        self._due_us = dict(self._durable_due_us)
         self._journal, self._confirmed = [], 0
         self.holders, self.ghost = {}, None

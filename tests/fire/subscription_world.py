@@ -51,7 +51,7 @@ KEYS = [b"a", b"b", b"c", b"d", None]
 ROWS = [1, 2, 5, 20]
 CREDITS_BYTES = [1, 300, 2000, 1 << 20]
 """A record or less at a time, or all at once."""
-DELAYS_S = [0.0, 0.3]
+DELAYS_S = [0.0, 2.0]
 PAUSES_US = [2 * TICK_US, 20 * TICK_US, 80 * TICK_US]
 CONSUMERS_MAX = 4
 TEMPERS = [0.3, 1.0, 3.0]
@@ -116,10 +116,11 @@ class SubscriptionWorld:
         self._segments = [0] * SHARDS
 
     def _cut_power(self) -> None:
-        """It meets settlements under way."""
+        """It meets settlements under way, and some that are confirmed."""
         self._have_all_stored()
         for _ in range(self.random.randrange(4)):
             self._with_one(self._settle)
+            self._work_some()
         self.cuts += 1
         self.disk.crash(keep=self.random.choice(KEEPS))
         self.model.cut_power()
@@ -286,11 +287,13 @@ class SubscriptionWorld:
     def _say_settled(self, consumer: Consumer, shard: int, acked: list[Place], refused: list[Place]) -> None:
         for place in acked:
             self.model.ack(consumer, place)
+        nacked: list[tuple[int, float | None]] = []
         for place in refused:
-            self.model.nack(consumer, place)
+            delay_s = self.random.choice(DELAYS_S)
+            self.model.nack(consumer, place, self._now_us + round(delay_s * 1e6))
+            nacked.append((place[1], delay_s))
         consumer.settles += 1
         consumer.unconfirmed[consumer.settles] = self.model.journal_length
-        nacked: list[tuple[int, float | None]] = [(entry, self.random.choice(DELAYS_S)) for _, entry in refused]
         consumer.line.client.send(
             Settle(consumer.number, consumer.settles, shard, spans_of(acked), nacked=nacked)
         )

@@ -10,6 +10,7 @@ from penstock.model.entry_set import EntrySet
 from penstock.node.core.attachment import Attachment
 from penstock.node.core.confirming import Confirming
 from penstock.node.core.session import Session
+from penstock.node.core.settlement import Subscriptions
 from penstock.wire.control import Settled, encode_control
 from tests.fire.seeds import seeds
 from tests.fire.subscription_model import Consumer
@@ -68,7 +69,12 @@ def test_a_lost_attempt_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_consumer_that_is_sent_more_while_it_gives_back_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Attachment, "open", property(lambda self: self.credit_bytes > 0 and self.reachable))
     monkeypatch.setattr(Consumer, "recalled", property(lambda self: False, lambda self, recalled: None))
-    assert "was handed out before" in found("key_shared", "non_resilient", range(15, 16))
+    assert "was handed out before" in found("key_shared", "non_resilient", range(42, 43))
+
+
+def test_a_delay_that_a_restart_forgets_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subscriptions, "_refuse", lambda *_: None)
+    assert "before its time" in found("shared", "non_resilient", range(20, 21))
 
 
 def test_a_settlement_that_is_confirmed_before_it_is_on_the_disk_is_found_out(
@@ -80,5 +86,5 @@ def test_a_settlement_that_is_confirmed_before_it_is_on_the_disk_is_found_out(
         self._send(session.connection, [encode_control(Settled(attachment.consumer, number, late))])
 
     monkeypatch.setattr(Confirming, "settled", tell_at_once)
-    fault = found("failover", "non_resilient")
+    fault = found("failover", "non_resilient", range(16, 17))
     assert "was settled and comes again" in fault or "were counted" in fault

@@ -135,10 +135,13 @@ def test_what_is_shown_of_a_value_can_be_given_again(values: dict[str, Value]) -
 
 
 def test_a_subscription_gets_what_it_asks_for_and_the_topics_values_for_the_rest() -> None:
-    topic = TopicSettings(max_attempts=3, deadline=9.0, backoff=2.0, lease=1.0)
-    assert topic.policy(None) == Policy(max_attempts=3, deadline=9.0, backoff=2.0, lease=1.0)
-    asked = Policy(max_attempts=7, backoff=0.5)
-    assert topic.policy(asked) == msgspec.structs.replace(asked, deadline=9.0, lease=1.0)
+    said = Policy(
+        max_attempts=3, deadline=9.0, backoff=2.0, backoff_max=60.0, redelivery="after_backoff", lease=1.0
+    )
+    topic = TopicSettings(max_attempts=3, deadline=9.0, backoff=2.0, redelivery="after_backoff", lease=1.0)
+    assert topic.policy(None) == said
+    asked = Policy(max_attempts=7, redelivery="after_backlog")
+    assert topic.policy(asked) == msgspec.structs.replace(said, max_attempts=7, redelivery="after_backlog")
 
 
 def test_every_setting_is_documented() -> None:

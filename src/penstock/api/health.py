@@ -1,15 +1,11 @@
-"""``/livez`` and ``/readyz``: whether the process answers, whether the node takes what it is sent."""
+"""``/livez`` and ``/readyz``: whether the process answers, whether the node takes requests."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import MediaType, Response, get
+from litestar import MediaType, get
 
 from penstock.api.asking import Asked, door_of
-from penstock.api.faults import answer
-
-UNREADY = 503
+from penstock.model.errors import NodeStopping
 
 
 @get("/livez", media_type=MediaType.TEXT, tags=["health"])
@@ -19,10 +15,11 @@ async def livez() -> str:
 
 
 @get("/readyz", media_type=MediaType.TEXT, tags=["health"])
-async def readyz(request: Asked) -> Response[Any]:
-    """The node takes what it is sent; 503, with the reason, while it stops or its disk is full."""
-    hindrance = door_of(request).hindrance
-    return Response("ok\n") if hindrance is None else answer(hindrance, UNREADY)
+async def readyz(request: Asked) -> str:
+    """The node takes requests; 503 while it stops."""
+    if not door_of(request).ready:
+        raise NodeStopping("the node is shutting down")
+    return "ok\n"
 
 
 ROUTES = [livez, readyz]

@@ -26,8 +26,10 @@ class PolicyBody(msgspec.Struct, forbid_unknown_fields=True):
     """What is left out takes its default (docs/subscriptions.md)."""
 
     deadline: float | None = None
-    backoff: float = 0.1
-    backoff_max: float = 60.0
+    backoff: float | None = None
+    backoff_max: float | None = None
+    redelivery: str | None = None
+    """after_backlog or after_backoff."""
     max_attempts: int | None = None
     dead_letter: str | None = None
     failover_after: int | None = None

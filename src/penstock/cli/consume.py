@@ -44,6 +44,19 @@ class Mode(StrEnum):
     non_resilient = "non_resilient"
 
 
+class Redelivery(StrEnum):
+    after_backlog = "after_backlog"
+    after_backoff = "after_backoff"
+
+
+RedeliveryOption = Annotated[
+    Redelivery | None,
+    typer.Option(
+        "--redelivery", help="When a refused one comes again: after the backlog, or after its backoff."
+    ),
+]
+
+
 @reports_errors
 def consume(
     context: typer.Context,
@@ -63,6 +76,7 @@ def consume(
         Mode, typer.Option("--mode", help="resilient: the next one comes when the one before is settled.")
     ] = Mode.non_resilient,
     start: StartOption = "earliest",
+    redelivery: RedeliveryOption = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=0, metavar="N", help="End after N messages.")
     ] = None,
@@ -79,11 +93,14 @@ def consume(
     as_json: AsJson = False,
 ) -> None:
     """Print messages as they come (value and newline, or JSON) and acknowledge what was printed."""
+    from penstock.model.policy import Policy
+
     options = {
         "subscription": subscription,
         "kind": kind.value,
         "mode": mode.value,
         "start": parse_start(start, "--start"),
+        "policy": Policy(redelivery=redelivery),
         "copies": copies or [],
         "dedup": dedup,
     }

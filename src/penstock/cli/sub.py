@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.ask import ask, confirm
 from penstock.cli.completion import starts, subscriptions, topics
-from penstock.cli.consume import Kind, Mode
+from penstock.cli.consume import Kind, Mode, RedeliveryOption
 from penstock.cli.options import (
     DEFAULT_URL,
     AsJson,
@@ -54,8 +54,9 @@ def create(
         float | None, typer.Option("--deadline", metavar="S", help="Seconds to settle a message in.")
     ] = None,
     backoff: Annotated[
-        float, typer.Option("--backoff", metavar="S", help="Seconds before a refused one comes again.")
-    ] = 0.1,
+        float | None, typer.Option("--backoff", metavar="S", help="Seconds before a refused one comes again.")
+    ] = None,
+    redelivery: RedeliveryOption = None,
     max_attempts: Annotated[
         int | None, typer.Option("--max-attempts", metavar="N", help="How often one is tried; 0: no end.")
     ] = None,
@@ -75,7 +76,13 @@ def create(
     """Create a subscription that nobody reads yet: it holds what is stored from --start on."""
     from penstock.model.policy import Policy
 
-    policy = Policy(deadline=deadline, backoff=backoff, max_attempts=max_attempts, dead_letter=dead_letter)
+    policy = Policy(
+        deadline=deadline,
+        backoff=backoff,
+        redelivery=redelivery,
+        max_attempts=max_attempts,
+        dead_letter=dead_letter,
+    )
     place = parse_start(start, "--start")
     info = ask(
         url,

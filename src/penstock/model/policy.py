@@ -1,8 +1,10 @@
 """The redelivery policy of a subscription: one object, whose effective values are echoed to whoever asks.
 
-A message comes again when it was refused (after its own delay, or after ``backoff``, which doubles with each
-attempt up to ``backoff_max``), when it was not settled within ``deadline`` seconds, or when its consumer was
-lost. After ``max_attempts`` it is put aside: a copy goes to the ``dead_letter`` topic, and it is settled.
+A message comes again when it was refused, when it was not settled within ``deadline`` seconds, or when its
+consumer was lost. A refused one waits for its own delay, or for ``backoff``, which doubles with each attempt up
+to ``backoff_max``. With ``redelivery`` after_backlog, a message that was refused or not settled in time also
+waits for the backlog. After ``max_attempts`` a message is put aside: a copy goes to the ``dead_letter`` topic,
+and it is settled.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import Annotated
 import msgspec
 
 from penstock.model.bounds import SECONDS_MAX as SECONDS_MAX
-from penstock.model.bounds import Seconds, TopicText, check_fields
+from penstock.model.bounds import Seconds, TopicText, Word, check_fields
+from penstock.model.errors import BadRequest
 from penstock.model.topic import TopicName
 
 MAX_ATTEMPTS = 16
@@ -23,6 +26,9 @@ LEASE_S_MIN, LEASE_S_MAX = 0.1, 600.0
 DEADLINE_S_MIN = 0.05
 ATTEMPTS_MAX = 2**31
 DEAD_SUFFIX = ".dead"
+BACKOFF_S, BACKOFF_S_MAX = 0.1, 60.0
+AFTER_BACKLOG, AFTER_BACKOFF = "after_backlog", "after_backoff"
+REDELIVERIES = (AFTER_BACKLOG, AFTER_BACKOFF)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +36,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     deadline: Annotated[float, msgspec.Meta(ge=DEADLINE_S_MIN, le=SECONDS_MAX)] | None = None
     """Seconds within which a message must be settled once it was handed out; None: there is no such limit."""
-    backoff: Seconds = 0.1
-    """Seconds that a message waits after it was refused for the first time; doubled with each attempt."""
-    backoff_max: Seconds = 60.0
+    backoff: Seconds | None = None
+    """Seconds that a message waits after it was refused for the first time; doubled with each attempt; 0.1."""
+    backoff_max: Seconds | None = None
+    """Where the doubling ends; 60."""
+    redelivery: Word | None = None
+    """When a refused message comes again: ``after_backlog`` (when everything that was in the shard's log at the
+    refusal is settled, or there is nothing new to hand out) or ``after_backoff`` (as soon as its backoff is
+    over). None: after_backlog. In resilient mode the order waits for it, so it is always after_backoff."""
     max_attempts: Annotated[int, msgspec.Meta(ge=0, le=ATTEMPTS_MAX)] | None = None
     """How often a message is tried; 0 is without end. None: without end in resilient mode, 16 otherwise."""
     dead_letter: TopicText | None = None
@@ -45,6 +56,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def checked(self) -> Policy:
         """Itself; values that cannot be are a ``BadRequest``."""
         check_fields(self)
+        if self.redelivery not in (None, *REDELIVERIES):
+            raise BadRequest(f"redelivery {self.redelivery!r} is none of {', '.join(REDELIVERIES)}")
         if self.dead_letter:
             TopicName.parse(self.dead_letter)
         return self
@@ -57,10 +70,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         dead = self.dead_letter
         if dead is None:  # what is dead already is not put aside once more
             dead = "" if topic.endswith(DEAD_SUFFIX) else f"{topic}{DEAD_SUFFIX}"
+        backoff = BACKOFF_S if self.backoff is None else self.backoff
+        backoff_max = BACKOFF_S_MAX if self.backoff_max is None else self.backoff_max
         return Policy(
             deadline=self.deadline,
-            backoff=self.backoff,
-            backoff_max=max(self.backoff, self.backoff_max),
+            backoff=backoff,
+            backoff_max=max(backoff, backoff_max),
+            redelivery=AFTER_BACKOFF if mode == "resilient" else self.redelivery or AFTER_BACKLOG,
             max_attempts=limit,
             dead_letter=str(TopicName.parse(dead)) if dead else "",
             failover_after=FAILOVER_AFTER if self.failover_after is None else self.failover_after,
@@ -69,4 +85,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def backoff_s(self, deliveries: int) -> float:
         """How long a message waits after its ``deliveries``-th refusal, without a delay of its own."""
+        assert self.backoff is not None, "of an effective policy"
+        assert self.backoff_max is not None, "of an effective policy"
         return min(self.backoff_max, self.backoff * 2.0 ** min(deliveries - 1, 32))

@@ -16,7 +16,16 @@ import msgspec
 
 from penstock.model.errors import BadSetting
 from penstock.model.place import LEVELS
-from penstock.model.policy import LEASE_S_MAX, LEASE_S_MIN, SECONDS_MAX, Policy
+from penstock.model.policy import (
+    AFTER_BACKLOG,
+    BACKOFF_S,
+    BACKOFF_S_MAX,
+    LEASE_S_MAX,
+    LEASE_S_MIN,
+    REDELIVERIES,
+    SECONDS_MAX,
+    Policy,
+)
 from penstock.model.setting import Kind, Setting, Value
 
 NODE = "node"
@@ -125,16 +134,23 @@ _ALL: tuple[Setting, ...] = (
     Setting(
         name="backoff",
         kind=Kind.SECONDS,
-        default=0.1,
+        default=BACKOFF_S,
         high=SECONDS_MAX,
         meaning="Redelivery: time that a refused message waits, doubled with each attempt.",
     ),
     Setting(
         name="backoff_max",
         kind=Kind.SECONDS,
-        default=60.0,
+        default=BACKOFF_S_MAX,
         high=SECONDS_MAX,
         meaning="Redelivery: the longest such time.",
+    ),
+    Setting(
+        name="redelivery",
+        kind=Kind.WORD,
+        default=AFTER_BACKLOG,
+        words=REDELIVERIES,
+        meaning="Redelivery: whether a refused message also waits for the backlog, or for its backoff alone.",
     ),
     Setting(
         name="max_attempts",
@@ -215,8 +231,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     create_on_first_use: bool = True
     producer_lease: float = PRODUCER_LEASE_S
     deadline: float | None = None
-    backoff: float = 0.1
-    backoff_max: float = 60.0
+    backoff: float = BACKOFF_S
+    backoff_max: float = BACKOFF_S_MAX
+    redelivery: str = AFTER_BACKLOG
     max_attempts: int | None = None
     dead_letter: str | None = None
     failover_after: int | None = None
@@ -242,19 +259,10 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def policy(self, wanted: Policy | None) -> Policy:
         """What a new subscription gets: what its consumer wants, else what the topic says."""
-        if wanted is None:
-            return Policy(
-                deadline=self.deadline,
-                backoff=self.backoff,
-                backoff_max=self.backoff_max,
-                max_attempts=self.max_attempts,
-                dead_letter=self.dead_letter,
-                failover_after=self.failover_after,
-                lease=self.lease,
-            )
-        names = ("deadline", "max_attempts", "dead_letter", "failover_after", "lease")
-        left_out = {name: getattr(self, name) for name in names if getattr(wanted, name) is None}
-        return msgspec.structs.replace(wanted, **left_out)
+        asked = msgspec.structs.asdict(wanted or Policy())
+        return Policy(
+            **{name: getattr(self, name) if value is None else value for name, value in asked.items()}
+        )
 
 
 class Origin(NamedTuple):

@@ -14,6 +14,7 @@ class PolicyShape(TypedDict):
     deadline: float | None
     backoff: float
     backoff_max: float
+    redelivery: str
     max_attempts: int | None
     dead_letter: str | None
     failover_after: int

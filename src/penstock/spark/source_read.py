@@ -70,12 +70,7 @@ def read_task(options: SourceOptions, schema: StructType, task: ReadTask) -> Ite
         def reader_of(span: Span) -> penstock.sync.Reader:
             key = (span.topic, span.uuid, span.schema_version)
             if key not in readers:
-                readers[key] = client.reader(
-                    span.topic,
-                    uuid=span.uuid,
-                    schema_version=span.schema_version,
-                    subscription=options.reads_as,
-                )
+                readers[key] = client.reader(span.topic, uuid=span.uuid, schema_version=span.schema_version)
             return readers[key]
 
         for span in task.spans:

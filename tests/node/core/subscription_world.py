@@ -80,6 +80,7 @@ class World:
     def pump(self, steps: int = 10_000) -> None:
         """Lets it read as much as it wants."""
         for _ in range(steps):
+            self.it.release(self.ends)
             offers = self.it.direct(self.ends, self.now_us)
             self.offered(offers)
             wanted = self.it.want(self.ends, 400)
@@ -111,20 +112,21 @@ class World:
     def nack(self, place: Place, by: Attachment, delay_s: float) -> None:
         change = Change()
         mine = self.holder.get(place) is by
-        deliveries = self.it.nack(*place, delay_s, self.now_us, by)
-        if deliveries is not None:
-            shard, entry = place
+        shard, entry = place
+        refusal = self.it.nack(shard, entry, delay_s, self.now_us, self.ends[shard], by)
+        if refusal is not None:
             self.it.failed(by, shard, entry, entry + 1, change)
         if mine:
             self.came_back(place)
-            assert deliveries == self.delivered[place]
+            assert refusal is not None
+            assert refusal.deliveries == self.delivered[place]
         elif place in self.holder:
-            assert deliveries is None, "what another one has is not this one's to refuse"
+            assert refusal is None, "what another one has is not this one's to refuse"
         self.changed(change)
 
     def wait(self, us: int) -> None:
         self.now_us += us
-        self.changed(self.it.on_time(self.now_us))
+        self.changed(self.it.on_time(self.now_us, self.ends))
 
     def bury(self) -> None:
         for shard, cursor in enumerate(self.it.cursors):

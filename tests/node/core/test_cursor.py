@@ -6,7 +6,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.model.entry_set import EntrySet
 from penstock.model.ranges import RangeSet
-from penstock.node.core.cursor import DUE_STEP_US, ShardCursor
+from penstock.node.core.cursor import ShardCursor
+from penstock.node.core.unacked_log import DUE_STEP_US
 
 END = 120
 ATTEMPTS_MAX = 3
@@ -129,7 +130,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
 
     @rule(entry=st.integers(0, END - 1), delay=st.integers(0, 5))
     def nack(self, entry: int, delay: int) -> None:
-        deliveries = self.cursor.nack(entry, self.now_us + delay * DUE_STEP_US)
+        deliveries = self.cursor.nack(entry, self.now_us + delay * DUE_STEP_US, 0)
         if self.state[entry] not in ("held", "ready", "parked"):
             assert deliveries is None
             return
@@ -145,6 +146,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
     def wake(self, steps: int) -> None:
         self.now_us += steps * DUE_STEP_US
         self.cursor.wake(self.now_us)
+        self.cursor.release(END)
         for entry, due_us in list(self.due.items()):
             if due_us <= self.now_us:
                 del self.due[entry]
@@ -180,13 +182,13 @@ class CursorAgainstModel(RuleBasedStateMachine):
                 "settled": settled,
                 "held": entry in cursor.held,
                 "ready": entry in cursor.ready,
-                "waiting": entry in cursor.waiting,
+                "waiting": entry in cursor.unacked_log.entries,
                 "parked": entry in cursor.parked,
                 "dying": entry in cursor.dying,
                 "new": not settled and entry >= cursor.offered,
             }
             assert [name for name, here in found.items() if here] == [self.state[entry]]
-        assert (cursor.due_us is not None) or not cursor.waiting
+        assert (cursor.due_us is not None) or not cursor.unacked_log
         assert set(entries(list(cursor.dead.spans(0, END)))) == self.dead
 
 

@@ -199,7 +199,7 @@ def test_a_delay_holds_also_when_the_message_came_back_before_it_was_said() -> N
     it.wait(1_000_000)
     it.work_all()
     (subscription,) = it.core.subscriptions.all()
-    assert 0 in subscription.cursors[0].waiting
+    assert 0 in subscription.cursors[0].unacked_log.entries
 
 
 def test_a_read_for_one_consumer_is_not_sent_to_the_next_before_its_welcome() -> None:

@@ -1,6 +1,5 @@
 """What the settlement journal says is enough to put every subscription back where it was."""
 
-import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,9 +76,9 @@ def run(steps: list[Step], subscriptions: Subscriptions) -> list[Change]:
             subscription.paused = bool(start % 2)
             journal.append(Paused(TOPIC, "s", subscription.paused))
         elif what == "nack":
-            deliveries = subscription.nack(shard, start, 0.0, 0, reader)
-            if deliveries is not None:
-                journal.append(Settlement(TOPIC, "s", shard, [], [], [], [(start, start + 1, deliveries)]))
+            refusal = subscription.nack(shard, start, length / 10, 0, END, reader)
+            if refusal is not None:
+                journal.append(Settlement(TOPIC, "s", shard, [], [], [], [(start, start + 1, *refusal)]))
         else:
             spans = [(start, end)]
             getattr(subscription, what)(shard, start, end)
@@ -153,19 +152,3 @@ def test_a_removed_subscription_is_gone_and_its_records_are_passed_over() -> Non
     assert subscriptions.get(TOPIC, "s") is None
     subscriptions.apply(Settlement(TOPIC, "s", 0, [(0, 5)], [], [], []))
     assert list(subscriptions.snapshot()) == []
-
-
-def test_what_was_written_before_there_were_policies_is_read_as_it_was() -> None:
-    subscriptions = Subscriptions()
-    for record in (
-        [1, TOPIC, "s", "unique", "non_resilient", [3, 0], 17],
-        [2, TOPIC, "s", 0, [[3, 5]], [], [], [[7, 8, 2]]],
-        [4, TOPIC, "s", 1, 9, EntrySet().encode(), []],
-        [5, TOPIC, "s", 2, 0, 0, 1],
-    ):
-        subscriptions.apply(decode_change(msgspec.msgpack.encode(record)))
-    subscription = subscriptions.get(TOPIC, "s")
-    assert subscription is not None
-    assert [cursor.cursor for cursor in subscription.cursors] == [5, 9]
-    assert subscription.cursors[0].deliveries(7) == 2
-    assert (subscription.counts.acked, subscription.paused, subscription.dead) == (2, False, 0)

@@ -235,12 +235,12 @@ def test_a_paused_subscription_offers_nothing_and_takes_settlements() -> None:
     reader.settle(acked=[(0, 1)], nacked=[(1, 0.0)])
     reader.seconds(1.0)
     assert reader.got() == []
-    restarted = CoreShell(it.disk, seed=2, settings=PLAIN)
+    restarted = CoreShell(it.disk, seed=2, settings=PLAIN, now_us=it.now_us)
     following = Kind(restarted, "unique", "non_resilient")
     assert following.standing().paused
     assert following.entries() == []
     restarted.connect().request(PauseSubscription("orders", "s", False))
-    assert following.got() == [(1, 2), *((n, 1) for n in range(2, 6))]
+    assert following.got() == [*((n, 1) for n in range(2, 6)), (1, 2)]
 
 
 def test_subscriptions_are_made_shown_and_deleted_without_anyone_reading() -> None:

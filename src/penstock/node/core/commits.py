@@ -12,7 +12,9 @@ from typing import Any, Protocol
 
 from penstock.files.disk import Disk
 from penstock.model.errors import DiskFull, PenstockError, StorageFailed
-from penstock.node.core.watermark import is_disk_full
+
+ENOSPC = 28
+EDQUOT = 122
 
 Waiter = Callable[[PenstockError | None], None]
 
@@ -55,7 +57,7 @@ class Stage(Protocol):
 
 def as_error(error: OSError, what: str) -> PenstockError:
     """The catalogue's name for a failed write or sync."""
-    if is_disk_full(error):
+    if error.errno in (ENOSPC, EDQUOT):
         return DiskFull(f"no room on the node's disk for {what}: {error.strerror}")
     return StorageFailed(f"the node could not write {what}: {error.strerror or error}")
 

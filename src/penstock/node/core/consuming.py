@@ -22,7 +22,8 @@ from penstock.node.core.log import Run, StoredRecord
 from penstock.node.core.losing import Losing
 from penstock.node.core.schedule import Schedule
 from penstock.node.core.session import Session
-from penstock.node.core.settlement_records import came_back, encode_change
+from penstock.node.core.settlement import records_of
+from penstock.node.core.settlement_records import encode_change
 from penstock.node.core.settling import check_settle, settle
 from penstock.node.core.state_starts import Refuse, ShardStart, StateStarts
 from penstock.node.core.stores import Stores
@@ -209,13 +210,12 @@ class Consuming:
 
     def _apply(self, subscription: Subscription, change: Change) -> None:
         """Writes down what came back, and tells those whom a step of the machine concerns."""
-        topic, name = subscription.topic_uuid, subscription.name
-        for shard, returned in change.returned:
-            for back in came_back(topic, name, shard, returned):
-                self._journal.append(encode_change(back))
+        for record in records_of(subscription, change):
+            self._journal.append(encode_change(record))
             self._lane.mark()
         for attachment in change.gone:
-            self._dismiss(attachment, LeaseLost(f"the lease on subscription {name!r} went to another consumer"))
+            text = f"the lease on subscription {subscription.name!r} went to another consumer"
+            self._dismiss(attachment, LeaseLost(text))
         for attachment in change.standing:
             self._tell_standing(subscription, attachment)
         for attachment in change.recalled:
@@ -243,7 +243,9 @@ class Consuming:
             self.pump(subscription)
 
     def _wake(self, subscription: Subscription) -> None:
-        self._apply(subscription, subscription.on_time(self._clock_us()))
+        topic = self._catalog.by_uuid(subscription.topic_uuid)
+        if topic is not None:
+            self._apply(subscription, subscription.on_time(self._clock_us(), _ends(topic)))
         self._schedule(subscription)
 
     # --- offering -----------------------------------------------------------------------------------
@@ -272,7 +274,8 @@ class Consuming:
         if not subscription.attachments:
             return
         self._awake.setdefault(topic.uuid, {})[subscription] = None
-        ends = [shard.log.entry_durable for shard in topic.shards]
+        ends = _ends(topic)
+        subscription.release(ends)
         self._send_offers(subscription, subscription.direct(ends, self._clock_us()))
         ahead = AHEAD_BYTES // max(1, len(self._sessions)) * len(subscription.dispatch.takers())
         reading = subscription.fetching
@@ -361,8 +364,9 @@ class Consuming:
         subscription.heard(attachment)
         late, change = 0, Change()
         if ask.acked or ask.skipped or ask.nacked or ask.upto is not None:
-            check_settle(self._catalog.by_uuid(subscription.topic_uuid), subscription, ask)
-            settlement, late = settle(subscription, ask, attachment, self._clock_us(), change)
+            end = check_settle(self._catalog.by_uuid(subscription.topic_uuid), subscription, ask)
+            times = (self._clock_us(), self._now_us())
+            settlement, late = settle(subscription, ask, attachment, end, *times, change)
             self._journal.append(encode_change(settlement))
             self._counters["settlements"] += 1
         cost = SETTLE_COST_BYTES + 64 * (len(ask.acked) + len(ask.skipped) + len(ask.nacked))
@@ -384,3 +388,8 @@ class Consuming:
         if attachment is not None and (subscription := attachment.subscription) is not None:
             subscription.take_back(attachment, ask.shard, ask.spans, done=ask.done)
             self.pump(subscription)
+
+
+def _ends(topic: Topic) -> list[int]:
+    """The shards' durable ends."""
+    return [shard.log.entry_durable for shard in topic.shards]

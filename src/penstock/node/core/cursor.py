@@ -5,7 +5,7 @@ Every entry of the shard is in exactly one state::
     settled   below ``cursor``, or in ``settled``; the ``dead`` among them can be offered again
     held      offered to a consumer, not settled yet
     ready     to be offered again now
-    waiting   to be offered again once its time has come (negatively acknowledged)
+    refused   in the unacked log: to be offered again when its time and the backlog allow it (unacked_log.py)
     parked    passed over for now: its key is with somebody, or waits itself (key_shared)
     dying     tried too often; to be put aside before it counts as settled
     new       at or behind ``offered``, and none of the above
@@ -16,14 +16,11 @@ Cost is a cursor and a few bitmaps, whatever the order in which entries are sett
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
 from itertools import islice
 
 from penstock.model.entry_set import EntrySet, Span
 from penstock.node.core.entry_tally import COMPACTED, NOTHING, EntryTally
-
-DUE_STEP_US = 20_000
-"""Redeliveries that fall due within one step come together, so that a million of them cost a few bitmaps."""
+from penstock.node.core.unacked_log import Keyed, UnackedLog, bound_step_up
 
 Group = tuple[int, list[Span]]
 """The number of an attempt, and the entries it is for."""
@@ -54,14 +51,13 @@ class ShardCursor:
         """Everything at or behind it was not offered in this run of the node."""
         self.held = EntrySet()
         self.ready = EntrySet()
-        self.waiting = EntrySet()
+        self.unacked_log = UnackedLog()
         self.parked = EntrySet()
         self.unsure = EntrySet()
         """Not settled, and once with a consumer that was lost, or that they died of; it may have seen them."""
         self.dying = EntrySet()
-        self._due_us: list[int] = []
-        self._due: dict[int, EntrySet] = {}
-        """By time, in steps of ``DUE_STEP_US``: what is to become ready then, unless it is settled before."""
+        self.ahead = EntrySet()
+        """At or behind ``offered`` and yet not new: refused or dying since before the node was started."""
         self._delivered: dict[int, EntrySet] = {}
         """By number of deliveries: the entries that were delivered that often and came back."""
 
@@ -74,6 +70,7 @@ class ShardCursor:
         """
         entry = self.ready.first
         if entry is None:
+            self._pass_settled()
             if self.offered >= end:
                 return None
             entry = self.offered
@@ -81,10 +78,15 @@ class ShardCursor:
             return None
         return entry
 
+    def _pass_settled(self) -> None:
+        """Nothing needs to be read where all is settled."""
+        if self.settled.end > self.offered:
+            self.offered = self.settled.run_end(self.offered)
+
     @property
     def barrier(self) -> int | None:
         """The first entry that keeps a strict subscription from going on behind it."""
-        first = self.waiting.first
+        first = self.unacked_log.entries.first
         dying = self.dying.first
         return dying if first is None or (dying is not None and dying < first) else first
 
@@ -99,7 +101,7 @@ class ShardCursor:
 
     def _new(self, end: int) -> Iterator[Span]:
         for start, stop in self.settled.missing(max(self.offered, self.cursor), end):
-            yield from self.dying.missing(start, stop) if self.dying else ((start, stop),)
+            yield from self.ahead.missing(start, stop) if self.ahead else ((start, stop),)
 
     def take(self, spans: list[Span]) -> list[Group]:
         """Hands out spans that ``available`` named; they come back in order, cut by attempt."""
@@ -151,22 +153,37 @@ class ShardCursor:
         cut += [(*span, 0) for span in rest.spans(0, rest.end)]
         return sorted(cut)
 
-    # --- time ---------------------------------------------------------------------------------------
+    # --- coming again -------------------------------------------------------------------------------
 
-    def wake(self, now_us: int) -> EntrySet:
-        """Moves what waited long enough to ready; returns it."""
-        woken = EntrySet()
-        while self._due_us and self._due_us[0] <= now_us:
-            due = self._due.pop(heappop(self._due_us)).common(self.waiting)
-            self.waiting.exclude(due)
-            woken.include(due)
-        self.ready.include(woken)
-        return woken
+    def release(self, end: int, *, read_all: bool = False) -> EntrySet:
+        """Refused entries that may come again now are ready; returns them. What can be read ends at ``end``.
+
+        ``read_all``: records are to be read also where nothing in them is new, to learn their keys.
+        """
+        if not self.unacked_log:
+            return EntrySet()
+        self._pass_settled()
+        if not read_all and self.ahead.end > self.offered:
+            new = EntrySet.of([(self.offered, end)])
+            new.exclude(self.settled)
+            new.exclude(self.ahead)
+            self.offered = max(self.offered, end if new.first is None else new.first)
+        ready, held = self.ready.first, self.held.first
+        handed_out = min(self.offered, end if ready is None else ready)
+        self.unacked_log.advance(handed_out, handed_out if held is None else min(handed_out, held), end)
+        released = self.unacked_log.take(nothing_new=handed_out >= end)
+        self.ahead.exclude(released)  # what lies at or behind ``offered`` is new again, in the log's order
+        self.ready.include(released.within(0, self.offered))
+        return released
+
+    def wake(self, now_us: int) -> None:
+        """Time passes for what was refused."""
+        self.unacked_log.wake(now_us)
 
     @property
     def due_us(self) -> int | None:
-        """When waiting entries are next to be looked at."""
-        return self._due_us[0] if self._due_us else None
+        """When ``wake`` is to be called next."""
+        return self.unacked_log.due_us
 
     # --- settling -----------------------------------------------------------------------------------
 
@@ -179,14 +196,15 @@ class ShardCursor:
         for entries in (
             self.held,
             self.ready,
-            self.waiting,
             self.parked,
             self.dying,
+            self.ahead,
             self.unsure,
             *self._delivered.values(),
         ):
             if entries:
                 entries.discard(start, end)
+        self.unacked_log.discard(start, end)
         if start == self.cursor:
             self.cursor = self.settled.run_end(end)
             self.settled.discard(start, self.cursor)
@@ -195,11 +213,15 @@ class ShardCursor:
         self.offered = max(self.offered, self.cursor)
         return end - start - settled_before
 
-    def nack(self, entry: int, due_us: int) -> int | None:
-        """An entry is to come again at ``due_us``; returns how often it was delivered, None if not out."""
+    def nack(self, entry: int, due_us: int, bound: int) -> int | None:
+        """Refuses an entry; returns how often it was delivered, None if it is not out.
+
+        It comes again from ``due_us`` on and, unless ``bound`` is 0, when everything before that is settled.
+        """
+        one = EntrySet.of([(entry, entry + 1)])
         if entry in self.held:
             self.held.discard(entry, entry + 1)
-            deliveries = self._count_delivery(EntrySet.of([(entry, entry + 1)]))
+            deliveries = self._count_delivery(one)
         elif entry in self.ready or entry in self.parked:
             # Its consumer was away for a moment; the delivery is counted already.
             self.ready.discard(entry, entry + 1)
@@ -209,14 +231,22 @@ class ShardCursor:
             return None
         if self.attempts_max and deliveries >= self.attempts_max:
             self.dying.add(entry, entry + 1)
-            return deliveries
-        self.waiting.add(entry, entry + 1)
-        due_us = -(-due_us // DUE_STEP_US) * DUE_STEP_US
-        if due_us not in self._due:
-            self._due[due_us] = EntrySet()
-            heappush(self._due_us, due_us)
-        self._due[due_us].add(entry, entry + 1)
+        else:
+            self._refuse(one, due_us, bound)
         return deliveries
+
+    def expire(self, entries: EntrySet, bound: int) -> list[ReturnedSet]:
+        """Held entries were not settled in time: they are refused, and their time has come."""
+        late = entries.common(self.held)
+        self.held.exclude(late)
+        returned = self._count_seen(late)
+        late.exclude(self.dying)
+        self._refuse(late, 0, bound)
+        return returned
+
+    def _refuse(self, entries: EntrySet, due_us: int, bound: int) -> None:
+        kept_bound = bound_step_up(bound, bound - self.offered) if bound else 0
+        self.unacked_log.refuse(entries, due_us, kept_bound)
 
     def give_back(
         self, entries: EntrySet, counted: EntrySet | None = None, *, sure: bool = True
@@ -236,13 +266,18 @@ class ShardCursor:
             self.tally.unseen += len(unopened)
         else:
             self.unsure.include(unopened)
+        returned = self._count_seen(seen)
+        self.ready.exclude(self.dying)
+        return returned
+
+    def _count_seen(self, seen: EntrySet) -> list[ReturnedSet]:
+        """One more delivery for each of these; those that had as many as they may are dying."""
         self._count_delivery(seen)
-        if self.attempts_max:
-            for deliveries, delivered in self._delivered.items():
-                if deliveries >= self.attempts_max and (dying := seen.common(delivered)):
-                    self.ready.exclude(dying)
-                    self.dying.include(dying)
-        return [(count, part) for count, entries in self._delivered.items() if (part := seen.common(entries))]
+        returned = [(count, part) for count, all_ in self._delivered.items() if (part := seen.common(all_))]
+        for deliveries, part in returned:
+            if not self.may_be_tried_after(deliveries):
+                self.dying.include(part)
+        return returned
 
     def deliveries(self, entry: int) -> int:
         """How often an entry was delivered and came back."""
@@ -256,6 +291,20 @@ class ShardCursor:
             others.exclude(unsettled)
         if deliveries and unsettled:
             self._delivered.setdefault(deliveries, EntrySet()).include(unsettled)
+        if unsettled.meets(self.unacked_log.entries):  # it came again, and back
+            self.unacked_log.take_out(unsettled)
+
+    def restore_refused(self, by_due_us: Iterable[Keyed], by_bound: Iterable[Keyed]) -> None:
+        """What the journal says of the unacked log; what is settled by now stays so."""
+        bounds = ((bound and bound_step_up(bound, bound - self.cursor), each) for bound, each in by_bound)
+        self.unacked_log.put(self._unsettled(by_due_us), self._unsettled(bounds))
+
+    def _unsettled(self, sets: Iterable[Keyed]) -> Iterator[Keyed]:
+        for key, entries in sets:
+            entries.discard(0, self.cursor)
+            entries.exclude(self.settled)
+            if entries:
+                yield key, entries
 
     @property
     def reached(self) -> int:
@@ -265,17 +314,17 @@ class ShardCursor:
         return settled + tally.reached_lost + self.touched(0, 2**63)
 
     @property
-    def unacked(self) -> int:
-        """How many entries a consumer had and did not settle, that nobody has now and that come again.
+    def unacked(self) -> EntrySet:
+        """The entries that a consumer had and did not settle, that nobody has now and that come again.
 
         Refused, timed out, or lost with their consumer; what was given back unseen is available like a new one.
         """
-        found = self.waiting.copy()
+        found = self.unacked_log.entries.copy()
         for entries in self._delivered.values():
             found.include(entries)
         found.exclude(self.held)
         found.exclude(self.dying)
-        return len(found)
+        return found
 
     def touched(self, start: int, end: int) -> int:
         """How many of these entries are with a consumer or were, and are not settled."""
@@ -319,6 +368,9 @@ class ShardCursor:
         for deliveries, entries in self.returned():
             if not self.may_be_tried_after(deliveries):
                 self.dying.include(entries)
+        self.unacked_log.take_out(self.dying)
+        self.ahead = self.unacked_log.entries.copy()
+        self.ahead.include(self.dying)
 
     def bury(self, start: int, end: int) -> int:
         """Put aside: settled, and dead; returns how many of these entries were not settled before."""
@@ -339,6 +391,7 @@ class ShardCursor:
             self.unsure.add(first, last)  # a consumer had them before they died
             if first < self.offered:
                 self.ready.add(first, min(last, self.offered))
+        self.unacked_log.take_out(EntrySet.of(spans))
         if spans and (first := spans[0][0]) < (start := self.tally.start):
             again = sum(min(last, start) - begin for begin, last in spans if begin < start)
             self.tally.reopened(first, again, self.dead.count(first, start))
@@ -362,10 +415,11 @@ class ShardCursor:
         self.tally.settled(COMPACTED, len(fresh))
         self.tally.reached_lost += len(self._touched(self.cursor, fresh.end).common(fresh))
         for others in (
-            *(self.ready, self.waiting, self.parked, self.dying, self.unsure),
+            *(self.ready, self.parked, self.dying, self.ahead, self.unsure),
             *self._delivered.values(),
         ):
             others.exclude(fresh)
+        self.unacked_log.exclude(fresh)
         end = self.settled.run_end(self.cursor)
         self.settled.discard(self.cursor, end)
         self.cursor = end

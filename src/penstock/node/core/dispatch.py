@@ -83,6 +83,11 @@ class Dispatch:
 
     # --- what ---------------------------------------------------------------------------------------
 
+    def release(self, ends: list[int]) -> None:
+        """Refused entries that may come again now are ready. ``ends`` are the shards' durable ends."""
+        for end, cursor in zip(ends, self.subscription.cursors, strict=True):
+            cursor.release(end)
+
     def want(self, ends: list[int], bytes_max: int) -> Wanted | None:
         """The next thing to read, if anyone can take anything: what comes again before what is new.
 
@@ -169,9 +174,6 @@ class Dispatch:
     def expired(self, attachment: Attachment, shard: int, entries: EntrySet) -> None:
         """Entries came back because a consumer did not settle them in time."""
         self.came_back(shard, entries)
-
-    def woke(self, shard: int, entries: EntrySet) -> None:
-        """Entries that waited are ready."""
 
     def reset(self) -> None:
         """All places were set anew."""

@@ -127,8 +127,6 @@ class FollowSource:
         for topic in self._node.catalog:
             if not patterns.match(topic.name) or not (grant is ALL or grant.reaches(Place.of(topic.name))):
                 continue
-            if topic.is_state:  # what a follower lacks may have been compacted away, and is not waited for
-                continue
             for each in self._node.subscriptions.of_topic(topic.uuid):
                 if not each.copy.passive and matches(ask.subscriptions, each.name):
                     found.append(_followed(topic, each))
@@ -312,5 +310,6 @@ def _followed(topic: Topic, subscription: Subscription) -> FollowedSubscription:
 def _stamp(cursor: ShardCursor) -> int:
     """Another number, for all that matters, whenever there is something new to tell of a shard."""
     tally = cursor.tally
-    sizes = tuple(map(len, (cursor.settled, cursor.dead, cursor.held, cursor.ready, cursor.waiting)))
+    refused = cursor.unacked_log.entries
+    sizes = tuple(map(len, (cursor.settled, cursor.dead, cursor.held, cursor.ready, refused)))
     return hash((cursor.cursor, sizes, tally.delivered, tally.unseen)) & 0xFFFF_FFFF

@@ -15,6 +15,7 @@ sent of a shard, so what follows in it costs a short frame: no reading, and no r
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -97,12 +98,20 @@ class KeyDispatch(SharedDispatch):
 
     # --- what ---------------------------------------------------------------------------------------
 
-    def want(self, ends: list[int], bytes_max: int) -> Wanted | None:
-        ends = [
+    def release(self, ends: list[int]) -> None:
+        for shard, (end, cursor) in enumerate(zip(self._ends(ends), self.subscription.cursors, strict=True)):
+            for slot in self.tables[shard].known.by_slot(cursor.release(end, read_all=True)):
+                self._unpark(shard, slot)
+
+    def _ends(self, ends: list[int]) -> list[int]:
+        cursors = self.subscription.cursors
+        return [
             end if len(cursor.parked) < PARKED_MAX else cursor.offered
-            for end, cursor in zip(ends, self.subscription.cursors, strict=True)
+            for end, cursor in zip(ends, cursors, strict=True)
         ]
-        return super().want(ends, bytes_max)
+
+    def want(self, ends: list[int], bytes_max: int) -> Wanted | None:
+        return super().want(self._ends(ends), bytes_max)
 
     def deal(self, shard: int, run: Run, entry: int | None) -> list[Offer]:
         cursor = self.subscription.cursors[shard]
@@ -113,6 +122,8 @@ class KeyDispatch(SharedDispatch):
             if not takers:
                 return offers
             end = record.header.end_entry
+            if cursor.ahead.count(record.header.first_entry, end):
+                self._put_ahead_behind(shard, record)
             spans = cursor.available(at, end, SPANS_MAX)
             if spans:
                 offers += self._deal_record(shard, record, spans, takers)
@@ -127,10 +138,7 @@ class KeyDispatch(SharedDispatch):
         self, shard: int, record: StoredRecord, spans: list[Span], takers: list[Attachment]
     ) -> list[Offer]:
         table, header = self.tables[shard], record.header
-        slots = table.known.get(header.first_entry)
-        if slots is None:
-            slots = slots_of(record, self.subscription.schemas())
-            table.known.add(header.first_entry, slots)
+        slots = self._slots(table, record)
         dealt = _Dealt()
         parked: dict[int, list[int]] = {}
         for entry in _entries(spans):
@@ -144,6 +152,22 @@ class KeyDispatch(SharedDispatch):
         if self.subscription.strict:
             self._keep([taker for taker in dealt.by_taker if taker.keeps], shard, record)
         return self._give_dealt(shard, dealt, [record])
+
+    def _slots(self, table: KeyTable, record: StoredRecord) -> array[int]:
+        slots = table.known.get(record.header.first_entry)
+        if slots is None:
+            slots = slots_of(record, self.subscription.schemas())
+            table.known.add(record.header.first_entry, slots)
+        return slots
+
+    def _put_ahead_behind(self, shard: int, record: StoredRecord) -> None:
+        """What was refused or dying when the node was started holds up the rest of its key."""
+        table, cursor, header = self.tables[shard], self.subscription.cursors[shard], record.header
+        self._slots(table, record)
+        for entries in (cursor.unacked_log.entries, cursor.dying):
+            waiting = entries.within(header.first_entry, header.end_entry)
+            for slot, some in table.known.by_slot(waiting).items():
+                table.put_behind(slot, some)
 
     def direct(self, ends: list[int]) -> list[Offer]:
         """What comes next of keys that go on, where their consumers have the record already."""
@@ -224,11 +248,11 @@ class KeyDispatch(SharedDispatch):
         first = behind.first
         assert first is not None, "an empty set is not kept"
         if self.subscription.strict:
-            if owner is None and first not in cursor.waiting and first not in cursor.dying:
+            if owner is None and first not in cursor.unacked_log.entries and first not in cursor.dying:
                 cursor.unpark(EntrySet.of_entries([first]))
         elif owner is None or self._goes_on(table, slot, owner):
-            barriers = [each.first for each in (behind.common(cursor.waiting), behind.common(cursor.dying))]
-            end = min((each for each in barriers if each is not None), default=behind.end)
+            stuck = [behind.common(each).first for each in (cursor.unacked_log.entries, cursor.dying)]
+            end = min((each for each in stuck if each is not None), default=behind.end)
             cursor.unpark(behind.within(first, end))
 
     def opened(self, attachment: Attachment) -> None:
@@ -236,16 +260,12 @@ class KeyDispatch(SharedDispatch):
             if slot in self.tables[shard].behind:
                 self._unpark(shard, slot)
 
-    def woke(self, shard: int, entries: EntrySet) -> None:
-        for slot in self.tables[shard].known.by_slot(entries):
-            self._unpark(shard, slot)
-
     # --- what became of it --------------------------------------------------------------------------
 
     def settle(self, shard: int, start: int, end: int, *, dead: bool = False) -> int:
         table, cursor = self.tables[shard], self.subscription.cursors[shard]
         touched = self._came_in(shard, cursor.held.within(start, end))
-        for entries in (cursor.ready, cursor.waiting, cursor.parked, cursor.dying):
+        for entries in (cursor.ready, cursor.unacked_log.entries, cursor.parked, cursor.dying):
             if entries and (part := entries.within(start, end)):
                 for slot, some in table.known.by_slot(part).items():
                     table.no_longer_behind(slot, some)

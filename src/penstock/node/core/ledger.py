@@ -130,9 +130,9 @@ def shard_account(cursor: ShardCursor, end: int, runs: Runs) -> SubscriptionAcco
     """``end`` is the shard's durable end."""
     tally = cursor.tally
     offered = max(cursor.offered, cursor.cursor)
-    new = max(end - offered, 0) - cursor.settled.count(offered, end) - cursor.dying.count(offered, end)
+    new = max(end - offered, 0) - cursor.settled.count(offered, end) - cursor.ahead.count(offered, end)
     dead = cursor.dead.count(tally.start, cursor.dead.end)
-    unacked = cursor.unacked
+    unacked = len(cursor.unacked)
     return SubscriptionAccount(
         stored=end - tally.start,
         acknowledged=tally.acked,
@@ -145,7 +145,7 @@ def shard_account(cursor: ShardCursor, end: int, runs: Runs) -> SubscriptionAcco
         passed=tally.passed,
         unknown=tally.unknown,
         in_flight=len(cursor.held),
-        available=len(cursor.ready) + len(cursor.parked) + len(cursor.waiting) + new - unacked,
+        available=len(cursor.ready) + len(cursor.parked) + len(cursor.unacked_log.entries) + new - unacked,
         unacked=unacked,
         dying=len(cursor.dying),
         reached=(reached := cursor.reached),

@@ -7,16 +7,17 @@ twice does no harm. A record about a topic that is gone is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadFrame
-from penstock.model.policy import Policy
+from penstock.model.policy import SECONDS_MAX, Policy
 from penstock.node.core.cursor import Returned, ShardCursor
 from penstock.node.core.entry_tally import EXPIRED
 from penstock.node.core.history import History
 from penstock.node.core.settlement_records import (
     PASSED_MAX,
+    UNACKED_MAX,
     CameBack,
     Change,
     Copied,
@@ -35,16 +36,23 @@ from penstock.node.core.settlement_records import (
     ShardState,
     Tallied,
     Totals,
+    Unacked,
     came_back,
     encode_change,
 )
+from penstock.node.core.subscription import Change as Step
 from penstock.node.core.subscription import Subscription
+from penstock.node.core.unacked_log import Keyed, due_step_up
 
 
 class Subscriptions:
-    """All subscriptions of a node, as the journal tells them."""
+    """All subscriptions of a node, as the journal tells them.
 
-    def __init__(self) -> None:
+    The journal holds times of day (``now_us``), the unacked log those of a clock that is never set back.
+    """
+
+    def __init__(self, now_us: Callable[[], int] = lambda: 0, clock_us: Callable[[], int] = lambda: 0) -> None:
+        self._now_us, self._clock_us = now_us, clock_us
         self._by_topic: dict[bytes, dict[str, Subscription]] = {}
         self._histories: dict[tuple[bytes, str], History] = {}
 
@@ -116,6 +124,12 @@ class Subscriptions:
             _replay_returned(cursor, change.returned)
             for deliveries, entries in change.sets:
                 cursor.restore_deliveries(EntrySet.decode(entries), deliveries)
+        elif isinstance(change, Unacked):
+            self._refuse(
+                subscription.cursors[change.shard],
+                [(due_us, EntrySet.decode(entries)) for due_us, entries in change.by_due_us],
+                [(bound, EntrySet.decode(entries)) for bound, entries in change.by_bound],
+            )
         elif isinstance(change, Tallied):
             subscription.cursors[change.shard].tally = change.tally
             subscription.cursors[change.shard].noted = change.tally.handed
@@ -124,7 +138,39 @@ class Subscriptions:
         elif isinstance(change, HandedOut):
             _recall_handed(subscription.cursors[change.shard], change)
         else:
-            replay(subscription, change)
+            self._settle(subscription, change)
+
+    def _settle(self, subscription: Subscription, change: Settlement) -> None:
+        """Counts follow."""
+        shard, cursor = change.shard, subscription.cursors[change.shard]
+        before = cursor.tally.handed
+        for start, end in change.acked:
+            subscription.ack(shard, start, end)
+        for start, end in change.skipped:
+            subscription.skip(shard, start, end)
+        if change.upto is not None:
+            subscription.ack_upto(shard, change.upto)
+        for start, end in change.lost:
+            subscription.give_up(shard, start, end)
+        for start, end in change.dead:
+            subscription.bury(shard, start, end)
+        for start, end, deliveries, due_us, bound in change.refused:
+            span = [(start, end)]
+            cursor.restore_deliveries(EntrySet.of(span), deliveries)
+            self._refuse(cursor, [(due_us, EntrySet.of(span))], [(bound, EntrySet.of(span))])
+            subscription.counts.nacked += end - start
+        if change.handed is not None:
+            cursor.tally.recall(before, change.handed)
+            cursor.noted = change.handed
+
+    def _refuse(self, cursor: ShardCursor, by_due_us: list[Keyed], by_bound: list[Keyed]) -> None:
+        """``by_due_us`` has times of day."""
+        now_us, clock_us = self._now_us(), self._clock_us()
+        due: list[Keyed] = []
+        for due_us, entries in by_due_us:
+            wait_us = min(due_us - now_us, round(SECONDS_MAX * 1e6))  # the clock may have been set back
+            due.append((due_step_up(clock_us + wait_us, wait_us) if wait_us > 0 else 0, entries))
+        cursor.restore_refused(due, by_bound)
 
     def miss(self, subscription: Subscription, change: Missed) -> None:
         """Entries are not to be had any more: they count as done with, and what they were is remembered."""
@@ -179,10 +225,8 @@ class Subscriptions:
 
     def release(self, subscription: Subscription) -> Iterator[bytes]:
         """The node ends, and with it the leases of consumers that are away: what they hold comes back."""
-        topic, name = subscription.topic_uuid, subscription.name
         for attachment in list(subscription.attachments):
-            for shard, returned in subscription.leave(attachment).returned:
-                yield from map(encode_change, came_back(topic, name, shard, returned))
+            yield from map(encode_change, records_of(subscription, subscription.leave(attachment)))
 
     def unnoted(self, subscriptions: Iterable[Subscription]) -> Iterator[bytes]:
         """Totals that no record tells of yet, as journal records."""
@@ -196,32 +240,22 @@ class Subscriptions:
     def snapshot(self) -> Iterator[bytes]:
         """Every subscription as it is now, as journal records."""
         for subscription in self.all():
-            yield from map(encode_change, _snapshot(subscription))
+            yield from map(encode_change, _snapshot(subscription, self._now_us() - self._clock_us()))
             history = self.history(subscription)
             if history.lost or history.expired or history.seen_us or history.compacted:
                 missed = (history.lost, history.expired, history.seen_us, history.compacted)
                 yield encode_change(MissedBefore(subscription.topic_uuid, subscription.name, *missed))
 
 
-def replay(subscription: Subscription, change: Settlement) -> None:
-    """Makes a settlement from the journal; counts follow."""
-    shard = change.shard
-    before = subscription.cursors[shard].tally.handed
-    for start, end in change.acked:
-        subscription.ack(shard, start, end)
-    for start, end in change.skipped:
-        subscription.skip(shard, start, end)
-    if change.upto is not None:
-        subscription.ack_upto(shard, change.upto)
-    for start, end in change.lost:
-        subscription.give_up(shard, start, end)
-    for start, end in change.dead:
-        subscription.bury(shard, start, end)
-    _replay_returned(subscription.cursors[shard], change.returned)
-    subscription.counts.nacked += sum(end - start for start, end, _ in change.returned)
-    if change.handed is not None:
-        subscription.cursors[shard].tally.recall(before, change.handed)
-        subscription.cursors[shard].noted = change.handed
+def records_of(subscription: Subscription, step: Step) -> Iterator[CameBack | Unacked]:
+    """What the journal is to hold of a step of the machine."""
+    topic, name = subscription.topic_uuid, subscription.name
+    for shard, returned in step.returned:
+        yield from came_back(topic, name, shard, returned)
+    for shard, entries, bound in step.refused:
+        for part in entries.parts(UNACKED_MAX):
+            bits = part.encode()
+            yield Unacked(topic, name, shard, [(0, bits)], [(bound, bits)])
 
 
 def _recall_handed(cursor: ShardCursor, change: HandedOut) -> None:
@@ -240,7 +274,7 @@ def _replay_returned(cursor: ShardCursor, returned: list[Returned]) -> None:
         cursor.restore_deliveries(entries, deliveries)
 
 
-def _snapshot(subscription: Subscription) -> Iterator[Change]:
+def _snapshot(subscription: Subscription, clock_to_day_us: int) -> Iterator[Change]:
     topic, name = subscription.topic_uuid, subscription.name
     starts = [cursor.cursor for cursor in subscription.cursors]
     kind, mode, created_at_us = subscription.kind, subscription.mode, subscription.created_at_us
@@ -253,8 +287,13 @@ def _snapshot(subscription: Subscription) -> Iterator[Change]:
         yield CopyPlace(topic, name, shard, floor)
     for shard, cursor in enumerate(subscription.cursors):
         settled, dead = cursor.settled.encode(), cursor.dead.encode()
-        yield ShardState(topic, name, shard, cursor.cursor, settled, [], dead)
+        yield ShardState(topic, name, shard, cursor.cursor, settled, dead)
         yield from came_back(topic, name, shard, cursor.returned())
+        log = cursor.unacked_log
+        for part in log.entries.parts(UNACKED_MAX):
+            due = [(us and us + clock_to_day_us, each.encode()) for us, each in log.by_due_us(part)]
+            bounds = [(bound, each.encode()) for bound, each in log.by_bound(part)]
+            yield Unacked(topic, name, shard, due, bounds)
         yield Tallied(topic, name, shard, cursor.tally)
     counts = subscription.counts
     totals = (counts.acked, counts.skipped, counts.lost, counts.nacked, counts.buried, counts.redriven)
@@ -265,9 +304,7 @@ def _restore(state: ShardState, policy: Policy) -> ShardCursor:
     cursor = ShardCursor(state.cursor)
     cursor.attempts_max = policy.max_attempts or 0
     cursor.settled = EntrySet.decode(state.settled)
-    if state.dead:
-        cursor.dead = EntrySet.decode(state.dead)
+    cursor.dead = EntrySet.decode(state.dead)
     # Of what kind they are, the snapshot of a version that counts says next.
     cursor.tally.unknown = len(cursor.settled) - cursor.dead.count(state.cursor, cursor.dead.end)
-    _replay_returned(cursor, state.returned)
     return cursor

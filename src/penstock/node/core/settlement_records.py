@@ -41,8 +41,9 @@ class Settlement(msgspec.Struct, array_like=True, frozen=True, tag=2):
     acked: list[Span]
     skipped: list[Span]
     lost: list[Span]
-    returned: list[tuple[int, int, int]]
-    """(start, end, deliveries so far) of entries that were refused and are to be offered again."""
+    refused: list[tuple[int, int, int, int, int]]
+    """(start, end, deliveries so far, when they may come again in µs, bound) of refused entries: what they wait
+    for (unacked_log.py)."""
     dead: list[Span] = []
     """Entries that were tried too often; the dead-letter topic has them."""
     upto: int | None = None
@@ -64,8 +65,7 @@ class ShardState(msgspec.Struct, array_like=True, frozen=True, tag=4):
     shard: int
     cursor: int
     settled: bytes
-    returned: list[tuple[int, int, int]]
-    dead: bytes = b""
+    dead: bytes
 
 
 class Totals(msgspec.Struct, array_like=True, frozen=True, tag=5):
@@ -153,6 +153,18 @@ class Seen(msgspec.Struct, array_like=True, frozen=True, tag=12):
     at_us: int
 
 
+class Unacked(msgspec.Struct, array_like=True, frozen=True, tag=13):
+    """Entries of one shard are in the unacked log, each named once with its time and once with its bound."""
+
+    topic: bytes
+    name: str
+    shard: int
+    by_due_us: list[tuple[int, bytes]]
+    """A time of day in µs (0: it has come), and the bitmap of the entries that wait for it."""
+    by_bound: list[tuple[int, bytes]]
+    """A bound (0: none), and the bitmap of the entries that wait for everything before it."""
+
+
 class Tallied(msgspec.Struct, array_like=True, frozen=True, tag=40):
     """Of a snapshot: how the entries of one shard were settled."""
 
@@ -222,6 +234,7 @@ Change = (
     | Missed
     | MissedBefore
     | Seen
+    | Unacked
     | Tallied
     | HandedOut
     | PassedOver
@@ -234,6 +247,8 @@ _decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
 
 RETURNED_MAX = 4096
 """Spans of entries that came back, per record of a snapshot."""
+UNACKED_MAX = 1 << 20
+"""How many entries one record of the unacked log spans: some MiB, whatever they wait for."""
 PASSED_MAX = 1 << 26
 """How many entries one record of a set of them spans: 8 MiB, whatever their pattern."""
 

@@ -11,8 +11,11 @@ from penstock.node.core.topics import Topic
 from penstock.wire.control import Settle
 
 
-def check_settle(topic: Topic | None, subscription: Subscription, ask: Settle) -> None:
-    """Refuses a settlement before any of it takes effect: positions are never ahead of the log."""
+def check_settle(topic: Topic | None, subscription: Subscription, ask: Settle) -> int:
+    """Refuses a settlement before any of it takes effect: positions are never ahead of the log.
+
+    Returns the end of its shard's log.
+    """
     if topic is None:
         raise TopicNotFound("the topic was deleted")
     if ask.shard >= len(topic.shards):
@@ -27,30 +30,44 @@ def check_settle(topic: Topic | None, subscription: Subscription, ask: Settle) -
     for start, stop in spans:
         if not start < stop <= end:
             raise BadRequest(f"entries {start} to {stop} cannot be settled: the shard's entries end at {end}")
+    return end
 
 
 def settle(
-    subscription: Subscription, ask: Settle, by: Attachment, now_us: int, change: Change
+    subscription: Subscription,
+    ask: Settle,
+    by: Attachment,
+    end: int,
+    clock_us: int,
+    now_us: int,
+    change: Change,
 ) -> tuple[Settlement, int]:
-    """Applies a settlement; returns what the journal is to hold, and how much of it came late."""
+    """Applies a settlement; returns what the journal is to hold, and how much of it came late.
+
+    The shard's log is at ``end``; ``clock_us`` is the clock's time, ``now_us`` the time of day.
+    """
     acked, skipped = RangeSet(ask.acked), RangeSet(ask.skipped)  # each entry once, however often it is named
     late = sum(subscription.ack(ask.shard, *span, by) for span in acked)
     late += sum(subscription.skip(ask.shard, *span, by) for span in skipped)
     if ask.upto is not None:
         subscription.ack_upto(ask.shard, ask.upto, by)
-    returned: list[tuple[int, int, int]] = []
+    refused: list[tuple[int, int, int, int, int]] = []
     for entry, delay_s in ask.nacked:
-        deliveries = subscription.nack(ask.shard, entry, delay_s, now_us, by)
-        if deliveries is None:
+        refusal = subscription.nack(ask.shard, entry, delay_s, clock_us, end, by)
+        if refusal is None:
             late += 1
+            continue
+        told = (refusal.deliveries, refusal.due_us + now_us - clock_us, refusal.bound)
+        if refused and refused[-1][1:] == (entry, *told):
+            refused[-1] = (refused[-1][0], entry + 1, *told)
         else:
-            returned.append((entry, entry + 1, deliveries))
-    for start, end, _ in returned:  # only now: who steps back has the rest taken away, uncounted
-        subscription.failed(by, ask.shard, start, end, change)
+            refused.append((entry, entry + 1, *told))
+    for first, last, *_ in refused:  # only now: who steps back has the rest taken away, uncounted
+        subscription.failed(by, ask.shard, first, last, change)
     topic, name = subscription.topic_uuid, subscription.name
     handed = subscription.cursors[ask.shard].tally.handed
     subscription.cursors[ask.shard].noted = handed
     settlement = Settlement(
-        topic, name, ask.shard, list(acked), list(skipped), [], returned, upto=ask.upto, handed=handed
+        topic, name, ask.shard, list(acked), list(skipped), [], refused, upto=ask.upto, handed=handed
     )
     return settlement, late

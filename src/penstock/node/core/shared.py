@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from penstock.model.entry_set import Span
 from penstock.node.core.attachment import Attachment
 from penstock.node.core.dispatch import SPANS_MAX, Dispatch, Offer, Wanted, first_of, holding, size_of
+from penstock.node.core.key_slots import segment_of
 from penstock.node.core.log import Run, StoredRecord
-from penstock.node.core.log_reader import segment_of
 from penstock.wire.expiry import expiries_us
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class OneAtATime(SharedDispatch):
     def _blocked(self) -> bool:
         """Whether a message is out, or is to come again before any other."""
         cursors = self.subscription.cursors
-        return any(cursor.held or cursor.waiting or cursor.dying for cursor in cursors)
+        return any(cursor.held or cursor.unacked_log or cursor.dying for cursor in cursors)
 
     def want(self, ends: list[int], bytes_max: int) -> Wanted | None:
         if self._blocked() or self.subscription.fetching:

@@ -62,7 +62,7 @@ class Stores:
     ) -> None:
         """``now_us`` is the time of day, ``clock_us`` one that is never set back."""
         self.catalog = Catalog(settings.topic_defaults(), clock_us())
-        self.subscriptions = Subscriptions()
+        self.subscriptions = Subscriptions(now_us, clock_us)
         self.recovered: list[str] = []
         """What opening found that is not as it should be, a line each."""
         self.leftovers: list[str] = []

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 from penstock.model.entry_set import EntrySet, Span
 from penstock.model.errors import SubscriptionBusy
-from penstock.model.policy import Policy
+from penstock.model.policy import AFTER_BACKLOG, Policy
 from penstock.model.ranges import RangeSet
 from penstock.node.core.attachment import Attachment, lease_us
 from penstock.node.core.copied import Copy
@@ -28,6 +29,7 @@ from penstock.node.core.entry_tally import ACKED, DAMAGED, DEAD, LOST, SKIPPED, 
 from penstock.node.core.key_shared import KeyDispatch
 from penstock.node.core.log import Run
 from penstock.node.core.shared import OneAtATime, SharedDispatch
+from penstock.node.core.unacked_log import due_step_up
 from penstock.wire.schema_versions import SchemaVersions
 
 UNSURE_MAX = 5000
@@ -35,6 +37,17 @@ UNSURE_MAX = 5000
 UNSURE_RESILIENT_MAX = 257
 """In resilient mode: one window of acknowledgements, and the message in hand."""
 FAILURES_MAX = 10_000
+
+
+class Refusal(NamedTuple):
+    """An entry was refused."""
+
+    deliveries: int
+    """How often it was delivered."""
+    due_us: int
+    """When it may come again."""
+    bound: int
+    """What is to be settled before it comes again: everything before this entry; 0: nothing."""
 
 
 @dataclass(slots=True)
@@ -49,6 +62,8 @@ class Change:
     """Consumers that are to give back what they have not handed out."""
     gone: list[Attachment] = field(default_factory=list)
     """Consumers whose lease is over: they are detached."""
+    refused: list[tuple[int, EntrySet, int]] = field(default_factory=list)
+    """(shard, entries, bound) of those of ``returned`` that are in the unacked log."""
 
 
 @dataclass(slots=True, eq=False)
@@ -221,6 +236,13 @@ class Subscription:
     def want(self, ends: list[int], bytes_max: int) -> Wanted | None:
         return None if self.paused else self.dispatch.want(ends, bytes_max)
 
+    def release(self, ends: list[int]) -> None:
+        """If somebody has room: refused entries that may come again now are available."""
+        if self.paused or not any(cursor.unacked_log for cursor in self.cursors):
+            return
+        if self.strict or self.dispatch.takers():  # what the order waits for needs no room
+            self.dispatch.release(ends)
+
     def direct(self, ends: list[int], now_us: int) -> list[Offer]:
         return [] if self.paused else self._count(self.dispatch.direct(ends), now_us)
 
@@ -252,12 +274,12 @@ class Subscription:
 
     # --- time ---------------------------------------------------------------------------------------
 
-    def on_time(self, now_us: int) -> Change:
-        """Deadlines that passed, leases that ended, entries whose wait is over."""
+    def on_time(self, now_us: int, ends: list[int]) -> Change:
+        """Deadlines that passed, leases that ended, entries whose time has come."""
         change = Change()
         if self.bury_again_us <= now_us:
             self.bury_again_us = 0
-        expired = [(*due[:2], self._expire(*due, change)) for due in self.deadlines.take(now_us)]
+        expired = [(*due[:2], self._expire(*due, ends, change)) for due in self.deadlines.take(now_us)]
         for attachment, shard, late in expired if self.kind == "failover" else ():
             for start, end in islice(late.spans(0, late.end), FAILURES_MAX):
                 self.failed(attachment, shard, start, end, change)
@@ -267,23 +289,33 @@ class Subscription:
             if awaited and first.lease_until_us <= now_us:
                 self._drop(first, None, change)
                 change.gone.append(first)
-        for shard, cursor in enumerate(self.cursors):
-            if (due_us := cursor.due_us) is not None and due_us <= now_us:
-                self.dispatch.woke(shard, cursor.wake(now_us))
+        for cursor in self.cursors:
+            cursor.wake(now_us)
         return change
 
-    def _expire(self, attachment: Attachment, shard: int, entries: EntrySet, change: Change) -> EntrySet:
+    def _expire(
+        self, attachment: Attachment, shard: int, entries: EntrySet, ends: list[int], change: Change
+    ) -> EntrySet:
         """A consumer did not settle in time: this touches these entries only. Returns those it still had."""
         late = attachment.take_from(shard, entries)
         if not late:
             return late
         attachment.overdue = True
-        returned = self.cursors[shard].give_back(late)
+        cursor = self.cursors[shard]
+        if self.strict:  # the order waits for it
+            change.returned.append((shard, cursor.give_back(late)))
+        else:
+            bound = self._bound(ends[shard])
+            change.returned.append((shard, cursor.expire(late, bound)))
+            change.refused.append((shard, late, bound))
         self.dispatch.expired(attachment, shard, late)
-        change.returned.append((shard, returned))
         if self.kind == "key_shared":  # what it has of these keys comes before the rest of them
             self._recall(attachment, change)
         return late
+
+    def _bound(self, end: int) -> int:
+        """What a refused entry waits for, with the shard's log at ``end``: everything before this entry."""
+        return end if self.policy.redelivery == AFTER_BACKLOG else 0
 
     @property
     def due_us(self) -> int | None:
@@ -352,22 +384,26 @@ class Subscription:
         cursor.tally.elsewhere += max(count - touched, 0)
         return count
 
-    def nack(self, shard: int, entry: int, delay_s: float | None, now_us: int, by: Attachment) -> int | None:
-        """Returns how often the entry was delivered; None where it is not this consumer's to refuse."""
+    def nack(
+        self, shard: int, entry: int, delay_s: float | None, now_us: int, end: int, by: Attachment
+    ) -> Refusal | None:
+        """The shard's log is at ``end``. None where the entry is not this consumer's to refuse."""
         cursor = self.cursors[shard]
         mine = by.let_go(shard, entry, entry + 1)
         by.settled_to[shard] = max(by.settled_to.get(shard, 0), entry + 1)
         wait_s = self.policy.backoff_s(cursor.deliveries(entry) + 1) if delay_s is None else delay_s
+        wait_us = round(wait_s * 1e6)
+        due_us, bound = due_step_up(now_us + wait_us, wait_us), self._bound(end)
         deliveries = None
         if mine or entry not in cursor.held:
-            deliveries = cursor.nack(entry, now_us + round(wait_s * 1e6))
+            deliveries = cursor.nack(entry, due_us, bound)
         if deliveries is None:
             self._came_late(shard, 1)
             return None
         if mine:
             self.dispatch.came_back(shard, EntrySet.of([(entry, entry + 1)]))
         self.counts.nacked += 1
-        return deliveries
+        return Refusal(deliveries, due_us, bound)
 
     def failed(self, attachment: Attachment, shard: int, start: int, end: int, change: Change) -> None:
         """Failover: whoever fails one message too often lets the next one try, once all is counted."""

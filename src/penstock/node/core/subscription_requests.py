@@ -243,7 +243,7 @@ def _info(
         settled=counts.acked + counts.skipped,
         unsettled=behind - sum(len(cursor.settled) for cursor in cursors),
         in_flight=sum(len(cursor.held) for cursor in cursors),
-        unacked=sum(cursor.unacked for cursor in cursors),
+        unacked=sum(len(cursor.unacked) for cursor in cursors),
         lost=counts.lost,
         positions=[cursor.cursor for cursor in cursors],
         policy=subscription.policy,

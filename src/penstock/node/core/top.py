@@ -70,7 +70,6 @@ def _node(node: NodeCore) -> TopNode:
         messages_delivered=node.counters["messages_delivered"],
         unacked_bytes=node.unacked_bytes,
         disk_free_bytes=node.disk.free_bytes(),
-        disk_full=node.watermark.lack() is not None,
         cpu_us=cpu_us,
         rss_bytes=rss_bytes,
     )
@@ -102,7 +101,7 @@ def _subscription(lag: int, topic: Topic, subscription: Subscription, runs: Runs
         delivered=counts.delivered,
         settled=counts.acked + counts.skipped + counts.buried,
         in_flight=sum(len(cursor.held) for cursor in subscription.cursors),
-        unacked=sum(cursor.unacked for cursor in subscription.cursors),
+        unacked=sum(len(cursor.unacked) for cursor in subscription.cursors),
         redelivered=counts.redelivered,
         dead=subscription.dead,
         consumers=sum(attachment.connected for attachment in subscription.attachments),
