@@ -49,6 +49,34 @@ def test_what_was_acknowledged_does_not_come_again(shared_url: str, topic: str) 
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("taken", ["receive", "iterate"])
+@pytest.mark.parametrize("where", ["one node", "several"])
+def test_batches_go_on_where_single_messages_were_taken(
+    shared_url: str, topic: str, taken: str, where: str
+) -> None:
+    async def scenario() -> None:
+        url = shared_url if where == "one node" else f"{shared_url},127.0.0.1:1"
+        async with penstock.connect(url) as client:
+            await fill(client, topic, 20, batch_rows=10)
+            async with client.consumer(topic, "s") as consumer:
+                for entry in range(3):
+                    message = await (consumer.receive(5) if taken == "receive" else anext(consumer))
+                    assert message is not None and message.entry == entry
+                    await consumer.ack(message)
+                batches = consumer.batches()
+                rest = await anext(batches)
+                assert [message.entry for message in rest.messages()] == [*range(3, 10)]
+                await consumer.ack(rest)
+                assert (await anext(consumer)).entry == 10
+                last = await anext(batches)
+                assert last.entries.to_pylist() == [*range(11, 20)]
+                await consumer.ack(last, rows=[8])
+            async with client.consumer(topic, "s") as consumer:
+                assert await numbers(consumer) == [*range(10, 19)]
+
+    asyncio.run(scenario())
+
+
 def test_batches_are_acknowledged_whole_by_mask_or_by_row(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with penstock.connect(shared_url) as client:

@@ -19,6 +19,22 @@ from penstock.model.errors import (
 from tests.fire.real_node import RealNode, wait_until
 
 
+def test_batches_go_on_where_single_messages_were_taken(shared_url: str, topic: str) -> None:
+    with penstock.sync.connect(shared_url) as client:
+        with client.producer(topic, batch_rows=10) as producer:
+            for number in range(20):
+                producer.post(b"%d" % number)
+        with client.consumer(topic, "s") as consumer:
+            messages = iter(consumer)
+            assert [next(messages).entry for _ in range(3)] == [0, 1, 2]
+            batches = consumer.batches()
+            assert next(batches).entries.to_pylist() == [*range(3, 10)]
+            assert next(messages).entry == 10
+            message = consumer.receive(5)
+            assert message is not None and message.entry == 11
+            assert next(batches).entries.to_pylist() == [*range(12, 20)]
+
+
 def test_messages_go_there_and_back(shared_url: str, topic: str) -> None:
     with penstock.sync.connect(shared_url) as client:
         with client.producer(topic, name="p") as producer:

@@ -187,6 +187,13 @@ def only(batch: Batch, spans: list[Span], attempt: int) -> Batch | None:
     return Batch(rows, batch.origin, _runs([entry for _, entry in keep]), attempt, batch._schema)
 
 
+def last_of(batch: Batch, count: int) -> Batch | None:
+    """Its last rows; None where there are none."""
+    rows = len(batch)
+    spans = batch.select(range(rows - count, rows))
+    return only(batch, spans, batch.attempt) if count else None
+
+
 def _meant_of(batch: Batch, spans: list[Span]) -> list[Span]:
     """The spans, cut to what the batch could hold."""
     first, end = batch.spans[0][0], batch.spans[-1][1]

@@ -11,7 +11,7 @@ from operator import length_hint
 from time import monotonic
 from typing import Any, Self
 
-from penstock.client.batch import Batch, only
+from penstock.client.batch import Batch, last_of, only
 from penstock.client.batches import Batches
 from penstock.client.flushes import Flushes
 from penstock.client.gate import Gate
@@ -261,7 +261,14 @@ class Consumer(Standing, Settling, Scope):
             return only(self._batch, [_span(message.entry)], message.attempt)
         if self._open and self._gate.shut:
             await self._pass()
+        if (rest := self._take_rest()) is not None:
+            return rest
         return self._taken.popleft() if self._taken else await self._next_batch()
+
+    def _take_rest(self) -> Batch | None:
+        """What is left of the batch that messages were taken from one by one."""
+        left = len([*self._current])
+        return last_of(self._batch, left) if left and self._batch is not None else None
 
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message; None if none comes within ``timeout`` seconds, or the consumer was closed."""

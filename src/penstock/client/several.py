@@ -218,6 +218,8 @@ class Several(Consumer):
         return [] if batch is None else [batch]
 
     async def _one_batch(self) -> Batch | None:
+        if (rest := self._take_rest()) is not None:
+            return rest
         if self._rest:
             return self._rest.popleft()
         if self.stopped is not None:

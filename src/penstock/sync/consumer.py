@@ -10,7 +10,7 @@ from operator import length_hint
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.client.batch import Batch
+from penstock.client.batch import Batch, last_of
 from penstock.client.consumer import Consumer as AsyncConsumer
 from penstock.client.options import LostSpan, NodeState
 from penstock.client.settler import Settler
@@ -58,6 +58,7 @@ class Consumer:
         self._consumer = consumer
         self._background = background
         self._ready: deque[Batch] = deque()
+        self._batch: Batch | None = None
         self._messages: list[Message] = []
         self._current: Iterator[Message] = iter(())
         """What is left of ``_messages``."""
@@ -72,13 +73,19 @@ class Consumer:
             self._begin(batch)
 
     def _begin(self, batch: Batch) -> None:
+        self._batch = batch
         self._messages = batch.messages()
         self._current = iter(self._messages)
 
     def batches(self) -> Iterator[Batch]:
         """One batch after the other: the rows of a stored segment, as columns."""
-        while (batch := self._next_batch()) is not None:
+        while (batch := self._take_rest() or self._next_batch()) is not None:
             yield batch
+
+    def _take_rest(self) -> Batch | None:
+        """What is left of the batch that messages were taken from one by one."""
+        left = len([*self._current])
+        return last_of(self._batch, left) if left and self._batch is not None else None
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message; None if none comes within ``timeout`` seconds, or the consumer was closed."""
