@@ -268,6 +268,19 @@ def test_with_the_nodes_certificate_the_door_speaks_tls(tmp_path: Path) -> None:
             assert http.post("/v1/topics/t/messages", json={"value": "a"}).json()["stored"] == 1
 
 
+def test_a_node_whose_disk_is_full_is_not_ready_and_says_why(tmp_path: Path) -> None:
+    """No disk has as much room as is asked for here."""
+    with HttpNode(tmp_path / "node", more="[limits]\nfree_bytes_min = 1152921504606846976\n") as node:
+        assert isinstance(node, HttpNode)
+        with node.client() as http:
+            answer = http.get("/readyz")
+            assert (answer.status_code, answer.json()["code"]) == (503, "disk-full")
+            assert http.get("/livez").text == "ok\n"
+            assert "penstock_node_disk_full 1.0" in http.get("/metrics").text
+            assert http.get("/v1/node").json()["disk_full"] is True
+        assert node.errors.count("disk-full: sends are refused") == 1
+
+
 def test_a_node_that_stops_ends_waits_and_streams(tmp_path: Path) -> None:
     with HttpNode(tmp_path / "node") as node:
         assert isinstance(node, HttpNode)

@@ -46,6 +46,9 @@ def test_dead_letters_outlive_a_kill_and_are_redriven_with_nobody_reading(cli: C
     origin = json.loads(cli("consume", "orders", "-s", "look", "-n", 1, "--json", url=node.url).out)
     assert before[0]["identity"] == origin["identity"]
 
+    shown = cli("dead", "show", "orders", 1, "-s", "s", url=node.url)  # it has no headers
+    assert shown.code == 0 and b"value         b\n" in shown.out and b"header" not in shown.out
+
     told = cli("dead", "redrive", "orders", "-s", "s", "--entry", 0, "--entry", "0/2", url=node.url)
     assert told.out == b"re-drove 2 messages of orders to s\n"
     node.restart()  # what was re-driven stays so

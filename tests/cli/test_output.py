@@ -7,6 +7,11 @@ import pytest
 from penstock.cli.output import print_fields, print_table
 
 
+def test_no_fields_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    print_fields([])
+    assert capsys.readouterr().out == ""
+
+
 def test_a_name_moves_no_cursor_and_sets_no_title(capsys: pytest.CaptureFixture[str]) -> None:
     name = "\x1b]0;owned\x07till\x9b2J\r-1 ✓"
     print_table(("PRODUCER",), [(name,)])

@@ -13,7 +13,7 @@ import penstock
 from tests.cli.conftest import Cli, Node
 from tests.client.processes import lines_until, lone_producer
 from tests.client.reading import values_at
-from tests.fire.real_node import RealNode, wait_until
+from tests.fire.real_node import RealNode
 
 
 def refill_files(folder: Path) -> list[Path]:
@@ -28,6 +28,7 @@ def test_lines_are_spilled_while_no_node_answers_and_sent_when_one_does(
     assert done.code == 0, "they are safe"
     summary = json.loads(done.out)
     assert (summary["sent"], summary["spilled"], summary["rejected"]) == (3, 3, 0)
+    assert list(summary["spill_reasons"]) == ["unavailable"] and "spilled: unavailable" in done.err
     assert "no node answers" in done.err and "refill send" in done.err
     (listed,) = json.loads(cli("refill", "list", "--json").out)
     assert listed["topic"].endswith(topic)
@@ -128,9 +129,19 @@ def test_what_the_holder_of_a_lease_spilled_is_sent_when_nobody_was_in_between(
     asyncio.run(spill_under_a_lease(node, topic))
     (spilled,) = json.loads(cli("refill", "list", "--json").out)
     assert spilled["late"] is False
-    node.start()
-    wait_until(lambda: cli("refill", "send", "--state", state_folder, PENSTOCK_STATE="").code == 0)
+    node.start()  # it keeps the lease for its holder, for a second
+    assert cli("refill", "send", "--state", state_folder, PENSTOCK_STATE="").code == 0
     assert asyncio.run(values_at(node.url, topic)) == [b"stored", b"spilled"]
+
+
+def test_a_lease_that_somebody_holds_is_not_waited_for(cli: Cli, node: Node, topic: str) -> None:
+    cli("topic", "create", topic, "--set", "producer_lease=1s", url=node.url)
+    asyncio.run(spill_under_a_lease(node, topic))
+    node.start()
+    with penstock.sync.connect(node.url) as client:
+        with client.producer(topic, "till", access="single", wait=20, refill=None):
+            done = cli("refill", "send", "--timeout", 600)
+        assert done.code == 1 and "is held by" in done.err
 
 
 def test_what_an_instance_kept_that_another_one_replaced_is_marked_as_late(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.model.errors import (
     BadSegment,
     Closed,
@@ -15,7 +17,7 @@ from penstock.model.errors import (
 from penstock.model.receipt import Outcome
 from penstock.wire.control import Ack, AckItem, BlockEnd, Hole, encode_control
 from penstock.wire.frame import Frame
-from tests.client.peer import serving
+from tests.client.peer import serving, until
 from tests.client.test_connecting import quick
 
 
@@ -67,6 +69,48 @@ def test_a_retryable_refusal_is_tried_again_in_order(code: str) -> None:
             for frame in again:
                 conversation.answer(frame)
             assert [(await promise).entry for promise in promises] == [0, 100]
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_refuses_for_now_is_named_in_receipt_stats_and_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with (
+            serving() as peer,
+            quick(peer) as client,
+            client.producer("t", refill=tmp_path, spill_after=0.05, close_timeout=0.1) as producer,
+        ):
+            conversation = await peer.conversation()
+            promise = producer.post(b"a")
+            first = await conversation.next(Frame)
+            while not promise.done():
+                conversation.reject(first, "disk-full")
+                first = await conversation.next(Frame)
+            receipt = await promise
+            assert receipt.outcome is Outcome.SPILLED and receipt.reason is not None
+            assert receipt.reason.code == "disk-full"
+            (hindrance,) = producer.stats.hindrances
+            assert "disk-full" in hindrance
+            conversation.answer(first)
+            await promise.confirmed()
+            assert producer.stats.hindrances == ()
+            await until(lambda: any("takes messages again" in text for text in caplog.messages))
+        warned = [text for text in caplog.messages if "takes nothing for now (disk-full" in text]
+        assert len(warned) == 1
+
+    asyncio.run(scenario())
+
+
+def test_what_is_spilled_while_the_node_is_away_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            penstock.connect("penstock://127.0.0.1:1", wait=False) as client,
+            client.producer("t", refill=tmp_path, close_timeout=0.1) as producer,
+        ):
+            receipt = await producer.send(b"a")
+            assert receipt.reason is not None and receipt.reason.code == "unavailable"
 
     asyncio.run(scenario())
 

@@ -88,6 +88,7 @@ def test_a_sequence_that_went_backwards_is_answered_with_a_conflict(
                 with pytest.raises(Conflict) as caught:
                     await producer.send(b"other")
                 assert caught.value.receipt.outcome == "rejected"
+                assert "another `block`" in caught.value.hint and "resume=True" not in caught.value.hint
             assert (await producer.send(b"fresh number")).stored
             await producer.close()
             assert producer.stats.rejected == 3

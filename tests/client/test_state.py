@@ -15,7 +15,7 @@ from penstock.client.backoff import Backoff
 from penstock.errors import BadRequest, KeyMissing, ValueMissing
 from penstock.sync import connect as connect_blocking
 from tests.client.cells import each_cell
-from tests.fire.real_node import RealNode
+from tests.fire.real_node import RealNode, wait_until
 
 SMALL_FILES = "[log]\nrotate_bytes = 4096\npreallocate_bytes = 4096\n"
 KEYS = 20
@@ -201,3 +201,52 @@ def test_files_are_compacted_under_a_reader_that_goes_on_undisturbed(tmp_path: P
 
     with RealNode(tmp_path / "node", config=SMALL_FILES) as node:
         asyncio.run(scenario(node))
+
+
+def test_a_typed_state_topic_keeps_the_latest_row_of_a_key_and_compacts_the_others(node: RealNode) -> None:
+    schema = pa.schema([("price", pa.float64()), ("unit", pa.string())])
+
+    async def scenario() -> None:
+        async with penstock.connect(node.url) as client:
+            await client.admin.create_topic("prices", schema=schema, state=True)
+            async with client.producer("prices") as producer:
+                with pytest.raises(KeyMissing):
+                    producer.post({"price": 1.0})
+                await producer.send({"price": 3.1, "unit": "cup"}, key=b"tea")
+                await producer.send_batch(
+                    pa.table({"@key": [b"tea", b"coffee"], "price": [3.3, 2.8], "unit": ["cup", None]})
+                )
+                await producer.send(None, key=b"coffee")
+                await producer.send({"price": None, "unit": "mug"}, key=b"cocoa")
+            wanted = [(b"tea", {"price": 3.3, "unit": "cup"}), (b"cocoa", {"price": None, "unit": "mug"})]
+            async with client.consumer("prices", "state", start="state") as consumer:
+                found = await read_rest(consumer)
+            assert [row[1:] for rows in found.values() for row in rows] == wanted
+            compacted = await client.admin.compact_topic("prices")
+            assert sum(each.compacted for each in compacted.shards) == 2
+            async with client.consumer("prices", "rest") as consumer:
+                found = await read_rest(consumer)
+            left = [row[1:] for rows in found.values() for row in rows]
+            assert left == [wanted[0], (b"coffee", None), wanted[1]]
+
+    asyncio.run(scenario())
+
+
+def test_state_topics_follow_over_a_real_link(node: RealNode, tmp_path: Path) -> None:
+    with RealNode(tmp_path / "west") as west, connect_blocking(node.url) as here:
+        here.admin.create_topic("menu", state=True)
+        with here.producer("menu") as producer:
+            for value in (b"1", b"2", None, b"3"):
+                producer.send(value, key=b"tea")
+            producer.send(b"1", key=b"cocoa")
+        here.admin.compact_topic("menu")
+        here.admin.add_peer(west.url, ["menu"], direction="push")
+        with connect_blocking(west.url) as there:
+            wait_until(lambda: len(there.admin.list_topics()) == 1)
+            wait_until(lambda: there.admin.show_topic("menu").shard_list[0].entry_next > 0)
+            wait_until(lambda: here.admin.list_peers()[0].state == "connected")
+            with there.consumer("menu", "board", start="state") as consumer:
+                got = {}
+                while (message := consumer.receive(0.5)) is not None:
+                    got[message.key] = message.value
+            assert got == {b"tea": b"3", b"cocoa": b"1"}

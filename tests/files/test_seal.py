@@ -142,6 +142,17 @@ def test_after_a_crash_rot_at_the_end_is_damage_and_a_torn_write_is_not() -> Non
         assert FileJournal.open(torn, FOLDER).report.damaged == []
 
 
+def test_a_record_that_follows_at_once_begins_the_first_generation() -> None:
+    disk = MemoryDisk()
+    for number in range(3):
+        journal = FileJournal.open(disk, FOLDER)
+        journal.ensure_file()
+        journal.append(b"%d" % number)
+        journal.close()
+    assert list(FileJournal.open(disk, FOLDER).records) == [b"0", b"1", b"2"]
+    assert disk.list(FOLDER) == ["00000001.journal"]
+
+
 def test_a_journal_of_a_folder_in_use_always_has_a_file_so_a_missing_one_is_noticed() -> None:
     disk = MemoryDisk()
     seal = Seal()

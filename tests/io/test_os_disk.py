@@ -120,3 +120,15 @@ def test_paths_stay_below_the_root(disk: OsDisk) -> None:
     for path in ("/etc/passwd", "../outside", "a/../../b"):
         with pytest.raises(AssertionError, match="below the root"):
             disk.open(path)
+
+
+def test_a_disk_that_is_full_names_the_file_and_keeps_nobody_from_the_lock(tmp_path: Path) -> None:
+    file = OsDisk(Path("/dev")).open("full", writable=True)
+    with pytest.raises(OSError, match="full") as caught:
+        file.write_at(0, [b"x"])
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "full")
+    file.close()
+    (tmp_path / "LOCK").symlink_to("/dev/full")
+    disk = OsDisk(tmp_path)
+    disk.lock()
+    disk.unlock()

@@ -74,6 +74,16 @@ def test_a_session_without_the_type_time_is_told_which_setting_it_lacks() -> Non
     assert 'spark.conf.set("spark.sql.timeType.enabled", "true")' in cause.hint
 
 
+def test_what_a_driver_left_that_was_killed_at_its_first_offset_is_told_with_a_way_out() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: [STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] "
+        "The checkpoint location file:/ck/offsets should be empty on batch 0\nPlease either use a new"
+    )
+    cause = cause_of(RuntimeError(text))
+    assert isinstance(cause, SparkFailed)
+    assert "If file:/ck/offsets has nothing but temporary files" in cause.hint
+
+
 def test_without_python_it_is_the_innermost_cause_of_java() -> None:
     text = "failed\n\tat a\nCaused by: org.a.B: outer\n\tat b\nCaused by: java.io.C: disk\n full\n\tat c\n"
     assert cause_of(RuntimeError(text)).message == "disk full"

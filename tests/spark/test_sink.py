@@ -16,7 +16,14 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import penstock.sync
-from penstock.model.errors import BadRequest, BatchDiffers, PenstockError, SchemaMismatch
+from penstock.model.errors import (
+    BadRequest,
+    BatchDiffers,
+    KeyMissing,
+    PenstockError,
+    SchemaMismatch,
+    ValueMissing,
+)
 from penstock.node.bootstrap import bootstrap
 from penstock.spark.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
 from penstock.spark.source_schema import arrow_schema, source_schema
@@ -123,7 +130,7 @@ def test_a_task_that_fails_leaves_nothing_behind(shared_url: str, topic: str) ->
     sink = stream_sink(shared_url, topic=topic)
     with pytest.raises(RuntimeError):
         sink.write(failing())
-    with pytest.raises(SchemaMismatch, match="null"):
+    with pytest.raises(ValueMissing):
         sink.write(iter([pa.record_batch({"value": pa.array(["a", None])})]))
     sink.commit([task(sink, batches(0, 1))], 0)
     with penstock.sync.connect(shared_url) as client:
@@ -155,6 +162,50 @@ def test_a_column_says_which_topic_a_row_goes_to(shared_url: str, topic: str) ->
     spelled = batch.set_column(1, "topic", pa.array([right, f"default/default/default/{right}", right]))
     (stage,) = task(sink, iter([spelled])).stages
     assert stage.rows == 3, "one stage: the rows keep their order"
+
+
+def test_a_column_says_which_shard_a_row_goes_to(shared_url: str, topic: str) -> None:
+    with penstock.sync.connect(shared_url) as client:
+        client.admin.create_topic(topic, 4)
+    columns = pa.schema([("value", pa.string()), ("shard", pa.int32())])
+    sink = stream_sink(shared_url, columns, topic=topic)
+    chosen = [3, 0, None, 3, None, 1]
+    batch = pa.record_batch({"value": [f"{shard}" for shard in chosen], "shard": pa.array(chosen, pa.int32())})
+    sink.commit([task(sink, iter([batch]))], 0)
+    with penstock.sync.connect(shared_url) as client, client.consumer(topic, "s") as consumer:
+        found = [consumer.receive(20) for _ in chosen]
+    at = {(message.value, message.shard) for message in found if message is not None}
+    assert {(b"3", 3), (b"0", 0), (b"1", 1)} <= at and len(
+        {shard for value, shard in at if value == b"None"}
+    ) == 1
+    with pytest.raises(SchemaMismatch, match="shard 4; the topic has shards 0 to 3"):
+        sink.write(iter([pa.record_batch({"value": ["a"], "shard": pa.array([4], pa.int32())})]))
+    with pytest.raises(SchemaMismatch, match="whole number"):
+        stream_sink(shared_url, pa.schema([("value", pa.string()), ("shard", pa.string())]), topic=topic)
+
+
+def test_a_null_value_deletes_a_key_of_a_state_topic_and_is_refused_elsewhere(
+    shared_url: str, topic: str
+) -> None:
+    with penstock.sync.connect(shared_url) as client:
+        client.admin.create_topic(topic, state=True)
+    columns = pa.schema([("value", pa.string()), ("key", pa.string())])
+    sink = stream_sink(shared_url, columns, topic=topic)
+    first = pa.record_batch({"value": ["1", "2", None], "key": ["a", "b", "c"]})
+    second = pa.record_batch({"value": pa.array([None, "3"]), "key": ["a", "c"]})
+    for number, batch in enumerate((first, second)):
+        sink.commit([task(sink, iter([batch]))], number)
+    with penstock.sync.connect(shared_url) as client, client.consumer(topic, "s", start="state") as consumer:
+        assert {(m.key, m.value) for m in (consumer.receive(20) for _ in range(2)) if m is not None} == {
+            (b"b", b"2"),
+            (b"c", b"3"),
+        }
+    with pytest.raises(KeyMissing):
+        sink.write(iter([pa.record_batch({"value": ["1"], "key": pa.array([None], pa.string())})]))
+    with pytest.raises(KeyMissing):
+        stream_sink(shared_url, PLAIN, topic=topic)
+    with pytest.raises(ValueMissing):
+        task(stream_sink(shared_url, columns, topic=f"{topic}-plain"), iter([first]))
 
 
 def test_a_typed_topic_takes_its_columns_or_a_struct_of_them(shared_url: str, topic: str) -> None:

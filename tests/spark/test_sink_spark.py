@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
+import penstock.sync
 from penstock.model.errors import BatchDiffers
 from penstock.spark.causes import cause_of
 from tests.fire.real_node import RealNode
@@ -128,7 +131,7 @@ def test_a_frame_is_appended_with_its_columns_and_what_is_wrong_is_told(
     wrong: list[tuple[Any, str]] = [
         (frame.withColumnRenamed("key", "kee"), "kee"),
         (frame.selectExpr("key"), "value"),
-        (frame.selectExpr("nullif(value, 'row 7') value"), "null"),
+        (frame.selectExpr("nullif(value, 'row 7') value"), "has no value"),
     ]
     for each, word in wrong:
         with pytest.raises(Exception, match=word):
@@ -136,6 +139,33 @@ def test_a_frame_is_appended_with_its_columns_and_what_is_wrong_is_told(
     with pytest.raises(Exception, match="append"):
         frame.write.format("penstock").mode("overwrite").options(url=shared_url, topic=topic).save()
     assert values(shared_url, topic) == rows(500)
+
+
+@pytest.mark.timeout(300)
+def test_the_pages_foreach_batch_writes_each_row_once_also_when_its_batch_is_done_again(
+    spark: SparkSession, tmp_path: Path, node: RealNode
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark_sink.md").read_text()
+    (program,) = re.findall(r"```python\n(def write.*?)```", page, re.DOTALL)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 1, "amount": 99}\n{"id": 2, "amount": 100}\n')
+    orders = spark.readStream.schema("id long, amount long").json(str(tmp_path / "in"))
+    names: dict[str, Any] = {"orders": orders, "url": node.url, "checkpoint": str(tmp_path / "checkpoint")}
+
+    def run() -> None:
+        exec(program.replace(".start()", ".trigger(availableNow=True).start()"), names)
+        names["query"].awaitTermination()
+
+    with penstock.sync.connect(node.url) as client:
+        client.admin.create_topic("orders.amounts", schema=pa.schema([("other", pa.int64())]))
+        with pytest.raises(StreamingQueryException, match="other"):  # the second write fails
+            run()
+        info = client.admin.show_writer("default/default/default/orders.large/orders")
+        assert (info.batch, info.holder) == (0, str(names["query"].id))
+        client.admin.delete_topic("orders.amounts")
+    run()
+    assert values(node.url, "orders.large") == Counter([b'{"id":2,"amount":100}'])
+    assert values(node.url, "orders.amounts") == Counter([b"99", b"100"])
 
 
 def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from penstock.model.errors import (
     BadRequest,
     EntriesMissing,
     IncarnationChanged,
+    NotAllowed,
     PenstockError,
     SchemaChanged,
     SchemaMismatch,
@@ -39,7 +40,7 @@ class Stream:
     def __init__(self, url: str, offset: Json | None = None, **options: str) -> None:
         told = {"url": url, **options}
         self.reader = StreamReader(schema(told), told)
-        self.offset = self.reader.initialOffset() if offset is None else offset
+        self.offset: Json = {} if offset is None else offset
 
     def next(self, limit: ReadLimit | None = None) -> list[Json]:
         """The rows of the next batch."""
@@ -58,6 +59,8 @@ class Stream:
 def stream(url: str, offset: Json | None = None, **options: str) -> Iterator[Stream]:
     made = Stream(url, offset, **options)
     try:
+        if offset is None:
+            made.offset = made.reader.initialOffset()
         yield made
     finally:
         made.reader.stop()
@@ -115,7 +118,7 @@ def test_an_idle_source_answers_at_once_after_a_batch_of_its_query_and_waits_whi
     waits: list[float] = []
     ends = penstock.sync.admin.Admin.ends
 
-    def asked(admin: Any, topics: Any, known: Any = None, *, wait: float = 0.0) -> Any:
+    def asked(admin: Any, topics: Any, known: Any = None, *, wait: float = 0.0, subscription: str) -> Any:
         waits.append(wait)
         return ends(admin, topics, known)
 
@@ -223,11 +226,11 @@ def test_a_topic_with_other_columns_that_a_pattern_finds_later_is_skipped_and_re
         pytest.raises(SchemaChanged, match=changed),
     ):
         read.next()
-    told = {"url": shared_url, "topicPattern": pattern}
-    fresh = StreamReader(schema(told), told)
-    with pytest.raises(SchemaMismatch, match=f"topics {other} and {plain} differ: .* against no schema"):
-        fresh.initialOffset()  # nothing is skipped at the first start
-    fresh.stop()
+    with (  # nothing is skipped at the first start
+        pytest.raises(SchemaMismatch, match=f"topics {other} and {plain} differ: .* against no schema"),
+        stream(shared_url, topicPattern=pattern),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("ends", [False, True])
@@ -469,6 +472,22 @@ def test_a_query_lives_through_a_restart_of_its_node_and_waits_for_it_as_long_as
             read.next()
         with pytest.raises(Unavailable):
             Connection(node.url, timeout_s=0.2).open(wait_s=0.2)
+
+
+def test_a_token_that_is_bound_to_a_subscription_reads_with_that_subscription(node: RealNode) -> None:
+    with penstock.sync.connect(node.url) as client:
+        post(client, "orders", 1, 2)
+        admin = client.admin.create_token("admin", rights=["admin"], scopes=["*"]).secret
+    with penstock.sync.connect(node.url, admin) as client:
+        bound = client.admin.create_token("s", rights=["consume"], scopes=["default"], subscription="s").secret
+        with stream(node.url, topic="orders", token=bound, start="2026-01-01", subscription="s") as read:
+            assert numbers(read.next()) == [1, 2] and read.next() == []
+            assert client.admin.show_subscription("orders", "s").unsettled == 0
+        with (
+            pytest.raises(NotAllowed, match="as subscription 's' alone"),
+            stream(node.url, topic="orders", token=bound),
+        ):
+            pass
 
 
 def test_a_checkpoint_is_not_read_on_without_one_of_its_topics_and_takes_another_in(

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.model.errors import SchemaMismatch
 from penstock.transport.sharder import Sharder
 
 KEYS = st.lists(st.none() | st.binary(max_size=4), min_size=1, max_size=60)
@@ -39,6 +40,27 @@ def test_splitting_keeps_every_row_once_in_order_on_the_shard_of_its_key(
             assert shard == (keyless if key is None else sharder.of_key(key))
         seen += numbers
     assert sorted(seen) == list(range(len(keys)))
+
+
+def test_rows_may_name_their_shard_if_it_is_the_one_of_their_key() -> None:
+    sharder = Sharder(2, turn=1)
+    keys = [None, b"a", None, b"b", None]
+    chosen = pa.array([3, None, 0, sharder.of_key(b"b"), None], pa.uint16())
+    found = {
+        place: shard
+        for shard, _, places in sharder.split(batch_of(keys), chosen)
+        for place in (places.to_pylist() if places is not None else range(5))
+    }
+    assert [found[place] for place in range(5)] == [3, sharder.of_key(b"a"), 0, sharder.of_key(b"b"), 1]
+    keyless = Sharder(2, turn=1).split(batch_of([None] * 3), pa.array([2, None, 2], pa.uint16()))
+    assert [(shard, rows.num_rows) for shard, rows, _ in keyless] == [(1, 1), (2, 2)]
+    for wrong in (
+        pa.array([4, None, None, None, None], pa.uint16()),
+        pa.array([None, 3 - found[1]] + [None] * 3),
+    ):
+        with pytest.raises(SchemaMismatch):
+            sharder.split(batch_of(keys), wrong.cast(pa.uint16()))
+    assert Sharder(0).split(batch_of([b"a"]), pa.array([0], pa.uint16()))[0][0] == 0
 
 
 def test_segments_without_keys_go_round_the_shards() -> None:

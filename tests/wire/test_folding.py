@@ -165,7 +165,7 @@ def test_rows_that_grow_by_bitmaps_when_some_are_taken_out_still_make_a_segment(
     data = encode_plain(batch)
     assert check_state_rows(data, state=True) == batch.num_rows
     gone = EntrySet.of_entries([1])
-    assert decode_plain(_without(data, 0, gone)).column("key").null_count == 1
+    assert decode_plain(_without(data, 0, gone, None)).column("key").null_count == 1
 
 
 def test_more_than_a_segment_holds_is_not_taken_in_though_it_could_be_read() -> None:

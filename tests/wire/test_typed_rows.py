@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadRequest, BadSegment, SchemaMismatch
+from penstock.model.errors import BadRequest, BadSegment, KeyMissing, SchemaMismatch
 from penstock.wire.typed import Decoder, Encoder
 from penstock.wire.typed_rows import from_rows, message_schema, messages_of, row_schema, to_rows
 
@@ -291,8 +291,30 @@ def test_rows_of_other_columns_are_a_mismatch() -> None:
         to_rows(batch, pa.schema([("other", pa.string())]))
 
 
-def test_a_message_without_value_has_no_row() -> None:
-    schema = message_schema(TOPIC)
-    batch = pa.RecordBatch.from_pylist([{"sent_at": NOW, "value": None}], schema=schema)
+LOOSE = pa.schema([("a", pa.int64()), ("b", pa.string())])
+
+
+def test_a_row_of_nulls_is_a_message_without_value_in_a_state_topic_and_only_there() -> None:
+    given = [
+        {"key": b"k", "sent_at": NOW, "value": {"a": 1, "b": None}},
+        {"key": b"k", "sent_at": NOW, "value": None},
+    ]
+    batch = pa.RecordBatch.from_pylist(given, schema=message_schema(LOOSE))
+    rows = to_rows(batch, LOOSE)
+    assert from_rows(rows, LOOSE, state=True).column("value").to_pylist() == [{"a": 1, "b": None}, None]
+    assert from_rows(rows, LOOSE).column("value").to_pylist() == [{"a": 1, "b": None}, {"a": None, "b": None}]
+
+
+def test_a_row_without_a_key_is_none_of_a_state_topic() -> None:
+    batch = pa.RecordBatch.from_pylist([{"sent_at": NOW, "value": {"a": 1}}], schema=message_schema(LOOSE))
+    with pytest.raises(KeyMissing, match="row 0 of 1"):
+        from_rows(to_rows(batch, LOOSE), LOOSE, state=True)
+    with pytest.raises(KeyMissing):
+        messages_of(pa.table({"a": [1]}), LOOSE, 0, state=True)
+
+
+def test_a_table_without_a_value_is_refused_where_nothing_can_be_deleted() -> None:
+    table = pa.table({"key": [b"k"], "value": pa.array([None], pa.struct(list(LOOSE)))})
+    assert messages_of(table, LOOSE, 0, state=True)[0].column("value").to_pylist() == [None]
     with pytest.raises(SchemaMismatch, match="'value'"):
-        to_rows(batch, TOPIC)
+        messages_of(table, LOOSE, 0)

@@ -110,9 +110,8 @@ class Rows:
             return rows_to_batch(values, keys, ids, headers, times)
         typed = TypedValues(schema)
         kind = pa.struct(list(schema))
-        rows = [
-            typed.check(from_json(_object(each, number), kind))[0] for number, each in enumerate(self.values)
-        ]
+        given = [_object(each, number) for number, each in enumerate(self.values)]
+        rows = [None if each is None else typed.check(from_json(each, kind))[0] for each in given]
         return typed.to_batch(rows, keys, ids, headers, times)
 
 

@@ -15,7 +15,7 @@ from penstock.api.callers import Callers
 from penstock.api.gate import Gate, OwnNames
 from penstock.api.protocol import DoorProtocol, protocol_with
 from penstock.model.address import Address
-from penstock.model.errors import AddressInUse
+from penstock.model.errors import AddressInUse, DiskFull, NodeStopping
 from penstock.node.server import Server
 from penstock.node.settings import Settings
 
@@ -46,8 +46,11 @@ class Door:
         self._listener: asyncio.Server | None = None
 
     @property
-    def ready(self) -> bool:
-        return not (self.stopping.is_set() or self._node.core.stopping)
+    def hindrance(self) -> NodeStopping | DiskFull | None:
+        """Why the node does not take what it is sent now; None while it does."""
+        if self.stopping.is_set() or self._node.core.stopping:
+            return NodeStopping("the node is shutting down")
+        return self._node.core.watermark.lack()
 
     @property
     def connections(self) -> int:

@@ -54,8 +54,9 @@ def body_of(error: PenstockError) -> dict[str, Any]:
     return found
 
 
-def answer(error: PenstockError) -> Response[dict[str, Any]]:
-    status = status_of(error)
+def answer(error: PenstockError, status: int | None = None) -> Response[dict[str, Any]]:
+    """``status`` where it is not the error's own."""
+    status = status_of(error) if status is None else status
     return Response(
         body_of(error), status_code=status, headers=headers_of(error, status), media_type=MediaType.JSON
     )

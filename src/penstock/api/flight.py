@@ -56,7 +56,7 @@ class Block:
             check_state_table(table, self.info.state)
             batches = table_to_batches(table, sent_at_us, SEGMENT_BYTES_MAX)
         else:
-            batches = messages_of(table, self.schema, sent_at_us)
+            batches = messages_of(table, self.schema, sent_at_us, state=bool(self.info.state))
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
     def cut(self, rows: pa.RecordBatch) -> list[Piece]:

@@ -1,11 +1,15 @@
-"""``/livez`` and ``/readyz``: whether the process answers, whether the node takes requests."""
+"""``/livez`` and ``/readyz``: whether the process answers, whether the node takes what it is sent."""
 
 from __future__ import annotations
 
-from litestar import MediaType, get
+from typing import Any
+
+from litestar import MediaType, Response, get
 
 from penstock.api.asking import Asked, door_of
-from penstock.model.errors import NodeStopping
+from penstock.api.faults import answer
+
+UNREADY = 503
 
 
 @get("/livez", media_type=MediaType.TEXT, tags=["health"])
@@ -15,11 +19,10 @@ async def livez() -> str:
 
 
 @get("/readyz", media_type=MediaType.TEXT, tags=["health"])
-async def readyz(request: Asked) -> str:
-    """The node takes requests; 503 while it stops."""
-    if not door_of(request).ready:
-        raise NodeStopping("the node is shutting down")
-    return "ok\n"
+async def readyz(request: Asked) -> Response[Any]:
+    """The node takes what it is sent; 503, with the reason, while it stops or its disk is full."""
+    hindrance = door_of(request).hindrance
+    return Response("ok\n") if hindrance is None else answer(hindrance, UNREADY)
 
 
 ROUTES = [livez, readyz]

@@ -71,6 +71,7 @@ NODE_GAUGES = {
     "subscriptions": "Subscriptions.",
     "unacked_bytes": "Bytes of segments taken in and not answered yet.",
     "disk_free_bytes": "Room on the node's disk.",
+    "disk_full": "1 while sends are refused for lack of room.",
     "rss_bytes": "Memory of the process.",
 }
 

@@ -1,4 +1,4 @@
-"""All the commands, and the way in."""
+"""All the commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from penstock.cli.lab_sweep import sweep
 from penstock.cli.ledger import ledger
 from penstock.cli.log import log_app
 from penstock.cli.node import node
-from penstock.cli.output import fill_closed_streams
 from penstock.cli.peer import peer_app
 from penstock.cli.produce import produce
 from penstock.cli.producer import producer_app
@@ -124,8 +123,3 @@ def _root(
 def command() -> Callable[..., object]:
     """The whole tree of commands; building it is most of what a short command does."""
     return typer.main.get_command(app)
-
-
-def main() -> None:
-    fill_closed_streams()
-    command()(prog_name="penstock")

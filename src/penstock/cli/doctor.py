@@ -87,7 +87,8 @@ def _access(checkup: Checkup) -> list[tuple[str, object]]:
         if checkup.expires_in_s is not None:
             fields.append(("expires", f"in {checkup.expires_in_s:,.0f} s"))
     if access.free_bytes is not None:
-        fields.append(("disk free", f"{access.free_bytes:,} bytes"))
+        full = "; full: sends are refused" if access.disk_full else ""
+        fields.append(("disk free", f"{access.free_bytes:,} bytes{full}"))
     if access.last_stop:
         fields.append(("last stop", access.last_stop.replace("_", " ")))
     return [*fields, *(("found", line) for line in access.recovered)]

@@ -13,7 +13,7 @@ import typer
 
 from penstock.cli.lab import EXIT_UNFINISHED
 from penstock.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
-from penstock.cli.output import EXIT_ERROR, note, print_json, print_table, reports_errors
+from penstock.cli.output import EXIT_ERROR, make_console, note, print_json, print_table, reports_errors
 
 if TYPE_CHECKING:
     from penstock.spark.grid import Grid
@@ -128,7 +128,6 @@ def _sweep(grid: Grid, out: Path, master: str, *, overwrite: bool) -> SweepResul
 @contextmanager
 def _shown(runs: int) -> Iterator[Callable[[int, int], None]]:
     """A line on the terminal that counts along, from the moment that Spark starts."""
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
@@ -141,7 +140,7 @@ def _shown(runs: int) -> Iterator[Callable[[int, int], None]]:
     def progress(done: int, all_: int) -> None:
         said[0] = f"about {done:,} of {all_:,} runs"
 
-    with Live(Line(), console=Console(stderr=True), refresh_per_second=4, transient=True):
+    with Live(Line(), console=make_console(stderr=True), refresh_per_second=4, transient=True):
         yield progress
 
 

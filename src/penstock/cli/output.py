@@ -1,7 +1,7 @@
 """Text and JSON on stdout, errors on stderr, and the exit codes.
 
 0: done. 1: an error, told on stderr with a hint. 2: wrong usage. 130: Ctrl-C. A reader that closed the pipe
-(``| head``) has what it wanted: that ends quietly with 0.
+(``| head``) has what it wanted: that ends quietly with 0. Where nobody reads stderr any more, work continues.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 
 import typer
 
@@ -19,6 +20,9 @@ from penstock.model.errors import BadRequest, PenstockError
 from penstock.model.token_text import redacted
 from penstock.shapes.error import error_object
 from penstock.shapes.times import iso_time as iso_time
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -37,14 +41,11 @@ def reports_errors(command: Callable[Parameters, None]) -> Callable[Parameters, 
         try:
             if sys.stdin is None or sys.stdout is None:
                 raise BadRequest("stdin or stdout is closed", hint="Redirect it from or to /dev/null instead.")
-            command(*args, **kwargs)
-            sys.stdout.flush()
+            with pipe_may_close():
+                command(*args, **kwargs)
         except PenstockError as error:
             print_error(error, as_json=bool(kwargs.get("as_json")))
             raise typer.Exit(EXIT_ERROR) from None
-        except BrokenPipeError:
-            discard_stdout()
-            raise typer.Exit(0) from None
         except OSError as error:
             place = f"{error.filename}: " if error.filename else ""
             failed = PenstockError(
@@ -52,7 +53,7 @@ def reports_errors(command: Callable[Parameters, None]) -> Callable[Parameters, 
                 hint="Check the file or stream that was named.",
             )
             print_error(failed, as_json=bool(kwargs.get("as_json")))
-            discard_stdout()
+            _discard(sys.stdout)
             raise typer.Exit(EXIT_ERROR) from None
         except UnicodeEncodeError as error:  # Python keeps the bytes of an argument that is no text
             failed = BadRequest(f"{error.object!a:.80} is not UTF-8 text", hint="Names and values are UTF-8.")
@@ -83,25 +84,54 @@ def fill_closed_streams() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
 
 
-def discard_stdout() -> None:
-    """Sends the rest of stdout nowhere, so that the interpreter's last flush does not fail again."""
-    if sys.stdout is None:
-        return
+@contextmanager
+def pipe_may_close() -> Iterator[None]:
+    """Ends what prints, with 0, once nobody reads its stdout."""
+    try:
+        yield
+        _flush()
+    except BrokenPipeError:
+        raise typer.Exit(0) from None
+    finally:
+        try:
+            _flush()
+        except OSError:
+            _discard(sys.stdout)
+
+
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _discard(stream: TextIO) -> None:
+    """Sends the rest of it nowhere, so that the interpreter's last flush does not fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
+def make_console(**options: Any) -> Console:
+    """A console of ``rich`` for which a closed pipe is what it is for every other output."""
+    from rich.console import Console
+
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return PipeConsole(highlight=False, **options)
+
+
 def print_error(error: PenstockError, *, as_json: bool) -> None:
-    if as_json:
-        print(json_text(error_object(error)), file=sys.stderr)
-    else:
-        print(redacted(f"error: {error.message}\nhint: {error.hint}"), file=sys.stderr)
+    note(json_text(error_object(error)) if as_json else redacted(f"error: {error.message}\nhint: {error.hint}"))
 
 
 def note(text: str) -> None:
     """Something for the person at the terminal, out of the way of the output."""
-    print(text, file=sys.stderr, flush=True)
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        _discard(sys.stderr)
 
 
 def print_json(value: Any) -> None:
@@ -129,7 +159,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:
     """One name and its value a line."""
-    width = max(len(name) for name, _ in fields)
+    width = max((len(name) for name, _ in fields), default=0)
     for name, value in fields:
         print(f"{name.ljust(width)}  {_cell(value)}".rstrip())
 

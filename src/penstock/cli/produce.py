@@ -17,7 +17,7 @@ import typer
 
 from penstock.cli.lines import LineCutter
 from penstock.cli.options import DEFAULT_URL, AsJson, Copies, Token, TopicArgument, Url, tokens_for
-from penstock.cli.output import EXIT_ERROR, note, print_json, reports_errors, run
+from penstock.cli.output import EXIT_ERROR, make_console, note, print_json, reports_errors, run
 from penstock.cli.stdio import read_blocks
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.client.connect import Tokens
     from penstock.client.producer import Producer
+    from penstock.model.errors import PenstockError
 
 Cut = Callable[[list[bytes]], "pa.Table"]
 """Makes lines a table."""
@@ -103,6 +104,8 @@ class Tally:
 
     def __init__(self) -> None:
         self.sent = self.stored = self.duplicate = self.spilled = self.rejected = 0
+        self.spill_reasons: dict[str, str] = {}
+        """By code: why messages were spilled."""
         self._began = time.monotonic()
         self._complaints: set[str] = set()
 
@@ -121,21 +124,31 @@ class Tally:
             self._complaints.add(reason)
             note(f"rejected: {reason}")
 
+    def spill(self, count: int, reasons: list[PenstockError]) -> None:
+        """Counts what was spilled; each reason is told once."""
+        self.spilled += count
+        for reason in reasons:
+            if reason.code not in self.spill_reasons:
+                self.spill_reasons[reason.code] = reason.message
+                note(f"spilled: {reason.code}: {reason.message}")
+
     def summary(self) -> dict[str, Any]:
         return {
             "sent": self.sent,
             "stored": self.stored,
             "duplicate": self.duplicate,
             "spilled": self.spilled,
+            "spill_reasons": self.spill_reasons,
             "rejected": self.rejected,
             "seconds": round(time.monotonic() - self._began, 6),
         }
 
     def text(self) -> str:
         unknown = self.sent - self.stored - self.duplicate - self.spilled - self.rejected
+        why = f"; spilled because of {', '.join(self.spill_reasons)}" if self.spill_reasons else ""
         return (
             f"sent {self.sent}, stored {self.stored}, duplicate {self.duplicate}, "
-            f"spilled {self.spilled}, rejected {self.rejected} ({self.rate:,.0f}/s)"
+            f"spilled {self.spilled}, rejected {self.rejected} ({self.rate:,.0f}/s){why}"
             + (f"; {unknown} not confirmed" if unknown else "")
         )
 
@@ -186,7 +199,7 @@ async def _send(producer: Producer, cutter: LineCutter, lines: list[bytes], cut:
     receipt = await producer.send_batch(cut(lines))
     tally.stored += receipt.stored
     tally.duplicate += receipt.duplicate
-    tally.spilled += receipt.spilled
+    tally.spill(receipt.spilled, receipt.reasons)
     if receipt.rejected:
         tally.reject(receipt.rejected, "; ".join(sorted({str(error) for error in receipt.errors})))
 
@@ -208,7 +221,6 @@ def _table(lines: list[bytes], *, separator: bytes | None, empty_deletes: bool) 
 @contextmanager
 def _shown(tally: Tally) -> Iterator[None]:
     """A line on the terminal that counts along."""
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
@@ -216,5 +228,5 @@ def _shown(tally: Tally) -> Iterator[None]:
         def __rich__(self) -> Text:
             return Text(f"sent {tally.sent:,}  stored {tally.stored:,}  {tally.rate:,.0f}/s")
 
-    with Live(Line(), console=Console(stderr=True), refresh_per_second=4, transient=True):
+    with Live(Line(), console=make_console(stderr=True), refresh_per_second=4, transient=True):
         yield

@@ -124,7 +124,13 @@ def send(
         ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds a slot may take.")
+        float,
+        typer.Option(
+            "--timeout",
+            metavar="S",
+            min=0.1,
+            help="Seconds a slot may take.",
+        ),
     ] = 600.0,
     may_duplicate: Annotated[
         bool,

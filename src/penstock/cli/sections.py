@@ -6,6 +6,8 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+from penstock.cli.output import pipe_may_close
+
 MESSAGES = "Messages"
 TOPICS = "Topics and who uses them"
 ACCESS = "Access and other nodes"
@@ -17,6 +19,14 @@ ORDER = (MESSAGES, TOPICS, ACCESS, LOOKING, SPARK, PIPES)
 
 class Sections(TyperGroup):
     """Lists commands under the section that each was added with: ``rich_help_panel``, here in plain text."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with pipe_may_close():  # help and the version are printed here
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with pipe_may_close():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in ORDER}

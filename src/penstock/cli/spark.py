@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url, said
-from penstock.cli.output import note, print_json, reports_errors
+from penstock.cli.output import make_console, note, print_json, reports_errors
 from penstock.io.state_folder import state_folder
 from penstock.model.errors import BadSetting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.pipeline.frames import Node
+    from penstock.spark.pipeline.frames import Frames, Node
     from penstock.spark.pipeline.metrics import Metrics
     from penstock.spark.pipeline.progress import Sample
     from penstock.spark.pipeline.reading import Pipeline
@@ -61,7 +61,8 @@ def check(
     if not offline:
         from penstock.spark.pipeline.running import analyse
 
-        analyse(pipeline, _session(pipeline, master), node=_node(context, pipeline, url, token))
+        frames = analyse(pipeline, _session(pipeline, master), node=_node(context, pipeline, url, token))
+        _note_unfinished(frames)
     parts = {"sources": list(plan.sources), "steps": list(plan.steps), "sinks": list(plan.sinks)}
     if as_json:
         print_json({"pipeline": plan.name, **parts, "tried": not offline})
@@ -117,6 +118,15 @@ def run(
     finally:
         if page is not None:
             page.close()
+
+
+def _note_unfinished(frames: Frames) -> None:
+    from penstock.spark.checkpoints import unfinished_start
+    from penstock.spark.pipeline.frames import checkpoint_of
+
+    for outlet in frames.outlets:
+        for file in unfinished_start(frames.spark, checkpoint_of(frames.pipeline, frames.plan, outlet.name)):
+            note(f"{outlet.name}: a driver was killed before its first batch; the next run removes {file}")
 
 
 def _node(context: typer.Context, pipeline: Pipeline, url: str, token: str | None) -> Node:
@@ -252,12 +262,11 @@ def _screen(live: bool) -> Iterator[Update]:
     if not live:
         yield lambda work, last: None
         return
-    from rich.console import Console
     from rich.live import Live
 
     from penstock.spark.pipeline.screen import table
 
-    with Live(console=Console(stderr=True), auto_refresh=False) as screen:
+    with Live(console=make_console(stderr=True), auto_refresh=False) as screen:
 
         def update(work: Run, last: dict[str, Sample | None]) -> None:
             shown = table((name, sample, work.doing(name)) for name, sample in last.items())

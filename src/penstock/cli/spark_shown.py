@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.output import make_console
+
 ArchiveArgument = Annotated[str, typer.Argument(metavar="DIR", help="The archive's folder.")]
 BatchEntries = Annotated[
     int,
@@ -24,7 +26,6 @@ def shown() -> Iterator[Callable[[str], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
@@ -37,5 +38,5 @@ def shown() -> Iterator[Callable[[str], None] | None]:
     def progress(text: str) -> None:
         said[0] = text
 
-    with Live(Line(), console=Console(stderr=True), refresh_per_second=4, transient=True):
+    with Live(Line(), console=make_console(stderr=True), refresh_per_second=4, transient=True):
         yield progress

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, Url
-from penstock.cli.output import json_text, note, reports_errors, run
+from penstock.cli.output import json_text, make_console, note, reports_errors, run
 
 if TYPE_CHECKING:
     from penstock.client.admin import Admin
@@ -140,11 +140,9 @@ class _Plain:
     def __exit__(self, *exc: object) -> None: ...
 
     def sample(self, sample: Sample) -> None:
-        from rich.console import Console
-
         from penstock.cli.top_screen import screen
 
-        console = Console(highlight=False)
+        console = make_console()
         console.print(screen(sample, console.width))
         if not console.is_terminal:
             console.print()
@@ -157,12 +155,11 @@ class _Screen:
     """The whole terminal, drawn anew with every sample."""
 
     def __init__(self, url: str) -> None:
-        from rich.console import Console
         from rich.live import Live
         from rich.text import Text
 
         self._url = url
-        self._console = Console(highlight=False)
+        self._console = make_console()
         first = Text(f"{url}: the first two readings …")
         self._live = Live(first, console=self._console, screen=True, auto_refresh=False)
 

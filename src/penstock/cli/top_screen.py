@@ -77,7 +77,7 @@ def node_lines(sample: Sample, width: int) -> list[Text]:
         use.append(f"cpu {sample.cpu:.0%}")
     if node.rss_bytes is not None:
         use.append(f"memory {size(node.rss_bytes)}")
-    use.append(f"disk free {size(node.disk_free_bytes)}")
+    use.append(f"disk free {size(node.disk_free_bytes)}{', FULL: sends are refused' if node.disk_full else ''}")
     lines = [words + use] if width >= WIDE else [words, use]
     if sample.links:
         lines.append(["links", *map(_link, sample.links)])

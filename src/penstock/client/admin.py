@@ -91,14 +91,19 @@ class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin, AccessAdmin, PeerAdmin
         return read_result(await self._link.request(ask, timeout_s=timeout), TopicCompaction)
 
     async def ends(
-        self, topics: Sequence[str], known: Sequence[Sequence[int]] | None = None, *, wait: float = 0.0
+        self,
+        topics: Sequence[str],
+        known: Sequence[Sequence[int]] | None = None,
+        *,
+        wait: float = 0.0,
+        subscription: str = "",
     ) -> list[Ends]:
         """How far each topic reaches: its uuid (None: there is none of that name) and the ends of its shards.
 
         With ``known`` (the next entries as they were, by topic and shard) it waits up to ``wait`` seconds until
-        there is more, or a topic is deleted or altered.
+        there is more, or a topic is deleted or altered. A token bound to ``subscription`` may ask in its name.
         """
-        return await read_ends(self._link, topics, known, wait)
+        return await read_ends(self._link, topics, known, wait, subscription)
 
     async def delete_topic(self, topic: str) -> None:
         """Removes a topic, its messages and its subscriptions."""

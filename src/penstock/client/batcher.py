@@ -94,13 +94,15 @@ class Batcher:
 
     def add(self, value: Any, key: bytes | None, id: str | None, headers: Mapping[str, str] | None) -> Promise:
         """Puts one row behind the others of its shard."""
-        if self.typed is not None:
+        if value is None:
+            size = ROW_BYTES
+        elif self.typed is not None:
             value, size = self.typed.check(value)
             size += ROW_BYTES
         else:
-            if type(value) is not bytes and value is not None:
+            if type(value) is not bytes:
                 value = _as_bytes(value, "value")
-            size = ROW_BYTES + (0 if value is None else len(value))
+            size = ROW_BYTES + len(value)
         if value is None or self.state:
             self._check_state(value, key)
         shard = self._sharder.turn

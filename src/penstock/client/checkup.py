@@ -55,6 +55,7 @@ class Checkup:
             "subscription": None if access is None else access.subscription or None,
             "expires_in_s": self.expires_in_s,
             "free_bytes": None if access is None else access.free_bytes,
+            "disk_full": None if access is None else access.disk_full,
             "last_stop": None if access is None else access.last_stop or None,
             "recovered": [] if access is None else access.recovered,
             "successor": self.successor or None,
@@ -130,9 +131,8 @@ def _advice(checkup: Checkup) -> list[str]:
         found.append("The token travels in the clear: give the node TLS, and use penstocks://.")
     if access is not None and access.recovered:
         found.append("The node found its data folder not as it was left: read the lines above, and its log.")
-    if access is not None and access.free_bytes is not None and access.free_bytes_min is not None:
-        if access.free_bytes < access.free_bytes_min:
-            found.append("The node's disk is full: sends are refused. Free some, or lower retention.")
-        elif access.free_bytes < 4 * access.free_bytes_min:
-            found.append("The node's disk is nearly full: sends are refused soon. Free some.")
+    if access is not None and access.disk_full:
+        found.append("The node's disk is full: sends are refused (disk-full). Free some, or lower retention.")
+    elif access is not None and (access.free_bytes or 0) < 4 * (access.free_bytes_min or 0):
+        found.append("The node's disk is nearly full: sends are refused soon. Free some.")
     return found

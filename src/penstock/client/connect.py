@@ -173,13 +173,20 @@ class Client(Scope):
             return self.add(Several(links, topic, subscription, name, options))
         return self.add(Consumer(links[0], topic, subscription, name, options, make_settler))
 
-    def reader(self, topic: str, *, uuid: bytes | None = None, schema_version: int | None = None) -> Reader:
+    def reader(
+        self,
+        topic: str,
+        *,
+        uuid: bytes | None = None,
+        schema_version: int | None = None,
+        subscription: str = "",
+    ) -> Reader:
         """A reader of ``topic`` by position, without a subscription; to be opened with ``async with``.
 
         With ``uuid``, another topic of that name is a ``TopicMismatch``. Rows of a typed topic come in
-        ``schema_version``, or in the newest.
+        ``schema_version``, or in the newest. A token bound to ``subscription`` may read in its name.
         """
-        return Reader(self.link, topic, uuid, schema_version)
+        return Reader(self.link, topic, uuid, schema_version, subscription)
 
     def writer(self, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> Writer:
         """A writer of staged batches, to be opened with ``async with``; the name is what batches count under.

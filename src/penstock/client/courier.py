@@ -68,6 +68,8 @@ class Courier:
         self._idle.set()
         self._changed = asyncio.Event()
         self._told: set[str] = set()
+        self._hindered: dict[str, str] = {}
+        """By destination: the code of the refusal that the log has told of."""
         self._warned_full = False
         self._ended = False
 
@@ -275,7 +277,19 @@ class Courier:
             self._told.add(text)
             log.warning("%s", text)
 
+    def _tell_hindrances(self) -> None:
+        """Once when a destination takes nothing for now, once when it does again."""
+        for manager in self.keeper.managers:
+            while manager.taking_again:
+                if self._hindered.pop(name := manager.taking_again.pop(), None) is not None:
+                    log.warning("%s takes messages again", name)
+        for name, error in self.keeper.hindrances.items():
+            if self._hindered.get(name) != error.code:
+                self._hindered[name] = error.code
+                log.warning("%s takes nothing for now (%s: %s); trying again", name, error.code, error.message)
+
     def _tell(self) -> None:
+        self._tell_hindrances()
         for name, block, hole in self.keeper.holes:
             self._tell_once(
                 f"{name} has no segments {hole.start}–{hole.end - 1} of shard {hole.shard}, block "

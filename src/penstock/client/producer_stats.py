@@ -36,6 +36,8 @@ class ProducerStats:
     """What a destination lacks and nobody has any more, by segment."""
     lost: tuple[str, ...] = ()
     """What cannot be read from the refill any more, by segment."""
+    hindrances: tuple[str, ...] = ()
+    """Why a destination takes nothing for now: its name, and the code and message of its last refusal."""
 
     @property
     def unconfirmed(self) -> int:
@@ -64,4 +66,7 @@ def stats_of(
             for name, block, hole in run.keeper.holes
         ),
         lost=tuple(run.keeper.lost),
+        hindrances=tuple(
+            f"{name}: {error.code}: {error.message}" for name, error in run.keeper.hindrances.items()
+        ),
     )

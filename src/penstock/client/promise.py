@@ -163,7 +163,15 @@ class Parcel:
         identity = Identity(self.block, self.shard, self.segment, row)
         entry = None if fate.first_entry is None else fate.first_entry + row
         return Receipt(
-            fate.outcome, fate.destination, self.topic, identity, entry, fate.durability, fate.error, copies
+            fate.outcome,
+            fate.destination,
+            self.topic,
+            identity,
+            entry,
+            fate.durability,
+            fate.error,
+            copies,
+            fate.reason,
         )
 
     def settled(self, row: int) -> Receipt:
@@ -254,6 +262,12 @@ class BatchReceipt:
     def errors(self) -> list[PenstockError]:
         """Why rows were rejected, once a segment."""
         return [p.fate.error for p, _, _ in self.parcels if p.fate is not None and p.fate.error is not None]
+
+    @property
+    def reasons(self) -> list[PenstockError]:
+        """Why rows were spilled, once a segment."""
+        fates = [parcel.fate for parcel, _, _ in self.parcels]
+        return [fate.reason for fate in fates if fate is not None and fate.reason is not None]
 
     @property
     def receipts(self) -> list[Receipt]:

@@ -63,11 +63,15 @@ class Part:
 
 
 async def read_ends(
-    link: Link, topics: Sequence[str], known: Sequence[Sequence[int]] | None = None, wait: float = 0.0
+    link: Link,
+    topics: Sequence[str],
+    known: Sequence[Sequence[int]] | None = None,
+    wait: float = 0.0,
+    subscription: str = "",
 ) -> list[Ends]:
     """How far topics reach; see ``Admin.ends``."""
     names = [str(TopicName.parse(topic)) for topic in topics]
-    ask = ReadEnds(names, None if known is None else [list(each) for each in known], float(wait))
+    ask = ReadEnds(names, None if known is None else [list(each) for each in known], float(wait), subscription)
     return read_result(await link.request(ask, retry=True, timeout_s=link.request_timeout_s + wait), list[Ends])
 
 
@@ -75,13 +79,22 @@ class Reader(Scope):
     """Opened by ``client.reader(topic)`` and ``async with``."""
 
     def __init__(
-        self, link: Link, topic: str, uuid: bytes | None = None, schema_version: int | None = None
+        self,
+        link: Link,
+        topic: str,
+        uuid: bytes | None = None,
+        schema_version: int | None = None,
+        subscription: str = "",
     ) -> None:
-        """``uuid`` is the topic that is expected; rows come in ``schema_version``, or in the newest."""
+        """``uuid`` is the topic that is expected; rows come in ``schema_version``, or in the newest.
+
+        A token bound to ``subscription`` may read in its name.
+        """
         self.topic = str(TopicName.parse(topic))
         self._link = link
         self._expected = uuid
         self._version = schema_version
+        self._subscription = subscription
         self._info: TopicInfo | None = None
         self._schemas: SchemaVersions | None = None
 
@@ -132,7 +145,9 @@ class Reader(Scope):
 
         With ``known`` (the next entries as they were) it waits up to ``wait`` seconds until there is more.
         """
-        (ends,) = await read_ends(self._link, [self.topic], None if known is None else [known], wait)
+        (ends,) = await read_ends(
+            self._link, [self.topic], None if known is None else [known], wait, self._subscription
+        )
         if ends.uuid is None:
             raise TopicNotFound(f"topic {TopicName.parse(self.topic).short} was deleted")
         if ends.uuid != self.uuid:
@@ -142,7 +157,7 @@ class Reader(Scope):
     async def entries_at(self, when: datetime) -> list[int]:
         """The first entry of each shard that was stored at ``when`` or later."""
         when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-        ask = FindTime(self.uuid, round(when.timestamp() * 1e6))
+        ask = FindTime(self.uuid, round(when.timestamp() * 1e6), self._subscription)
         return read_result(await self._link.request(ask, retry=True), list[int])
 
     async def fetch(
@@ -167,7 +182,8 @@ class Reader(Scope):
         all but these of value, key, id and headers. With ``named`` the part tells producers' names.
         """
         wanted = None if columns is None else list(columns)
-        ask = FetchEntries(self.uuid, shard, entry, end, incarnation, bytes_max, filter, wanted, named)
+        place = (self.uuid, shard, entry, end, incarnation, bytes_max)
+        ask = FetchEntries(*place, filter, wanted, named, self._subscription)
         answer = await self._link.request(ask, retry=True)
         if not isinstance(answer, tuple):
             raise BadFrame("a fetch was answered by something else")

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 
-from penstock.client.connect import Tokens, connect
+from penstock.client.connect import Client, Tokens, connect
 from penstock.client.options import ProducerOptions
 from penstock.client.producer import Producer
 from penstock.io.os_disk import OsDisk
-from penstock.model.errors import PenstockError, Unavailable
+from penstock.model.errors import PenstockError, ProducerBusy, Unavailable
 from penstock.transport.refill import Refill
 from penstock.transport.refill_folder import files, size_bytes
 
@@ -69,6 +70,8 @@ async def send_slot(
 ) -> Sent:
     """Delivers one slot's files; what cannot be delivered within the time stays where it is.
 
+    Where the producer's name has a lease whose holder is gone, that time includes waiting for it to lapse.
+
     ``late`` also sends what an instance kept that was taken over.
     """
     disk = OsDisk(root)
@@ -118,13 +121,28 @@ class _Sending(Producer):
         return next(iter(self._run.courier.refusals.values()), None)
 
 
+async def _opened(client: Client, sent: Sent, options: ProducerOptions) -> _Sending:
+    """A producer that is open; it waits for a lease whose holder is gone, if that lapses in time."""
+    over_at = monotonic() + options.close_timeout
+    while True:
+        left = replace(options, close_timeout=max(over_at - monotonic(), POLL_S))
+        producer = _Sending(client.links(options.copies), sent.topic, sent.producer or None, left)
+        try:
+            await client.add(producer).open()
+            return producer
+        except ProducerBusy:
+            info = await client.admin.show_producer(sent.topic, sent.producer)
+            lapses_in_s = 0.0 if not info.holder else info.lapses_in_s
+            if lapses_in_s is None or monotonic() + lapses_in_s > over_at:
+                raise
+            await asyncio.sleep(lapses_in_s + POLL_S)
+
+
 async def _send(
     sent: Sent, token: Tokens, options: ProducerOptions, on_progress: Callable[[int, int], None]
 ) -> None:
     async with connect(sent.destinations[0], token, wait=False) as client:
-        links = client.links(options.copies)
-        producer = _Sending(links, sent.topic, sent.producer or None, options)
-        await client.add(producer).open()
+        producer = await _opened(client, sent, options)
 
         async def report() -> None:
             while True:

@@ -229,7 +229,9 @@ class Run:
         if self.schema is None:
             check_state_table(table, self.state)
             return cut_table(table, sharder, now_us, bytes_target)
-        return cut_messages(messages_of(table, self.schema, now_us), sharder, bytes_target)
+        return cut_messages(
+            messages_of(table, self.schema, now_us, state=bool(self.state)), sharder, bytes_target
+        )
 
     @property
     def block(self) -> bytes:

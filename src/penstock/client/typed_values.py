@@ -59,7 +59,7 @@ class TypedValues:
 
     def to_batch(
         self,
-        values: Sequence[Mapping[str, Any]],
+        values: Sequence[Mapping[str, Any] | None],
         keys: list[bytes | None] | None,
         ids: list[str | None] | None,
         headers: list[Mapping[str, str] | None] | None,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.client.link import Link
 from penstock.client.scope import Scope
 from penstock.client.stage_sender import StageSender
-from penstock.client.tables import Piece, cut_messages, cut_table
+from penstock.client.tables import Piece, check_state_table, cut_messages, cut_table, take_shards
 from penstock.model.errors import BadRequest, Closed, NotAcrossNodes, PenstockError, SegmentTooLarge, TimedOut
 from penstock.model.stage import Stage
 from penstock.model.topic import TopicName
@@ -33,7 +33,7 @@ from penstock.wire.schema_versions import SchemaVersions
 from penstock.wire.segment import encode_plain
 from penstock.wire.staging import STAGE_BYTES
 from penstock.wire.typed_record import encode_typed_record
-from penstock.wire.typed_rows import messages_of
+from penstock.wire.typed_rows import messages_of, shard_column
 
 CHUNK_BYTES = 1024 * 1024
 TIMEOUT_S = 120.0
@@ -72,12 +72,17 @@ class OpenedStage:
         return None if self._schemas is None else self._schemas.newest
 
     async def add(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Sends rows, with the columns that ``Producer.send_batch`` takes; waits while much is unconfirmed."""
+        """Sends rows; waits while much is unconfirmed.
+
+        They have the columns that ``Producer.send_batch`` takes, and may have ``shard`` (``@shard`` beside a
+        typed topic's own columns), which names the shard of rows without a key.
+        """
         for chunk in self.encode(rows):
             await self.send(chunk)
 
     def encode(self, rows: pa.Table | pa.RecordBatch) -> Iterator[EncodedChunk]:
         """The rows as chunks to ``send``, in this order; any thread may make them, one at a time."""
+        _check_table(rows)
         self._digest = (self._digest + _hasher()(rows)) % 2**63
         for piece in self._cut(rows):
             yield EncodedChunk(piece.shard, piece.batch.num_rows, self._encode(piece.batch))
@@ -96,8 +101,13 @@ class OpenedStage:
     def _cut(self, rows: pa.Table | pa.RecordBatch) -> Iterable[Piece]:
         now_us = time.time_ns() // 1000
         if self._schemas is None:
-            return cut_table(rows, self._sharder, now_us, CHUNK_BYTES)
-        return cut_messages(messages_of(rows, self._schemas.newest, now_us), self._sharder, CHUNK_BYTES)
+            rows, shards = take_shards(rows)
+            check_state_table(rows, self._topic.state)
+            return cut_table(rows, self._sharder, now_us, CHUNK_BYTES, shards)
+        schema = self._schemas.newest
+        rows, shards = take_shards(rows, shard_column(rows.schema, schema))
+        messages = messages_of(rows, schema, now_us, state=bool(self._topic.state))
+        return cut_messages(messages, self._sharder, CHUNK_BYTES, shards)
 
     def _encode(self, batch: pa.RecordBatch) -> bytes:
         if self._schemas is None:
@@ -269,8 +279,13 @@ def each_table(rows: Rows) -> Iterable[pa.Table | pa.RecordBatch]:
     if isinstance(rows, pa.Table | pa.RecordBatch):
         return [rows]
     if not isinstance(rows, Iterable):
-        raise BadRequest(f"stage takes Arrow tables or record batches, not {type(rows).__name__}")
+        _check_table(rows)
     return rows
+
+
+def _check_table(rows: object) -> None:
+    if not isinstance(rows, pa.Table | pa.RecordBatch):
+        raise BadRequest(f"a stage takes Arrow tables or record batches, not {type(rows).__name__}")
 
 
 def _id(stage: Stage | bytes) -> bytes:

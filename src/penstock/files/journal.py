@@ -120,11 +120,14 @@ class FileJournal:
         return cls(disk, folder, recover_journal(disk, folder, seal or Seal()))
 
     def ensure_file(self) -> None:
-        """Stages generation 0 for a journal that has no file: from then on a missing file means a loss."""
+        """Stages generation 0 for a journal that has no file: from then on a missing file means a loss.
+
+        The first record begins generation 1.
+        """
         if self._file is None and self._generation == 0 and not self._staged.parts:
             self._staged = _Staged(0)
             self._stage_header(self._staged)
-            self._headed = False  # the first record begins generation 1
+            self._headed = False
 
     @property
     def records(self) -> Iterator[bytes]:
@@ -141,6 +144,8 @@ class FileJournal:
         if self._failed:
             raise StorageFailed(f"the journal {self._folder} lost a write and needs a snapshot before more")
         self._bodies = None
+        if self._staged.generation == 0:
+            self._staged = _Staged(1)
         staged = self._staged
         if not self._headed:
             self._stage_header(staged)

@@ -41,8 +41,9 @@ class FolderLock:
             try:
                 if _try(handle, fcntl.LOCK_EX):
                     if _is_still_there(handle, folder / LOCK_NAME):
-                        os.ftruncate(handle, 0)
-                        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+                        with suppress(OSError):  # a full disk keeps nobody from taking it
+                            os.ftruncate(handle, 0)
+                            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
                         lock, handle = cls(folder, handle), -1
                         return lock
                     continue  # the folder was removed between opening and locking

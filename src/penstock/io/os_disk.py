@@ -93,8 +93,9 @@ class OsDisk:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise DataLocked(f"the data folder {self.root} is used by process {holder}") from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk keeps nobody from taking it
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         self._lock_handle = handle
 
     def unlock(self) -> None:
@@ -109,7 +110,7 @@ class OsDisk:
 
 
 class OsDiskFile:
-    """An open file. Reads and writes name their place, so threads may share it."""
+    """An open file. Reads and writes name their place, so threads may share it. Errors name the file."""
 
     __slots__ = ("_handle", "path")
 
@@ -133,13 +134,16 @@ class OsDiskFile:
 
     def write_at(self, offset: int, parts: Sequence[bytes]) -> int:
         total = 0
-        for start in range(0, len(parts), _PARTS_MAX):
-            group = parts[start : start + _PARTS_MAX]
-            size = sum(map(len, group))
-            done = os.pwritev(self._handle, group, offset + total)
-            if done < size:
-                self._write_rest(offset + total, b"".join(group), done)
-            total += size
+        try:
+            for start in range(0, len(parts), _PARTS_MAX):
+                group = parts[start : start + _PARTS_MAX]
+                size = sum(map(len, group))
+                done = os.pwritev(self._handle, group, offset + total)
+                if done < size:
+                    self._write_rest(offset + total, b"".join(group), done)
+                total += size
+        except OSError as error:
+            raise self._named(error) from None
         return total
 
     def _write_rest(self, offset: int, data: bytes, done: int) -> None:
@@ -159,21 +163,27 @@ class OsDiskFile:
             os.posix_fallocate(self._handle, have, size - have)
         except OSError as error:
             if error.errno not in _CANNOT_PREALLOCATE:
-                raise
+                raise self._named(error) from None
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._handle, size)
 
     def sync(self) -> None:
-        if hasattr(os, "fdatasync"):
-            os.fdatasync(self._handle)
-        else:
-            os.fsync(self._handle)
+        try:
+            if hasattr(os, "fdatasync"):
+                os.fdatasync(self._handle)
+            else:
+                os.fsync(self._handle)
+        except OSError as error:
+            raise self._named(error) from None
 
     def close(self) -> None:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
+
+    def _named(self, error: OSError) -> OSError:
+        return OSError(error.errno, error.strerror, self.path)
 
 
 def _sync_entries(folder: Path) -> None:

@@ -228,7 +228,10 @@ class Conflict(PenstockError):
     """A segment number came again with other content: a producer's sequence went backwards."""
 
     code = "conflict"
-    default_hint = "Use a new block (the default), or `resume=True` so that numbers are never used twice."
+    default_hint = (
+        "Another producer uses this block too, or the refill folder was put back from an old copy: open the "
+        "producer with another `block`, or without `resume`, which takes a new one."
+    )
 
 
 class SnapshotNeeded(PenstockError):

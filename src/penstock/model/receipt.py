@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from penstock.model.errors import PenstockError
@@ -32,6 +32,8 @@ class Fate:
     first_entry: int | None = None
     durability: Durability | None = None
     error: PenstockError | None = None
+    reason: PenstockError | None = field(default=None, compare=False)
+    """Of a spilled one: why the destination did not take it in time."""
 
     @property
     def stored(self) -> bool:
@@ -62,6 +64,8 @@ class Receipt:
     error: PenstockError | None = None
     copies: tuple[Receipt, ...] = ()
     """A receipt a destination, in the order they were given; empty where there is only one."""
+    reason: PenstockError | None = field(default=None, compare=False)
+    """Of a spilled one: why the destination did not take it in time, such as ``disk-full``."""
 
     @property
     def shard(self) -> int:

@@ -14,13 +14,12 @@ import msgspec
 
 from penstock.files.seal import read_seal
 from penstock.io.os_disk import OsDisk
-from penstock.model.errors import BadData
 from penstock.model.grant import ALL
 from penstock.node.core.admin_log import AdminLog
 from penstock.node.core.kept import Kept, State
 from penstock.node.core.tokens import Tokens, make_token
 from penstock.node.core.tokens import encode_change as encode_token
-from penstock.node.data_folder import open_identity, refuse_foreign
+from penstock.node.data_folder import open_error, open_identity, refuse_foreign
 from penstock.node.settings import Limits
 from penstock.wire.access import AdminRecord
 
@@ -35,7 +34,7 @@ def bootstrap(folder: Path, name: str) -> tuple[str, str]:
         refuse_foreign(disk, str(folder))
         disk.lock()
     except OSError as error:
-        raise BadData(f"cannot use the data folder {folder}: {error.strerror or error}") from error
+        raise open_error(folder, error) from error
     try:
         now_us = time.time_ns() // 1000
         open_identity(disk, node=uuid.uuid4().hex, now_us=now_us)
@@ -45,7 +44,7 @@ def bootstrap(folder: Path, name: str) -> tuple[str, str]:
         _append(disk, "admin_log", AdminLog(Limits().admin_records), msgspec.msgpack.encode(record))
         return made.id, text
     except OSError as error:
-        raise BadData(f"cannot write to {folder}: {error.strerror or error}") from error
+        raise open_error(folder, error) from error
     finally:
         disk.unlock()
 

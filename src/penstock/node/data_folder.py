@@ -20,10 +20,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import msgspec
 
 from penstock.files.disk import Disk
-from penstock.model.errors import BadData, BadFrame
+from penstock.model.errors import BadData, BadFrame, DiskFull, PenstockError
+from penstock.node.core.watermark import is_disk_full
 from penstock.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
 FORMAT = 1
@@ -35,6 +39,19 @@ class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     format: int
     node: str
     created_at_us: int
+
+
+def open_error(folder: Path, error: OSError) -> PenstockError:
+    """What keeps a node from using its data folder: which file, how much room there is, what to do."""
+    file = f": {error.filename}" if error.filename else ""
+    reason = f"cannot use the data folder {folder}{file}: {error.strerror or error}"
+    if not is_disk_full(error):
+        return BadData(reason)
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    room = os.statvfs(there)
+    free = f"{room.f_bavail * room.f_frsize:,} bytes and {room.f_favail:,} files are free there"
+    hint = f"Free some room (`df {there}`), or move the folder to a larger disk and name it with --data."
+    return DiskFull(f"{reason}; {free}", hint=hint)
 
 
 def refuse_foreign(disk: Disk, folder: str) -> None:

@@ -159,6 +159,7 @@ class PeerFeed:
         self._opened: FeedOpened | None = None
         self._sink_uuid: bytes | None = None
         self._schema_version: int | None = None
+        self._is_state = False
         self._streams: list[PeerStream] = []
 
     @property
@@ -254,6 +255,7 @@ class PeerFeed:
         if len(opened.places) != info.shards:
             raise ProtocolError(f"{len(opened.places)} places for {info.shards} shards")
         self._opened, self._schema_version = opened, info.schema_version
+        self._is_state = bool(info.state)
         self._streams = [PeerStream(shard, place) for shard, place in enumerate(opened.places)]
         self._status.follow()
 
@@ -289,9 +291,11 @@ class PeerFeed:
         counts["conflicts"] += verdicts.count(CONFLICTING)
         for part in stream.parts(batch, verdicts):
             async with flow.slots:
-                await self._bring(stream, part, uuid)
+                if not await self._bring(stream, part, uuid):
+                    return
 
-    async def _bring(self, stream: PeerStream, part: Part, uuid: bytes) -> None:
+    async def _bring(self, stream: PeerStream, part: Part, uuid: bytes) -> bool:
+        """False where its heads are to be read again."""
         flow = self._flow
         wanted = {head.first_entry: head for head in part.heads if head.count}
         found: dict[int, Stored] = {}
@@ -306,20 +310,27 @@ class PeerFeed:
                 if (head := wanted.get(first_entry)) is not None and _is_of(each, head):
                     found[first_entry] = each
             entry = entry_next
+        missing = wanted.keys() - found.keys()
+        if missing and self._is_state:  # compacted since its head was read, and the head says so now
+            return False
         records = [_refusal(head) if not head.count else found.get(head.first_entry) for head in part.heads]
         # What the source dropped, or could not read any more, between its head and now.
-        flow.status.counts["lost"] += sum(wanted[each].count for each in wanted.keys() - found.keys())
+        flow.status.counts["lost"] += sum(wanted[each].count for each in missing)
         ask_admit = AdmitRecords(uuid, stream.shard, flow.source.id, part.place)
         admitted = await flow.sink.admit(ask_admit, [each for each in records if each is not None])
         stream.on_admitted(part.place)
         flow.status.carried(flow.direction, admitted)
+        return True
 
 
 def _is_of(stored: Stored, head: Head) -> bool:
-    """Whether a record is the one that its head told of; others are not asked for, and not kept."""
+    """Whether a record is the one that its head told of; others are not asked for, and not kept.
+
+    Compaction may have taken some of its rows since.
+    """
     header = decode_record_header(stored.record)
-    told = (head.count, head.block, head.segment, head.origin_crc, head.size)
-    return told == (header.count, header.block, stored.segment, header.origin_crc, len(stored.record))
+    told = (head.count, head.block, head.segment, head.origin_crc)
+    return told == (header.count, header.block, stored.segment, header.origin_crc)
 
 
 def _refusal(head: Head) -> Stored:

@@ -19,9 +19,9 @@ from penstock import __version__
 from penstock.io.os_disk import OsDisk
 from penstock.io.process_vitals import process_vitals
 from penstock.model.address import Address
-from penstock.model.errors import BadConfig, BadData, Insecure, PenstockError
+from penstock.model.errors import BadConfig, Insecure, PenstockError
 from penstock.node.core.node import NodeCore
-from penstock.node.data_folder import open_identity, refuse_foreign
+from penstock.node.data_folder import open_error, open_identity, refuse_foreign
 from penstock.node.server import Server, clock_us, now_us
 from penstock.node.settings import Settings
 from penstock.node.tls import Certificates, tls_context
@@ -121,19 +121,22 @@ def run(
         refuse_foreign(disk, str(folder))
         disk.lock()
     except OSError as error:
-        raise BadData(f"cannot use the data folder {folder}: {error.strerror or error}") from error
+        raise open_error(folder, error) from error
     try:
-        identity = open_identity(disk, node=uuid.uuid4().hex, now_us=now_us())
-        core = NodeCore(
-            disk,
-            settings,
-            node=identity.node,
-            software=f"penstock {__version__}",
-            now_us=now_us,
-            clock_us=clock_us,
-            new_uuid=lambda: uuid.uuid4().bytes,
-            vitals=process_vitals,
-        )
+        try:
+            identity = open_identity(disk, node=uuid.uuid4().hex, now_us=now_us())
+            core = NodeCore(
+                disk,
+                settings,
+                node=identity.node,
+                software=f"penstock {__version__}",
+                now_us=now_us,
+                clock_us=clock_us,
+                new_uuid=lambda: uuid.uuid4().bytes,
+                vitals=process_vitals,
+            )
+        except OSError as error:
+            raise open_error(folder, error) from error
         for line in core.recovered:
             logger.warning("%s", line)
         try:

@@ -25,6 +25,7 @@ from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.node import NodeCore
 from penstock.node.core.session import Session
 from penstock.node.core.topics import TOPICS_FOLDER
+from penstock.node.core.watermark import is_disk_full
 from penstock.node.peers import Peers
 from penstock.node.settings import Settings
 from penstock.wire.control import Ping, encode_control
@@ -138,6 +139,7 @@ class Server:
                 reason, hint="Choose an address of this machine, such as 127.0.0.1:7411."
             ) from error
         self._ticker = self._loop.create_task(self._tick())
+        self.core.watermark.lack()  # a disk that is full already is told of at once
         self.peers.start()
         self.drain()
         port = self._listener.sockets[0].getsockname()[1]
@@ -366,7 +368,8 @@ class Server:
 
     def _wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         self._writing -= 1
-        if error is not None:
+        known = error is not None and is_disk_full(error) and self.core.watermark.lack() is not None
+        if error is not None and not known:  # of a full disk the watermark tells, once
             logger.error("cannot write %s: %s; what was not acknowledged is refused", lane.name, error)
         self.core.wrote(lane, write, error)
         self.drain()
@@ -386,8 +389,6 @@ class Server:
         self._loop.call_soon_threadsafe(self._fetched, fetch, run)
 
     def _fetched(self, fetch: Fetch, run: Run | None) -> None:
-        for start, end in run.lost if run is not None else []:
-            logger.error("entries %d to %d cannot be served: they are damaged or missing", start, end - 1)
         self.core.fetched(fetch, run)
         self.drain()
         if self._paused:

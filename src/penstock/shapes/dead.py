@@ -26,6 +26,11 @@ class DeadShape(TypedDict):
     headers: dict[str, str]
 
 
+def _count(text: str) -> int | None:
+    """Anybody may write to a dead-letter topic, so it may say anything."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
 def dead_object(message: Message) -> DeadShape:
     from penstock.wire.readable import readable
 
@@ -37,7 +42,7 @@ def dead_object(message: Message) -> DeadShape:
         "entry": int(headers.get("dead.entry", 0)),
         "identity": headers.get("dead.identity"),
         "reason": headers.get("dead.reason"),
-        "attempts": int(headers["dead.attempts"]) if "dead.attempts" in headers else None,
+        "attempts": _count(headers.get("dead.attempts", "")),
         "died_at": iso_exact(message.stored_at) if "dead.reason" in headers else None,
         "sent_at": iso_exact(message.sent_at),
         "id": message.id,

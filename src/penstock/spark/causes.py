@@ -25,6 +25,12 @@ _CHANGED = re.compile(r"\[(?:STATE_STORE_\w*SCHEMA\w*|STREAMING_STATEFUL_OPERATO
 _CHANGED_HINT = "Put the steps with state back as the checkpoint has them, or begin anew with a new one."
 _NO_TIME = "[UNSUPPORTED_TIME_TYPE]"
 _NO_TIME_HINT = f'Set {TIME_TYPE}: spark.conf.set("{TIME_TYPE}", "true").'
+_NOT_EMPTY = re.compile(r"\[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY\] [\w ]+ (?P<folder>\S+) should be empty")
+_NOT_EMPTY_HINT = (
+    "If {folder} has nothing but temporary files (.0.….tmp), a driver was killed before its first batch: "
+    "remove them and start again; no row was read or written. If other folders of the checkpoint have "
+    "files, it lost its offsets: put them back, or begin with a new checkpoint."
+)
 _KINDS = {kind.__name__: kind for kind in CATALOGUE.values()}
 
 
@@ -56,8 +62,17 @@ def cause_of(error: Any) -> PenstockError:
         return SparkFailed("a Python process that Spark started did not come up in time", hint=_TOO_LATE_HINT)
     if (raised := _PYTHON.search(text)) is not None:
         return SparkFailed(raised["what"][:MESSAGE_MAX])
-    hint = _CHANGED_HINT if _CHANGED.search(text) else _NO_TIME_HINT if _NO_TIME in text else None
+    hint = _hint_of(text)
     if causes := _JAVA.findall(text):
         return SparkFailed(" ".join(causes[-1].split())[:MESSAGE_MAX], hint=hint)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return SparkFailed((lines or ["it ended without a word"])[0][:MESSAGE_MAX], hint=hint)
+
+
+def _hint_of(text: str) -> str | None:
+    """The way out of what Spark refuses by itself, where there is a better one than it names."""
+    if (left := _NOT_EMPTY.search(text)) is not None:
+        return _NOT_EMPTY_HINT.format(folder=left["folder"])
+    if _CHANGED.search(text):
+        return _CHANGED_HINT
+    return _NO_TIME_HINT if _NO_TIME in text else None

@@ -6,12 +6,14 @@ import atexit
 import logging
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import BadRequest, SparkFailed
 from penstock.spark.java import find_java, java_home
@@ -96,9 +98,38 @@ def _start_java(told: dict[str, str]) -> None:
         # Started from Python, Spark would take it for a shell and show progress.
         given = {PROGRESS: _text(sys.stderr.isatty())} | told
         given |= {JAVA_OPTIONS: " ".join([log, told.get(JAVA_OPTIONS, "")]).strip()}
-        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(given.items())))
+        with _ended_if_interrupted():
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(given.items())))
         _given.update(given)
     SparkContext._ensure_initialized()
+
+
+@contextmanager
+def _ended_if_interrupted() -> Iterator[None]:
+    """Ends the Java that pyspark starts here if this fails, or Ctrl-C comes meanwhile.
+
+    Java ends by itself when its stdin does, but looks at that only when it has written its port into a folder,
+    which pyspark has removed by then: it would stay for good. pyspark keeps its process to itself, so what it
+    starts processes with is looked at.
+    """
+    gateway: Any = import_module("pyspark.java_gateway")
+    processes: list[subprocess.Popen[bytes]] = []
+    popen = gateway.Popen
+
+    def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        processes.append(popen(*args, **options))
+        return processes[-1]
+
+    gateway.Popen = start
+    try:
+        yield
+    except BaseException:
+        for process in processes:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        gateway.Popen = popen
 
 
 def local_cores(master: str) -> int | None:

@@ -15,7 +15,7 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.sync.client import Client
     from penstock.sync.writer import OpenedStage, Writer
+    from penstock.wire.control import TopicInfo
 
 log = logging.getLogger("penstock.spark")
 
@@ -72,9 +73,10 @@ def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s:
             hint='Use mode("append"), and outputMode("append") for a stream.',
         )
     with options.connection.open(wait_s=wait_s) as client:
-        schemas = _schemas(client, options.topic)
+        topic = _topic(client, options.topic)
+    schemas = SchemaVersions(topic.schemas) if topic is not None and topic.schemas else None
     columns = to_arrow_schema(schema, timezone="UTC")
-    check_columns(columns, options.topic, schemas)
+    check_columns(columns, options.topic, schemas, state=topic is not None and bool(topic.state))
     return frozenset(schemas.newest.names if schemas is not None else ())
 
 
@@ -198,12 +200,11 @@ def _writer(client: Client, name: str, options: SinkOptions) -> Writer:
     return client.writer(name, timeout=options.connection.timeout_s)
 
 
-def _schemas(client: Client, topic: str | None) -> SchemaVersions | None:
-    """Of a typed topic; None for a plain one, and for one that is yet to be created."""
-    if topic is None:
+def _topic(client: Client, name: str | None) -> TopicInfo | None:
+    """None where a column names it, and for one that is yet to be created."""
+    if name is None:
         return None
     try:
-        encoded: Any = client.admin.show_topic(topic).schemas
+        return client.admin.show_topic(name)
     except TopicNotFound:
         return None
-    return SchemaVersions(encoded) if encoded else None

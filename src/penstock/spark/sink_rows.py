@@ -1,9 +1,9 @@
 """A DataFrame's batches as rows of topics: checked, gathered and sorted by topic.
 
-Columns are those of a message: ``value`` (binary or string; in a typed topic a struct of its columns) and,
-where wanted, ``key``, ``id``, ``headers``, ``sent_at``; ``topic`` says where a row goes unless the option does.
-Rows of a typed topic may also have its columns themselves, and ``@key``, ``@id``, ``@headers``, ``@sent_at``
-beside them.
+Columns are those of a message: ``value`` (binary or string; in a typed topic a struct of its columns; null to
+delete a key of a state topic) and, where wanted, ``key``, ``id``, ``headers``, ``sent_at``; ``topic`` and
+``shard`` say where a row goes. Rows of a typed topic may also have its columns themselves, and ``@key``,
+``@id``, ``@headers``, ``@sent_at``, ``@shard`` beside them.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from penstock.client.tables import check_state_table, take_shards
 from penstock.model.errors import SchemaMismatch
 from penstock.model.topic import TopicName
 from penstock.spark.sink_types import in_types_of
 from penstock.wire.columns import table_to_batches
 from penstock.wire.schema_versions import SchemaVersions
-from penstock.wire.typed_rows import messages_of
+from penstock.wire.typed_rows import messages_of, shard_column
 
 GATHER_BYTES = 4 * 1024 * 1024
 """Spark's batches are put together up to this size, so that every shard's share is near a whole segment."""
 TOPIC, VALUE = "topic", "value"
 
 
-def check_columns(schema: pa.Schema, topic: str | None, schemas: SchemaVersions | None) -> None:
+def check_columns(
+    schema: pa.Schema, topic: str | None, schemas: SchemaVersions | None, *, state: bool = False
+) -> None:
     """Refuses columns that no row of the topic can have; ``schemas`` are a typed topic's."""
     if topic is None:
         place = schema.get_field_index(TOPIC)
@@ -39,25 +42,25 @@ def check_columns(schema: pa.Schema, topic: str | None, schemas: SchemaVersions 
     if schemas is None or TOPIC not in schemas.newest.names:
         rows = _without_topic(rows)
     if schemas is not None:
-        messages_of(in_types_of(schemas.newest, rows), schemas.newest, 0)
+        rows, _ = take_shards(rows, shard_column(rows.schema, schemas.newest))
+        messages_of(in_types_of(schemas.newest, rows), schemas.newest, 0, state=state)
         return
+    rows, _ = take_shards(rows)
     place = rows.schema.get_field_index(VALUE)
     if topic is None and place >= 0 and pt.is_struct(rows.schema.field(place).type):
         return  # the topics are typed, and each is asked when its rows come
+    check_state_table(rows, state)
     table_to_batches(rows, 0, GATHER_BYTES)
 
 
 def by_topic(
     batches: Iterable[pa.RecordBatch], topic: str | None, own: Collection[str] = ()
 ) -> Iterator[tuple[str, pa.Table]]:
-    """The rows with their topic, in their order within each; a row without a value or a topic is an error.
+    """The rows with their topic, in their order within each; a row without a topic is an error.
 
-    ``own`` are a typed topic's columns: one that is called topic says nothing of where a row goes, and one that
-    is called value may be null.
+    ``own`` are a typed topic's columns: one that is called topic says nothing of where a row goes.
     """
     for table in _gathered(batches):
-        if VALUE not in own:
-            _check_values(table)
         if topic is not None:
             yield topic, table if TOPIC in own else _without_topic(table)
             continue
@@ -93,15 +96,6 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _joined(held: list[pa.RecordBatch]) -> pa.Table:
     table = pa.Table.from_batches(held)
     return table if len(held) == 1 else table.combine_chunks()
-
-
-def _check_values(table: pa.Table) -> None:
-    place = table.schema.get_field_index(VALUE)
-    if place >= 0 and table.column(place).null_count:
-        raise SchemaMismatch(
-            "column 'value' is null in a row",
-            hint="Leave such rows out, or give them a value: df.where('value is not null').",
-        )
 
 
 def _without_topic(table: pa.Table) -> pa.Table:

@@ -98,6 +98,11 @@ class SourceOptions:
     columns: tuple[str, ...]
     filter: str
 
+    @property
+    def reads_as(self) -> str:
+        """The subscription in whose name entries are read, which a token may be bound to."""
+        return self.subscription or ""
+
 
 def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
     """The options as they are meant; ``streaming`` None checks what holds for both ways of reading."""

@@ -120,7 +120,9 @@ def there(ends: Iterable[Ends]) -> list[Ends]:
     return found
 
 
-def resolve(client: penstock.sync.Client, ends: Ends, places: Places, name: str) -> list[int]:
+def resolve(
+    client: penstock.sync.Client, ends: Ends, places: Places, name: str, reads_as: str = ""
+) -> list[int]:
     """Where ``start`` or ``end`` is in each shard of a topic."""
     shown = TopicName.parse(ends.topic).short
     if isinstance(places, dict):
@@ -138,15 +140,17 @@ def resolve(client: penstock.sync.Client, ends: Ends, places: Places, name: str)
         wanted: Sequence[Place] = [by_shard[shard] for shard in range(len(ends.shards))]
     else:
         wanted = [places] * len(ends.shards)
-    times = {place: _entries_at(client, ends, place) for place in wanted if isinstance(place, datetime)}
+    times = {
+        place: _entries_at(client, ends, place, reads_as) for place in wanted if isinstance(place, datetime)
+    }
     return [
         times[place][shard] if isinstance(place, datetime) else _entry(ends, shard, place, name)
         for shard, place in enumerate(wanted)
     ]
 
 
-def _entries_at(client: penstock.sync.Client, ends: Ends, when: datetime) -> list[int]:
-    with client.reader(ends.topic, uuid=ends.uuid) as reader:
+def _entries_at(client: penstock.sync.Client, ends: Ends, when: datetime, reads_as: str) -> list[int]:
+    with client.reader(ends.topic, uuid=ends.uuid, subscription=reads_as) as reader:
         found = reader.entries_at(when)
     # What was stored since the ends were read is not there yet for this plan.
     return [min(entry, shard.entry_next) for entry, shard in zip(found, ends.shards, strict=True)]

@@ -70,7 +70,12 @@ def read_task(options: SourceOptions, schema: StructType, task: ReadTask) -> Ite
         def reader_of(span: Span) -> penstock.sync.Reader:
             key = (span.topic, span.uuid, span.schema_version)
             if key not in readers:
-                readers[key] = client.reader(span.topic, uuid=span.uuid, schema_version=span.schema_version)
+                readers[key] = client.reader(
+                    span.topic,
+                    uuid=span.uuid,
+                    schema_version=span.schema_version,
+                    subscription=options.reads_as,
+                )
             return readers[key]
 
         for span in task.spans:

@@ -66,14 +66,16 @@ def check_same_life(options: SourceOptions, topic: str, offset: TopicOffset, goe
         )
 
 
-def goes_on(client: penstock.sync.Client, topic: str, offset: TopicOffset, now: Ends) -> tuple[int, ...]:
+def goes_on(
+    client: penstock.sync.Client, options: SourceOptions, topic: str, offset: TopicOffset, now: Ends
+) -> tuple[int, ...]:
     """Where the reading of a topic goes on in each shard: where it was, or where an old copy went on."""
     if now.uuid != offset.uuid:
         return offset.entries
     found = [min(entry, shard.entry_next) for entry, shard in zip(offset.entries, now.shards, strict=True)]
     if not offset.stored:
         return tuple(found)
-    with client.reader(topic, uuid=offset.uuid) as reader:
+    with client.reader(topic, uuid=offset.uuid, subscription=options.reads_as) as reader:
         for shard, (stored, end) in enumerate(zip(offset.stored, now.shards, strict=True)):
             # Without anything that is newer, or older than the place, there is nothing to mistake for another.
             if stored and end.stored_at_us > stored and end.entry_first < found[shard]:

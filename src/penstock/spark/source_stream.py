@@ -111,13 +111,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with told():
             client = self._client
             plan_versions(client, self._options, self._schema)
-            ends = there(client.admin.ends(topic_names(client, self._options)))
+            ends = there(self._ends_of(topic_names(client, self._options)))
             return offset_json({each.topic: self._first(each, self._options.start) for each in ends})
 
     def _first(self, ends: Ends, start: Places) -> TopicOffset:
         """Where the reading of a topic begins."""
         options = self._options
-        entries = resolve(self._client, ends, start, "start")
+        entries = resolve(self._client, ends, start, "start", options.reads_as)
         if options.subscription is not None:
             made = self._client.admin.create_subscription(
                 ends.topic, options.subscription, positions=entries, exist_ok=True
@@ -136,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         with told():
             names = topic_names(self._client, self._options)
-            found = self._client.admin.ends(names) if names else []
+            found = self._ends_of(names)
             self._until = {each.topic: each for each in found}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -159,8 +159,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in before:
             check_covered(options, name)
         names = sorted({*before, *topic_names(client, options)})
-        found = client.admin.ends(names) if names else []
+        found = self._ends_of(names)
         self._ends = {each.topic: each for each in found if self._is_read(each, before)}
+
+    def _ends_of(
+        self, topics: Sequence[str], known: Sequence[Sequence[int]] | None = None, wait_s: float = 0.0
+    ) -> list[Ends]:
+        if not topics:
+            return []
+        return self._client.admin.ends(topics, known, wait=wait_s, subscription=self._options.reads_as)
 
     def _await_growth(self, before: Offset, wait_s: float) -> None:
         """Asks again about the topics that were just looked at; the answer waits until one has grown."""
@@ -168,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(wait_s)
             return
         known = [[shard.entry_next for shard in each.shards] for each in self._ends.values()]
-        found = self._client.admin.ends(list(self._ends), known, wait=wait_s)
+        found = self._ends_of(list(self._ends), known, wait_s)
         self._ends = {each.topic: each for each in found if self._is_read(each, before)}
 
     def _is_read(self, ends: Ends, before: Offset) -> bool:
@@ -230,7 +237,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             short = any(end.entry_next < at for end, at in zip(now.shards, each.entries, strict=True))
             if short or self._looked != self._client.reconnects:
-                place = goes_on(self._client, topic, each, now)
+                place = goes_on(self._client, self._options, topic, each, now)
                 check_same_life(self._options, topic, each, place)
                 if place != each.entries:
                     moved[topic] = place
@@ -346,7 +353,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         for topic, each in offset.items():
             if topic not in self._ends:
-                self._ends |= {found.topic: found for found in self._client.admin.ends([topic])}
+                self._ends |= {found.topic: found for found in self._ends_of([topic])}
             now = self._ends[topic]
             if self._settled.get(topic) == each or now.uuid != each.uuid:
                 continue

@@ -59,10 +59,15 @@ class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin, AccessAdmin, PeerAdmin
         return self._background.run(self._admin.compact_topic(topic, timeout=timeout))
 
     def ends(
-        self, topics: Sequence[str], known: Sequence[Sequence[int]] | None = None, *, wait: float = 0.0
+        self,
+        topics: Sequence[str],
+        known: Sequence[Sequence[int]] | None = None,
+        *,
+        wait: float = 0.0,
+        subscription: str = "",
     ) -> list[Ends]:
         """How far each topic reaches; waits up to ``wait`` seconds until there is more than ``known``."""
-        return self._background.run(self._admin.ends(topics, known, wait=wait))
+        return self._background.run(self._admin.ends(topics, known, wait=wait, subscription=subscription))
 
     def delete_topic(self, topic: str) -> None:
         """Removes a topic, its messages and its subscriptions."""

@@ -131,9 +131,16 @@ class Client:
         self._background.run(consumer.open())
         return Consumer(consumer, self._background)
 
-    def reader(self, topic: str, *, uuid: bytes | None = None, schema_version: int | None = None) -> Reader:
-        """An open reader of ``topic`` by position, without a subscription."""
-        reader = self._client.reader(topic, uuid=uuid, schema_version=schema_version)
+    def reader(
+        self,
+        topic: str,
+        *,
+        uuid: bytes | None = None,
+        schema_version: int | None = None,
+        subscription: str = "",
+    ) -> Reader:
+        """An open reader of ``topic`` by position; a token bound to ``subscription`` may read in its name."""
+        reader = self._client.reader(topic, uuid=uuid, schema_version=schema_version, subscription=subscription)
         return Reader(self._background.run(reader.open()), self._background)
 
     def writer(self, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> Writer:

@@ -26,11 +26,12 @@ it was written: whatever is not here is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import Any, Final, Protocol
 from weakref import WeakValueDictionary
 
+from penstock.model.errors import PenstockError
 from penstock.model.identity import SegmentKey
 from penstock.model.receipt import Durability, Fate, Outcome
 
@@ -71,8 +72,15 @@ class _Held:
 
 
 class Exchange:
-    def __init__(self, destinations: tuple[str, ...], first: dict[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        destinations: tuple[str, ...],
+        first: dict[int, int] | None = None,
+        why: Callable[[int], PenstockError | None] = lambda destination: None,
+    ) -> None:
+        """``why`` says why a destination does not take what is spilled for it."""
         self.destinations = destinations
+        self._why = why
         self.bytes = 0
         """Bytes of frames in memory."""
         self.next: dict[int, int] = dict(first or {})
@@ -226,7 +234,8 @@ class Exchange:
             return
         self._spilled[key, destination] = held.promise
         name = self.destinations[destination]
-        self._through(key, held, destination, Fate(Outcome.SPILLED, name, None, durability))
+        fate = Fate(Outcome.SPILLED, name, None, durability, reason=self._why(destination))
+        self._through(key, held, destination, fate)
 
     def _through(self, key: SegmentKey, held: _Held, destination: int, fate: Fate | None) -> None:
         held.open.discard(destination)

@@ -303,6 +303,11 @@ class Keeper:
         return list(dict.fromkeys([*self._retired.holes, *(h for each in self.managers for h in each.holes)]))
 
     @property
+    def hindrances(self) -> dict[str, PenstockError]:
+        """By destination: why it takes nothing for now."""
+        return {name: error for each in self.managers for name, error in each.hindrances.items()}
+
+    @property
     def lost(self) -> list[str]:
         """What cannot be read from the refill any more, in words."""
         found = (f"block {each.block.hex()}: {lost}" for each in self.managers for lost in each.spills.lost)

@@ -26,7 +26,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.model.errors import Closed, Fenced, PenstockError
+from penstock.model.errors import Closed, Fenced, PenstockError, TimedOut, Unavailable, from_code
 from penstock.model.identity import SegmentKey
 from penstock.model.ranges import RangeSet
 from penstock.pipes.machine import Jitter
@@ -41,6 +41,8 @@ from penstock.transport.supply import MakeEncoder, Supply
 from penstock.wire.control import Ack, AckItem
 from penstock.wire.title import Predecessor
 
+IN_ORDER: Final = frozenset({"gap", "snapshot", "predecessor"})
+"""Refusals that only keep segments in their order."""
 STALLED_AFTER_S: Final = 1.0
 """Memory is full: a destination that confirmed nothing for this long is taken for away."""
 
@@ -71,7 +73,7 @@ class Manager:
         self._predecessor_of = predecessor_of
         self.schema = schema
         """Of a typed topic: the columns that the block is encoded with."""
-        self.exchange = Exchange(destinations, first)
+        self.exchange = Exchange(destinations, first, self._why_spilled)
         owners = frozenset(destinations) if spilled_for is None else spilled_for
         self.spills = Spills(store, self.exchange, policy.durability, spilled or {}, owners)
         self.bytes_put = 0
@@ -80,6 +82,8 @@ class Manager:
         self.closing = False
         self.finished = False
         """Closed, and its file is as it is to be left."""
+        self.taking_again: set[str] = set()
+        """Destinations that took nothing for a while and do now; whoever tells of it takes them out."""
         self._make_encoder = make_encoder
         self._policy = policy
         self.store = store
@@ -266,8 +270,13 @@ class Manager:
             step = sender.answer(item, now)
             if step is Step.DONE:
                 there.progress_at = now
+                if there.hindrance is not None:
+                    there.hindrance = None
+                    self.taking_again.add(there.name)
                 self._done(destination, SegmentKey(ack.shard, item.segment), item, ack.durability, now)
             elif step is Step.AGAIN or step is Step.HELD:
+                if item.code not in IN_ORDER:
+                    there.hindrance = from_code(item.code, item.message or item.code)
                 self._supply.went_back(there, sender)
         if sender.cursor < self.exchange.next.get(ack.shard, 0):
             there.ready.setdefault(ack.shard)
@@ -276,6 +285,21 @@ class Manager:
         fate = fate_of(self.exchange.destinations[index], item, durability)
         self.exchange.ack(key, index, fate)
         self.spills.answered(key, fate.destination, fate, now)
+
+    def _why_spilled(self, destination: int) -> PenstockError:
+        there = self._outlets[destination]
+        if not there.up:
+            return Unavailable(f"{there.name} is out of reach")
+        if there.hindrance is not None:
+            return there.hindrance
+        if self.closing:
+            return Closed(f"the producer was closed before {there.name} confirmed it")
+        return TimedOut(f"{there.name} did not confirm it within {self._policy.spill_after_s:g} s")
+
+    @property
+    def hindrances(self) -> dict[str, PenstockError]:
+        """By destination: why it takes nothing for now."""
+        return {there.name: there.hindrance for there in self._outlets if there.hindrance is not None}
 
     # --- time ---------------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ class Outlet:
         """Away for longer than it is waited for: segments for it go to the refill at once."""
         self.refusal: PenstockError | None = None
         """Why it will take nothing of this block, ever."""
+        self.hindrance: PenstockError | None = None
+        """Why it took nothing the last time: a refusal that can pass, such as ``disk-full``."""
         self.progress_at = 0.0
         self.flight = Flight()
         self.senders: dict[int, Sender] = {}

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
+from penstock.model.errors import SchemaMismatch
 from penstock.model.identity import SHARD_POWER_MAX
 
 
@@ -33,19 +34,24 @@ class Sharder:
         self.turn = (self.turn + 1) & self.mask
         return self.turn
 
-    def split(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch, pa.Array | None]]:
+    def split(
+        self, batch: pa.RecordBatch, chosen: pa.Array | None = None
+    ) -> list[tuple[int, pa.RecordBatch, pa.Array | None]]:
         """A batch cut by shard: (shard, its rows in their order, where they stood in ``batch``).
 
         Each distinct key is hashed once. Where all rows share a shard, the batch comes back as it is, with None
-        for where they stood.
+        for where they stood. ``chosen`` are the shards that the rows name, null where they name none.
         """
         keys = _column(batch, "key")
-        if self.mask == 0 or keys is None or keys.null_count == len(keys):
+        keyed = self.mask > 0 and keys is not None and keys.null_count < len(keys)
+        if not keyed and chosen is None:
             piece = (self.turn, batch, None)
             self.next_turn()
             return [piece]
-        shards = self._shards_of(keys)
-        if keys.null_count:
+        shards: Any = self._shards_of(keys) if keyed else None
+        if chosen is not None:
+            shards = self._chosen(chosen, shards, keys)
+        if not keyed or keys.null_count:
             self.next_turn()
         order = pc.array_sort_indices(shards)  # stable: the rows of a shard keep their order
         runs = pc.run_end_encode(shards.take(order))
@@ -58,6 +64,21 @@ class Sharder:
             (shard, rows.slice(start, end - start), order.slice(start, end - start))
             for shard, start, end in zip(present, starts, ends, strict=True)
         ]
+
+    def _chosen(self, chosen: pa.Array, by_key: pa.Array | None, keys: pa.Array | None) -> pa.Array:
+        """The shards that rows name; where they name none, their key's. A key's messages are in one shard."""
+        highest = pc.max(chosen).as_py()
+        if highest is not None and highest > self.mask:
+            raise SchemaMismatch(f"a row names shard {highest}; the topic has shards 0 to {self.mask}")
+        if by_key is None or keys is None:
+            return chosen.fill_null(self.turn)
+        apart = pc.and_(keys.is_valid(), pc.not_equal(chosen, by_key)).index(True).as_py()
+        if apart >= 0:
+            raise SchemaMismatch(
+                f"a row names shard {chosen[apart]}, and its key belongs to shard {by_key[apart]}",
+                hint="Leave the shard of rows with a key null, or leave the key out.",
+            )
+        return pc.coalesce(chosen, by_key)
 
     def _shards_of(self, keys: pa.Array) -> pa.Array:
         """The shard of every row."""

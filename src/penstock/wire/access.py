@@ -101,6 +101,8 @@ class AccessInfo(msgspec.Struct, frozen=True):
     """Room on the node's disk, for an admin of everything."""
     free_bytes_min: int | None = None
     """Below this the node refuses sends."""
+    disk_full: bool | None = None
+    """Whether sends are refused for lack of room, for an admin of everything."""
     last_stop: str = ""
     """How the run before this one ended, for an admin of everything: ``clean``, ``cut_short``; empty: none."""
     recovered: list[str] = []

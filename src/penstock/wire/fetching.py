@@ -46,6 +46,8 @@ class ReadEnds(Control, frozen=True, tag="read_ends"):
     topics: Annotated[list[TopicText], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
     known: Annotated[list[ShardEntries], msgspec.Meta(max_length=TOPICS_MAX)] | None = None
     wait_s: Wait = 0.0
+    subscription: Name = ""
+    """Whose place the reader keeps, if it keeps one: a token bound to that one may read in its name."""
 
 
 class ShardEnds(msgspec.Struct, frozen=True, array_like=True):
@@ -76,6 +78,8 @@ class FindTime(Control, frozen=True, tag="find_time"):
 
     topic: Uuid
     at_us: TimeUs
+    subscription: Name = ""
+    """As in ``ReadEnds``."""
 
 
 class FetchEntries(Control, frozen=True, tag="fetch"):
@@ -96,6 +100,8 @@ class FetchEntries(Control, frozen=True, tag="fetch"):
     """Of the messages, those that are wanted: the node leaves the others out, and signs what is left anew."""
     named: bool = False
     """Whether the names of the records' producers are to be told."""
+    subscription: Name = ""
+    """As in ``ReadEnds``."""
 
 
 class Fetched(Control, frozen=True):

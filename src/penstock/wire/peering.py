@@ -198,6 +198,10 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         return self.first_entry + self.count
 
 
+COMPACTED_AWAY = msgspec.msgpack.encode(["compacted", "every row of it was superseded"])
+"""The refusal of a state topic's segment without rows: whoever follows uses its number and stores nothing."""
+
+
 class BlockName(msgspec.Struct, frozen=True, array_like=True):
     producer: Name = ""
     sparse: bool = False

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.model.errors import BadSegment
 from penstock.wire.schema import decode_schema, width_bytes
+from penstock.wire.title import Title
 from penstock.wire.typed_rows import message_schema
 
 VERSIONS_BYTES_MAX: Final = 512 * 1024
@@ -60,6 +61,11 @@ class SchemaVersions:
     def and_then(self, encoded: bytes) -> SchemaVersions:
         """These and a newer one."""
         return SchemaVersions([*self.encoded, encoded])
+
+
+def versions_of(title: Title) -> SchemaVersions | None:
+    """Those that a title lists; None for a plain topic's."""
+    return SchemaVersions(title.schemas) if title.schemas else None
 
 
 def chosen(schema: pa.Schema, mask: int) -> list[str]:

@@ -38,6 +38,8 @@ class TopNode(msgspec.Struct, frozen=True):
     unacked_bytes: int
     """Of segments taken in and not answered yet."""
     disk_free_bytes: int
+    disk_full: bool = False
+    """Whether sends are refused for lack of room."""
     cpu_us: int | None = None
     """Time of the processor that the node has used."""
     rss_bytes: int | None = None

@@ -123,11 +123,14 @@ def decode_typed_record(segment: bytes, schemas: SchemaVersions) -> pa.RecordBat
     return batch
 
 
-def check_messages(segment: bytes, schemas: SchemaVersions) -> int:
-    """How many rows a record from elsewhere has, after checking all that a topic's rows must keep to."""
+def check_messages(segment: bytes, schemas: SchemaVersions, *, state: bool = False) -> int:
+    """How many rows a record from elsewhere has, after checking all that a topic's rows must keep to.
+
+    ``state``: of a state topic, where a row may have no value.
+    """
     batch = decode_typed_record(segment, schemas)
     sent_at, value = batch.column("sent_at"), batch.column("value")
-    if sent_at.null_count or value.null_count:
+    if sent_at.null_count or (value.null_count and not state):
         raise BadSegment("a row without sent_at or without value")
     extent = pc.min_max(sent_at.view(pa.int64())).as_py()
     if extent["min"] < SENT_AT_US_MIN or extent["max"] > SENT_AT_US_MAX:

@@ -9,14 +9,14 @@ all.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from penstock.model.errors import BadRequest, BadSegment, SchemaMismatch
+from penstock.model.errors import BadRequest, BadSegment, KeyMissing, SchemaMismatch
 from penstock.wire.columns import PLAIN_SCHEMA, SENT_AT_US_MAX, SENT_AT_US_MIN
 from penstock.wire.schema import is_widening
 
@@ -55,8 +55,6 @@ def to_rows(messages: pa.RecordBatch, topic_schema: pa.Schema) -> pa.RecordBatch
     """Messages as rows. Of their columns all but ``value`` and ``sent_at`` may be missing."""
     names = messages.schema.names
     value = messages.column("value")
-    if value.null_count:
-        raise SchemaMismatch(f"column 'value' takes no nulls and has {value.null_count}")
     schema = row_schema(topic_schema)
     arrays: list[Any] = [*value.flatten()]
     for name in ENVELOPE:
@@ -72,8 +70,11 @@ def to_rows(messages: pa.RecordBatch, topic_schema: pa.Schema) -> pa.RecordBatch
         raise SchemaMismatch(f"messages that are not of the topic's columns: {error}") from error
 
 
-def from_rows(rows: pa.RecordBatch, topic_schema: pa.Schema) -> pa.RecordBatch:
-    """Rows that a decoder gave, as messages; what no reader could show is a ``BadSegment``."""
+def from_rows(rows: pa.RecordBatch, topic_schema: pa.Schema, *, state: bool = False) -> pa.RecordBatch:
+    """Rows that a decoder gave, as messages; what no reader could show is a ``BadSegment``.
+
+    ``state``: of a state topic, whose rows have keys and where one without any value is a delete.
+    """
     if not rows.schema.equals(row_schema(topic_schema)):
         raise SchemaMismatch(f"rows of {', '.join(rows.schema.names)} are not of the topic's columns")
     columns = rows.columns
@@ -86,9 +87,19 @@ def from_rows(rows: pa.RecordBatch, topic_schema: pa.Schema) -> pa.RecordBatch:
         ids = id_bytes.cast(pa.string())
     except pa.ArrowException as error:
         raise BadSegment(f"an id that is not text: {error}") from error
-    value = pa.StructArray.from_arrays(columns[:width], fields=list(topic_schema))
-    arrays = [key, ids, headers, sent_at, value]
+    arrays = [key, ids, headers, sent_at, _value(columns[:width], key, topic_schema, state=state)]
     return pa.RecordBatch.from_arrays(arrays, schema=message_schema(topic_schema))
+
+
+def _value(columns: list[pa.Array], key: pa.Array, topic_schema: pa.Schema, *, state: bool) -> pa.StructArray:
+    """The topic's columns as one; in a state topic a row of nulls is null itself, which deletes its key."""
+    empty = None
+    if state:
+        if key.null_count:
+            row = key.is_null().index(True).as_py()
+            raise KeyMissing(f"row {row} of {len(key)} has no key, and the topic is a state topic")
+        empty = reduce(pc.and_, [column.is_null() for column in columns])
+    return pa.StructArray.from_arrays(columns, fields=list(topic_schema), mask=empty)
 
 
 def _lacks_text(headers: pa.Array) -> bool:
@@ -112,9 +123,11 @@ def _check_times(sent_at: pa.Array) -> None:
 
 
 def messages_of(
-    table: pa.Table | pa.RecordBatch, topic_schema: pa.Schema, sent_at_us: int
+    table: pa.Table | pa.RecordBatch, topic_schema: pa.Schema, sent_at_us: int, *, state: bool = False
 ) -> list[pa.RecordBatch]:
     """A user's table as batches of messages, one for each of its chunks that has rows.
+
+    ``state``: of a state topic, whose rows have keys and where one without any value is a delete.
 
     It has a struct column ``value`` and may have ``key``, ``id``, ``headers`` and ``sent_at``; or it has the
     topic's columns themselves and may have ``@key``, ``@id``, ``@headers`` and ``@sent_at``. The order
@@ -137,7 +150,7 @@ def messages_of(
     _check_unknown(names, own | set(envelope.values()), topic_schema)
     chunks = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
     return [
-        _messages(chunk, envelope, topic_schema, sent_at_us, as_messages=as_messages)
+        _messages(chunk, envelope, topic_schema, sent_at_us, as_messages=as_messages, state=state)
         for chunk in chunks
         if chunk.num_rows
     ]
@@ -153,6 +166,11 @@ def is_messages(schema: pa.Schema, topic_schema: pa.Schema) -> bool:
         return True
     kind = schema.field(place).type
     return all(kind.field(index).name in topic_schema.names for index in range(kind.num_fields))
+
+
+def shard_column(schema: pa.Schema, topic_schema: pa.Schema) -> str:
+    """The column that names a row's shard, where a table may have one."""
+    return "shard" if is_messages(schema, topic_schema) else "@shard"
 
 
 def _check_unknown(names: list[str], known: set[str], topic_schema: pa.Schema) -> None:
@@ -173,6 +191,7 @@ def _messages(
     sent_at_us: int,
     *,
     as_messages: bool,
+    state: bool,
 ) -> pa.RecordBatch:
     given = dict(zip(chunk.schema.names, chunk.columns, strict=True))
     rows = chunk.num_rows
@@ -182,15 +201,15 @@ def _messages(
     if _lacks_text(arrays[2]):
         raise SchemaMismatch(f"column {envelope['headers']!r} has a header without text")
     if as_messages:
-        given = _parts(given["value"], topic_schema)
+        given = _parts(given["value"], topic_schema, state=state)
     values = [_fitted(field.name, given.get(field.name), field, rows) for field in topic_schema]
-    value = pa.StructArray.from_arrays(values, fields=list(topic_schema))
+    value = _value(values, arrays[0], topic_schema, state=state)
     return pa.RecordBatch.from_arrays([*arrays, value], schema=message_schema(topic_schema))
 
 
-def _parts(value: pa.Array, topic_schema: pa.Schema) -> dict[str, pa.Array]:
+def _parts(value: pa.Array, topic_schema: pa.Schema, *, state: bool) -> dict[str, pa.Array]:
     """The columns inside ``value``."""
-    if value.null_count:
+    if value.null_count and not state:
         raise SchemaMismatch(f"column 'value' takes no nulls and has {value.null_count}")
     names = [value.type.field(index).name for index in range(value.type.num_fields)]
     for name in names:

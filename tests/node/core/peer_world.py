@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from penstock.io.memory_disk import MemoryDisk
 from penstock.node.core.peer_links import LinkMade
@@ -93,10 +94,19 @@ class MemoryNode:
         }
 
 
+class Linkable(Protocol):
+    """A node in memory, whatever it is tested for."""
+
+    name: str
+    shell: CoreShell
+
+    def drain(self) -> None: ...
+
+
 class Way:
     """One direction of a link, which runs inside of ``linked``."""
 
-    def __init__(self, source: MemoryNode, sink: MemoryNode, topics: list[str], direction: str) -> None:
+    def __init__(self, source: Linkable, sink: Linkable, topics: list[str], direction: str) -> None:
         self.source, self.sink = source, sink
         here = sink if direction == "pull" else source
         self.status = LinkStatus(lambda: here.shell.now_us)
@@ -146,7 +156,7 @@ async def rest() -> None:
         await asyncio.sleep(0)
 
 
-def pull(source: MemoryNode, sink: MemoryNode, topics: str = "*") -> Way:
+def pull(source: Linkable, sink: Linkable, topics: str = "*") -> Way:
     return Way(source, sink, [topics], "pull")
 
 

@@ -50,7 +50,18 @@ def current(rows: list[Row]) -> list[Got]:
 
 
 class StateWorld:
-    def __init__(self, seed: int = 0, *, settings: Settings = SETTINGS, **of_topic: float | None) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        settings: Settings = SETTINGS,
+        name: str = "node",
+        creates: bool = True,
+        **of_topic: float | None,
+    ) -> None:
+        """``creates``: whether it makes the topic itself; else it comes by a link."""
+        self.name = name
+        self.creates = creates
         self.disk = MemoryDisk(seed)
         self.settings = settings
         self.random = random.Random(seed)
@@ -65,10 +76,16 @@ class StateWorld:
         self._open()
 
     def _open(self) -> None:
-        self.shell = CoreShell(self.disk, seed=3, settings=self.settings, now_us=self.now_us)
+        self.shell = CoreShell(self.disk, seed=3, settings=self.settings, now_us=self.now_us, node=self.name)
+        self.shell.work_all()
         self.client: CoreClient = self.shell.connect()
-        ask = CreateTopic("t", exist_ok=True, settings=dict(self.of_topic))
-        self.uuid = read_result(self.client.request(ask), TopicInfo).uuid
+        if self.creates:
+            ask = CreateTopic("t", exist_ok=True, settings=dict(self.of_topic))
+            self.uuid = read_result(self.client.request(ask), TopicInfo).uuid
+
+    def drain(self) -> None:
+        self.shell.drain()
+        self.shell.work_all()
 
     def restart(self, keep: Keep = "all") -> None:
         self.now_us = self.shell.now_us

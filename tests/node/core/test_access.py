@@ -208,8 +208,19 @@ def test_a_token_bound_to_a_subscription_reads_that_one_alone(node: GuardedNode)
         ops.ShowSubscription(TOPIC, "audit"),
         ops.SeekSubscription(TOPIC, "audit", 0),
         ops.Browse(TOPIC, 0, 0),
+        ops.ReadEnds([TOPIC]),
+        ops.ReadEnds([TOPIC], subscription="audit"),
+        ops.FetchEntries(node.uuid, 0, 0),
+        ops.FindTime(node.uuid, 0, "audit"),
     ):
         assert isinstance(refusal(client, ask), NotAllowed)
+    assert client.request(ops.ReadEnds([TOPIC], subscription="billing"))[0]["uuid"] == node.uuid
+    assert client.request(ops.FindTime(node.uuid, 0, "billing")) == [0]
+    client.send(ops.Request(9, ops.FetchEntries(node.uuid, 0, 0, subscription="billing")))
+    node.shell.work_all()
+    assert [fetched.number for fetched in client.take(ops.Fetched)] == [9]
+    abroad = node.client(["consume"], ["beta"], subscription="billing")
+    assert isinstance(refusal(abroad, ops.ReadEnds([TOPIC], subscription="billing")), NotAllowed)
     listed = client.request(ops.ListSubscriptions(""))
     assert [each["subscription"] for each in listed] == ["billing"]
     client.send(ops.Subscribe(1, TOPIC, "audit", "unique", "non_resilient", "earliest", 1024))

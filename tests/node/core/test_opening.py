@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import re
+from pathlib import Path
+
 import pytest
 
 from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import BadData
+from penstock.model.errors import BadData, DiskFull
 from penstock.node.core.topics import TOPICS_FOLDER
-from penstock.node.data_folder import NODE_FILE, open_identity, refuse_foreign
+from penstock.node.data_folder import NODE_FILE, open_error, open_identity, refuse_foreign
 from penstock.wire.control import AckItem, DeleteTopic, ListTopics, ShowTopic, TopicInfo, read_result
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader
@@ -90,6 +94,15 @@ def test_a_folder_that_is_not_a_nodes_is_not_touched() -> None:
     with pytest.raises(BadData):
         refuse_foreign(disk, "pictures")
     assert disk.list("") == ["holiday.jpg"]
+
+
+def test_a_folder_on_a_full_disk_is_refused_with_the_file_the_room_and_the_way_out(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "catalog/00000000.journal")
+    error = open_error(tmp_path / "data", full)
+    assert isinstance(error, DiskFull) and "catalog/00000000.journal" in error.message
+    assert re.search(r"[\d,]+ bytes and [\d,]+ files are free", error.message)
+    assert "df" in error.hint and "--data" in error.hint
+    assert isinstance(open_error(tmp_path, OSError(errno.EACCES, "Permission denied")), BadData)
 
 
 def test_who_the_node_is_stays_and_a_rotten_identity_is_told() -> None:

@@ -388,6 +388,7 @@ def test_a_topic_that_differs_is_refused_and_the_others_go_on() -> None:
     a.create(schema, schema=encode_schema(SCHEMA))
     b.create(schema, schema=encode_schema(other))
     a.create(state, settings={"state": True})
+    b.create(state)
     a.create(good)
     a.produce(X, range(3), topic=good)
 
@@ -403,7 +404,7 @@ def test_a_topic_that_differs_is_refused_and_the_others_go_on() -> None:
             shards: "peer-mismatch",
             typed: "peer-mismatch",
             schema: "peer-mismatch",
-            state: "not-supported",
+            state: "peer-mismatch",
             good: "",
         }
 

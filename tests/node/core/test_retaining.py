@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Mapping
 
@@ -20,9 +21,12 @@ from penstock.wire.control import (
     CreateSubscription,
     CreateTopic,
     Deliver,
+    FetchEntries,
     Lost,
+    Request,
     Settle,
     Settled,
+    ShowNode,
     ShowSubscription,
     ShowTopic,
     Subscribe,
@@ -364,7 +368,71 @@ def test_a_time_to_live_that_is_no_number_is_none() -> None:
     assert delivered(world.read("s")) == [0, 1, 2, 3]
 
 
+def test_the_log_tells_what_retention_dropped_from_what_is_damaged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    world = World(hard_ttl=8.0)
+    for _ in range(60):
+        world.send()
+        world.wait(0.5)
+    kept = world.kept
+    assert 0 < kept < world.end
+    last = [path for path in world.disk.paths() if path.endswith(".log")][-1]
+    world.disk.flip(last, world.disk.contents(last).rindex(b"x" * 50))
+    caplog.clear()
+    end = world.end
+    for number in range(3):
+        world.client.send(Request(100 + number, FetchEntries(world.uuid, 0, 0)))
+        world.shell.work_all()
+    assert caplog.messages == [
+        f"topic t, shard 0: retention dropped entries 0 to {kept - 1}",
+        f"topic t, shard 0: entries {end - 1} to {end - 1} are damaged or missing",
+    ]
+
+
 # --- the watermark ------------------------------------------------------------------------------------
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log says of room on the disk since the last call."""
+    found = [text for text in caplog.messages if "bytes are free" in text]
+    caplog.clear()
+    return found
+
+
+def test_the_log_says_once_that_sends_are_refused_and_once_that_they_are_taken_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(msgspec.structs.replace(SETTINGS, limits=Limits(free_bytes_min=1_000_000)))
+    world.send(3)
+    assert told(caplog) == [] and not world.client.request(ShowNode())["disk_full"]
+    world.disk.capacity_bytes = 900_000
+    world.wait(2)
+    for _ in range(5):
+        assert world.send().code == "disk-full"
+        world.wait(2)
+    (line,) = told(caplog)
+    assert "disk-full" in line and "1,000,000" in line and f"{world.disk.free_bytes():,}" in line
+    assert world.client.request(ShowNode())["disk_full"]
+    world.disk.capacity_bytes = 30_000_000
+    world.wait(2)  # nobody sends
+    (line,) = told(caplog)
+    assert "taken again" in line and not world.client.request(ShowNode())["disk_full"]
+
+
+def test_a_write_that_does_not_fit_counts_as_a_full_disk_until_one_fits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.send()
+    world.disk.fail_next("write", errno.ENOSPC, count=3, path_prefix="topics")
+    for _ in range(3):
+        assert world.send().code == "disk-full"
+        world.wait(1)
+    assert world.client.request(ShowNode())["disk_full"] and len(told(caplog)) == 1
+    assert world.send().outcome == "stored"
+    assert not world.client.request(ShowNode())["disk_full"]
+    (line,) = told(caplog)
+    assert "taken again" in line
 
 
 def test_below_the_watermark_sends_are_refused_and_settling_goes_on() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.files.frame_file import Found, scan
 from penstock.model.entry_set import EntrySet
-from penstock.model.errors import BadRequest, BadSetting, NotSupported, StorageFailed, TopicExists
+from penstock.model.errors import BadRequest, BadSetting, SchemaMismatch, StorageFailed, TopicExists
 from penstock.node.core import log_rewrite
 from penstock.node.settings import Limits
 from penstock.wire.control import (
@@ -27,6 +27,8 @@ from penstock.wire.control import (
     Request,
     Response,
     SeekSubscription,
+    TopicInfo,
+    read_result,
 )
 from penstock.wire.frame import FrameType
 from penstock.wire.schema import encode_schema
@@ -224,10 +226,16 @@ def test_a_topic_is_a_state_topic_for_its_life() -> None:
     assert world.info().state
 
 
-def test_a_typed_topic_cannot_be_a_state_topic() -> None:
-    schema = encode_schema(pa.schema([pa.field("x", pa.int64())]))
-    with pytest.raises(NotSupported, match="typed"):
-        StateWorld().client.request(CreateTopic("typed", schema=schema, settings={"state": True}))
+def test_a_typed_state_topic_has_columns_that_take_nulls() -> None:
+    strict = encode_schema(pa.schema([pa.field("x", pa.int64(), nullable=False)]))
+    world = StateWorld()
+    with pytest.raises(SchemaMismatch, match="'x' takes no nulls"):
+        world.client.request(CreateTopic("typed", schema=strict, settings={"state": True}))
+    loose = encode_schema(pa.schema([pa.field("x", pa.int64())]))
+    made = read_result(
+        world.client.request(CreateTopic("typed", schema=loose, settings={"state": True})), TopicInfo
+    )
+    assert (made.state, made.schema_version) == (True, 1)
 
 
 def test_beginning_with_the_state_needs_a_state_topic_and_a_new_subscription() -> None:

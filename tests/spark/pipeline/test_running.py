@@ -329,6 +329,9 @@ def test_a_folder_that_is_ahead_of_the_checkpoint_is_refused(spark: SparkSession
         started.source("rows", parquet=str(tmp_path / "in"), stream=True)
         return started.sink(sink, from_="rows", parquet=str(tmp_path / "out"))
 
+    offsets = tmp_path / "ck" / "out" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.2f6c.tmp").touch()  # of a driver that was killed before its first batch
     assert pipeline("out").start(spark).wait(timeout=300)
     write(spark, tmp_path, [(2, 2.0)])
     for refused in (pipeline("renamed").check, pipeline("renamed").start):

@@ -144,10 +144,10 @@ RULES: Final[Mapping[type[Control], Rule]] = {
     ops.Redrive: Rule(rights=CONSUME, on=_topic, subscription=True, logged=True),
     ops.DeleteSubscription: Rule(rights=ADMIN, on=_topic, logged=True),
     ops.Browse: Rule(rights=CONSUME, on=_topic, unbound=True),
-    # reading by position
-    ops.ReadEnds: Rule(rights=CONSUME, also=_all_topics, unbound=True),
-    ops.FindTime: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, unbound=True),
-    ops.FetchEntries: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, unbound=True),
+    # reading by position; a token bound to a subscription could seek that to any place and read there, too
+    ops.ReadEnds: Rule(rights=CONSUME, also=_all_topics, subscription=True),
+    ops.FindTime: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, subscription=True),
+    ops.FetchEntries: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, subscription=True),
     ops.AdvanceSubscription: Rule(rights=CONSUME, on=_topic, subscription=True),
     # tenants, products, components
     ops.CreatePlace: Rule(rights=ADMIN, on=_tenancy, also=_settings, logged=True),

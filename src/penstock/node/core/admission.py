@@ -86,7 +86,11 @@ class Admission:
         stored_crc, first_entry, count = stored
         if stored_crc != origin_crc:
             return Conflicting()
-        return Repeat(first_entry) if count else Refused()
+        if count:
+            return Repeat(first_entry)
+        # In a state topic that follows another, a number without rows is one that compaction emptied there.
+        tally = self._log.marks.book.tallies.get(block)
+        return Repeat(None) if tally is not None and tally.refused.get("compacted") else Refused()
 
     def admitted(self, block: bytes, segment: int) -> None:
         """A segment was appended: a hole declared before it is now in the marks themselves."""

@@ -26,8 +26,8 @@ from penstock.model.errors import (
 from penstock.model.identity import SEGMENT_NUMBER_MAX, Identity
 from penstock.node.core.admission import Admit, Early
 from penstock.node.core.effects import Effect, Fetch
-from penstock.node.core.key_slots import segment_of
 from penstock.node.core.log import Run, StoredRecord
+from penstock.node.core.log_reader import segment_of
 from penstock.node.core.settlement_records import Settlement, encode_change
 from penstock.node.core.stores import Stores
 from penstock.node.core.subscription import Subscription

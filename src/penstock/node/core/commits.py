@@ -12,9 +12,7 @@ from typing import Any, Protocol
 
 from penstock.files.disk import Disk
 from penstock.model.errors import DiskFull, PenstockError, StorageFailed
-
-ENOSPC = 28
-EDQUOT = 122
+from penstock.node.core.watermark import is_disk_full
 
 Waiter = Callable[[PenstockError | None], None]
 
@@ -57,7 +55,7 @@ class Stage(Protocol):
 
 def as_error(error: OSError, what: str) -> PenstockError:
     """The catalogue's name for a failed write or sync."""
-    if error.errno in (ENOSPC, EDQUOT):
+    if is_disk_full(error):
         return DiskFull(f"no room on the node's disk for {what}: {error.strerror}")
     return StorageFailed(f"the node could not write {what}: {error.strerror or error}")
 

@@ -86,7 +86,7 @@ class Compacting:
 
     def _begin(self, topic: Topic, number: int, then: Callable[[Result], None], *, thorough: bool) -> None:
         log, place = topic.shards[number].log, (topic.uuid, number)
-        scan = StateScan(log, self._stores.settings.limits.state_bytes)
+        scan = StateScan(log, self._stores.settings.limits.state_bytes, topic.schemas)
 
         def ended(result: Result) -> None:
             if result.failed:

@@ -127,6 +127,8 @@ class FollowSource:
         for topic in self._node.catalog:
             if not patterns.match(topic.name) or not (grant is ALL or grant.reaches(Place.of(topic.name))):
                 continue
+            if topic.is_state:  # what a follower lacks may have been compacted away, and is not waited for
+                continue
             for each in self._node.subscriptions.of_topic(topic.uuid):
                 if not each.copy.passive and matches(ask.subscriptions, each.name):
                     found.append(_followed(topic, each))

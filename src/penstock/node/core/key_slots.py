@@ -15,21 +15,13 @@ from xxhash import xxh3_64_intdigest
 
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import PenstockError
-from penstock.node.core.log import StoredRecord
-from penstock.wire.frame import HEADER_BYTES, TRAILER
-from penstock.wire.record import RECORD_HEADER_BYTES
+from penstock.node.core.log_reader import StoredRecord, segment_of
 from penstock.wire.schema_versions import SchemaVersions
 from penstock.wire.typed_record import stored_rows
 
 SLOTS = 65_535
 NO_KEY = 65_535
 """Of rows without a key: they are in nobody's way."""
-
-
-def segment_of(record: StoredRecord) -> bytes:
-    """The stored segment of a record, behind the frame's and the record's header."""
-    whole = record.parts[0] if len(record.parts) == 1 else b"".join(record.parts)
-    return whole[HEADER_BYTES + RECORD_HEADER_BYTES : len(whole) - TRAILER.size]
 
 
 def slots_of(record: StoredRecord, schemas: SchemaVersions | None) -> array[int]:

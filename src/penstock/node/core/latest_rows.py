@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.model.entry_set import EntrySet
+from penstock.wire.schema_versions import SchemaVersions
+from penstock.wire.typed_record import stored_rows
 
 MERGE_ROWS_MIN = 64 * 1024
 BYTES_MAX = 1024 * 1024 * 1024
@@ -68,6 +70,17 @@ class LatestRows:
         last, first = self._known.column("last"), self._known.column("first")
         alone = pc.equal(last, first)
         return Latest(as_entries(last), as_entries(last.filter(alone)))
+
+
+def keyless_rows(segment: bytes, first: int, schemas: SchemaVersions | None) -> EntrySet:
+    """Entries of rows without a key. A state topic takes none: compaction took them out, here or elsewhere."""
+    rows = stored_rows(segment, schemas)
+    if "key" not in rows.schema.names:
+        return EntrySet.of([(first, first + rows.num_rows)])
+    keys = rows.column("key")
+    if not keys.null_count:
+        return EntrySet()
+    return EntrySet.of_entries(first + row for row in pc.indices_nonzero(keys.is_null()).to_pylist())
 
 
 def as_entries(numbers: pa.ChunkedArray | pa.Array) -> EntrySet:

@@ -1,4 +1,6 @@
-"""What stands in a log, without its rows: who sent which segment, and its checksum. Refusals are told too.
+"""What stands in a log, without its rows: who sent which segment, and its checksum.
+
+Refusals are listed too, and segments of a state topic of which compaction left no row: their numbers are used.
 
 It is how two nodes find out what the one has and the other has not, before a byte of a message travels. Like a
 read it runs in a worker thread over one ``View``, and checks every checksum.
@@ -15,9 +17,9 @@ from penstock.node.core.log_index import place_of
 from penstock.node.core.log_reader import READ_BYTES_MIN, LogReader, Replaced, Run, Span, View
 from penstock.node.core.log_walk import Bounds, Item, walk
 from penstock.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER
-from penstock.wire.peering import HEADS_MAX, Head
+from penstock.wire.peering import COMPACTED_AWAY, HEADS_MAX, Head
 from penstock.wire.record import RECORD_HEADER_BYTES
-from penstock.wire.stub import is_stub
+from penstock.wire.stub import is_stub, segments_of
 
 if TYPE_CHECKING:
     from penstock.node.core.log import ShardLog
@@ -125,17 +127,24 @@ def _walk_open(
         elif (refusals := refusals + 1) > REFUSALS_MAX:
             continue
         room -= len(item.raw)
-        if (head := _head(item)) is not None:
-            heads.append(head)
+        body = item.raw[_LEAD_BYTES : -TRAILER.size]
+        if not is_stub(body):
+            heads.append(_head(item))
+            continue
+        for gone in segments_of(header, item.segment, body):
+            if gone.first_entry < at:
+                continue
+            if len(heads) >= HEADS_MAX:
+                return gone.first_entry, 0
+            place = (gone.first_entry, 0, header.block, gone.segment)
+            heads.append(Head(*place, gone.origin_crc, RECORD_HEADER_BYTES, refusal=COMPACTED_AWAY))
     if expected < limit:
         lost.append((expected, limit))
     return max(expected, limit), room
 
 
-def _head(item: Item) -> Head | None:
+def _head(item: Item) -> Head:
     header, raw = item.header, item.raw
-    if is_stub(raw[_LEAD_BYTES : _LEAD_BYTES + 8]):
-        return None
     refusal = raw[_LEAD_BYTES : -TRAILER.size] if not header.count else b""
     size = len(raw) - OVERHEAD_BYTES
     place = (header.first_entry, header.count, header.block, item.segment)

@@ -10,12 +10,15 @@ from typing import NamedTuple
 
 from penstock.files.disk import Disk
 from penstock.model.entry_set import EntrySet
+from penstock.model.errors import PenstockError
 from penstock.model.ranges import RangeSet
+from penstock.node.core.latest_rows import keyless_rows
 from penstock.node.core.log_heads import walk_heads
-from penstock.node.core.log_reader import FileView, LogReader, Replaced, Run, StoredRecord, View
+from penstock.node.core.log_reader import FileView, LogReader, Replaced, Run, StoredRecord, View, segment_of
 from penstock.node.core.log_replay import Recovered
 from penstock.node.core.log_segments import SegmentFinder
 from penstock.wire.peering import Head
+from penstock.wire.schema_versions import SchemaVersions
 
 
 class ClosedFile(NamedTuple):
@@ -32,6 +35,10 @@ class ReadableLog:
         self.marks = found.marks
         self.compacted = found.compacted
         """Entries that compaction took out; every subscription has settled them."""
+        self._schemas: SchemaVersions | None = None
+        """Of a typed topic."""
+        self.of_state = False
+        """Whether it is a state topic's."""
         self.bytes = 0
         """What the log takes on disk, without reserved room."""
         self._disk = disk
@@ -58,10 +65,17 @@ class ReadableLog:
     def compacted_in(self, records: Iterable[StoredRecord]) -> bytes:
         """A bitmap of the entries of these records that compaction took out; empty where there is none."""
         found = EntrySet()
-        if self.compacted:
-            for record in records:
-                found.include(self.compacted.within(record.header.first_entry, record.header.end_entry))
+        for record in records if self.of_state else ():
+            found.include(self.compacted.within(record.header.first_entry, record.header.end_entry))
+            found.include(self.taken_out_of(record))
         return found.encode() if found else b""
+
+    def taken_out_of(self, record: StoredRecord) -> EntrySet:
+        """Entries of a state topic whose row is gone: a node that this one follows may have compacted it."""
+        try:
+            return keyless_rows(segment_of(record), record.header.first_entry, self._schemas)
+        except PenstockError:  # its reader finds out
+            return EntrySet()
 
     def read(self, entry: int, bytes_max: int) -> Run:
         """Durable records from the one that holds ``entry``, at least one if there is any.

@@ -19,7 +19,7 @@ from penstock.model.ranges import RangeSet
 from penstock.node.core.log_file import FileId, file_name, index_name
 from penstock.node.core.log_index import FileIndex, Point, load_index, place_of, place_of_time
 from penstock.node.core.log_walk import Bounds, build_index, hop, walk
-from penstock.wire.frame import HEADER_BYTES
+from penstock.wire.frame import HEADER_BYTES, TRAILER
 from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader
 from penstock.wire.stub import is_stub
 
@@ -39,6 +39,12 @@ class StoredRecord(NamedTuple):
     header: RecordHeader
     segment: int
     parts: list[bytes]
+
+
+def segment_of(record: StoredRecord) -> bytes:
+    """The stored segment of a record, behind the frame's and the record's header."""
+    whole = record.parts[0] if len(record.parts) == 1 else b"".join(record.parts)
+    return whole[HEADER_BYTES + RECORD_HEADER_BYTES : len(whole) - TRAILER.size]
 
 
 class Run(NamedTuple):

@@ -32,7 +32,7 @@ from penstock.node.core.marks import Marks
 from penstock.wire.expiry import expiries_us, last_us
 from penstock.wire.frame import Frame, FrameType
 from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
-from penstock.wire.schema_versions import SchemaVersions
+from penstock.wire.schema_versions import versions_of
 from penstock.wire.stub import segments_of
 from penstock.wire.title import Title
 
@@ -143,7 +143,7 @@ class Replay:
         """Nothing but TITLE and MARKS was met."""
         self.first_write_ended = state.named = False
         state.points, state.expires_us = [], 0
-        self.schemas = SchemaVersions(title.schemas) if title.schemas else None
+        self.schemas = versions_of(title)
         self.file = open_salvaged(disk, self.path, writable=limit is None)
         self.sealed = sealed
         """How a clean stop left this file."""

@@ -30,6 +30,7 @@ from penstock.files.frame_write import NEW_SUFFIX, Status, encode_status, write_
 from penstock.files.salvage import open_salvaged
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import BadFrame, BadSegment, SegmentTooLarge
+from penstock.node.core.latest_rows import keyless_rows
 from penstock.node.core.log_file import (
     NO_BLOCK,
     BlockEnded,
@@ -47,9 +48,11 @@ from penstock.node.core.log_readable import ClosedFile
 from penstock.node.core.marks import Marks
 from penstock.wire.frame import FrameType, encode
 from penstock.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_record_header
-from penstock.wire.segment import UNFOLDED_BYTES_MAX, decode_plain, encode_plain
+from penstock.wire.schema_versions import SchemaVersions, versions_of
+from penstock.wire.segment import UNFOLDED_BYTES_MAX, encode_plain
 from penstock.wire.stub import SEGMENTS_MAX, Stubbed, encode_stub, is_stub, segments_of
 from penstock.wire.title import Title
+from penstock.wire.typed_record import encode_typed_record, fill_messages, stored_rows, version_of
 
 FLUSH_BYTES = 1024 * 1024
 STEP_BYTES = 16 * 1024 * 1024
@@ -91,6 +94,7 @@ class Rewrite:
         self.unsound = False
         self.finished = False
         self._place = place
+        self._schemas = versions_of(place.title)
         self._known = known
         self._steps: Generator[bool, None, None] | None = None
         self._parts: list[bytes] = []
@@ -212,7 +216,7 @@ class Rewrite:
             self._hold_stub(header, segment, body)
             return
         if gone:
-            body = _without(body, first, self.taken_out)
+            body = _without(body, first, self.taken_out, self._schemas)
         elif header.count == 0 and forgotten:
             return
         self._end_stub()
@@ -300,9 +304,9 @@ class Tidy:
                 disk.remove(path)
 
 
-def _without(body: bytes, first: int, taken_out: EntrySet) -> bytes:
+def _without(body: bytes, first: int, taken_out: EntrySet, schemas: SchemaVersions | None) -> bytes:
     """A segment with nulls in the place of rows that are taken out; when they were sent stays."""
-    batch = decode_plain(body)
+    batch = stored_rows(body, schemas)
     rows = batch.num_rows
     places = pa.array(range(rows), pa.uint64())
     gone = taken_out.within(first, first + rows).numbers()
@@ -313,10 +317,16 @@ def _without(body: bytes, first: int, taken_out: EntrySet) -> bytes:
         column if name == "sent_at" else column.take(places)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
-    return encode_plain(pa.RecordBatch.from_arrays(arrays, schema=batch.schema), UNFOLDED_BYTES_MAX)
+    left = pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+    if schemas is None:
+        return encode_plain(left, UNFOLDED_BYTES_MAX)
+    version = version_of(body)
+    return encode_typed_record(fill_messages(left, schemas.messages(version)), version)
 
 
-def find_compacted(file: DiskFile, first: int, shard: int) -> tuple[int, EntrySet]:
+def find_compacted(
+    file: DiskFile, first: int, shard: int, schemas: SchemaVersions | None
+) -> tuple[int, EntrySet]:
     """Where a compacted file ends and what was taken out of it, from its records; for a damaged beginning."""
     taken_out = EntrySet()
     end = first
@@ -330,16 +340,7 @@ def find_compacted(file: DiskFile, first: int, shard: int) -> tuple[int, EntrySe
             if is_stub(body):
                 taken_out.add(header.first_entry, header.end_entry)
             elif header.count:
-                taken_out.include(_keyless(body, header.first_entry))
+                taken_out.include(keyless_rows(body, header.first_entry, schemas))
         except (BadFrame, BadSegment):
             continue
     return end, taken_out
-
-
-def _keyless(body: bytes, first: int) -> EntrySet:
-    """Rows without a key: a state topic stores none, so compaction took these out."""
-    batch = decode_plain(body)
-    if "key" not in batch.schema.names:
-        return EntrySet.of_entries(range(first, first + batch.num_rows))
-    missing = pc.indices_nonzero(batch.column("key").is_null()).to_pylist()
-    return EntrySet.of_entries(first + row for row in missing)

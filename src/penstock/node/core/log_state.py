@@ -12,6 +12,7 @@ from penstock.node.core.log_rewrite import Place
 from penstock.node.core.log_stage import LogOptions, LogWrite, Stage
 from penstock.node.core.log_tail import Tail
 from penstock.node.core.marks import DAY_US
+from penstock.wire.schema_versions import versions_of
 from penstock.wire.title import Title
 
 TALLY_BYTES = 1024 * 1024
@@ -40,6 +41,7 @@ class LogState(ReadableLog):
         self.entry_taken = found.next_entry
         """One past the last entry that ``take`` handed over."""
         self._title = title
+        self._schemas = versions_of(title)
         self._retitled = found.outdated
         """Whether the file being written begins with an older title."""
         self._shard_power = shard_power
@@ -79,10 +81,12 @@ class LogState(ReadableLog):
     def retitle(self, title: Title) -> None:
         """What is said of the topic has changed: what is appended from now on stands in a file that says so."""
         self._title, self._retitled = title, True
+        self._schemas = versions_of(title)
 
     def follow(self, settings: TopicSettings) -> None:
         """What the topic's settings say holds from the next write on."""
         self._options = self._base_options.for_topic(settings)
+        self.of_state = settings.state
 
     def release(self) -> bool:
         """Closes the file between writes, for others to be open; False where a write is under way."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from penstock.model.entry_set import Span
+from penstock.model.entry_set import EntrySet, Span
 from penstock.node.core.entry_tally import DAMAGED, EXPIRED, RETENTION
 from penstock.node.core.history import unread
 from penstock.node.core.log import Run, StoredRecord
@@ -49,6 +49,14 @@ class Losing:
         for record in run.records:
             for start, end in self._expired(topic, record):
                 self.lose(subscription, shard, start, end, EXPIRED)
+            if topic.is_state:
+                self._pass_over(subscription, shard, topic.shards[shard].log.taken_out_of(record))
+
+    def _pass_over(self, subscription: Subscription, shard: int, gone: EntrySet) -> None:
+        """Rows of a state topic that compaction took out on another node, before they came here."""
+        for passed in self._stores.subscriptions.pass_compacted(subscription, shard, gone):
+            self._stores.settlements.append(encode_change(passed))
+            self._stores.settlement_lane.mark()
 
     def lose(self, subscription: Subscription, shard: int, start: int, end: int, reason: str) -> int:
         """Entries will not be delivered; returns how many of them nobody had read."""

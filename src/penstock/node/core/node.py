@@ -17,12 +17,13 @@ from typing import Any
 from penstock.files.disk import Disk
 from penstock.model.errors import NodeStopping, PenstockError
 from penstock.node.core.asking import Asking
+from penstock.node.core.commit_rounds import RoundWrite
 from penstock.node.core.commits import Committer, Write
 from penstock.node.core.compacting import Compacting
 from penstock.node.core.consuming import Consuming
 from penstock.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
 from penstock.node.core.guard import Guard
-from penstock.node.core.log import Run, ShardLog
+from penstock.node.core.log import LogWrite, Run, ShardLog
 from penstock.node.core.producing import Producing
 from penstock.node.core.quotas import Quotas
 from penstock.node.core.requests import Requests
@@ -30,7 +31,7 @@ from penstock.node.core.retaining import Retaining
 from penstock.node.core.session import Session, shown
 from penstock.node.core.stores import Stores
 from penstock.node.core.topic_changes import TopicChanges
-from penstock.node.core.watermark import Watermark
+from penstock.node.core.watermark import Watermark, is_disk_full
 from penstock.node.settings import Settings
 from penstock.wire.connection import Event, Fault, NodeSide, State
 from penstock.wire.control import (
@@ -57,6 +58,7 @@ from penstock.wire.frame import Frame, FrameType
 logger = logging.getLogger("penstock.node")
 
 CLIENT_LENGTH_MAX = 256
+TOLD_LOST_MAX = 1000
 
 
 class NodeCore:
@@ -89,6 +91,8 @@ class NodeCore:
         self.stopping = False
         self.software = software
         self._sessions: dict[int, Session] = {}
+        self._told_lost: set[tuple[str, int, int, int]] = set()
+        """Spans of entries that the log has told of: topic, shard, start, end."""
         self._effects: list[Effect] = [RemoveTree(folder) for folder in self.stores.leftovers]
         self.watermark = Watermark(disk.free_bytes, settings.limits.free_bytes_min, clock_us)
         self.quotas = Quotas(self.catalog, self.stores.staging.stages, self.counters, clock_us)
@@ -288,6 +292,7 @@ class NodeCore:
         """A lane's write ended."""
         if error is not None:
             self.counters["writes_failed"] += 1
+        self._note_room(write, error)
         try:
             self.stores.wrote(lane, write, error)
         finally:
@@ -297,9 +302,39 @@ class NodeCore:
                 self._consuming.on_durable(topic, shard, records)
             self.fetching.wake({topic.name for topic, _, _ in readable})
 
+    def _note_room(self, write: Write, error: OSError | None) -> None:
+        """What a write tells of the room on the disk."""
+        errors = [error, *(write.errors.values() if isinstance(write, RoundWrite) else ())]
+        if any(each is not None and is_disk_full(each) for each in errors):
+            self.watermark.failed()
+        elif error is None and isinstance(write, LogWrite | RoundWrite):
+            self.watermark.fitted()
+
     def fetched(self, fetch: Fetch, run: Run | None) -> None:
         """A read of a log ended; None if the disk failed it."""
+        if run is not None and run.lost:
+            self._tell_lost(fetch, run.lost)
         fetch.then(run)
+
+    def _tell_lost(self, fetch: Fetch, lost: list[tuple[int, int]]) -> None:
+        """The log says once of each span that a read did not find, and why."""
+        topic = self.catalog.by_uuid(fetch.topic)
+        if topic is None:
+            return
+        kept = topic.shards[fetch.shard].log.entry_first
+        for start, end in lost:
+            place = (topic.shown, fetch.shard, start, end)
+            if place in self._told_lost:
+                continue
+            if len(self._told_lost) >= TOLD_LOST_MAX:
+                self._told_lost.clear()
+            self._told_lost.add(place)
+            where = f"topic {topic.shown}, shard {fetch.shard}"
+            if start < kept:
+                logger.info("%s: retention dropped entries %d to %d", where, start, min(end, kept) - 1)
+            if kept < end:
+                first = max(start, kept)
+                logger.error("%s: entries %d to %d are damaged or missing", where, first, end - 1)
 
     def log_of(self, fetch: Fetch) -> ShardLog | None:
         topic = self.catalog.by_uuid(fetch.topic)
@@ -317,12 +352,16 @@ class NodeCore:
     @property
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
-        parts = (self.stores, self._consuming, self.retaining, self.compacting, self.fetching, self.guard)
+        parts = (
+            *(self.stores, self._consuming, self.retaining, self.compacting, self.fetching),
+            *(self.guard, self.watermark),
+        )
         times = [part.due_us for part in (*parts, self._requests.staging, self.peering)]
         return min((time for time in times if time is not None), default=None)
 
     def on_time(self) -> None:
         self.guard.on_time()
+        self.watermark.on_time()
         self._consuming.on_time()
         self.fetching.on_time()
         self.peering.on_time()
@@ -346,4 +385,5 @@ class NodeCore:
             "connections": len(self._sessions),
             "counters": dict(sorted(self.counters.items())),
             "recovered": self.stores.recovered[:1000],
+            "disk_full": self.watermark.lack() is not None,
         }

@@ -4,7 +4,8 @@ too.
 1. What the marks know with the same ``origin_crc`` is a duplicate; with another one a conflict, and not taken.
 2. Records come in the order of the other's log: what is missing before one is not there, so the hole is
    declared and admission goes on. What another path brings for it later is admitted, late.
-3. Refusals travel: the number is used here too.
+3. Refusals travel: the number is used here too. So do segments of a state topic that compaction emptied:
+   what another path has of them is older than what took their place.
 4. Predecessors, leases and epochs were judged where the producer was; here they are not looked at.
 
 ``stored_at`` and the entry are this node's; everything else stays as it was. How far the other's log is here is
@@ -23,7 +24,6 @@ import msgspec
 from penstock.model.errors import (
     BadRequest,
     BadSegment,
-    NotSupported,
     PeerBarred,
     PeerMismatch,
     PenstockError,
@@ -105,11 +105,6 @@ class PeerSink:
         power = ask.shards.bit_length() - 1
         if not ask.node or 2**power != ask.shards:
             raise BadRequest(f"a feed of {ask.shards} shards, or of a node without a name, cannot be")
-        if ask.state:
-            raise NotSupported(
-                f"topic {ask.topic} is a state topic, which does not follow",
-                hint="Leave it out of the link's topics; the programs that fill it can send to both nodes.",
-            )
 
         def opened(topic: Topic) -> None:
             try:
@@ -173,8 +168,9 @@ class PeerSink:
     def _check(self, topic: Topic, ask: OpenFeed) -> None:
         if len(topic.shards) != ask.shards:
             raise PeerMismatch(f"topic {topic.shown} has {len(topic.shards)} shards here, {ask.shards} there")
-        if topic.is_state:
-            raise PeerMismatch(f"topic {topic.shown} is a state topic here, and none there")
+        if topic.is_state != ask.state:
+            here, there = ("a", "none") if topic.is_state else ("no", "one")
+            raise PeerMismatch(f"topic {topic.shown} is {here} state topic here, and {there} there")
         if (topic.schemas is None) != (not ask.schemas):
             here, there = ("plain", "typed") if topic.schemas is None else ("typed", "plain")
             raise PeerMismatch(f"topic {topic.shown} is {here} here, {there} there")
@@ -193,7 +189,8 @@ class PeerSink:
         lookups, probed = LOOKUPS_MAX, _probed(ask.heads)
         verdicts: list[int] = []
         for head in ask.heads:
-            verdict, looked = _judge(shard, head, look=lookups > 0 and head.block == probed)
+            look = lookups > 0 and head.block == probed
+            verdict, looked = _judge(shard, head, look=look, state=topic.is_state)
             lookups -= looked
             verdicts.append(verdict)
         if conflicts := verdicts.count(CONFLICTING):
@@ -229,7 +226,7 @@ class PeerSink:
         if full is not None:
             raise full
         head = Head(0, header.count, header.block, segment, header.origin_crc, len(record))
-        verdict, _ = _judge(shard, head, look=False)
+        verdict, _ = _judge(shard, head, look=False, state=topic.is_state)
         if verdict == CONFLICTING:  # another path brought something meanwhile, and this is not it
             intake.count("conflicts")
             self._conflict(topic, number, head)
@@ -324,12 +321,12 @@ def _probed(heads: list[Head]) -> bytes:
     return heads[heads[0].first_entry % len(heads)].block if heads else b""
 
 
-def _judge(shard: Shard, head: Head, *, look: bool) -> tuple[int, bool]:
+def _judge(shard: Shard, head: Head, *, look: bool, state: bool) -> tuple[int, bool]:
     """What the marks say of a segment, and whether the files had to be asked.
 
     Whoever compares a whole log meets every segment there is: those whose checksum is not in memory are looked
     up while ``look`` lasts, and then taken for what their number says. A segment that one node refused and the
-    other stored is a conflict too.
+    other stored is a conflict too, unless it is one of a state topic: compaction may have emptied it on one.
     """
     known = shard.log.marks.get(head.block)
     if known is None or head.segment not in known.admitted:
@@ -341,7 +338,10 @@ def _judge(shard: Shard, head: Head, *, look: bool) -> tuple[int, bool]:
             stored = shard.log.find_segment(head.block, head.segment)
         except OSError:
             stored = None
-    if stored is not None and (stored[0], stored[2] > 0) != (head.origin_crc, head.count > 0):
+    if stored is None:
+        return KNOWN, looked
+    crc, _, count = stored
+    if crc != head.origin_crc or (not state and (count > 0) != (head.count > 0)):
         return CONFLICTING, looked
     return KNOWN, looked
 
@@ -358,7 +358,10 @@ def _check_rows(topic: Topic, header: RecordHeader, body: bytes) -> None:
         raise SchemaMismatch(
             f"topic {topic.shown}: a record of schema version {version_of(body)} came too early"
         )
-    rows = stored_rows(body, None).num_rows if topic.schemas is None else check_messages(body, topic.schemas)
+    if topic.schemas is None:
+        rows = stored_rows(body, None).num_rows
+    else:
+        rows = check_messages(body, topic.schemas, state=topic.is_state)
     if rows != header.count:
         raise BadSegment(f"a record of {rows} rows that says {header.count}")
 

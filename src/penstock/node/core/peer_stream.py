@@ -120,7 +120,8 @@ class PeerStream:
         for head, verdict in zip(batch.heads, verdicts, strict=True):
             if verdict != WANTED:
                 continue
-            if run and (run[-1].end_entry != head.first_entry or size + head.size > PART_BYTES):
+            gap = head.count > 0 and bool(run) and run[-1].end_entry != head.first_entry
+            if run and (gap or size + head.size > PART_BYTES):
                 parts.append(self._part(run))
                 run, size = [], 0
             run.append(head)

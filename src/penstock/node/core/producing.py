@@ -236,11 +236,11 @@ class Producing:
         assert context.topic is not None
         if context.refusal is not None:
             raise context.refusal
+        state = context.topic.is_state
         if context.topic.schemas is None:
             bytes_max = context.topic.settings().message_bytes_max
-            state = context.topic.is_state
             return frame.body, check_state_rows(frame.body, state=state, message_bytes_max=bytes_max)
-        return self._typed.take(session, context, frame, context.topic.schemas)
+        return self._typed.take(session, context, frame, context.topic.schemas, state=state)
 
     def _learn(self, session: Session, context: BlockContext, frame: Frame) -> None:
         if context.schema is not None:

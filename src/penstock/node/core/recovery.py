@@ -42,6 +42,7 @@ from penstock.node.core.log_replay import Recovered, Replay
 from penstock.node.core.log_rewrite import find_compacted
 from penstock.node.core.log_walk import build_index
 from penstock.node.core.marks import Marks
+from penstock.wire.schema_versions import SchemaVersions, versions_of
 from penstock.wire.title import Title
 
 
@@ -61,7 +62,7 @@ def recover(
     state = Recovered()
     if sealed is not None:
         state.kept, state.incarnation = sealed.kept, max(sealed.incarnation, 1)
-    files = _files(state, disk, folder, shard)
+    files = _files(state, disk, folder, shard, versions_of(title))
     if not files:
         _lose_end(state, sealed)
         return state
@@ -83,7 +84,9 @@ def recover(
     return state
 
 
-def _files(state: Recovered, disk: Disk, folder: str, shard: int) -> list[FileId]:
+def _files(
+    state: Recovered, disk: Disk, folder: str, shard: int, schemas: SchemaVersions | None
+) -> list[FileId]:
     """The files that count, in order; what a crash left beside them is removed."""
     found: list[FileId] = []
     indexes: list[FileId] = []
@@ -103,7 +106,7 @@ def _files(state: Recovered, disk: Disk, folder: str, shard: int) -> list[FileId
             continue
         kept.append(each)
         if each.generation:
-            spans.append((each.first, _end_of(state, disk, folder, each, shard)))
+            spans.append((each.first, _end_of(state, disk, folder, each, shard, schemas)))
     needless += [index_name(*each) for each in indexes if each not in kept]
     if needless:
         disk.sync_folder(folder)  # what takes their place must not be gone after them
@@ -112,7 +115,9 @@ def _files(state: Recovered, disk: Disk, folder: str, shard: int) -> list[FileId
     return sorted(kept)
 
 
-def _end_of(state: Recovered, disk: Disk, folder: str, its_id: FileId, shard: int) -> int:
+def _end_of(
+    state: Recovered, disk: Disk, folder: str, its_id: FileId, shard: int, schemas: SchemaVersions | None
+) -> int:
     """One past the last entry of a compacted file; what was taken out of it is noted."""
     file = open_salvaged(disk, f"{folder}/{file_name(*its_id)}")
     try:
@@ -120,7 +125,7 @@ def _end_of(state: Recovered, disk: Disk, folder: str, its_id: FileId, shard: in
         if noted is not None:
             state.compacted.include(EntrySet.decode(noted.bitmap))
             return noted.end
-        end, taken_out = find_compacted(file, its_id.first, shard)
+        end, taken_out = find_compacted(file, its_id.first, shard, schemas)
     finally:
         file.close()
     state.compacted.include(taken_out)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 
 from penstock.model.errors import (
     BadRequest,
     LimitReached,
-    NotSupported,
     PenstockError,
     SchemaMismatch,
     TopicExists,
@@ -161,14 +161,9 @@ class Requests:
             raise BadRequest(
                 f"{ask.shards} shards: the number of shards is a power of 2 from 1 to {2**SHARD_POWER_MAX}"
             )
-        if ask.schema is not None:
-            decode_schema(ask.schema)
         settings = read_values(ask.settings, "topic")
-        if settings.get("state") and ask.schema is not None:
-            raise NotSupported(
-                "a typed topic cannot be a state topic: its rows have no form for a delete",
-                hint="Create a plain state topic and encode the values, or a typed topic without state.",
-            )
+        if ask.schema is not None:
+            _check_schema(ask.schema, state=bool(settings.get("state")))
 
         def found(topic: Topic) -> None:
             difference = _difference(topic, shard_power, ask.schema, state=settings.get("state"))
@@ -240,7 +235,7 @@ class Requests:
     def _alter_topic(self, ask: AlterTopic, answer: Answer, refuse: Refuse) -> None:
         """Gives a topic a new version of its schema; one change of a topic at a time."""
         topic = self.topic(ask.topic)
-        schema = decode_schema(ask.schema)
+        schema = _check_schema(ask.schema, state=topic.is_state)
         if topic.schemas is None:
             raise SchemaMismatch(
                 f"topic {topic.shown} is plain and has no schema to change",
@@ -296,6 +291,18 @@ class Requests:
                 self._node.stores.change_catalog(encode_catalog_change(deleted), durable)
 
         self.peering.before_deletion([topic], barred)
+
+
+def _check_schema(encoded: bytes, *, state: bool) -> pa.Schema:
+    """A state topic's columns take nulls, since a delete is a row of them."""
+    schema = decode_schema(encoded)
+    strict = [field.name for field in schema if not field.nullable]
+    if state and strict:
+        raise SchemaMismatch(
+            f"column {strict[0]!r} takes no nulls, and a state topic's row of nulls deletes its key",
+            hint="Let every column of a state topic take nulls.",
+        )
+    return schema
 
 
 def _difference(topic: Topic, shard_power: int, encoded: bytes | None, *, state: Value) -> TopicExists | None:

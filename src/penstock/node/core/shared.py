@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from penstock.model.entry_set import Span
 from penstock.node.core.attachment import Attachment
 from penstock.node.core.dispatch import SPANS_MAX, Dispatch, Offer, Wanted, first_of, holding, size_of
-from penstock.node.core.key_slots import segment_of
 from penstock.node.core.log import Run, StoredRecord
+from penstock.node.core.log_reader import segment_of
 from penstock.wire.expiry import expiries_us
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from penstock.model.errors import (
     BatchOutOfTurn,
     Conflict,
     Gap,
+    KeyMissing,
     LimitReached,
     PenstockError,
     StageMismatch,
@@ -37,6 +38,7 @@ from penstock.model.errors import (
 )
 from penstock.node.core.access import reaches_stage
 from penstock.node.core.effects import Commit
+from penstock.node.core.latest_rows import keyless_rows
 from penstock.node.core.publishing import Publishing
 from penstock.node.core.session import Session
 from penstock.node.core.stage import Stage
@@ -209,7 +211,9 @@ class Staging:
         if full is not None:
             raise full
         if topic.schemas is not None:
-            return check_messages(segment, topic.schemas)
+            if topic.is_state and (keyless := keyless_rows(segment, 0, topic.schemas)):
+                raise KeyMissing(f"row {keyless.first} has no key, and the topic is a state topic")
+            return check_messages(segment, topic.schemas, state=topic.is_state)
         bytes_max = topic.settings().message_bytes_max
         return check_state_rows(segment, state=topic.is_state, message_bytes_max=bytes_max)
 

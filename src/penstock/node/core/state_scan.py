@@ -14,10 +14,11 @@ from xxhash import xxh3_64_intdigest
 
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import PenstockError
-from penstock.node.core.key_slots import segment_of
 from penstock.node.core.latest_rows import BYTES_MAX, LatestRows, as_entries
 from penstock.node.core.log import ShardLog, StoredRecord
-from penstock.wire.segment import decode_plain
+from penstock.node.core.log_reader import segment_of
+from penstock.wire.schema_versions import SchemaVersions
+from penstock.wire.typed_record import stored_rows
 
 STEP_BYTES = 8 * 1024 * 1024
 """Read in one step, unless a single record is larger."""
@@ -27,7 +28,7 @@ _HASH_SHIFT = 32
 
 
 class StateScan:
-    def __init__(self, log: ShardLog, bytes_max: int) -> None:
+    def __init__(self, log: ShardLog, bytes_max: int, schemas: SchemaVersions | None) -> None:
         self.end = log.entry_durable
         """What is found is what was current here."""
         self.latest = EntrySet()
@@ -42,6 +43,7 @@ class StateScan:
         """Entries of records that cannot be read."""
         self.finished = False
         self._log = log
+        self._schemas = schemas
         self._bytes_max = min(bytes_max, BYTES_MAX)
         self._part, self._parts = 0, 1
         self._numbers = pa.array(range(1024), pa.int64())
@@ -77,7 +79,7 @@ class StateScan:
     def _take(self, record: StoredRecord) -> None:
         first, count = record.header.first_entry, record.header.count
         try:
-            batch = decode_plain(segment_of(record))
+            batch = stored_rows(segment_of(record), self._schemas)
         except PenstockError:
             self.unread.add(first, first + count)
             return

@@ -64,7 +64,7 @@ class StateStarts:
             self._end(topic, name, None, self._still_there(topic, found))
             return
         log = topic.shards[number].log
-        scan = StateScan(log, self._stores.settings.limits.state_bytes)
+        scan = StateScan(log, self._stores.settings.limits.state_bytes, topic.schemas)
 
         def ended(error: OSError | None) -> None:
             there = self._stores.catalog.by_uuid(topic.uuid) is topic

@@ -161,6 +161,7 @@ class TokenRequests:
             self._node.now_us(),
             free_bytes,
             self._node.settings.limits.free_bytes_min if everything else None,
+            self._node.watermark.lack() is not None if everything else None,
             self._node.stores.last_stop if everything else "",
             self._node.recovered[:RECOVERED_MAX] if everything else [],
         )

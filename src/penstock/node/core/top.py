@@ -70,6 +70,7 @@ def _node(node: NodeCore) -> TopNode:
         messages_delivered=node.counters["messages_delivered"],
         unacked_bytes=node.unacked_bytes,
         disk_free_bytes=node.disk.free_bytes(),
+        disk_full=node.watermark.lack() is not None,
         cpu_us=cpu_us,
         rss_bytes=rss_bytes,
     )

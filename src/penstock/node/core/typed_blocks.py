@@ -75,7 +75,7 @@ class TypedBlocks:
         return True
 
     def take(
-        self, session: Session, context: BlockContext, frame: Frame, schemas: SchemaVersions
+        self, session: Session, context: BlockContext, frame: Frame, schemas: SchemaVersions, *, state: bool
     ) -> tuple[bytes, int]:
         """The record of a segment that is to be stored, and its rows.
 
@@ -90,7 +90,7 @@ class TypedBlocks:
                 f"{rows.num_rows:,} rows that take over {ROWS_BYTES_MAX:,} bytes in the topic's columns"
             )
         try:
-            messages = from_rows(rows, context.schema)
+            messages = from_rows(rows, context.schema, state=state)
             return encode_typed_record(fit_messages(messages, schemas.newest), schemas.version), rows.num_rows
         except (pa.ArrowException, ValueError) as error:
             raise BadSegment(f"rows that cannot be stored: {error}") from error

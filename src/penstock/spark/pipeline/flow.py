@@ -175,7 +175,7 @@ def _sink_faults(name: str, sink: Sink, known: dict[str, tuple[str, ...]]) -> It
             if getattr(sink, key):
                 yield Fault((*path, key), f"{key} is about Parquet")
     if sink.topic is None and not sink.topics:
-        for key in ("key", "value", "id", "headers", "sink_id", "on_repeat"):
+        for key in ("key", "value", "id", "headers", "shard", "sink_id", "on_repeat"):
             if getattr(sink, key) is not None:
                 yield Fault((*path, key), f"{key} is about topics")
     if sink.trigger is not None:

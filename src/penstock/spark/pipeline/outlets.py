@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import BadRequest
+from penstock.spark.checkpoints import OFFSETS, newest_batch
 from penstock.spark.pipeline.flow import seconds
 from penstock.spark.pipeline.plan import Sink, Trigger
 
@@ -18,7 +19,7 @@ _TIMES = ("timestamp", "timestamp_ntz", "date", "string")
 
 
 def message_columns(rows: DataFrame, sink: Sink) -> DataFrame:
-    """What a topic takes of rows: key, value, id, headers, topic; expressions of the sink go first."""
+    """What a topic takes of rows: key, value, id, headers, topic, shard; expressions of the sink go first."""
     from pyspark.sql import functions as F
 
     columns = []
@@ -35,6 +36,8 @@ def message_columns(rows: DataFrame, sink: Sink) -> DataFrame:
             )
         elif name == "topic" and sink.topics:
             raise BadRequest("topics = true takes each row's column topic, and there is none")
+    if sink.shard is not None:
+        columns.append(F.expr(sink.shard).alias("shard"))
     return rows.select(*columns)
 
 
@@ -83,8 +86,8 @@ def check_folder(spark: SparkSession, folder: str, checkpoint: str) -> None:
     Spark's log of files is in the folder, and drops without a word each batch whose number it has. A query
     writes a batch's offsets first, so a folder that is ahead of the checkpoint is not this query's.
     """
-    written = _newest(spark, f"{folder.rstrip('/')}/_spark_metadata")
-    begun = _newest(spark, f"{checkpoint}/offsets")
+    written = newest_batch(spark, f"{folder.rstrip('/')}/_spark_metadata")
+    begun = newest_batch(spark, f"{checkpoint}/{OFFSETS}")
     if written is not None and (begun is None or begun < written):
         known = "has none" if begun is None else f"knows {begun}"
         raise BadRequest(
@@ -92,13 +95,3 @@ def check_folder(spark: SparkSession, folder: str, checkpoint: str) -> None:
             "Spark would drop rows as written already",
             hint="Name a new folder, or the checkpoint and the sink's name that the folder was written with.",
         )
-
-
-def _newest(spark: SparkSession, folder: str) -> int | None:
-    """The highest number among the files of one of Spark's logs; ``9.compact`` is one of them."""
-    hadoop = spark._jvm.org.apache.hadoop.fs.Path(folder)  # type: ignore[union-attr]
-    files = hadoop.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-    if not files.exists(hadoop):
-        return None
-    names = [status.getPath().getName().partition(".")[0] for status in files.listStatus(hadoop)]
-    return max((int(name) for name in names if name.isdecimal()), default=None)

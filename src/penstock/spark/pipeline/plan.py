@@ -139,6 +139,8 @@ class Sink(Table, frozen=True):
     value: Text | None = None
     id: Text | None = None
     headers: Text | None = None
+    shard: Text | None = None
+    """In SQL; a column of this name is not taken, since it is the source's."""
     sink_id: Text | None = None
     on_repeat: Text | None = None
     by_date: Text | None = None

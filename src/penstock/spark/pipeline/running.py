@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.client.contexts import TLS_NAMES
 from penstock.model.errors import PipelineFailed
 from penstock.spark.causes import cause_of
+from penstock.spark.checkpoints import clear_unfinished_start
 from penstock.spark.connection import read_connection
 from penstock.spark.pipeline.console import printer
 from penstock.spark.pipeline.faults import Fault
@@ -96,6 +97,7 @@ def _start(frames: Frames, outlet: Outlet) -> StreamingQuery:
     trigger = trigger_of(_trigger(plan, sink.trigger))
     writer = writer.trigger(**trigger) if trigger else writer
     checkpoint = checkpoint_of(frames.pipeline, plan, outlet.name)
+    clear_unfinished_start(frames.spark, checkpoint)
     writer = writer.option("checkpointLocation", checkpoint).outputMode(sink.mode)
     return writer.queryName(f"{plan.name}.{outlet.name}").start()
 
