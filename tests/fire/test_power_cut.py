@@ -124,6 +124,7 @@ def test_nothing_is_acknowledged_on_a_full_disk_and_all_is_taken_once_there_is_r
         assert {(item.outcome, item.code) for item in refused} == {("rejected", "disk-full")}
         shell.wait(PAUSE_US)
     disk.capacity_bytes = None
+    shell.wait(PAUSE_US)
     assert [item.outcome for item in send(shell, client, uuid, *range(1, 40))] == ["stored"] * 39
     assert stored_values(disk) == 40
 

@@ -10,6 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+ENOSPC = 28
+EDQUOT = 122
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether a write failed for lack of room."""
+    return error.errno in (ENOSPC, EDQUOT)
+
 
 class DiskFile(Protocol):
     """One open file."""

@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from penstock.files.disk import Disk, DiskFile
+from penstock.files.disk import Disk, DiskFile, is_disk_full
 from penstock.wire.frame import OVERHEAD_BYTES, FrameType, encode
 
 STATUS_BODY = struct.Struct("<QQ")
@@ -116,7 +116,13 @@ class FrameWrite:
             self._create(disk)
         else:
             file = self._opened(disk)
-            self._fill(file, self.parts)
+            try:
+                self._fill(file, self.parts)
+            except OSError as error:
+                if is_disk_full(error):  # what was written of it would keep the room from others
+                    with contextlib.suppress(OSError):
+                        file.truncate(self.offset)
+                raise
             self._mark_synced(file)
         if self.rotation is not None:
             self._leave_behind(disk, self.rotation)
@@ -168,6 +174,8 @@ class FrameWrite:
             disk.sync_folder(self.folder)
         except OSError:
             file.close()
+            with contextlib.suppress(OSError):
+                disk.remove(path)
             raise
         self.file = file
 

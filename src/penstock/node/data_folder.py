@@ -25,9 +25,8 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.files.disk import Disk
+from penstock.files.disk import Disk, is_disk_full
 from penstock.model.errors import BadData, BadFrame, DiskFull, PenstockError
-from penstock.node.core.watermark import is_disk_full
 from penstock.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
 FORMAT = 1

@@ -16,6 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
+from penstock.files.disk import is_disk_full
 from penstock.io.os_disk import OsDisk
 from penstock.model.address import Address
 from penstock.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
@@ -25,7 +26,6 @@ from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.node import NodeCore
 from penstock.node.core.session import Session
 from penstock.node.core.topics import TOPICS_FOLDER
-from penstock.node.core.watermark import is_disk_full
 from penstock.node.peers import Peers
 from penstock.node.settings import Settings
 from penstock.wire.control import Ping, encode_control

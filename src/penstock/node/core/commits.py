@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.files.disk import Disk
+from penstock.files.disk import Disk, is_disk_full
 from penstock.model.errors import DiskFull, PenstockError, StorageFailed
-from penstock.node.core.watermark import is_disk_full
 
 Waiter = Callable[[PenstockError | None], None]
 

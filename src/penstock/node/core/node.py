@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from penstock.files.disk import Disk
+from penstock.files.disk import Disk, is_disk_full
 from penstock.model.errors import NodeStopping, PenstockError
 from penstock.node.core.asking import Asking
 from penstock.node.core.commit_rounds import RoundWrite
@@ -31,7 +31,7 @@ from penstock.node.core.retaining import Retaining
 from penstock.node.core.session import Session, shown
 from penstock.node.core.stores import Stores
 from penstock.node.core.topic_changes import TopicChanges
-from penstock.node.core.watermark import Watermark, is_disk_full
+from penstock.node.core.watermark import Watermark
 from penstock.node.settings import Settings
 from penstock.wire.connection import Event, Fault, NodeSide, State
 from penstock.wire.control import (

@@ -16,17 +16,10 @@ from penstock.model.errors import DiskFull
 
 logger = logging.getLogger("penstock.node")
 
-ENOSPC = 28
-EDQUOT = 122
 LOOK_US = 1_000_000
 LOOK_FULL_US = 100_000
 FAILED_US = 10_000_000
 """After a write that did not fit, the disk counts as full until one fits, or for so long."""
-
-
-def is_disk_full(error: OSError) -> bool:
-    """Whether a write failed for lack of room."""
-    return error.errno in (ENOSPC, EDQUOT)
 
 
 class Watermark:
