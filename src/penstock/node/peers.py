@@ -17,7 +17,7 @@ from penstock.model.address import parse_addresses
 from penstock.model.errors import PeerItself, PenstockError
 from penstock.node.core.node import NodeCore
 from penstock.node.core.peer_links import LinkMade
-from penstock.node.core.peer_status import MESSAGE_LENGTH_MAX
+from penstock.node.core.peer_status import MESSAGE_LENGTH_MAX, LinkStatus
 from penstock.node.core.session import shown
 from penstock.node.peer_flow import PeerFlow
 from penstock.node.peer_nodes import HereNode, ThereNode
@@ -64,20 +64,20 @@ class Peers:
         for name, made in links.items():
             if name not in self._running:
                 self._numbers += 1
-                task = asyncio.get_running_loop().create_task(self._run(made, -self._numbers))
+                running = self._run(made, self._core.peering.status(name), -self._numbers)
+                task = asyncio.get_running_loop().create_task(running)
                 self._running[name] = (made, task)
 
     # --- one link -----------------------------------------------------------------------------------
 
-    async def _run(self, made: LinkMade, number: int) -> None:
-        status = self._core.peering.status[made.name]
+    async def _run(self, made: LinkMade, status: LinkStatus, number: int) -> None:
         loop = asyncio.get_running_loop()
         attempts = 0
         while True:
             status.connecting()
             began_s = loop.time()
             try:
-                await self._connect(made, number)
+                await self._connect(made, status, number)
             except* PenstockError as errors:
                 error = _first(errors)
                 if status.error is None or status.error.message != error.message:
@@ -90,7 +90,7 @@ class Peers:
             attempts = 0 if loop.time() - began_s >= STEADY_S else attempts + 1
             await asyncio.sleep(self._backoff.delay_s(attempts))
 
-    async def _connect(self, made: LinkMade, number: int) -> None:
+    async def _connect(self, made: LinkMade, status: LinkStatus, number: int) -> None:
         """One connection, until it ends."""
         link = Link(
             parse_addresses(made.url),
@@ -104,19 +104,27 @@ class Peers:
             there = ThereNode(link)
             if there.id == here.id:
                 raise PeerItself(f"{made.url} is this node itself")
-            self._core.peering.status[made.name].connected(there.id)
+            status.connected(there.id)
             logger.info("link %s is connected to node %s at %s", made.name, there.id, link.destination)
             async with asyncio.TaskGroup() as tasks:
                 if made.pulls:
-                    tasks.create_task(self._flow(made, "pull", number, here, there).run())
+                    tasks.create_task(self._flow(made, "pull", status, number, here, there).run())
                 if made.pushes:
-                    tasks.create_task(self._flow(made, "push", number, here, there).run())
+                    tasks.create_task(self._flow(made, "push", status, number, here, there).run())
         finally:
             self._release(number)
             here.close()
             await link.close()
 
-    def _flow(self, made: LinkMade, direction: str, number: int, here: HereNode, there: ThereNode) -> PeerFlow:
+    def _flow(
+        self,
+        made: LinkMade,
+        direction: str,
+        status: LinkStatus,
+        number: int,
+        here: HereNode,
+        there: ThereNode,
+    ) -> PeerFlow:
         source, sink = (there, here) if direction == "pull" else (here, there)
         claims = self._core.peering.claims
 
@@ -127,7 +135,7 @@ class Peers:
             if claim(topic):
                 del claims[direction, there.id, topic]
 
-        return PeerFlow(made, direction, source, sink, self._core.peering.status[made.name], claim, release)
+        return PeerFlow(made, direction, source, sink, status, claim, release)
 
     def _release(self, number: int) -> None:
         claims = self._core.peering.claims

@@ -203,7 +203,7 @@ def test_who_comes_under_ever_new_names_does_not_fill_the_memory() -> None:
 def test_numbers_that_a_source_makes_up_can_still_be_told() -> None:
     a = MemoryNode("a")
     a.admin.request(AddPeer("penstock://other", ["*"], name="west"))
-    status = a.shell.core.peering.status["west"]
+    status = a.shell.core.peering.status("west")
     for topic in "xyz":
         status.topics["pull", topic] = TopicStatus(dict.fromkeys(range(8), 2**62))
     status.counts["lost"] = 2**70
@@ -215,7 +215,7 @@ def test_the_same_link_again_leaves_it_as_it_is() -> None:
     a = MemoryNode("a")
     ask = AddPeer("penstock://other", ["*"], name="west")
     a.admin.request(ask)
-    a.shell.core.peering.status["west"].connected("b")
+    a.shell.core.peering.status("west").connected("b")
     assert a.admin.request(ask)["state"] == "connected"
     changed = msgspec.structs.replace(ask, topics=["shop/*"])
     assert a.admin.request(changed)["state"] == "connecting"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 
 import pyarrow as pa
@@ -13,8 +14,20 @@ from penstock.model.errors import BadRequest, SchemaMismatch
 from penstock.model.topic_patterns import TopicPatterns
 from penstock.node import peer_flow
 from penstock.node.core.marks import DAY_US
+from penstock.node.core.peering import LINKS_MAX
 from penstock.wire.access import ListAdminLog
-from penstock.wire.control import AlterTopic, BlockEnd, CreateTopic, DeletePlace, DeleteTopic, Hole, ShowLedger
+from penstock.wire.control import (
+    AlterTopic,
+    BlockEnd,
+    CreateTopic,
+    DeletePlace,
+    DeleteTopic,
+    Error,
+    Hole,
+    Request,
+    Response,
+    ShowLedger,
+)
 from penstock.wire.peering import (
     AddPeer,
     AdmitRecords,
@@ -27,6 +40,7 @@ from penstock.wire.peering import (
 )
 from penstock.wire.record import RecordHeader
 from penstock.wire.schema import encode_schema
+from penstock.wire.top import ShowTop
 from tests.fire.raw_client import segment_frame, title_frame
 from tests.node.core.peer_world import TOPIC, MemoryNode, Way, linked, pull, push, rest, until
 from tests.node.core.typed_sender import SCHEMA, TypedSender
@@ -489,6 +503,57 @@ def test_a_link_is_remembered_and_its_token_is_never_told() -> None:
     a.admin.request(RemovePeer("west"))
     a.crash()
     assert a.admin.request(ListPeers()) == []
+
+
+WEST = AddPeer("penstock://other", ["*"], name="west")
+ELSEWHERE = AddPeer("penstock://elsewhere", ["*"], name="west")
+
+
+def together(node: MemoryNode, *asks: AddPeer | RemovePeer) -> list[str]:
+    """How requests are answered of which none is on the disk when the next comes."""
+    for number, ask in enumerate(asks, 1000):
+        node.admin.send(Request(number, ask))
+    node.shell.work_all()
+    codes = {each.request: each.code for each in node.admin.take(Error)}
+    codes |= {each.number: "done" for each in node.admin.take(Response)}
+    return [codes[number] for number in range(1000, 1000 + len(asks))]
+
+
+def test_a_link_that_is_made_again_while_it_is_removed_can_be_listed() -> None:
+    a = MemoryNode("a")
+    a.admin.request(WEST)
+    assert together(a, RemovePeer("west"), WEST) == ["done", "done"]
+    (listed,) = a.admin.request(ListPeers())
+    assert (listed["name"], listed["state"]) == ("west", "connecting")
+    assert a.admin.request(ShowTop("", 10))["node"]
+    a.crash()
+    assert len(a.admin.request(ListPeers())) == 1
+
+
+def test_a_change_of_a_link_is_judged_behind_those_that_were_asked_for_before() -> None:
+    a = MemoryNode("a")
+    asks = (WEST, ELSEWHERE, RemovePeer("west"), RemovePeer("west"), ELSEWHERE, WEST)
+    assert together(a, *asks) == ["done", "peer-exists", "done", "peer-not-found", "done", "peer-exists"]
+    (listed,) = a.admin.request(ListPeers())
+    assert listed["url"] == ELSEWHERE.url
+    many = [AddPeer("penstock://other", ["*"], name=f"link {number}") for number in range(LINKS_MAX)]
+    assert together(a, *many) == ["done"] * (LINKS_MAX - 1) + ["limit"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_links_are_listed_at_any_time_and_are_after_a_crash_what_they_were(seed: int) -> None:
+    chance, a = random.Random(seed), MemoryNode("a")
+    asks = (WEST, ELSEWHERE, RemovePeer("west"), AddPeer("penstock://other", ["shop/*"], name="west"))
+    for number in range(1, 40):
+        a.admin.send(Request(number, chance.choice(asks)))
+        while a.shell.pending and chance.random() < 0.4:
+            a.shell.work()
+        infos = a.shell.core.peering.infos()
+        assert [info.name for info in infos] == [*a.shell.core.peering.links.links]
+    a.shell.work_all()
+    links = dict(a.shell.core.peering.links.links)
+    a.crash()
+    assert a.shell.core.peering.links.links == links
 
 
 @pytest.mark.parametrize(

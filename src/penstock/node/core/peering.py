@@ -73,7 +73,9 @@ class Peering:
         self.source = PeerSource(node)
         self.sink = PeerSink(self)
         self.following = Following(self)
-        self.status: dict[str, LinkStatus] = {name: LinkStatus(node.now_us) for name in self.links.links}
+        self._status: dict[str, LinkStatus] = {}
+        self._coming: dict[str, LinkMade | LinkEnded] = {}
+        """By link: the last change that was asked for and is not on the disk yet."""
         self.claims: dict[tuple[str, str, str], int] = {}
         """By direction, other node and topic: the link that carries it, so that two to one node do not both."""
         self.on_links: Callable[[], None] = lambda: None
@@ -93,9 +95,9 @@ class Peering:
         elif isinstance(operation, ListPeers):
             answer(self.infos())
         elif isinstance(operation, ShowPeer):
-            answer(self._info(self._find(operation.peer), whole=True))
+            answer(self._info(_found(operation.peer, self.links.links.get(operation.peer)), whole=True))
         elif isinstance(operation, RemovePeer):
-            self._remove(self._find(operation.peer), answer, refuse)
+            self._remove(_found(operation.peer, self._newest(operation.peer)), answer, refuse)
         elif isinstance(operation, FollowTopics):
             self.source.follow(session.connection, session.grant, operation, answer)
         elif isinstance(operation, ReadHeads):
@@ -139,14 +141,19 @@ class Peering:
         """Every link, in short."""
         return [self._info(made) for made in sorted(self.links.links.values(), key=lambda made: made.name)]
 
-    def _find(self, name: str) -> LinkMade:
-        made = self.links.links.get(name)
-        if made is None:
-            raise PeerNotFound(f"there is no link {name[:NAME_LENGTH_MAX]!r}")
-        return made
+    def status(self, name: str) -> LinkStatus:
+        """How a link does; one that nobody has dialled yet is about to be connected."""
+        if name not in self._status:
+            self._status[name] = LinkStatus(self.node.now_us)
+        return self._status[name]
+
+    def _newest(self, name: str) -> LinkMade | None:
+        """A link as whoever asks now has to find it: behind all changes that were asked for before."""
+        newest = self._coming.get(name, self.links.links.get(name))
+        return newest if isinstance(newest, LinkMade) else None
 
     def _info(self, made: LinkMade, *, whole: bool = False) -> PeerInfo:
-        return self.status[made.name].info(made, whole=whole)
+        return self.status(made.name).info(made, whole=whole)
 
     def _add(self, session: Session, ask: AddPeer, answer: Answer, refuse: Refuse) -> None:
         addresses = parse_addresses(ask.url)
@@ -159,41 +166,39 @@ class Peering:
             raise BadRequest(f"a link's name is at most {NAME_LENGTH_MAX} characters that can be printed")
         if ask.secret is not None and not ask.secret:
             raise BadRequest("what was given is not a token", hint="A token looks like pst_ID_SECRET.")
-        known = self.links.links.get(name)
+        known = self._newest(name)
         if known is not None and known.url != ask.url:
             raise PeerExists(f"link {name!r} leads to {known.url}")
-        if known is None and len(self.links.links) >= LINKS_MAX:
+        links = [each for each in (self.links.links | self._coming).values() if isinstance(each, LinkMade)]
+        if known is None and len(links) >= LINKS_MAX:
             raise LimitReached(f"a node has at most {LINKS_MAX} links")
         made_us = known.made_at_us if known is not None else self.node.now_us()
         made = LinkMade(name, ask.url, ask.topics, ask.direction, ask.secret, made_us, session.token)
         made = msgspec.structs.replace(made, subscriptions=ask.subscriptions)
 
-        def durable(error: PenstockError | None) -> None:
-            if error is not None:
-                refuse(error)
-                return
-            self.links.apply(made)
-            if known != made:  # else the link goes on as it is
-                self.status[name] = LinkStatus(self.node.now_us)
-            self.hold_all()
-            self.on_links()
-            answer(self._info(made))
-
-        self._change(made, durable)
+        self._change(made, lambda: answer(self._info(made)), refuse)
 
     def _remove(self, made: LinkMade, answer: Answer, refuse: Refuse) -> None:
+        self._change(LinkEnded(made.name), lambda: answer({"peer": made.name, "removed": True}), refuse)
+
+    def _change(self, change: LinkMade | LinkEnded, done: Callable[[], None], refuse: Refuse) -> None:
+        """Makes a link what it is to be, or ends it, in one step, once that is on the disk."""
+        name = change.name
+
         def durable(error: PenstockError | None) -> None:
+            if self._coming.get(name) is change:
+                del self._coming[name]
             if error is not None:
                 refuse(error)
                 return
-            self.links.apply(LinkEnded(made.name))
-            self.status.pop(made.name, None)
+            if self.links.links.get(name) != change:  # else the link goes on as it is
+                self._status.pop(name, None)
+            self.links.apply(change)
+            self.hold_all()
             self.on_links()
-            answer({"peer": made.name, "removed": True})
+            done()
 
-        self._change(LinkEnded(made.name), durable)
-
-    def _change(self, change: PeerChange, durable: Callable[[PenstockError | None], None]) -> None:
+        self._coming[name] = change
         self.node.stores.peers_kept.change([encode_change(change)], durable)
 
     # --- places -------------------------------------------------------------------------------------
@@ -305,6 +310,12 @@ class Peering:
         if now_us >= self._hold_us:
             self._hold_us = now_us + HOLD_EVERY_US
             self.hold_all()
+
+
+def _found(name: str, made: LinkMade | None) -> LinkMade:
+    if made is None:
+        raise PeerNotFound(f"there is no link {name[:NAME_LENGTH_MAX]!r}")
+    return made
 
 
 def local_session(number: int) -> Session:
