@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.spark.source_limit import IDLE_WAIT_S_MAX, IdleWait, limited, limited_by_bytes
+from penstock.spark.source_limit import IDLE_WAIT_S_MAX, Gathering, IdleWait, limited, limited_by_bytes
 
 SPARK_POLLS_S = 0.01
 """Spark asks an idle query again after so long."""
@@ -60,6 +60,19 @@ def test_an_idle_query_does_not_poll_busily(sources: int) -> None:
     before = query.questions
     query.stay_idle(60.0)
     assert query.questions - before <= sources * 60 / IDLE_WAIT_S_MAX + sources
+
+
+def test_entries_wait_for_others_until_they_are_enough_or_the_first_has_waited_long_enough() -> None:
+    gathering = Gathering()
+
+    def waits_s(entries: int, now: float) -> float:
+        return gathering.waits_s(entries, entries_min=10, delay_s_max=60.0, now=now)
+
+    assert waits_s(0, 0.0) == 0.0  # nothing waits
+    assert (waits_s(3, 100.0), waits_s(9, 130.0)) == (60.0, 30.0)
+    assert waits_s(10, 131.0) == 0.0  # a batch
+    assert (waits_s(1, 200.0), waits_s(1, 259.0), waits_s(1, 260.0)) == (60.0, 1.0, 0.0)
+    assert waits_s(1, 261.0) == 60.0  # the next batch
 
 
 def test_a_limit_is_shared_by_what_there_is_and_always_lets_something_through() -> None:

@@ -45,15 +45,40 @@ def test_places_are_words_entries_times_or_json() -> None:
 
     assert start("LATEST") == "latest" and start("17") == 17
     assert start("2026-01-31T12:00:00") == datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert start("1790000000007ms") == datetime(2026, 9, 21, 14, 13, 20, 7000, tzinfo=UTC)
+    assert start('{"0": "1790000000007ms"}') == {"": {0: start("1790000000007ms")}}
     assert start('{"0": 5, "1": "latest"}') == {"": {0: 5, 1: "latest"}}
     assert start('{"orders": {"0": "2026-01-31T12:00:00+00:00"}}') == {
         f"{FULL}orders": {0: datetime(2026, 1, 31, 12, tzinfo=UTC)}
     }
 
 
+def test_some_shards_of_topics_may_be_assigned() -> None:
+    options = read_options({"assign": '{"orders": [2, 0], "visits": [1]}'})
+    assert options.topics == (f"{FULL}orders", f"{FULL}visits")
+    assert [options.reads(f"{FULL}orders", shard) for shard in range(3)] == [True, False, True]
+    assert read_options({"topic": "orders"}).reads(f"{FULL}orders", 7)
+
+
 @pytest.mark.parametrize(
     ("told", "streaming", "words"),
     [
+        ({"topic": "a", "assign": '{"a": [0]}'}, None, "topic and assign are both given"),
+        ({"assign": "a"}, None, "assign is no JSON"),
+        ({"assign": "[0]"}, None, "does not name shards by topic"),
+        ({"assign": "{}"}, None, "does not name shards by topic"),
+        ({"assign": '{"a": []}'}, None, "does not name shards by topic"),
+        ({"assign": '{"a": [-1]}'}, None, "does not name shards by topic"),
+        ({"assign": '{"a": [0], "default/default/default/a": [1]}'}, None, "a topic twice"),
+        ({"topic": "a", "startBeyondEnd": "earliest"}, None, "none of latest, error"),
+        ({"topic": "a", "minEntriesPerTrigger": "5", "maxEntriesPerTrigger": "4"}, None, "is more than"),
+        ({"topic": "a", "maxTriggerDelay": "5s"}, None, "minEntriesPerTrigger, and that is not given"),
+        (
+            {"topic": "a", "minEntriesPerTrigger": "5", "maxTriggerDelay": "soon"},
+            None,
+            "maxTriggerDelay",
+        ),
+        ({"topic": "a", "minEntriesPerTrigger": "5"}, False, "minEntriesPerTrigger is for streams"),
         ({}, None, "no topic"),
         ({"topic": "a", "topics": "b"}, None, "topic and topics are both given"),
         ({"topic": "a", "kafka.bootstrap.servers": "x"}, None, "'kafka.bootstrap.servers' is unknown"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+import penstock.spark
 import penstock.sync
 from tests.fire.real_node import RealNode, wait_until
 
@@ -53,7 +54,7 @@ def test_a_plain_topic_becomes_rows_with_nothing_lost_on_the_way(
     frame = read(spark, shared_url, topic=topic, minPartitions="3")
     assert frame.schema.simpleString() == (
         "struct<key:binary,value:binary,id:string,headers:map<string,string>,topic:string,shard:int,entry:bigint,"
-        "sent_at:timestamp,stored_at:timestamp,identity:string,producer:string>"
+        "sent_at:timestamp,stored_at:timestamp,identity:string,producer:string,node:string>"
     )
     assert frame.rdd.getNumPartitions() >= 3
     rows = {(row.shard, row.entry): row for row in frame.collect()}
@@ -69,7 +70,7 @@ def test_a_plain_topic_becomes_rows_with_nothing_lost_on_the_way(
         assert (row.value, row.key, row.id) == (message.value, message.key, message.id)
         assert (row.headers or {}) == message.headers and row.topic == message.topic
         assert row.identity == str(message.identity) and row.identity.startswith(row.producer)
-        assert row.sent_at.astimezone(UTC) == message.sent_at
+        assert row.sent_at.astimezone(UTC) == message.sent_at and row.node == message.node
         assert row.stored_at.astimezone(UTC) == message.stored_at
     few = read(spark, shared_url, topic=topic, columns="entry,value", filter="value in ('7', '9') or id = 'i'")
     assert few.columns == ["value", "entry"] and {row.value for row in few.collect()} == {b"v", b"7", b"9"}
@@ -184,7 +185,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_over_a_killed_node(
 ) -> None:
     with penstock.sync.connect(node.url) as client:
         post(client, topic, *range(10))
-        options = {"topic": topic, "start": "latest", "subscription": "spark"}
+        options = {"topic": topic, "start": "latest", "subscription": "spark", "minEntriesPerTrigger": "2"}
         query = Query(spark, node.url, tmp_path / "checkpoint", **options)
         query.fail = True
         failed = query.start()
@@ -208,6 +209,9 @@ def test_a_stream_goes_on_from_its_checkpoint_and_over_a_killed_node(
             wait_until(lambda: len(query.rows) >= 40 or not going.isActive, 60)
             assert numbers(query.rows) == list(range(10, 50))
             wait_until(lambda: client.admin.show_subscription(topic, "spark").unsettled == 0, 60)
+            assert penstock.spark.lag(going) == {f"default/default/default/{topic}": 0}
+            source = going.lastProgress["sources"][0]  # type: ignore[index]
+            assert json.loads(source["latestOffset"])["backlog"] == penstock.spark.lag(going)
             client.admin.delete_topic(topic)
             with pytest.raises(Exception, match=r"was deleted while it was read.*\[topic-not-found\]"):
                 going.awaitTermination(60)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
 
 import penstock.sync
 from penstock.model.errors import (
@@ -27,7 +35,7 @@ from penstock.model.errors import (
     Unavailable,
 )
 from penstock.spark.connection import Connection
-from penstock.spark.source import schema
+from penstock.spark.source import batch_reader, schema
 from penstock.spark.source_stream import StreamReader
 from tests.fire.real_node import RealNode, wait_until
 
@@ -270,6 +278,110 @@ def test_the_place_of_a_start_that_moves_is_kept_at_the_node(
     with stream(shared_url, checkpoint, topic=topic, start="latest", subscription="kept") as read:
         assert numbers(read.next()) == [4]
         assert client.admin.show_subscription(topic, "kept").unsettled == 1
+
+
+def test_a_query_says_where_it_starts_if_its_subscription_exists(
+    client: penstock.sync.Client, shared_url: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    post(client, topic, *range(10))
+    client.admin.create_subscription(topic, "s", start=4)
+    with stream(shared_url, topic=topic, subscription="s", start="7") as read:
+        assert numbers(read.next()) == list(range(4, 10))
+    told = f"topic {topic} is read from entries [4], where subscription s stands; start would be [7]"
+    assert caplog.messages == [told]
+    with stream(shared_url, read.offset, topic=topic, subscription="s", start="7") as read:
+        read.next()  # a checkpoint says where it goes on, without a word
+    with stream(shared_url, topic=topic, subscription="new", start="7"):
+        pass
+    assert caplog.messages == [told]
+
+
+def test_a_start_time_behind_the_last_entry_is_the_end_or_an_error(
+    client: penstock.sync.Client, shared_url: str, topic: str
+) -> None:
+    client.admin.create_topic(topic, shards=2)
+    with client.producer(topic) as producer:
+        producer.send(b"1", key=b"k")
+    now = datetime.now(UTC) + timedelta(milliseconds=1)
+    wait_until(lambda: datetime.now(UTC) > now)
+    start = f"{int(now.timestamp() * 1000)}ms"
+    with stream(shared_url, topic=topic, start=start) as read:
+        assert sorted(*places(read.offset).values()) == [0, 1]
+        post(client, topic, 2)
+        assert numbers(read.next()) == [2]
+    with (
+        pytest.raises(BadRequest, match=rf"nothing was stored in shard . of topic {topic} at 20.* or later"),
+        stream(shared_url, topic=topic, start=start, startBeyondEnd="error"),
+    ):
+        pass
+
+
+def test_shards_that_are_not_assigned_are_left_alone_until_they_are(
+    client: penstock.sync.Client, shared_url: str, topic: str
+) -> None:
+    client.admin.create_topic(topic, shards=2)
+    keys: dict[int, bytes] = {}
+    with client.producer(topic) as producer:
+        for number in range(20):
+            keys[producer.send(b"%d" % number, key=b"%d" % number).shard] = b"%d" % number
+        one, both = (json.dumps({topic: shards}) for shards in ([1], [0, 1]))
+        with stream(shared_url, assign=one, start='{"1": 2}', subscription="s") as read:
+            begin = read.offset
+            rows = read.next()
+            assert {row["shard"] for row in rows} == {1} and rows[0]["entry"] == 2
+            offset = read.offset
+            producer.send(b"20", key=keys[0])  # of the other shard
+            assert read.next() == [] and read.offset == offset
+            latest = read.reader.reportLatestOffset()
+            assert latest is not None and set(latest["backlog"].values()) == {0}
+            positions = client.admin.show_subscription(topic, "s").positions
+            assert positions[0] == 0 and positions[1] == places(offset)[f"default/default/default/{topic}"][1]
+        with stream(shared_url, offset, assign=both) as read:
+            rows = read.next()
+            assert {row["shard"] for row in rows} == {0}
+            assert [row["entry"] for row in rows] == list(range(len(rows))) and rows[-1]["value"] == b"20"
+            again = read.between(begin, read.offset)
+            assert len(again) == 19
+    assert len(batch(shared_url, assign=one)) + len(batch(shared_url, assign=json.dumps({topic: [0]}))) == 21
+    beyond, words = json.dumps({topic: [1, 2]}), r"assign names shards \[2\] of topic .*; it has 0 to 1"
+    with pytest.raises(BadRequest, match=words):
+        batch(shared_url, assign=beyond)
+    with stream(shared_url, offset, assign=beyond) as read, pytest.raises(BadRequest, match=words):
+        read.next()
+
+
+def batch(url: str, **options: str) -> list[Json]:
+    """The rows of a DataFrame that is not a stream."""
+    told = {"url": url, **options}
+    reader = batch_reader(schema(told), told)
+    tables: Any = [each for part in reader.partitions() for each in reader.read(part)]
+    return [row for each in tables for row in each.to_pylist()]
+
+
+def test_a_batch_waits_for_enough_entries_unless_the_query_is_to_end(
+    client: penstock.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post(client, topic, 0, 1)
+    options = {"topic": topic, "minEntriesPerTrigger": "5"}
+    with stream(shared_url, None, **options) as read:
+        assert read.reader.getDefaultReadLimit() == ReadMinRows(5)
+        begin = read.offset
+        assert read.next() == read.next() == [] and read.offset == begin
+        latest = read.reader.reportLatestOffset()
+        assert latest is not None and list(latest["backlog"].values()) == [2]
+        post(client, topic, 2, 3, 4)
+        assert numbers(read.next()) == [0, 1, 2, 3, 4]
+        post(client, topic, 5)
+        assert read.next() == []
+        assert numbers(read.next(ReadAllAvailable())) == [5]  # as with Trigger.Once
+        post(client, topic, 6)
+        assert read.next() == []
+        read.reader.prepareForTriggerAvailableNow()
+        assert numbers(read.next()) == [6]
+    with stream(shared_url, None, **options, maxTriggerDelay="0") as read:
+        read.offset = begin
+        post(client, topic, 7)
+        assert numbers(read.next()) == list(range(8))
 
 
 @pytest.fixture(scope="module")

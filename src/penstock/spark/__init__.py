@@ -11,5 +11,6 @@ Nothing here loads pyspark before it is used.
 """
 
 from penstock.spark.session import session
+from penstock.spark.source_offset import lag
 
-__all__ = ["session"]
+__all__ = ["lag", "session"]

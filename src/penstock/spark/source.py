@@ -58,13 +58,14 @@ class BatchReader(DataSourceReader):
             spans: list[Span] = []
             for each in ends:
                 assert each.uuid is not None
-                starts = resolve(client, each, options.start, "start")
-                stops = resolve(client, each, options.end, "end")
+                starts = resolve(client, options, each, options.start, "start")
+                stops = resolve(client, options, each, options.end, "end")
                 spans += [
                     Span(
                         each.topic, each.uuid, versions.get(each.topic), number, shard.incarnation, start, stop
                     )
                     for number, (shard, start, stop) in enumerate(zip(each.shards, starts, stops, strict=True))
+                    if options.reads(each.topic, number)
                 ]
             return plan_tasks(spans, ends, options)
 

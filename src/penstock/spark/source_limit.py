@@ -40,6 +40,26 @@ class IdleWait:
         self._answered = now
 
 
+class Gathering:
+    """Whether entries wait for others until they make a batch of a minimum size, and how long."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        """When the first of them was seen."""
+
+    def waits_s(self, entries: int, entries_min: int, delay_s_max: float, now: float) -> float:
+        """For how many seconds so many entries may still wait; 0: they are a batch."""
+        if not 0 < entries < entries_min:
+            self._since = None
+            return 0.0
+        if self._since is None:
+            self._since = now
+        left_s = max(0.0, self._since + delay_s_max - now)
+        if not left_s:
+            self._since = None
+        return left_s
+
+
 def limited(
     starts: Mapping[Shard, int], ends: Mapping[Shard, int], entries_max: int | None
 ) -> dict[Shard, int]:

@@ -13,6 +13,8 @@ an old copy was restored. Spark compares offsets as text, so topics stand in ord
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +50,46 @@ class TopicOffset:
 
 Offset = dict[str, TopicOffset]
 """By full name of the topic."""
+
+
+def backlog(read: Offset, there: Offset) -> dict[str, int]:
+    """By topic, the entries between how far it is read and how far it reaches."""
+    return {
+        topic: sum(max(0, entry - done) for entry, done in zip(each.entries, read[topic].entries, strict=False))
+        for topic, each in there.items()
+        if topic in read and read[topic].uuid == each.uuid
+    }
+
+
+def lag(query: Any) -> dict[str, int]:
+    """How many entries a running query is behind, by the full name of each topic that it reads.
+
+    ``query`` is what ``start()`` of a stream returned. The numbers are those of its last progress; before the
+    first there are none.
+    """
+    return progress_lag(query.lastProgress)
+
+
+def progress_lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
+    """The same, from a progress of Spark's; sources that read no topics have no part in it."""
+    found: dict[str, int] = {}
+    for source in (progress or {}).get("sources") or ():
+        try:
+            read, there = (read_offset(_parsed(source[name])) for name in ("endOffset", "latestOffset"))
+        except (BadRequest, KeyError):
+            continue
+        for topic, entries in backlog(read, there).items():
+            found[topic] = max(entries, found.get(topic, 0))
+    return found
+
+
+def _parsed(offset: Any) -> Any:
+    if not isinstance(offset, str):
+        return offset
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return None
 
 
 def offset_json(offset: Offset) -> dict[str, Any]:

@@ -10,10 +10,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from penstock.model.errors import BadRequest, PenstockError
+from penstock.model.errors import BadRequest, BadSetting, PenstockError
+from penstock.model.setting import Kind, Setting
 from penstock.model.topic import TopicName
 from penstock.spark.connection import CONNECTION_OPTIONS, Connection, read_connection
 from penstock.spark.options import Option, given_options, word_of
@@ -33,13 +34,18 @@ COLUMNS = (
     "stored_at",
     "identity",
     "producer",
+    "node",
 )
 """Of a DataFrame, in its order."""
 PARTITIONS_MAX = 10_000
 """That may be asked for; each is a task, and a connection while it runs."""
+DELAY_MAX = "15m"
+_ASSIGN_HINT = 'For example {"orders": [0, 2]}.'
+_MILLISECONDS = re.compile(r"(\d{1,14})ms")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = "`2026-01-31T12:00:00+00:00`"
 TOPIC_OPTIONS = (
-    Option("topic", "", "a topic; give one of `topic`, `topics` and `topicPattern`"),
+    Option("topic", "", "a topic; give one of `topic`, `topics`, `topicPattern` and `assign`"),
     Option("topics", "", "topics, with commas between"),
     Option(
         "topicPattern",
@@ -47,11 +53,18 @@ TOPIC_OPTIONS = (
         "a regular expression that matches the whole name of a topic, as short as it is written. "
         "At most 1,024 topics match",
     ),
+    Option("assign", "", 'some shards of topics: `{"orders": [0, 2]}`; the others are left alone'),
     Option(
         "start",
         "`earliest`",
-        f"`earliest`, `latest`, an entry, a time ({_TIME}), or JSON by shard: "
-        '`{"0": 100, "1": "latest"}`, `{"orders": {"0": 100}}`',
+        f"`earliest`, `latest`, an entry, a time ({_TIME}, or milliseconds since 1970: `1790000000000ms`), "
+        'or JSON by shard: `{"0": 100, "1": "latest"}`, `{"orders": {"0": 100}}`',
+    ),
+    Option(
+        "startBeyondEnd",
+        "`latest`",
+        "if nothing was stored at or after the time of `start`: `latest` begins with what comes next, "
+        "`error` refuses to start",
     ),
 )
 BATCH_OPTIONS = (Option("end", "`latest`", "in the same forms; the entry named is the first that is not read"),)
@@ -61,6 +74,10 @@ STREAM_OPTIONS = (
         "maxEntriesPerTrigger",
         "none",
         "entries in one batch, shared by the shards in proportion to their backlogs",
+    ),
+    Option("minEntriesPerTrigger", "1", "a batch waits for so many entries; not with `Trigger.AvailableNow`"),
+    Option(
+        "maxTriggerDelay", "`15m`", "with `minEntriesPerTrigger`: an entry waits no longer than this for others"
     ),
     Option("maxBytesPerTrigger", "none", "bytes in one batch; an entry counts with the average of its shard"),
 )
@@ -87,16 +104,25 @@ class SourceOptions:
     topics: tuple[str, ...]
     """Full names; empty with a pattern."""
     pattern: str | None
+    assigned: Mapping[str, frozenset[int]]
+    """By topic the shards that are read; empty: all of them."""
     start: Places
+    start_beyond_end: str
     end: Places
     subscription: str | None
     entries_max: int | None
+    entries_min: int
+    delay_s_max: float
+    """For which a batch may wait for ``entries_min``."""
     bytes_max: int | None
     partitions_min: int
     task_per_shard: bool
     on_gap: str
     columns: tuple[str, ...]
     filter: str
+
+    def reads(self, topic: str, shard: int) -> bool:
+        return not self.assigned or shard in self.assigned[topic]
 
     @property
     def reads_as(self) -> str:
@@ -113,15 +139,19 @@ def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> S
                 f"option {option.name} is for {'batches' if streaming else 'streams'}",
                 hint=f"Leave it out, or use spark.{'read' if streaming else 'readStream'}.",
             )
-    topics, pattern = _read_topics(values)
+    topics, pattern, assigned = _read_topics(values)
     options = SourceOptions(
         connection=read_connection(values),
         topics=topics,
         pattern=pattern,
+        assigned=assigned,
         start=_read_places("start", values.get("start", EARLIEST)),
+        start_beyond_end=word_of("startBeyondEnd", values, (LATEST, "error")),
         end=_read_places("end", values.get("end", LATEST)),
         subscription=values.get("subscription"),
         entries_max=_read_count(values, "maxEntriesPerTrigger"),
+        entries_min=_read_count(values, "minEntriesPerTrigger") or 1,
+        delay_s_max=_read_delay(values),
         bytes_max=_read_count(values, "maxBytesPerTrigger"),
         partitions_min=_read_count(values, "minPartitions") or 1,
         task_per_shard=word_of("taskPerShard", values, ("false", "true")) == "true",
@@ -143,6 +173,11 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
         )
     if options.partitions_min > PARTITIONS_MAX:
         raise BadRequest(f"minPartitions = {options.partitions_min:,} is more than {PARTITIONS_MAX:,}")
+    if options.entries_max is not None and options.entries_min > options.entries_max:
+        raise BadRequest(
+            f"minEntriesPerTrigger = {options.entries_min} is more than "
+            f"maxEntriesPerTrigger = {options.entries_max}"
+        )
     first, last = options.start, options.end
     if (isinstance(first, int) and isinstance(last, int) and first > last) or (
         isinstance(first, datetime) and isinstance(last, datetime) and first > last
@@ -182,12 +217,16 @@ def _every(places: Places) -> list[Place]:
     return [place for shards in places.values() for place in shards.values()]
 
 
-def _read_topics(values: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
-    given = [name for name in ("topic", "topics", "topicPattern") if name in values]
+def _read_topics(
+    values: Mapping[str, str],
+) -> tuple[tuple[str, ...], str | None, dict[str, frozenset[int]]]:
+    """Names, a pattern, shards by name: one of the three."""
+    given = [name for name in ("topic", "topics", "topicPattern", "assign") if name in values]
     if len(given) != 1:
         raise BadRequest(
             f"options {' and '.join(given)} are both given" if given else "no topic is given",
-            hint="Give one of topic, topics (with commas between) and topicPattern (a regular expression).",
+            hint="Give one of topic, topics (with commas between), topicPattern (a regular expression) "
+            "and assign.",
         )
     text = values[given[0]]
     if given == ["topicPattern"]:
@@ -195,13 +234,49 @@ def _read_topics(values: Mapping[str, str]) -> tuple[tuple[str, ...], str | None
             re.compile(text)
         except re.error as error:
             raise BadRequest(f"topicPattern {text!r} is no regular expression: {error}") from None
-        return (), text
+        return (), text, {}
+    if given == ["assign"]:
+        assigned = _read_assigned(text)
+        return tuple(sorted(assigned)), None, assigned
     names = [text] if given == ["topic"] else [name.strip() for name in text.split(",")]
     full = [str(TopicName.parse(name)) for name in names]
     for name in full:
         if full.count(name) > 1:
             raise BadRequest(f"topic {TopicName.parse(name).short} is named twice")
-    return tuple(sorted(full)), None
+    return tuple(sorted(full)), None, {}
+
+
+def _read_assigned(text: str) -> dict[str, frozenset[int]]:
+    try:
+        tree = json.loads(text)
+    except ValueError as error:
+        raise BadRequest(f"assign is no JSON: {error}", hint=_ASSIGN_HINT) from None
+    shards = list(tree.values()) if isinstance(tree, dict) else []
+    if not shards or not all(isinstance(each, list) and each and all(map(_is_shard, each)) for each in shards):
+        raise BadRequest(f"assign = {text[:80]!r} does not name shards by topic", hint=_ASSIGN_HINT)
+    assigned = {str(TopicName.parse(topic)): frozenset(each) for topic, each in tree.items()}
+    if len(assigned) != len(tree):
+        raise BadRequest("assign names a topic twice", hint=_ASSIGN_HINT)
+    return assigned
+
+
+def _is_shard(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _read_delay(values: Mapping[str, str]) -> float:
+    text = values.get("maxTriggerDelay")
+    if text is not None and "minEntriesPerTrigger" not in values:
+        raise BadRequest(
+            "maxTriggerDelay is how long a batch waits for minEntriesPerTrigger, and that is not given",
+            hint="Give both, or neither.",
+        )
+    try:
+        delay_s = Setting(name="maxTriggerDelay", kind=Kind.SECONDS, meaning="").read(text or DELAY_MAX)
+    except BadSetting as error:
+        raise BadRequest(error.message, hint="Write it as 30s, 5m or 1.5h.") from None
+    assert isinstance(delay_s, float)
+    return delay_s
 
 
 def _read_count(values: Mapping[str, str], name: str) -> int | None:
@@ -262,11 +337,13 @@ def _read_place(name: str, told: Any) -> Place:
         return told.lower()
     if told.isdecimal():
         return int(told)
+    if (since_1970 := _MILLISECONDS.fullmatch(told)) is not None:
+        return _EPOCH + timedelta(milliseconds=int(since_1970[1]))
     try:
         when = datetime.fromisoformat(told)
     except ValueError:
         raise BadRequest(
             f"{name} = {told[:80]!r} is none of earliest, latest, an entry number, a time or JSON",
-            hint="Write a time as 2026-01-31T12:00:00+00:00.",
+            hint="Write a time as 2026-01-31T12:00:00+00:00, or as 1790000000000ms.",
         ) from None
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import penstock.sync
 from penstock.model.errors import BadRequest, SchemaChanged, SchemaMismatch, TopicNotFound
@@ -120,43 +120,73 @@ def there(ends: Iterable[Ends]) -> list[Ends]:
     return found
 
 
+def check_assigned(options: SourceOptions, ends: Ends) -> None:
+    """Refuses shards that a topic does not have."""
+    missing = sorted(shard for shard in options.assigned.get(ends.topic, ()) if shard >= len(ends.shards))
+    if missing:
+        raise BadRequest(
+            f"assign names shards {missing} of topic {TopicName.parse(ends.topic).short}; "
+            f"it has 0 to {len(ends.shards) - 1}"
+        )
+
+
 def resolve(
-    client: penstock.sync.Client, ends: Ends, places: Places, name: str, reads_as: str = ""
+    client: penstock.sync.Client, options: SourceOptions, ends: Ends, places: Places, name: str
 ) -> list[int]:
-    """Where ``start`` or ``end`` is in each shard of a topic."""
-    shown = TopicName.parse(ends.topic).short
-    if isinstance(places, dict):
-        by_shard = places.get(ends.topic, places.get("", {}))
-        if not by_shard:
-            raise BadRequest(
-                f"{name} says nothing of topic {shown}",
-                hint=f"Name its shards too: 0 to {len(ends.shards) - 1}.",
-            )
-        if sorted(by_shard) != list(range(len(ends.shards))):
-            raise BadRequest(
-                f"{name} names shards {sorted(by_shard)} of topic {shown}; it has 0 to {len(ends.shards) - 1}",
-                hint="Name each of them: with an entry, a time, earliest or latest.",
-            )
-        wanted: Sequence[Place] = [by_shard[shard] for shard in range(len(ends.shards))]
-    else:
-        wanted = [places] * len(ends.shards)
+    """Where ``start`` or ``end`` is in each shard of a topic; one that is not read is at its first entry."""
+    check_assigned(options, ends)
+    read = [shard for shard in range(len(ends.shards)) if options.reads(ends.topic, shard)]
+    wanted = _places_by_shard(ends, places, name, read)
     times = {
-        place: _entries_at(client, ends, place, reads_as) for place in wanted if isinstance(place, datetime)
+        place: _entries_at(client, options, ends, place) for place in set(wanted.values()) if _is_time(place)
     }
-    return [
-        times[place][shard] if isinstance(place, datetime) else _entry(ends, shard, place, name)
-        for shard, place in enumerate(wanted)
-    ]
+    found = [shard.entry_first for shard in ends.shards]
+    for shard, place in wanted.items():
+        found[shard] = times[place][shard] if _is_time(place) else _entry(ends, shard, place, name)
+        if (
+            _is_time(place)
+            and name == "start"
+            and options.start_beyond_end == "error"
+            and found[shard] == ends.shards[shard].entry_next
+        ):
+            raise BadRequest(
+                f"start: nothing was stored in shard {shard} of topic {TopicName.parse(ends.topic).short} "
+                f"at {place} or later",
+                hint="Give an earlier time, or startBeyondEnd = latest to begin with what comes next.",
+            )
+    return found
 
 
-def _entries_at(client: penstock.sync.Client, ends: Ends, when: datetime, reads_as: str) -> list[int]:
-    with client.reader(ends.topic, uuid=ends.uuid, subscription=reads_as) as reader:
+def _places_by_shard(ends: Ends, places: Places, name: str, read: Sequence[int]) -> dict[int, Place]:
+    """The places of the shards that are read, which must all be named if any is."""
+    if not isinstance(places, dict):
+        return dict.fromkeys(read, places)
+    shown = TopicName.parse(ends.topic).short
+    by_shard = places.get(ends.topic, places.get("", {}))
+    if not by_shard:
+        raise BadRequest(
+            f"{name} says nothing of topic {shown}", hint=f"Name its shards too: {', '.join(map(str, read))}."
+        )
+    if sorted(by_shard) != list(read):
+        raise BadRequest(
+            f"{name} names shards {sorted(by_shard)} of topic {shown}; those that are read are {list(read)}",
+            hint="Name each of them: with an entry, a time, earliest or latest.",
+        )
+    return by_shard
+
+
+def _is_time(place: Place) -> TypeGuard[datetime]:
+    return isinstance(place, datetime)
+
+
+def _entries_at(client: penstock.sync.Client, options: SourceOptions, ends: Ends, when: datetime) -> list[int]:
+    with client.reader(ends.topic, uuid=ends.uuid, subscription=options.reads_as) as reader:
         found = reader.entries_at(when)
     # What was stored since the ends were read is not there yet for this plan.
     return [min(entry, shard.entry_next) for entry, shard in zip(found, ends.shards, strict=True)]
 
 
-def _entry(ends: Ends, shard: int, place: str | int, name: str) -> int:
+def _entry(ends: Ends, shard: int, place: str | int | datetime, name: str) -> int:
     known = ends.shards[shard]
     if place == EARLIEST:
         return known.entry_first

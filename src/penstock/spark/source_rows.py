@@ -35,6 +35,7 @@ class Rows:
             "shard": _shards,
             "entry": lambda batches: pa.array(_entries(batches)),
             "stored_at": _stored_at,
+            "node": lambda batches: _each([batch.origin.node for batch in batches], batches),
             "identity": _identities,
             "producer": lambda batches: _each([self._producer(batch) for batch in batches], batches),
         }

@@ -42,6 +42,7 @@ def source_schema(columns: Sequence[str], value: pa.Schema | None) -> StructType
         "stored_at": micros,
         "identity": text,
         "producer": text,
+        "node": text,
     }
     return types.StructType([types.StructField(name, kinds[name]) for name in columns])
 

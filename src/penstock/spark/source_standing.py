@@ -41,6 +41,8 @@ def check_standing(options: SourceOptions, topic: str, offset: TopicOffset, now:
             hint="Begin anew with a new checkpoint, or go on with the new topic with onGap = report or skip.",
         )
     for shard, (known, end) in enumerate(zip(offset.incarnations, now.shards, strict=True)):
+        if not options.reads(topic, shard):
+            continue
         if known != end.incarnation:
             raise IncarnationChanged(
                 f"shard {shard} of topic {shown} lost entries and began incarnation {end.incarnation}; {read}",
@@ -72,13 +74,21 @@ def goes_on(
     """Where the reading of a topic goes on in each shard: where it was, or where an old copy went on."""
     if now.uuid != offset.uuid:
         return offset.entries
-    found = [min(entry, shard.entry_next) for entry, shard in zip(offset.entries, now.shards, strict=True)]
+    found = [
+        min(entry, end.entry_next) if options.reads(topic, shard) else entry
+        for shard, (entry, end) in enumerate(zip(offset.entries, now.shards, strict=True))
+    ]
     if not offset.stored:
         return tuple(found)
     with client.reader(topic, uuid=offset.uuid, subscription=options.reads_as) as reader:
         for shard, (stored, end) in enumerate(zip(offset.stored, now.shards, strict=True)):
             # Without anything that is newer, or older than the place, there is nothing to mistake for another.
-            if stored and end.stored_at_us > stored and end.entry_first < found[shard]:
+            if (
+                stored
+                and options.reads(topic, shard)
+                and end.stored_at_us > stored
+                and end.entry_first < found[shard]
+            ):
                 found[shard] = _goes_on(reader, shard, found[shard], stored)
     return tuple(found)
 

@@ -18,15 +18,18 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
+from penstock.model.bounds import ENTRY_MAX
 from penstock.model.errors import SchemaChanged, SubscriptionNotFound, TopicMismatch, TopicNotFound
 from penstock.model.topic import TopicName
-from penstock.spark.source_limit import IdleWait, limited, limited_by_bytes
-from penstock.spark.source_offset import Offset, TopicOffset, offset_json, read_offset, read_start
+from penstock.spark.source_limit import Gathering, IdleWait, Shard, limited, limited_by_bytes
+from penstock.spark.source_offset import Offset, TopicOffset, backlog, offset_json, read_offset, read_start
 from penstock.spark.source_options import EARLIEST, Places, SourceOptions, read_options
 from penstock.spark.source_plan import (
+    check_assigned,
     check_covered,
     columns_of,
     plan_tasks,
@@ -80,8 +83,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Of the topics that are read, as they were last seen."""
         self._until: dict[str, Ends] | None = None
         """Of a query that is to read what there is and end: how far."""
+        self._reached: Offset = {}
+        """The end of the last batch."""
         self._settled: Offset = {}
         self._idle = IdleWait()
+        self._gathering = Gathering()
         self._looked = -1
         """The connection in which the topics were last seen to be those that were read, by its number."""
 
@@ -115,23 +121,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offset_json({each.topic: self._first(each, self._options.start) for each in ends})
 
     def _first(self, ends: Ends, start: Places) -> TopicOffset:
-        """Where the reading of a topic begins."""
+        """Where the reading of a topic begins: where the subscription stands, if there is one already."""
         options = self._options
-        entries = resolve(self._client, ends, start, "start", options.reads_as)
+        entries = resolve(self._client, options, ends, start, "start")
         if options.subscription is not None:
             made = self._client.admin.create_subscription(
                 ends.topic, options.subscription, positions=entries, exist_ok=True
             )
+            if made.positions != entries:
+                log.warning(
+                    "topic %s is read from entries %s, where subscription %s stands; start would be %s",
+                    TopicName.parse(ends.topic).short,
+                    made.positions,
+                    options.subscription,
+                    entries,
+                )
             entries = made.positions
         return _offset(ends, entries)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         with told():
-            if self._options.entries_max is not None:
-                return ReadMaxRows(self._options.entries_max)
-            if self._options.bytes_max is not None:
-                return ReadMaxBytes(self._options.bytes_max)
-            return ReadAllAvailable()
+            options = self._options
+            if options.entries_max is not None:
+                return ReadMaxRows(options.entries_max)
+            if options.bytes_max is not None:
+                return ReadMaxBytes(options.bytes_max)
+            return ReadMinRows(options.entries_min) if options.entries_min > 1 else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         with told():
@@ -140,18 +155,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._until = {each.topic: each for each in found}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far the next batch goes; ``start`` as it is where there is nothing new."""
+        """How far the next batch goes; ``start`` as it is where there is nothing new, or not enough."""
         with told():
             before = read_start(start)
             self._look(before)
-            after = self._next(before, limit)
+            reach = self._reach(before)
             self._settle(before)
-            if _same(before, after) and self._until is None:
-                if wait_s := self._idle.seconds(time.monotonic()):
+            if self._until is None:
+                wait_s = self._idle.seconds(time.monotonic())
+                if _same(before, reach) and wait_s:
                     self._await_growth(before, wait_s)
-                    after = self._next(before, limit)
+                    reach = self._reach(before)
+                held = not isinstance(limit, ReadAllAvailable) and self._holds(before, reach, wait_s)
                 self._idle.answered(time.monotonic())
-            return start if _same(before, after) else offset_json(after)
+                if held:
+                    reach = before
+            self._reached = before if _same(before, reach) else self._limit(before, reach, limit)
+            return start if self._reached is before else offset_json(self._reached)
+
+    def _holds(self, before: Offset, reach: Offset, wait_s: float) -> bool:
+        """Whether entries wait for others, so that they make a batch of ``minEntriesPerTrigger``."""
+        options, starts = self._options, self._starts(before, reach)
+        entries = sum(reach[topic].entries[shard] - start for (topic, shard), start in starts.items())
+        held_s = self._gathering.waits_s(entries, options.entries_min, options.delay_s_max, time.monotonic())
+        time.sleep(min(held_s, wait_s))
+        return held_s > 0
 
     def _look(self, before: Offset) -> None:
         """Learns how far the topics reach: those of the offset, and those that a pattern finds now."""
@@ -174,7 +202,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._ends:
             time.sleep(wait_s)
             return
-        known = [[shard.entry_next for shard in each.shards] for each in self._ends.values()]
+        known = [
+            [
+                shard.entry_next if self._options.reads(each.topic, number) else ENTRY_MAX
+                for number, shard in enumerate(each.shards)
+            ]
+            for each in self._ends.values()
+        ]
         found = self._ends_of(list(self._ends), known, wait_s)
         self._ends = {each.topic: each for each in found if self._is_read(each, before)}
 
@@ -190,6 +224,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return wanted
         if state == self._read_as.get(topic):
             return True
+        check_assigned(self._options, ends)
         if state == self._skipped.get(topic) and not wanted:
             return False
         try:
@@ -216,14 +251,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._skipped[topic] = (info.uuid, info.schema_version)
         return False
 
-    def _next(self, before: Offset, limit: ReadLimit) -> Offset:
-        """How far the next batch could go."""
+    def _reach(self, before: Offset) -> Offset:
+        """How far a batch without limits would go."""
         ends = self._ends
         for topic, offset in before.items():
             check_standing(self._options, topic, offset, ends[topic])
         moved = self._moved(before, ends)
         self._looked = self._client.reconnects
-        return self._limit(before, self._reachable(before, ends, moved), ends, limit)
+        return self._reachable(before, ends, moved)
 
     def _moved(self, offset: Offset, ends: Mapping[str, Ends]) -> dict[str, tuple[int, ...]]:
         """Topics whose reading does not go on where it was: an old copy was restored.
@@ -235,7 +270,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now = ends.get(topic)
             if now is None or now.uuid != each.uuid:
                 continue
-            short = any(end.entry_next < at for end, at in zip(now.shards, each.entries, strict=True))
+            short = any(
+                end.entry_next < at and self._options.reads(topic, shard)
+                for shard, (end, at) in enumerate(zip(now.shards, each.entries, strict=True))
+            )
             if short or self._looked != self._client.reconnects:
                 place = goes_on(self._client, self._options, topic, each, now)
                 check_same_life(self._options, topic, each, place)
@@ -260,50 +298,67 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     after[topic] = known
                 continue
             begins = moved.get(topic) if known is not None else self._first(now, EARLIEST).entries
-            after[topic] = _offset(now, [shard.entry_next for shard in bound.shards], begins)
+            standing = known.entries if known is not None and known.uuid == now.uuid else begins
+            entries = [
+                # A shard that is not read stays where it was: it may be assigned later.
+                end.entry_next if self._options.reads(topic, shard) else standing[shard] if standing else 0
+                for shard, end in enumerate(bound.shards)
+            ]
+            after[topic] = _offset(now, entries, begins)
         return after
 
-    def _limit(self, before: Offset, after: Offset, ends: Mapping[str, Ends], limit: ReadLimit) -> Offset:
-        # What retention deleted takes no part in a limit: else a long gap would be a great many empty batches.
-        kept = {
-            (topic, number): shard.entry_first
-            for topic, each in ends.items()
-            for number, shard in enumerate(each.shards)
-        }
-        starts = {
-            (topic, shard): min(
-                max(span_start(before.get(topic), offset, shard), kept.get((topic, shard), 0)), entry
-            )
-            for topic, offset in after.items()
-            for shard, entry in enumerate(offset.entries)
-        }
-        stops = {
-            (topic, shard): entry for topic, each in after.items() for shard, entry in enumerate(each.entries)
-        }
+    def _starts(self, before: Offset, after: Offset) -> dict[Shard, int]:
+        """Where a batch begins in each shard: not before the first entry that retention has left.
+
+        Deleted entries take no part in a limit: else a long gap would be a great many empty batches.
+        """
+        starts: dict[Shard, int] = {}
+        for topic, offset in after.items():
+            ends = self._ends[topic].shards
+            for shard, entry in enumerate(offset.entries):
+                kept = ends[shard].entry_first if shard < len(ends) else 0
+                starts[topic, shard] = min(max(span_start(before.get(topic), offset, shard), kept), entry)
+        return starts
+
+    def _limit(self, before: Offset, reach: Offset, limit: ReadLimit) -> Offset:
+        starts = self._starts(before, reach)
+        stops = {(topic, shard): reach[topic].entries[shard] for topic, shard in starts}
         entries_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        if entries_max is not None:  # Spark passes one limit on, and both may be set
+        if isinstance(limit, ReadMaxRows | ReadMinRows):  # Spark passes one limit on, and several may be set
             bytes_max = self._options.bytes_max
         sizes = {
             (topic, number): shard.bytes / max(1, shard.entry_next - shard.entry_first)
-            for topic, each in ends.items()
+            for topic, each in self._ends.items()
             for number, shard in enumerate(each.shards)
         }
         stops = limited_by_bytes(starts, limited(starts, stops, entries_max), sizes, bytes_max)
         return {
             topic: replace(each, entries=tuple(stops[topic, shard] for shard in range(len(each.entries))))
-            for topic, each in after.items()
+            for topic, each in reach.items()
         }
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far the topics reached when they were last looked at, for Spark's progress reports."""
+        """How far the topics reached when they were last looked at, for Spark's progress reports.
+
+        Beside it stand the entries behind the last batch by topic, and the topics that are skipped.
+        """
         found = {
-            topic: _offset(each, [shard.entry_next for shard in each.shards])
+            topic: _offset(each, self._read_ends(each))
             for topic, each in self._ends.items()
             if each.uuid is not None
         }
+        if not found:
+            return None
         skipped = {"skipped": sorted(self._skipped)} if self._skipped else {}
-        return offset_json(found) | skipped if found else None
+        return offset_json(found) | {"backlog": backlog(self._reached, found)} | skipped
+
+    def _read_ends(self, ends: Ends) -> list[int]:
+        """The next entries of a topic's shards; 0 of one that is not read."""
+        return [
+            shard.entry_next if self._options.reads(ends.topic, number) else 0
+            for number, shard in enumerate(ends.shards)
+        ]
 
     # --- batches ------------------------------------------------------------------------------------
 
@@ -319,6 +374,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for topic, offset in sorted(after.items()):
                 _, version = self._read_as.get(topic, (None, None))
                 for shard, end_entry in enumerate(offset.entries):
+                    if not self._options.reads(topic, shard):
+                        continue
                     begin = min(span_start(before.get(topic), offset, shard), end_entry)
                     gap = gap_between(before.get(topic), offset, shard)
                     stop = end_entry

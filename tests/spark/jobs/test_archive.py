@@ -91,7 +91,7 @@ def test_each_run_adds_what_came_since_and_compaction_changes_no_row(
     assert ids(folder) == wanted(400)
     assert set(before.column_names) == {
         *("key", "value", "id", "headers", "topic", "shard", "entry"),
-        *("sent_at", "stored_at", "identity", "producer", "date"),
+        *("sent_at", "stored_at", "identity", "producer", "node", "date"),
     }
     row = before.filter(pa.compute.equal(before["id"], "m-5")).to_pylist()[0]
     assert (row["value"], row["key"], row["headers"]) == (b"v5", b"k5", [("n", "5")])

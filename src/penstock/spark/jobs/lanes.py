@@ -53,7 +53,7 @@ def topic_lanes(
     with penstock.sync.connect(reach.url, token=reach.token) as client:
         (ends,) = there(client.admin.ends([feed.name]))
         starts, stops = (
-            resolve(client, ends, places, name)
+            resolve(client, options, ends, places, name)
             for places, name in ((options.start, "start"), (options.end, "end"))
         )
     assert ends.uuid is not None

@@ -19,6 +19,18 @@ REST = "rest"
 """Of a route: the rows that match nothing."""
 MODES = ("append", "update", "complete")
 ON_GAP = ("fail", "report", "skip")
+ABOUT_TOPICS = (
+    "subscription",
+    "on_gap",
+    "filter",
+    "start_beyond_end",
+    "min_entries_per_trigger",
+    "max_trigger_delay",
+    "max_entries_per_trigger",
+    "max_bytes_per_trigger",
+    "task_per_shard",
+)
+"""Keys of a source that Parquet has no use for."""
 
 
 def seconds(text: str) -> float:
@@ -90,7 +102,7 @@ def _source_faults(name: str, source: Source) -> Iterator[Fault]:
     path = ("sources", name)
     yield from _one_kind(path, source)
     if source.parquet is not None:
-        for key in ("subscription", "on_gap", "filter", "max_entries_per_trigger", "max_bytes_per_trigger"):
+        for key in ABOUT_TOPICS:
             if getattr(source, key) is not None:
                 yield Fault((*path, key), f"{key} is about topics, and this is Parquet")
     elif source.stream is False:

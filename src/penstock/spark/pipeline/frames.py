@@ -36,9 +36,13 @@ _SOURCE_OPTIONS = {
     "subscription": "subscription",
     "on_gap": "onGap",
     "filter": "filter",
+    "start_beyond_end": "startBeyondEnd",
+    "min_entries_per_trigger": "minEntriesPerTrigger",
+    "max_trigger_delay": "maxTriggerDelay",
     "max_entries_per_trigger": "maxEntriesPerTrigger",
     "max_bytes_per_trigger": "maxBytesPerTrigger",
     "min_partitions": "minPartitions",
+    "task_per_shard": "taskPerShard",
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.model.errors import BadRequest
-from penstock.spark.source_offset import read_offset
+from penstock.spark.source_offset import progress_lag
 
 TIMES_MAX = 1_000
 """Spark keeps the last 100 unless told otherwise."""
@@ -80,7 +78,7 @@ class Following:
             rows_per_s=_rate(said.get("inputRowsPerSecond")),
             done_per_s=_rate(said.get("processedRowsPerSecond")),
             batch_s=int((said.get("durationMs") or {}).get("triggerExecution") or 0) / 1000,
-            lag=_lag(said.get("sources") or []),
+            lag=_lag(said),
             state_rows=sum(int(one.get("numRowsTotal") or 0) for one in operators),
             state_bytes=sum(int(one.get("memoryUsedBytes") or 0) for one in operators),
             late_rows=late,
@@ -97,29 +95,6 @@ def _rate(value: Any) -> float:
     return rate if 0 <= rate < float("inf") else 0.0
 
 
-def _lag(sources: list[Mapping[str, Any]]) -> int | None:
-    lags = [lag_between(_parsed(one.get("endOffset")), _parsed(one.get("latestOffset"))) for one in sources]
-    told = [lag for lag in lags if lag is not None]
-    return sum(told) if told else None
-
-
-def lag_between(end: Any, latest: Any) -> int | None:
-    """Entries between two offsets of a topic's source; None where they are another source's."""
-    try:
-        read, there = read_offset(end), read_offset(latest)
-    except BadRequest:
-        return None
-    return sum(
-        max(0, entry - done)
-        for topic, offset in there.items()
-        for entry, done in zip(offset.entries, read[topic].entries if topic in read else (), strict=False)
-    )
-
-
-def _parsed(offset: Any) -> Any:
-    if not isinstance(offset, str):
-        return offset
-    try:
-        return json.loads(offset)
-    except ValueError:
-        return None
+def _lag(said: Mapping[str, Any]) -> int | None:
+    lags = progress_lag(said)
+    return sum(lags.values()) if lags else None
