@@ -88,8 +88,6 @@ def test_another_topic_of_the_same_name_ends_the_consumer_and_gets_no_settlement
                 await consumer.ack(messages[4])  # type: ignore[arg-type]
             with pytest.raises(TopicMismatch):
                 await consumer.flush()
-            for _ in range(5):
-                await consumer.receive(5)  # the rest of the batch that it held
             assert "3 settlements" in await ended(consumer, TopicMismatch)
 
     asyncio.run(scenario())

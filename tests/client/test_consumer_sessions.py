@@ -10,10 +10,19 @@ import pytest
 
 import penstock
 from penstock.model.errors import Closed, SubscriptionBusy, SubscriptionNotFound, TimedOut
-from penstock.wire.control import Credit, Lost, Settle, Settled, Subscribe, Unsubscribe, Unsubscribed
+from penstock.wire.control import (
+    Credit,
+    Lost,
+    Settle,
+    Settled,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+    Unsubscribed,
+)
 from penstock.wire.frame import OVERHEAD_BYTES, FrameType, encode
 from penstock.wire.record import RecordHeader
-from tests.client.peer import Conversation, Peer, record, serving
+from tests.client.peer import TOPIC_UUID, Conversation, Peer, record, serving, until
 from tests.client.test_connecting import quick
 
 VALUES = [b"%d" % number for number in range(10)]
@@ -21,7 +30,7 @@ VALUES = [b"%d" % number for number in range(10)]
 
 @asynccontextmanager
 async def consuming(
-    peer: Peer, **options: int | float
+    peer: Peer, **options: int | float | str
 ) -> AsyncIterator[tuple[penstock.Consumer, Conversation, int]]:
     """An open consumer, its conversation, and its number there. It is left without waiting for answers."""
     async with quick(peer) as client:
@@ -85,7 +94,7 @@ def test_a_new_connection_is_not_owed_credit_for_the_old_one() -> None:
             first.abort()
             second = await peer.conversation()
             await second.subscribed()
-            assert (await second.next(Credit)).bytes == 999
+            assert (await second.next(Credit)).bytes == 1000
             frame = record([b"x" * 200], 1)
             second.deliver(number, frame, spans=[(1, 2)])
             await entries(consumer, 1)
@@ -132,7 +141,7 @@ def test_flush_waits_until_settlements_are_on_the_nodes_disk() -> None:
 
 def test_after_a_reconnect_settlements_come_first_and_nothing_held_is_handed_out_twice() -> None:
     async def scenario() -> None:
-        async with serving() as peer, consuming(peer) as (consumer, first, number):
+        async with serving() as peer, consuming(peer, kind="shared") as (consumer, first, number):
             first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
             first.deliver(number, record(VALUES, 10, segment=1), spans=[(10, 20)])
             held = [await consumer.receive(5) for _ in range(3)]
@@ -142,10 +151,11 @@ def test_after_a_reconnect_settlements_come_first_and_nothing_held_is_handed_out
 
             second = await peer.conversation()
             ask = await second.subscribed()
-            assert (ask.consumer, ask.subscription, ask.credit_bytes) == (number, "s", 1)
+            assert (ask.consumer, ask.subscription, ask.credit_bytes) == (number, "s", 0)
+            assert ask.seen == [(0, 0, 3)]
             settle = await second.next(Settle)
             assert settle.acked == [(0, 1)]
-            assert (await second.next(Credit)).bytes == 8 * 1024 * 1024 - 1
+            assert (await second.next(Credit)).bytes == 8 * 1024 * 1024
             second.deliver(number, record(VALUES, 0), spans=[(1, 10)], attempt=2)
             second.deliver(number, record(VALUES, 10, segment=1), spans=[(10, 20)], attempt=2)
             assert await entries(consumer, 17) == list(range(3, 20))
@@ -156,9 +166,80 @@ def test_after_a_reconnect_settlements_come_first_and_nothing_held_is_handed_out
     asyncio.run(scenario())
 
 
-def test_what_was_given_back_may_come_again_after_a_reconnect() -> None:
+def test_nothing_that_was_only_sent_ahead_is_handed_out_once_the_connection_is_lost() -> None:
     async def scenario() -> None:
         async with serving() as peer, consuming(peer) as (consumer, first, number):
+            first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
+            first.deliver(number, record(VALUES, 10, segment=1), spans=[(10, 20)])
+            batches = consumer.batches()
+            assert await entries(consumer, 3) == [0, 1, 2]
+            first.abort()
+            await until(lambda: not consumer._link.up)
+            assert await consumer.receive(0.01) is None
+            second = await peer.conversation()
+            assert (await second.subscribed()).seen == [(0, 0, 3)]
+            second.deliver(number, record(VALUES, 10, segment=1), spans=[(15, 20)])
+            assert (await anext(batches)).entries.to_pylist() == [15, 16, 17, 18, 19], "others have the rest"
+
+    asyncio.run(scenario())
+
+
+def test_a_consumer_that_comes_back_names_only_what_is_not_settled_for_sure() -> None:
+    async def scenario() -> None:
+        async with serving() as peer, consuming(peer) as (consumer, first, number):
+            first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
+            messages = [await consumer.receive(5) for _ in range(6)]
+            await consumer.ack(messages[0])  # type: ignore[arg-type]
+            await consumer.skip(messages[2])  # type: ignore[arg-type]
+            settle = await first.next(Settle)
+            first.say(Settled(number, settle.number))
+            await consumer.flush()
+            await consumer.ack(messages[4])  # type: ignore[arg-type]
+            first.abort()
+            second = await peer.conversation()
+            assert (await second.subscribed()).seen == [(0, 1, 2), (0, 3, 6)]
+            assert (await second.next(Settle)).acked == [(4, 5)]
+
+    asyncio.run(scenario())
+
+
+def test_where_one_consumer_gets_everything_the_node_means_what_it_sends_again() -> None:
+    async def scenario() -> None:
+        async with serving() as peer, consuming(peer) as (consumer, first, number):
+            first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
+            assert await entries(consumer, 1) == [0]
+            first.abort()
+            second = await peer.conversation()
+            await second.subscribed()
+            second.deliver(number, record(VALUES, 0), spans=[(0, 1)], attempt=2)  # its deadline is over
+            assert await entries(consumer, 1) == [0]
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_settled_before_the_node_said_that_the_consumer_is_subscribed() -> None:
+    async def scenario() -> None:
+        async with serving() as peer, consuming(peer) as (consumer, first, number):
+            first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
+            message = await consumer.receive(5)
+            assert message is not None
+            first.abort()
+            second = await peer.conversation()
+            ask = await second.next(Subscribe)
+            await consumer.ack(message)
+            consumer.send_settlements()
+            await asyncio.sleep(0.01)
+            assert second.said.empty()
+            second.say(Subscribed(ask.consumer, ask.topic, TOPIC_UUID, 1, ask.kind, ask.mode, [0]))
+            assert (await second.next(Settle)).acked == [(0, 1)]
+            assert (await second.next(Credit)).bytes == 8 * 1024 * 1024
+
+    asyncio.run(scenario())
+
+
+def test_what_was_given_back_may_come_again_after_a_reconnect() -> None:
+    async def scenario() -> None:
+        async with serving() as peer, consuming(peer, kind="shared") as (consumer, first, number):
             first.deliver(number, record(VALUES, 0), spans=[(0, 2)])
             messages = [await consumer.receive(5) for _ in range(2)]
             await consumer.nack(messages[0])  # type: ignore[arg-type]

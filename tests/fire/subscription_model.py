@@ -95,10 +95,11 @@ class Settlement:
 
 @dataclass(frozen=True)
 class Count:
-    """A place came back after so many deliveries that count."""
+    """So many deliveries of a place count now, at least and at most."""
 
     place: Place
-    deliveries: int
+    least: int
+    most: int
     due_us: int
     """It does not come again before; 0: at once."""
 
@@ -123,9 +124,11 @@ class Model:
         self.repeated_rows = 0
         self._counts: dict[Place, tuple[int, int]] = {}
         """How many deliveries count, at least and at most."""
+        self._flagged: set[Place] = set()
+        """What a program may have had though that does not count: it comes as a further attempt."""
         self._due_us: dict[Place, int] = {}
         """Places that were refused do not come again before their time."""
-        self._durable_counts: dict[Place, int] = {}
+        self._durable_counts: dict[Place, tuple[int, int]] = {}
         self._durable_due_us: dict[Place, int] = {}
         self._durable: set[Place] = set()
         self._journal: list[Settlement | Count] = []
@@ -141,7 +144,8 @@ class Model:
         assert place not in self.settled, f"{place} was settled and comes again"
         assert place not in self.holders, f"{place} is with two consumers"
         least, most = self._counts.get(place, (0, 0))
-        assert least < attempt <= most + 1, (
+        flagged = place in self._flagged
+        assert max(least, flagged) < attempt <= max(most, flagged) + 1, (
             f"attempt {attempt} of {place}, where {least} to {most} were counted"
         )
         due_us = self._due_us.pop(place, 0)
@@ -152,14 +156,17 @@ class Model:
         self._check_order(consumer, place, before)
         urgent = self.leased and not before  # what the order waits for comes also where there is no room
         assert consumer.room_bytes > 0 or urgent, f"{place} came without credit"
-        self._counts[place] = (attempt - 1, attempt - 1)
+        self._counts[place] = (least if flagged and attempt == 2 else attempt - 1, min(most, attempt - 1))
+        self.holds(consumer, place, attempt, now_us)
+        self.delivered_rows += 1
+        self.repeated_rows += attempt > 1
+
+    def holds(self, consumer: Consumer, place: Place, attempt: int, now_us: int) -> None:
         self.holders[place] = consumer
         consumer.held[place] = attempt
         consumer.under_way.append(place)
         if self.deadline_us is not None:
             consumer.due_us[place] = now_us + self.deadline_us
-        self.delivered_rows += 1
-        self.repeated_rows += attempt > 1
 
     def _check_consumer(self, consumer: Consumer, place: Place) -> None:
         if not self.single:
@@ -212,17 +219,29 @@ class Model:
         self._journal.append(Settlement(place))
 
     def nack(self, consumer: Consumer, place: Place, due_us: int) -> None:
-        self._count(place, self._take_from(consumer, place), due_us)
+        self._take_from(consumer, place)
+        self._count(place, due_us)
         consumer.settled(place)
 
-    def release(self, consumer: Consumer, seen: set[Place] | None = None) -> None:
-        """All that it held is to come again; what it has seen (None: may have seen) counts as an attempt."""
+    def release(self, consumer: Consumer, seen: set[Place] | None = None) -> set[Place]:
+        """All that it held is to come again; what it has seen (None: may have seen) counts as an attempt.
+
+        Returns what counts.
+        """
         if seen is None:
             seen = self._perhaps_seen(consumer)
+        counted = seen & set(consumer.held)
         for place in list(consumer.held):
-            attempt = self._take_from(consumer, place)
+            self._take_from(consumer, place)
             if place in seen:
-                self._count(place, attempt)
+                self._count(place)
+        return counted
+
+    def step_back(self, consumer: Consumer) -> None:
+        """It stands by now, and nobody asked what its program has in hand."""
+        if not self.resilient:
+            self._flagged |= set(consumer.held)
+        self.release(consumer, seen=set())
 
     def _perhaps_seen(self, consumer: Consumer) -> set[Place]:
         """Everything before what it settled, and so many entries behind that."""
@@ -237,19 +256,31 @@ class Model:
         """It was only sent ahead; that counts as no attempt."""
         self._take_from(consumer, place)
 
-    def lose(self, consumer: Consumer) -> None:
-        """Its connection is gone; a lease goes on without it."""
+    def lose(self, consumer: Consumer) -> set[Place]:
+        """Its connection is gone; a lease goes on without it. Returns what counts as an attempt."""
         if self.leased and consumer.subscribed and consumer.active and not consumer.detached:
             assert self.ghost is None, "two consumers had the lease"
             self.ghost = consumer
-        else:
-            self.release(consumer)
+            return set()
+        return self.release(consumer)
 
-    def replace(self, consumer: Consumer) -> None:
-        """The same instance is here again: it goes on with what it had, and no attempt is counted."""
-        self.release(consumer, seen=set())
+    def replace(self, consumer: Consumer, counted: set[Place], *, says: bool) -> None:
+        """The same instance is here again. If it says what its program has in hand, nothing was an attempt."""
+        self.release(consumer, seen=set() if says else None)
         if self.ghost is consumer:
             self.ghost = None
+        for place in counted - self.settled if says else ():
+            least, most = self._counts[place]
+            self._set_count(place, least - 1, most - 1)
+
+    def resume(self, consumer: Consumer, in_hand: set[Place], now_us: int, *, active: bool) -> None:
+        """The one that gets everything holds what its program has in hand; elsewhere that comes flagged."""
+        for place in in_hand - self.settled:
+            if self.single and active and place not in self.holders:
+                self.holds(consumer, place, 1, now_us)
+                consumer.hands.append(place)
+            else:
+                self._flagged.add(place)
 
     def pass_time(self, consumers: list[Consumer], now_us: int) -> None:
         """Deadlines that are over by now, and the lease of one that is gone."""
@@ -265,7 +296,8 @@ class Model:
     def _expire(self, consumer: Consumer, due_us: int) -> None:
         """What was to be settled by then counts as tried."""
         for place in [place for place, due in consumer.due_us.items() if due == due_us]:
-            self._count(place, self._take_from(consumer, place))
+            self._take_from(consumer, place)
+            self._count(place)
 
     def _take_from(self, consumer: Consumer, place: Place) -> int:
         consumer.due_us.pop(place, None)
@@ -274,10 +306,14 @@ class Model:
         del self.holders[place]
         return consumer.held.pop(place)
 
-    def _count(self, place: Place, attempt: int, due_us: int = 0) -> None:
-        self._counts[place] = (attempt, attempt)
+    def _count(self, place: Place, due_us: int = 0) -> None:
+        least, most = self._counts.get(place, (0, 0))
+        self._set_count(place, least + 1, most + 1, due_us)
+
+    def _set_count(self, place: Place, least: int, most: int, due_us: int = 0) -> None:
+        self._counts[place] = (least, most)
         self._due_us[place] = due_us
-        self._journal.append(Count(place, attempt, due_us))
+        self._journal.append(Count(place, least, most, due_us))
 
     # --- the disk -------------------------------------------------------------------------------------
 
@@ -291,7 +327,7 @@ class Model:
             if isinstance(change, Settlement):
                 self._durable.add(change.place)
             else:
-                self._durable_counts[change.place] = change.deliveries
+                self._durable_counts[change.place] = change.least, change.most
                 self._durable_due_us[change.place] = change.due_us
         self._confirmed = max(self._confirmed, length)
 
@@ -302,9 +338,15 @@ class Model:
                 self._counts[place] = (0, attempt)
         self.unknown = (self.unknown | self.settled) - self._durable
         self.settled = set(self._durable)
+        counts = {place: self._durable_counts.get(place, (0, 0)) for place in self._counts}
+        for change in self._journal[self._confirmed :]:
+            if isinstance(change, Count):
+                least, most = counts[change.place]
+                counts[change.place] = min(least, change.least), max(most, change.most)
         self._counts = {
-            place: (self._durable_counts.get(place, 0), most) for place, (_, most) in self._counts.items()
+            place: (counts[place][0], max(counts[place][1], most)) for place, (_, most) in self._counts.items()
         }
         self._due_us = dict(self._durable_due_us)
+        self._flagged.clear()
         self._journal, self._confirmed = [], 0
         self.holders, self.ghost = {}, None

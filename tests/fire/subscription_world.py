@@ -181,7 +181,7 @@ class SubscriptionWorld:
 
     # --- consumers come and go ----------------------------------------------------------------------
 
-    def _with_one(self, act: Callable[[Consumer], None]) -> None:
+    def _with_one(self, act: Callable[[Consumer], object]) -> None:
         if here := [each for each in self.consumers.values() if each.subscribed and not each.detached]:
             act(self.random.choice(here))
 
@@ -194,32 +194,50 @@ class SubscriptionWorld:
         client.events = self._inbox
         return Line(client, len(self.shell.clients))
 
-    def _subscribe(self, line: Line, instance: bytes, number: int = 0) -> Consumer:
+    def _subscribe(
+        self,
+        line: Line,
+        instance: bytes,
+        number: int = 0,
+        in_hand: set[Place] | None = None,
+        *,
+        active: bool = False,
+    ) -> Consumer:
         if not number:
             self._numbers += 1
             number = self._numbers
         credit_bytes = self.random.choice(CREDITS_BYTES)
         keeps = self.random.random() < 0.8
         consumer = Consumer(line, number, instance, credit_bytes, keeps, self._now_us)
+        active = active or not [each for each in self.consumers.values() if not each.detached]
+        self.model.resume(consumer, in_hand or set(), self._now_us, active=active)
+        seen = None if in_hand is None else [(shard, entry, entry + 1) for shard, entry in sorted(in_hand)]
         self.consumers[number] = consumer
         asked = (self.kind, self.mode, "earliest", credit_bytes)
         line.client.send(
-            Subscribe(number, TOPIC, "reader", *asked, policy=self.policy, instance=instance, keeps=keeps)
+            Subscribe(
+                *(number, TOPIC, "reader", *asked),
+                policy=self.policy,
+                instance=instance,
+                keeps=keeps,
+                seen=seen,
+            )
         )
         self._listen()
         return consumer
 
-    def _vanish(self, consumer: Consumer) -> None:
-        """Its connection ends without a word."""
+    def _vanish(self, consumer: Consumer) -> set[Place]:
+        """Its connection ends without a word; returns what counts as an attempt for that."""
         if self.model.leased and consumer.subscribed and not consumer.detached:
             self._renew(consumer)  # a lease that is over goes on until the node looks, which nobody can know
         if consumer.number not in self.consumers:
-            return
-        self.model.lose(consumer)
+            return set()
+        counted = self.model.lose(consumer)
         del self.consumers[consumer.number]
         self.shell.core.disconnected(consumer.line.number)
         self.shell.drain()
         self._listen()
+        return counted
 
     def _leave(self, consumer: Consumer) -> None:
         """In order; it says what of it was looked at, or nothing, or that all was (None)."""
@@ -232,14 +250,21 @@ class SubscriptionWorld:
         self._listen()
 
     def _come_back(self, consumer: Consumer) -> None:
-        """Over another connection; the node has perhaps not heard that the one before is gone."""
+        """Over another connection; the node has perhaps not heard that the one before is gone.
+
+        It says what of what it held its program has in hand, or nothing.
+        """
+        in_hand = self.random.choice([None, set(consumer.hands)])
+        counted = set[Place]()
         if self.random.random() < 0.5:
-            self._vanish(consumer)
+            counted = self._vanish(consumer)
         if self.random.random() < 0.3:
             self._wait(PAUSES_US[0])
+        there = consumer.number in self.consumers or self.model.ghost is consumer
         consumer.detached = True
-        self.model.replace(consumer)
-        self._subscribe(self._connect(), consumer.instance)
+        self.model.replace(consumer, counted, says=in_hand is not None)
+        active = consumer.active and there
+        self._subscribe(self._connect(), consumer.instance, in_hand=in_hand, active=active)
 
     # --- what arrives -------------------------------------------------------------------------------
 
@@ -356,7 +381,7 @@ class SubscriptionWorld:
                 consumer.recalled = True
                 consumer.under_way.append(None)
             if not event.active:  # it stepped back: what it was sent and has not handed out is void
-                self.model.release(consumer, seen=set())
+                self.model.step_back(consumer)
                 consumer.under_way.clear()
                 consumer.ahead.clear()
         elif isinstance(event, Settled):

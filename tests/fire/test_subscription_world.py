@@ -86,5 +86,5 @@ def test_a_settlement_that_is_confirmed_before_it_is_on_the_disk_is_found_out(
         self._send(session.connection, [encode_control(Settled(attachment.consumer, number, late))])
 
     monkeypatch.setattr(Confirming, "settled", tell_at_once)
-    fault = found("failover", "non_resilient", range(16, 17))
+    fault = found("failover", "non_resilient", range(40, 41))
     assert "was settled and comes again" in fault or "were counted" in fault

@@ -60,6 +60,8 @@ class Held:
         self._handed: dict[Place, Message] = {}
         self._returned: deque[Message] = deque()
         """Handed to somebody who had gone; they come first with the next fetch."""
+        self._drops = consumer.drops
+        """The consumer's, when it was last looked at."""
         self._sizes: dict[Place, int] = {}
         """Of all that was taken from the consumer and is not settled."""
         self.bytes = 0
@@ -122,6 +124,7 @@ class Held:
         return found
 
     async def _next(self, wait_s: float) -> Message | None:
+        self._drop_returned()
         if self._returned:
             return self._returned.popleft()
         message = await self.consumer.receive(wait_s)
@@ -132,8 +135,18 @@ class Held:
             self.bytes += self._sizes[place]
         return message
 
+    def _drop_returned(self) -> None:
+        """The connection was lost meanwhile: what nobody saw may be another consumer's now, or comes again."""
+        if self._drops != self.consumer.drops:
+            self._drops = self.consumer.drops
+            for message in self._returned:
+                self.consumer.put_back(message)
+                self.bytes -= self._sizes.pop((message.shard, message.entry), 0)
+            self._returned.clear()
+
     def put_back(self, messages: list[Message]) -> None:
         """Nobody saw these: the next fetch gets them."""
+        self._drop_returned()
         kept = [each for each in messages if self._handed.pop((each.shard, each.entry), None) is not None]
         self._returned.extendleft(reversed(kept))
 

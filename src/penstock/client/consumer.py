@@ -11,10 +11,10 @@ from operator import length_hint
 from time import monotonic
 from typing import Any, Self
 
-from penstock.client.batch import Batch, last_of, only
+from penstock.client.batch import Batch, last_of, only, without
 from penstock.client.batches import Batches
 from penstock.client.flushes import Flushes
-from penstock.client.gate import Gate
+from penstock.client.gate import Gate, covers
 from penstock.client.intake import Intake
 from penstock.client.link import Link
 from penstock.client.options import ConsumerOptions
@@ -63,6 +63,8 @@ class Consumer(Standing, Settling, Scope):
         """Why nothing can be read or settled any more, or yet."""
         self._unread_of: Callable[[], list[tuple[int, Span]]] = self._unread
         """What was taken and not handed to the application, by shard."""
+        self._take_unread_of: Callable[[], list[tuple[int, Span]]] = self._take_unread
+        """The same, and takes it away."""
         self.settle_messages = SETTLE_MESSAGES
         self.settle_after_s = SETTLE_AFTER_S
         self._open = False
@@ -77,6 +79,8 @@ class Consumer(Standing, Settling, Scope):
         """What is left of ``_messages``, the messages of ``_batch``."""
         self._timer: asyncio.TimerHandle | None = None
         self._flushes = Flushes()
+        self.drops = 0
+        """How often what had been taken and not handed out was dropped, since it may be another's now."""
         self._dropped = 0
         """Settlements that the end of the subscription left unconfirmed."""
 
@@ -110,8 +114,10 @@ class Consumer(Standing, Settling, Scope):
             on_settled=self._on_settled,
             on_ended=self._on_ended,
             on_lost=options.on_lost,
-            on_reset=self._on_reset,
+            on_moved=self._on_moved,
+            on_withdrawn=self._on_withdrawn,
             unread=lambda: self._unread_of(),
+            take_unread=lambda: self._take_unread_of(),
             gate=self._gate,
         )
         info = await self._intake.open()
@@ -140,7 +146,7 @@ class Consumer(Standing, Settling, Scope):
         self.stopped = Closed("the consumer was closed")
         if self._timer is not None:
             self._timer.cancel()
-        self._put_back_unread()
+        self._intake.drop_unread()
         try:
             async with asyncio.timeout(self._options.close_timeout):
                 if self._intake.error is None:
@@ -167,16 +173,34 @@ class Consumer(Standing, Settling, Scope):
         """About what it keeps in memory of messages that it has not handed out."""
         return self._intake.ahead_bytes + self._batch_bytes + sum(batch.nbytes for batch in self._taken)
 
-    def keep_unread(self, unread: Callable[[], list[tuple[int, Span]]]) -> None:
-        """The blocking twin holds what it took in a thread of its own."""
-        self._unread_of, self._intake.shares_unread = unread, False
-
-    def _put_back_unread(self) -> None:
-        """What was taken and not handed out is as if it had not been taken."""
-        for shard, span in self._unread_of():
-            self._intake.release(shard, [span])
+    def _take_unread(self) -> list[tuple[int, Span]]:
+        unread = Consumer._unread(self)
         self._taken.clear()
         self._current = iter(())
+        self.drops += 1
+        return unread
+
+    def _on_withdrawn(self, shard: int, spans: list[Span]) -> None:
+        """Another consumer settled entries: what was not handed out of them is dropped."""
+        left = length_hint(self._current)
+        rest = self._messages[len(self._messages) - left :] if left else []
+        if any(covers(shard, spans, (each.shard, each.entry)) for each in rest):
+            self._messages = [each for each in rest if not covers(shard, spans, (each.shard, each.entry))]
+            self._current = iter(self._messages)
+            if self._batch is not None:
+                self._batch = only(
+                    self._batch, [_span(each.entry) for each in self._messages], self._batch.attempt
+                )
+        taken = [without(batch, spans) if batch.shard == shard else batch for batch in self._taken]
+        self._taken = deque(batch for batch in taken if batch is not None)
+
+    def keep_unread(
+        self,
+        unread: Callable[[], list[tuple[int, Span]]],
+        take_unread: Callable[[], list[tuple[int, Span]]],
+    ) -> None:
+        """What was taken waits elsewhere until it is handed out: in the blocking twin's thread, for one."""
+        self._unread_of, self._take_unread_of = unread, take_unread
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -353,13 +377,13 @@ class Consumer(Standing, Settling, Scope):
         return list(self.settler.unconfirmed)
 
     def _on_settled(self, number: int) -> None:
-        self.settler.confirm(number)
+        for settle in self.settler.confirm(number):
+            self._intake.confirmed(settle)
         self._flushes.confirm(number)
 
-    def _on_reset(self, error: PenstockError | None) -> None:
-        """What was taken is void; after a move, so is what was settled."""
-        self._put_back_unread()
-        if error is not None and error.code == "subscription-moved" and hasattr(self, "settler"):
+    def _on_moved(self, error: PenstockError) -> None:
+        """What was settled and not confirmed is void."""
+        if hasattr(self, "settler"):
             self.settler.drop()
             self._flushes.fail(error)
 

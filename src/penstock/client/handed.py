@@ -1,4 +1,4 @@
-"""What a consumer handed to its application, by shard: on this connection, and on earlier ones."""
+"""What an application has in hand, by shard: handed to it on this connection, or on an earlier one."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Handed:
             before.discard(start, end)
         return without(batch, again)
 
-    def release(self, shard: int, spans: list[Span]) -> None:
-        """The application gave entries back: they may be handed out again."""
+    def discard(self, shard: int, spans: list[Span]) -> None:
+        """The application does not have these entries: it gave them back, or the node knows them settled."""
         for by_shard in (self._now, self._before):
             if (entries := by_shard.get(shard)) is not None:
                 for start, end in spans:
@@ -47,13 +47,21 @@ class Handed:
                 before.add(start, end)
         self._now.clear()
 
+    def keep(self) -> None:
+        """The node holds what was handed out before for this consumer: if it sends it again, it means it."""
+        for shard, before in self._before.items():
+            now = self._now.setdefault(shard, RangeSet())
+            for start, end in before:
+                now.add(start, end)
+        self._before.clear()
+
     def clear(self) -> None:
-        """The entries mean other messages now, or come anew."""
+        """The entries mean other messages now, or all of them may come again."""
         self._now.clear()
         self._before.clear()
 
     def seen(self) -> list[tuple[int, int, int]] | None:
-        """What the application was handed; None (all) where that takes too many words."""
+        """What the application has in hand; None (all) where that takes too many words."""
         by_shards = (*self._now.items(), *self._before.items())
         seen = [(shard, start, end) for shard, entries in by_shards for start, end in entries]
         return seen if len(seen) <= SEEN_MAX else None

@@ -1,9 +1,17 @@
 """The intake: keeps a consumer subscribed, and turns deliveries into batches.
 
-Deliveries wait undecoded until they are asked for; credit goes back to the node as they are handed out. After
-a reconnect the consumer subscribes again: what had been prefetched is dropped, since the node offers it again,
-and what the application had been handed is not handed to it twice (it still holds it, and can settle it). All
-that holds for one topic only: where another of its name answers, entries mean other messages, and it ends.
+Deliveries wait undecoded until they are asked for; credit goes back to the node as they are handed out.
+
+When the connection is lost, the node gives to others what it had sent ahead. So the consumer drops everything
+that the application was not handed. It subscribes again over the next connection in three steps:
+
+1. SUBSCRIBE, without credit, names what the application has in hand: only that was an attempt.
+2. Behind SUBSCRIBED go the settlements that were not confirmed, and then the credit.
+3. The node offers again what is still owed. What the application has in hand is not handed to it twice: it can
+   settle it as before. A unique or failover subscription holds it for this consumer; of others it may be among
+   what is offered again, and is passed over here.
+
+All that holds for one topic only: where another of its name answers, entries mean other messages, and it ends.
 
 Whether something may be handed out is the gate's to say; what the node says of that goes there.
 """
@@ -26,13 +34,13 @@ from penstock.client.link import Link
 from penstock.client.losses import Losses
 from penstock.client.options import LostSpan
 from penstock.model.errors import (
-    LeaseLost,
     PenstockError,
     SchemaMismatch,
     SubscriptionMoved,
     TimedOut,
     TopicMismatch,
 )
+from penstock.model.ranges import RangeSet
 from penstock.wire.control import (
     Credit,
     Deliver,
@@ -53,6 +61,8 @@ from penstock.wire.schema_versions import SchemaVersions
 log = logging.getLogger("penstock.client")
 
 SUBSCRIBE_TIMEOUT_S = 30.0
+SINGLE = ("unique", "failover")
+"""Kinds in which one consumer gets everything: the node holds what its application has in hand for it."""
 STATE_TIMEOUT_S = 600.0
 """A subscription that begins with a topic's state is made when the node has read the topic through."""
 OTHER_TOPIC_HINT = "It was made anew, or another node answers. Open the consumer anew to read this one."
@@ -62,7 +72,9 @@ class Intake:
     """``unconfirmed`` is asked for settlements to send again; ``on_settled`` hears which are on disk.
 
     ``on_ended`` hears, once, what ended the subscription for this consumer, and returns what is to be raised;
-    ``on_reset`` that what was taken and not handed out is void; ``unread`` names that.
+    ``on_moved`` that somebody set the subscription elsewhere, ``on_withdrawn`` which entries another consumer
+    settled. ``unread`` names what was taken and not handed to
+    the application; ``take_unread`` names it and takes it away.
     """
 
     def __init__(
@@ -74,8 +86,10 @@ class Intake:
         on_settled: Callable[[int], None],
         on_ended: Callable[[PenstockError], PenstockError],
         on_lost: Callable[[LostSpan], None] | None,
-        on_reset: Callable[[PenstockError | None], None],
+        on_moved: Callable[[PenstockError], None],
+        on_withdrawn: Callable[[int, list[Span]], None],
         unread: Callable[[], list[tuple[int, Span]]],
+        take_unread: Callable[[], list[tuple[int, Span]]],
         gate: Gate,
     ) -> None:
         self.losses = Losses(ask.topic, on_lost)
@@ -84,7 +98,7 @@ class Intake:
         self.error: PenstockError | None = None
         """What ended the subscription for this consumer."""
         self.attached = False
-        """Whether this consumer subscribed on the present connection and was not refused."""
+        """Whether the node said on the present connection that this consumer is subscribed."""
         self._known = False
         """Whether the node may know this consumer on the present connection: then it must hear of leaving."""
         self._topic_uuid: bytes | None = None
@@ -99,10 +113,12 @@ class Intake:
         self._opened: asyncio.Future[Subscribed] = self._loop.create_future()
         self._left: asyncio.Future[None] | None = None
         self.shares_unread = True
-        """Whether what ``unread`` names can be given back; what is in another thread cannot."""
+        """Whether what ``unread`` names can be given back."""
         self._gate = gate
-        self._on_reset = on_reset
+        self._on_moved = on_moved
+        self._on_withdrawn = on_withdrawn
         self._unread = unread
+        self._take_unread = take_unread
         self._heartbeat = Heartbeat(link, ask.consumer, self._sent_ahead)
         self._deliveries = Deliveries()
         self._again = Deliveries()
@@ -112,6 +128,8 @@ class Intake:
         self._closed = False
         self._owed_bytes = 0
         self._handed = Handed()
+        self._seen: list[tuple[int, int, int]] | None = None
+        """What SUBSCRIBE named last as in the application's hands."""
         self._attempts = 0
         self._retry: asyncio.TimerHandle | None = None
 
@@ -123,7 +141,7 @@ class Intake:
         self._link.check_loop()
         self._link.add_consumer(self._ask.consumer, self)
         self._heartbeat.begin()
-        self.attached = self._known = self._link.send(self._ask)  # while the link is down, `on_up` does it
+        self._known = self._link.send(self._ask)  # while the link is down, `on_up` does it
         timeout_s = STATE_TIMEOUT_S if self._ask.start == "state" else SUBSCRIBE_TIMEOUT_S
         try:
             async with asyncio.timeout(timeout_s):
@@ -221,26 +239,56 @@ class Intake:
         """What was delivered and not handed out, by shard."""
         return self._queued() + self._unread()
 
-    def _share(self) -> None:
+    def _withdraw(self, shard: int, spans: list[Span]) -> None:
+        """Another consumer settled entries: they are not to be handed out, if they were only sent ahead."""
+        kept = []
+        for deliver, frame, size in self._deliveries:
+            left = RangeSet(deliver.spans)
+            for start, end in spans if deliver.shard == shard else ():
+                left.discard(start, end)
+            kept.append((msgspec.structs.replace(deliver, spans=list(left)), frame, size))
+        self._deliveries.clear()
+        self._deliveries.extend(kept)
+        self._on_withdrawn(shard, spans)
+
+    def _give_back_ahead(self) -> None:
         """The node recalls what was sent ahead: another consumer came, or a key is to move on."""
-        places = self._sent_ahead() if self.shares_unread else self._queued()
-        self._void(reset=self.shares_unread)
-        for shard, spans in in_frames(places):
+        dropped = self._drop_queued()
+        if self.shares_unread:
+            dropped += self.drop_unread()
+        for shard, spans in in_frames(dropped):
             self._link.send(GiveBack(self._ask.consumer, shard, spans))
         self._link.send(GiveBack(self._ask.consumer, 0, [], done=True))
 
-    def _void(self, *, reset: bool = True) -> None:
-        """What was sent ahead is not this consumer's any more; the room that it took is free."""
+    def _drop_ahead(self) -> None:
+        """What was sent ahead is not this consumer's any more."""
+        self._drop_queued()
+        self.drop_unread()
+
+    def _drop_queued(self) -> list[tuple[int, Span]]:
+        """Drops what nobody took yet; the room that it had is free."""
+        dropped = self._queued()
         for _, _, size in (*self._deliveries, *self._again):
             self._owe(size)
         self._deliveries.clear()
         self._again.clear()
-        if reset:
-            self._on_reset(None)
+        return dropped
+
+    def drop_unread(self) -> list[tuple[int, Span]]:
+        """Drops what was taken and not handed to the application: it is as if it had not been taken."""
+        dropped = self._take_unread()
+        for shard, span in dropped:
+            self._handed.discard(shard, [span])
+        return dropped
 
     def release(self, shard: int, spans: list[Span]) -> None:
         """The application gave entries back: they may be handed out again."""
-        self._handed.release(shard, spans)
+        self._handed.discard(shard, spans)
+
+    def confirmed(self, settle: Settle) -> None:
+        """A settlement is on the node's disk: what it settles does not come again."""
+        upto = [] if settle.upto is None else [(0, settle.upto)]
+        self._handed.discard(settle.shard, [*settle.acked, *settle.skipped, *upto])
 
     def _owe(self, size: int) -> None:
         """Returns credit in quarters, so that the node is never out of it while this side has room."""
@@ -257,6 +305,7 @@ class Intake:
     def on_down(self) -> None:
         self.attached = self._known = False
         self._heartbeat.stop()
+        self._drop_ahead()
         if self._left is not None and not self._left.done():
             self._left.set_result(None)  # the connection's end released everything
 
@@ -265,25 +314,28 @@ class Intake:
             self._resubscribe()
 
     def _resubscribe(self) -> None:
-        """Settlements go before credit, so that what was settled is hardly offered again."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        self._deliveries.clear()
-        self._again.clear()
         self._kept.clear()
-        self._owed_bytes = 0
+        self._owed_bytes = self._ask.credit_bytes
         if self._gate.strict:  # the node offers it all again, in its order
-            self._on_reset(None)
             self._gate.awaited = None
         self._handed.reconnect()
-        consumer, credit = self._ask.consumer, self._ask.credit_bytes
-        ask = msgspec.structs.replace(self._ask, credit_bytes=1)
+        self._seen = self._handed.seen()
+        ask = msgspec.structs.replace(self._ask, credit_bytes=0, seen=self._seen)
         if self._topic_uuid is not None:  # a topic made for the occasion would be another one
             ask = msgspec.structs.replace(ask, topic_uuid=self._topic_uuid, create_topic=False)
         self._heartbeat.begin()
-        sent = self._link.send(ask, *self._unconfirmed(), Credit(consumer, max(credit - 1, 1)))
-        self.attached = self._known = sent
+        self._known = self._link.send(ask)
+
+    def _resume(self) -> None:
+        """Settlements go before credit, so that the node does not offer again what was settled."""
+        self.attached = True
+        if self.info is not None and self.info.kind in SINGLE and self._seen is not None:
+            self._handed.keep()
+        self._link.send(*self._unconfirmed())
+        self._owe(0)
 
     def on_writable(self) -> None:
         """What a consumer writes is small and does not wait for this."""
@@ -325,7 +377,9 @@ class Intake:
             self._on_subscribed(message)
         else:
             self._gate.lost(message.shard, message.spans, message.reason)
-            if message.reason not in ("dead", "expired"):
+            if message.reason == "settled":
+                self._withdraw(message.shard, message.spans)
+            elif message.reason not in ("dead", "expired"):
                 self.losses.report(message.shard, message.spans, message.reason)
 
     def _on_subscribed(self, message: Subscribed) -> None:
@@ -342,6 +396,8 @@ class Intake:
         elif self._topic_uuid != message.topic_uuid:
             self._finish(TopicMismatch(f"topic {message.topic} is not the one that this consumer read before"))
         self._stand(message)
+        if not self.attached and self.error is None:
+            self._resume()
         if not self._opened.done():
             self._opened.set_result(message)
 
@@ -349,9 +405,9 @@ class Intake:
         since = self._heartbeat.on_subscribed(message)
         before, self.info = self.info, message
         if before is not None and not message.active:
-            self._void()
+            self._drop_ahead()
         elif message.recall:
-            self._share()
+            self._give_back_ahead()
         self._gate.stand(
             strict=message.lease_s > 0,  # other resilient kinds get from the node only what may be handed out
             active=message.active,
@@ -368,8 +424,7 @@ class Intake:
             self._known = False
             self._opened.set_exception(error)
         elif error.retryable:
-            if isinstance(error, LeaseLost | SubscriptionMoved):
-                self._let_go(error)
+            self._let_go(error)
             log.warning("subscription %s: %s; trying again", self._ask.subscription, error.message)
             if self._retry is None:
                 delay_s = self._link.backoff.delay_s(self._attempts)
@@ -382,12 +437,11 @@ class Intake:
         """What was delivered is not this consumer's any more; after a move, not even what was settled."""
         self._heartbeat.stop()
         self._gate.end_lease()
-        self._deliveries.clear()
-        self._again.clear()
-        self._on_reset(error)
+        self._drop_ahead()
         if isinstance(error, SubscriptionMoved):
             self._handed.clear()
             self._gate.forget()
+            self._on_moved(error)
 
     def _finish(self, error: PenstockError) -> None:
         """Ends the subscription for this consumer, and lets others have it."""

@@ -187,6 +187,21 @@ class Seen:
         entry = segment.given[target][0] + row
         return [There(target, key[1], [(entry, entry + 1)])]
 
+    def unread(self, place: str, shard: int, spans: Iterable[Span]) -> list[There]:
+        """A node gave entries that nobody was handed, and may give them to others: as if they had never come.
+
+        Returns the copies that were held: those nodes are to offer them again.
+        """
+        found: list[There] = []
+        for span in spans:
+            for key, segment, (start, end) in list(self._at(place, shard, span)):
+                for rows in segment.led.get(place, RangeSet()).overlap(start, end):
+                    found += self._copies_of(segment, place, shard, rows)
+                    segment.forget(*rows)
+                if not any(rows for _, rows in segment.given.values()) and not segment.settled:
+                    self._drop(key)
+        return found
+
     def dead(self, place: str, shard: int, spans: Iterable[Span]) -> list[There]:
         """A node put messages aside; returns the copies that are not wanted any more, if it led them."""
         found: list[There] = []

@@ -86,10 +86,12 @@ class Settler:
         self.unconfirmed.extend(taken)
         return taken
 
-    def confirm(self, number: int) -> None:
-        """The node has everything up to and with ``number`` on its disk."""
+    def confirm(self, number: int) -> list[Settle]:
+        """The node has everything up to and with ``number`` on its disk; returns what that confirms."""
+        confirmed: list[Settle] = []
         while self.unconfirmed and self.unconfirmed[0].number <= number:
-            self.unconfirmed.popleft()
+            confirmed.append(self.unconfirmed.popleft())
+        return confirmed
 
     def drop(self) -> int:
         """Forgets what is not confirmed; returns how many settlements that were."""

@@ -47,7 +47,7 @@ class Several(Consumer):
         options: ConsumerOptions,
     ) -> None:
         super().__init__(links[0], topic, subscription, name, options)
-        self._spread = spread = Spread(Seen() if options.dedup else None, self._unread_at, self._drop_rest)
+        self._spread = spread = Spread(Seen() if options.dedup else None, self._unread_at, self._take_unread_at)
 
         def make(link: Link, create: bool) -> Part:
             return Part(spread, link, topic, subscription, name, replace(options, create=create))
@@ -267,17 +267,30 @@ class Several(Consumer):
         if source.part is not None:
             self._spread.on_source_ended(source)
 
-    def _drop_rest(self, node: str) -> None:
-        self._rest = deque(batch for batch in self._rest if batch.origin.node != node)
-
     def _unread_at(self, node: str) -> list[tuple[int, Span]]:
         left = length_hint(self._current)
         rest = self._messages[len(self._messages) - left :] if left else []
         unread = [(each.origin.shard, (each.entry, each.entry + 1)) for each in rest if each.node == node]
-        here = [each for each in self._rest if each.origin.node == node]
+        waiting = [each.waited for each in self._sources]
+        here = [each for each in (*self._rest, *waiting) if each is not None and each.origin.node == node]
         return unread + [(each.shard, span) for each in here for span in each.spans]
 
-    def keep_unread(self, unread: Callable[[], list[tuple[int, Span]]]) -> None:
+    def _take_unread_at(self, node: str) -> list[tuple[int, Span]]:
+        unread = self._unread_at(node)
+        self._rest = deque(batch for batch in self._rest if batch.origin.node != node)
+        for source in self._sources:
+            if (batch := source.waited) is not None and batch.origin.node == node:
+                source.waiting = None
+        if self._messages and self._messages[0].node == node:
+            self._current = iter(())
+        self.drops += 1
+        return unread
+
+    def keep_unread(
+        self,
+        unread: Callable[[], list[tuple[int, Span]]],
+        take_unread: Callable[[], list[tuple[int, Span]]],
+    ) -> None:
         """What the blocking twin took counts as handed out."""
 
     # --- settling -----------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ class Owner(Protocol):
 
     def unread_at(self, node: str) -> list[tuple[int, Span]]: ...
 
+    def take_unread_at(self, node: str) -> list[tuple[int, Span]]: ...
+
     def on_source_up(self, source: Source) -> None: ...
 
     def on_source_down(self, source: Source) -> None: ...
@@ -80,8 +82,14 @@ class Part(Consumer):
         assert isinstance(self.settler, TellingSettler)
         self.settler.on_taken = lambda frames: self._owner.on_taken(self, frames)
         self.node = self._link.welcome.node if self._link.welcome is not None else ""
-        self.keep_unread(lambda: self._owner.unread_at(self.node))
+        self._intake.shares_unread = False  # copies that are held are among it
         return self
+
+    def _unread(self) -> list[tuple[int, Span]]:
+        return super()._unread() + self._owner.unread_at(self.node)
+
+    def _take_unread(self) -> list[tuple[int, Span]]:
+        return super()._take_unread() + self._owner.take_unread_at(self.node)
 
     @property
     def reachable(self) -> bool:
@@ -125,10 +133,9 @@ class Part(Consumer):
         self.ended_elsewhere = welcome is not None and self.node not in ("", welcome.node)
         return super()._on_ended(error)
 
-    def _on_reset(self, error: PenstockError | None) -> None:
-        super()._on_reset(error)
-        if error is not None and error.code == "subscription-moved":
-            self._owner.on_moved(self)
+    def _on_moved(self, error: PenstockError) -> None:
+        super()._on_moved(error)
+        self._owner.on_moved(self)
 
 
 class Source:
@@ -161,6 +168,13 @@ class Source:
 
     def end(self) -> None:
         self.link.remove_consumer(self._number)
+
+    @property
+    def waited(self) -> Batch | None:
+        """What the wait for its next batch brought, if nobody took that yet."""
+        wait = self.waiting
+        came = wait is not None and wait.done() and not wait.cancelled() and wait.exception() is None
+        return wait.result() if wait is not None and came else None
 
     async def open(self) -> None:
         """Subscribes; a refusal is raised."""

@@ -19,13 +19,13 @@ log = logging.getLogger("penstock.client")
 
 
 class Spread:
-    """``unread`` names what came from a node and was not handed out; ``on_reset`` hears what is void."""
+    """``unread`` names what came from a node and was not handed out; ``take_unread`` also takes it away."""
 
     def __init__(
         self,
         seen: Seen | None,
         unread: Callable[[str], list[tuple[int, Span]]],
-        on_reset: Callable[[str], None],
+        take_unread: Callable[[str], list[tuple[int, Span]]],
     ) -> None:
         self.seen = seen
         self.lost: list[LostSpan] = []
@@ -33,7 +33,7 @@ class Spread:
         self.parts: dict[str, Part] = {}
         """By node."""
         self._unread = unread
-        self._on_reset = on_reset
+        self._take_unread = take_unread
         self._told_forgotten = False
 
     # --- what the program does ----------------------------------------------------------------------
@@ -81,6 +81,21 @@ class Spread:
         """What came from a node and was not handed out: what waits, and copies that are held."""
         return self._unread(node) + (self.seen.held(node) if self.seen is not None else [])
 
+    def take_unread_at(self, node: str) -> list[tuple[int, Span]]:
+        """Takes away what came from a node and was not handed out; whoever has a copy is to offer it again."""
+        taken = self._take_unread(node)
+        if self.seen is None:
+            return taken
+        held = self.seen.held(node)
+        for shard, span in taken:
+            self._give_back(self.seen.unread(node, shard, [span]))
+        return taken + held
+
+    def _give_back(self, found: list[There]) -> None:
+        for there in found:
+            if (part := self.at(there.place)) is not None:
+                part.give_back(there.shard, there.spans)
+
     def _carry(self, found: list[There], *, skip: bool = False) -> None:
         for there in found:
             if (part := self.at(there.place)) is not None:
@@ -103,14 +118,11 @@ class Spread:
 
     def on_moved(self, part: Part) -> None:
         """Somebody set the subscription anew at one node: all that it brings from now on is wanted."""
-        self._on_reset(part.node)
-        for there in self.seen.clear() if self.seen is not None else []:
-            other = self.at(there.place)
-            if other is not None and other is not part:
-                other.give_back(there.shard, there.spans)
+        if self.seen is not None:
+            self._give_back([there for there in self.seen.clear() if there.place != part.node])
 
     def on_lost_entries(self, part: Part, shard: int, spans: list[Span], reason: str) -> None:
-        if self.seen is None or reason == "expired":
+        if self.seen is None or reason in ("expired", "settled"):
             return
         if reason == "dead":
             self._carry(self.seen.dead(part.node, shard, spans), skip=True)

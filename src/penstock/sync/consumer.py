@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from operator import length_hint
 from types import TracebackType
 from typing import Any, Self
@@ -63,7 +64,7 @@ class Consumer:
         self._current: Iterator[Message] = iter(())
         """What is left of ``_messages``."""
         self._kicked = False
-        consumer.keep_unread(self._unread)
+        consumer.keep_unread(self._unread, self._take_unread)
 
     def __iter__(self) -> Iterator[Message]:
         while True:
@@ -96,9 +97,13 @@ class Consumer:
         return message
 
     def _next_batch(self, timeout: float | None = None) -> Batch | None:
-        if not self._ready:
-            self._ready.extend(self._background.run(self._arrived(timeout)))
-        return self._ready.popleft() if self._ready else None
+        with suppress(IndexError):
+            return self._ready.popleft()
+        arrived = self._background.run(self._arrived(timeout))
+        if not arrived:
+            return None
+        self._ready.extend(arrived[1:])
+        return arrived[0]
 
     async def _arrived(self, timeout: float | None) -> list[Batch]:
         try:
@@ -193,11 +198,27 @@ class Consumer:
             self._current = iter(())
 
     def _unread(self) -> list[tuple[int, Span]]:
-        """What came over to this thread and was not handed out."""
+        """What came over to this thread and was not handed out. In strict order what came is in hand."""
+        if self._consumer.strict:
+            return []
         left = length_hint(self._current)
         rest = self._messages[len(self._messages) - left :] if left else []
         unread = [(message.origin.shard, (message.entry, message.entry + 1)) for message in rest]
         return unread + [(batch.shard, span) for batch in self._ready.copy() for span in batch.spans]
+
+    def _take_unread(self) -> list[tuple[int, Span]]:
+        """Takes it away, on the loop's thread.
+
+        A list's iterator is emptied in one step, so each message is either taken here or handed out there.
+        """
+        if self._consumer.strict:
+            return []
+        taken = [(message.origin.shard, (message.entry, message.entry + 1)) for message in list(self._current)]
+        with suppress(IndexError):
+            while True:
+                batch = self._ready.popleft()
+                taken += [(batch.shard, span) for span in batch.spans]
+        return taken
 
     def _kick_once(self) -> None:
         """Settlements leave some milliseconds from now, with whatever else was settled by then."""

@@ -194,7 +194,8 @@ class Subscribe(Control, frozen=True):
     mode: Word
     start: Start
     """``earliest``, ``latest``, an entry (of every shard) or a time; of use only to a new subscription."""
-    credit_bytes: ByteCount
+    credit_bytes: Entry
+    """0 for one that comes back: it settles first, and CREDIT follows."""
     name: Name = ""
     create_topic: bool = False
     topic_uuid: Uuid | None = None
@@ -205,6 +206,11 @@ class Subscribe(Control, frozen=True):
     """The same for one consumer over all its connections: its lease is its own also after a reconnect."""
     keeps: bool = False
     """Whether it keeps the last record that came alone on a shard in key_shared subscriptions too."""
+    seen: ShardSpans | None = None
+    """Of a consumer that comes back: (shard, start, end) of what its application has in hand.
+
+    What else it was sent before, it dropped: that counts as no attempt. None: all of it may have been seen.
+    """
 
 
 class Subscribed(Control, frozen=True):
@@ -329,7 +335,8 @@ class Lost(Control, frozen=True):
     """Entries that this subscription will not get.
 
     ``reason`` is damaged (rot, or a file gone), retention (deleted before they were read), expired (their own
-    time to live is over) or dead (tried too often; the dead-letter topic has a copy).
+    time to live is over), dead (tried too often; the dead-letter topic has a copy) or settled (another consumer
+    settled them while this one held them or waited for them).
     """
 
     consumer: Number

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.model.entry_set import EntrySet
 from penstock.model.policy import Policy
 from penstock.node.core.attachment import Attachment
 from penstock.node.core.cursor import ShardCursor
@@ -48,14 +49,38 @@ class World:
     dead: set[Place] = field(default_factory=set)
     kept: dict[tuple[Attachment, int], range] = field(default_factory=dict)
     """By consumer and shard: the entries of the last record that came alone."""
+    in_hand: dict[bytes, set[Place]] = field(default_factory=dict)
+    """By instance: what its program was handed and did not settle, also on connections that are gone."""
+    forgotten: set[Place] = field(default_factory=set)
+    """In a program's hands when the node was killed, and known to nobody else until its consumer is back."""
     numbers: int = 0
 
     def __post_init__(self) -> None:
         self.records = [[] for _ in range(self.shards)]
         self.ends = [0] * self.shards
-        cursors = [ShardCursor() for _ in range(self.shards)]
+        self.begin([ShardCursor() for _ in range(self.shards)])
+
+    def begin(self, cursors: list[ShardCursor]) -> None:
         policy = self.policy.effective("a/b/c/t", self.mode)
         self.it = Subscription(b"t" * 16, "s", self.kind, self.mode, cursors, 0, policy)
+
+    def restart(self) -> None:
+        """The node is killed and opens what its journal has: all but who held what, and what was waited for."""
+        cursors = []
+        for old in self.it.cursors:
+            cursor = ShardCursor(old.cursor)
+            cursor.settled, cursor.dead = old.settled, old.dead
+            for deliveries, entries in old.returned():
+                cursor.restore_deliveries(entries, deliveries)
+            cursors.append(cursor)
+        self.begin(cursors)
+        for cursor in cursors:
+            cursor.begin()
+        self.holder.clear()
+        self.kept.clear()
+        in_hand = {place for places in self.in_hand.values() for place in places}
+        self.forgotten = {place for place in in_hand if not self.delivered.get(place)}
+        self.bury()
 
     # --- what happens -------------------------------------------------------------------------------
 
@@ -70,12 +95,45 @@ class World:
             run = Run([made], self.ends[shard], [])
             self.offered(self.it.deal(shard, run, None, self.now_us))
 
-    def join(self, credit: int, instance: bytes = b"") -> Attachment:
+    def join(self, credit: int, instance: bytes = b"", *, says: bool = False) -> Attachment:
+        """A consumer comes, or comes back and ``says`` what its program has in hand."""
         self.numbers += 1
         made = Attachment(self.numbers, 1, f"c{self.numbers}", credit, welcome=True, instance=instance)
         made.keeps = self.numbers % 3 > 0
-        self.changed(self.it.admit(made, self.now_us))
+        if not says:
+            self.changed(self.it.admit(made, self.now_us))
+            return made
+        in_hand = self.in_hand.setdefault(instance, set()) - self.settled
+        self.forgotten -= in_hand
+        seen = {
+            shard: EntrySet.of_entries(entry for each, entry in in_hand if each == shard)
+            for shard in range(self.shards)
+        }
+        change = self.it.admit(made, self.now_us, seen)
+        for place in [each for each, holder in self.holder.items() if holder not in self.it.attachments]:
+            del self.holder[place]
+        for shard, cursor in enumerate(self.it.cursors):
+            for entry in range(self.ends[shard]):
+                place, count = (shard, entry), cursor.deliveries(entry)
+                if place not in self.settled and made.held.get(shard, EntrySet()).count(entry, entry + 1):
+                    assert place in in_hand and self.it.active(made), (
+                        "it holds what its program has, and no more"
+                    )
+                    self.holder[place] = made
+                elif place in in_hand:
+                    assert count or entry in cursor.maybe_seen, "it was handed out once"
+                self.delivered[place] = count
+        self.delivered = {place: count for place, count in self.delivered.items() if count}
+        for shard, sets in change.returned:
+            for count, entries in sets:
+                for entry in entries.numbers():
+                    assert self.delivered.get((shard, entry), 0) == count, "the journal has it as it is"
         return made
+
+    def hand_out(self, attachment: Attachment, count: int) -> None:
+        """A consumer's program takes the first of what its client was sent."""
+        mine = sorted(place for place, holder in self.holder.items() if holder is attachment)
+        self.in_hand.setdefault(attachment.instance, set()).update(mine[:count])
 
     def pump(self, steps: int = 10_000) -> None:
         """Lets it read as much as it wants."""
@@ -105,9 +163,14 @@ class World:
         late = (self.it.skip if skip else self.it.ack)(shard, start, end, by)
         assert late == len(before)
         for entry in range(start, end):
-            self.settled.add((shard, entry))
-            self.holder.pop((shard, entry), None)
-            self.delivered.pop((shard, entry), None)
+            self.done((shard, entry))
+
+    def done(self, place: Place) -> None:
+        self.settled.add(place)
+        self.holder.pop(place, None)
+        self.delivered.pop(place, None)
+        for in_hand in self.in_hand.values():
+            in_hand.discard(place)
 
     def nack(self, place: Place, by: Attachment, delay_s: float) -> None:
         change = Change()
@@ -133,8 +196,8 @@ class World:
             for start, end in list(cursor.dying.spans(0, cursor.dying.end)):
                 assert self.it.bury(shard, start, end) == end - start
                 for entry in range(start, end):
-                    assert self.delivered.pop((shard, entry)) >= (self.it.policy.max_attempts or MANY)
-                    self.settled.add((shard, entry))
+                    assert self.delivered[shard, entry] >= (self.it.policy.max_attempts or MANY)
+                    self.done((shard, entry))
                     self.dead.add((shard, entry))
 
     def redrive(self) -> None:
@@ -190,7 +253,10 @@ class World:
         taker = offer.attachment
         assert place not in self.settled, "nothing settled comes again"
         assert place not in self.holder, "nothing is with two consumers"
-        assert offer.attempt == self.delivered.get(place, 0) + 1
+        again = place[1] in self.it.cursors[place[0]].maybe_seen
+        assert offer.attempt == (self.delivered.get(place, 0) or again) + 1
+        handed = any(place in in_hand for in_hand in self.in_hand.values())
+        assert offer.attempt > 1 or not handed or place in self.forgotten, "what was handed out comes flagged"
         assert taker.connected
         assert not self.it.paused
         single = self.kind in ("unique", "failover")

@@ -47,17 +47,23 @@ class Kind(Reader):
         instance: bytes = b"",
         policy: Policy = POLICY,
         keeps: bool = False,
+        seen: list[tuple[int, int, int]] | None = None,
+        credit: int = 1 << 20,
     ) -> None:
         self.shell = shell
         self.client = shell.connect()
         self.number = len(shell.clients)
         self.settles = 0
-        ask = (1, "orders", "s", kind, mode, "earliest", 1 << 20)
-        self.client.send(Subscribe(*ask, policy=policy, instance=instance, keeps=keeps))
+        ask = (1, "orders", "s", kind, mode, "earliest", credit)
+        self.client.send(Subscribe(*ask, policy=policy, instance=instance, keeps=keeps, seen=seen))
         shell.work_all()
 
     def standing(self) -> Subscribed:
         return self.client.take(Subscribed)[-1]
+
+    def pay(self) -> None:
+        self.client.send(Credit(1, 1 << 20))
+        self.shell.work_all()
 
     def vanish(self) -> None:
         self.shell.core.disconnected(self.number)
@@ -118,7 +124,9 @@ def test_what_was_refused_at_once_counts_as_tried_though_the_first_of_it_makes_i
     one, other = (Kind(it, "failover", "non_resilient", policy=policy) for _ in range(2))
     one.settle(nacked=[(0, 0.0), (1, 0.0)])
     other.seconds(1)
-    assert sorted(other.got()) == [(0, 2), (1, 2), (2, 1), (3, 1), (4, 1), (5, 1)]
+    assert sorted(other.got()) == [(n, 2) for n in range(6)], "its program may have had the others, too"
+    (subscription,) = it.core.subscriptions.all()
+    assert [subscription.cursors[0].deliveries(n) for n in range(6)] == [1, 1, 0, 0, 0, 0]
 
 
 def test_a_silent_consumer_loses_its_lease_and_is_told_when_it_wakes() -> None:
@@ -138,8 +146,10 @@ def test_a_unique_lease_is_its_holders_until_it_is_over_and_its_own_after_a_reco
     one.settle(acked=[(0, 1)])
     one.vanish()
     assert Kind(it, "unique", "resilient", instance=b"you").error().code == "subscription-busy"
-    back = Kind(it, "unique", "resilient", instance=b"me")
-    assert back.got() == [(n, 1) for n in range(1, 6)], "nothing of it counts as an attempt"
+    back = Kind(it, "unique", "resilient", instance=b"me", seen=[(0, 1, 2)])
+    assert back.got() == [(n, 1) for n in range(2, 6)], (
+        "it holds what its program has, and the rest was no attempt"
+    )
     back.vanish()
     back.seconds(LEASE_S * 1.3)
     assert Kind(it, "unique", "resilient", instance=b"you").entries() == [1, 2, 3, 4, 5]

@@ -44,11 +44,39 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     def store(self, shard: int, keys: list[bytes | None]) -> None:
         self.world.store(shard, keys)
 
-    @rule(credit=st.sampled_from([1, 300, 2000, MANY]), instance=st.sampled_from([b"", b"", b"x", b"y"]))
-    def join(self, credit: int, instance: bytes) -> None:
+    @rule(credit=st.sampled_from([1, 300, 2000, MANY]))
+    def join(self, credit: int) -> None:
         with contextlib.suppress(SubscriptionBusy):
-            self.seen.append(self.world.join(credit, instance))
+            self.seen.append(self.world.join(credit))
         self.world.pump()
+
+    @rule(credit=st.sampled_from([1, 300, MANY]), instance=st.sampled_from([b"x", b"y"]), says=st.booleans())
+    def come_back(self, credit: int, instance: bytes, says: bool) -> None:
+        with contextlib.suppress(SubscriptionBusy):
+            self.seen.append(self.world.join(credit, instance, says=says))
+        self.world.pump()
+
+    @precondition(lambda self: self.attached)
+    @rule(at=st.integers(0, 5), count=st.integers(1, 4))
+    def hand_out(self, at: int, count: int) -> None:
+        one = self.some(at)
+        if one.connected:
+            self.world.hand_out(one, count)
+
+    @precondition(lambda self: self.attached)
+    @rule(at=st.integers(0, 5), count=st.integers(0, 4), how=st.sampled_from(["lost", "unnoticed", "killed"]))
+    def reconnect(self, at: int, count: int, how: str) -> None:
+        """A consumer's program was handed something; then the connection, or the node, goes and comes again."""
+        one = self.some(at)
+        if not (one.instance and one.connected):
+            return
+        self.world.hand_out(one, count)
+        if how == "lost":
+            self.world.changed(self.world.it.lose(one))
+        elif how == "killed":
+            self.world.restart()
+            self.seen.clear()
+        self.come_back(MANY, one.instance, says=True)
 
     @precondition(lambda self: self.attached)
     @rule(at=st.integers(0, 5), clean=st.booleans())
@@ -118,7 +146,11 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.attached)
     @rule(at=st.integers(0, 5), shard=st.integers(0, 1), start=st.integers(0, 20), length=st.integers(1, 20))
     def give_back(self, at: int, shard: int, start: int, length: int) -> None:
-        self.world.it.take_back(self.some(at), shard, [(start, start + length)])
+        one = self.some(at)
+        in_hand = self.world.in_hand.get(one.instance, set())
+        if any(each == shard and start <= entry < start + length for each, entry in in_hand):
+            return  # only what nobody was handed is given back
+        self.world.it.take_back(one, shard, [(start, start + length)])
         self.world.changed(Change())
         self.world.pump()
 

@@ -42,6 +42,8 @@ class Attachment:
     renewal: int = 0
     held: dict[int, EntrySet] = field(default_factory=dict)
     """By shard: what it was sent and has not settled."""
+    held_before: dict[int, EntrySet] = field(default_factory=dict)
+    """By shard: what it held when its connection before this one was lost."""
     settled_to: dict[int, int] = field(default_factory=dict)
     """By shard: one past the highest entry that it settled. What it holds before that it has surely seen."""
     cached: dict[int, Span] = field(default_factory=dict)

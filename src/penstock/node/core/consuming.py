@@ -8,11 +8,10 @@ Nobody polls.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from penstock.model.errors import LeaseLost, PenstockError
-from penstock.model.ranges import RangeSet
 from penstock.node.core.attachment import CREDIT_BYTES_MAX, Attachment
 from penstock.node.core.burying import Burying, Full
 from penstock.node.core.confirming import Confirming
@@ -27,7 +26,13 @@ from penstock.node.core.settlement_records import encode_change
 from penstock.node.core.settling import check_settle, settle
 from penstock.node.core.state_starts import Refuse, ShardStart, StateStarts
 from penstock.node.core.stores import Stores
-from penstock.node.core.subscribing import attach, check_subscribe, find_or_open, seen_by_shard, subscribed
+from penstock.node.core.subscribing import (
+    attach,
+    check_subscribe,
+    find_or_open,
+    seen_by_shard,
+    subscribed,
+)
 from penstock.node.core.subscription import Change, Subscription
 from penstock.node.core.topics import Topic
 from penstock.wire.control import (
@@ -54,6 +59,8 @@ AHEAD_BYTES = 256 * 1024 * 1024
 All of it may have to wait for connections that do not read. Past its part each consumer has one read at a time.
 """
 READ_AGAIN_US = 1_000_000
+SETTLED = "settled"
+"""Why entries do not come that another consumer settled."""
 SETTLE_COST_BYTES = 512
 """What a settlement costs in memory until it is durable, beside its spans."""
 
@@ -114,12 +121,12 @@ class Consuming:
         subscription.schemas = lambda: topic.schemas
         attachment = attach(session, ask, subscription)
         try:
-            change = subscription.admit(attachment, self._clock_us())
+            change = subscription.admit(attachment, self._clock_us(), seen_by_shard(ask.seen, topic))
         finally:
             self._lane.mark()  # the subscription itself may be new, whoever is let in
         self._attached.setdefault(topic.uuid, {})[subscription.name] = subscription
         session.consumers[ask.consumer] = attachment
-        self._apply(subscription, change)
+        self.apply(subscription, change)
         self._lane.wait(lambda error: self._welcome(subscription, attachment))
 
     def _welcome(self, subscription: Subscription, attachment: Attachment) -> None:
@@ -127,7 +134,7 @@ class Consuming:
             return  # it left, or was sent away, before the subscription was durable
         change = subscription.welcome(attachment)
         self._tell_standing(subscription, attachment)
-        self._apply(subscription, change)
+        self.apply(subscription, change)
         self._wake(subscription)
         self.pump(subscription)
 
@@ -157,8 +164,7 @@ class Consuming:
 
     def on_unsubscribe(self, session: Session, ask: Unsubscribe) -> None:
         """Lets a consumer go; the answer says that everything it settled is durable."""
-        seen = None if ask.seen is None else seen_by_shard(ask.seen)
-        self._detach(session, ask.consumer, seen)
+        self._detach(session, ask.consumer, ask.seen)
         answer = [encode_control(Unsubscribed(ask.consumer))]
         self._lane.wait(lambda error: self._send(session.connection, answer))
 
@@ -167,17 +173,19 @@ class Consuming:
         session.consumers.clear()
         for attachment in attachments:
             if (subscription := attachment.subscription) is not None:
-                self._apply(subscription, subscription.lose(attachment))
+                self.apply(subscription, subscription.lose(attachment))
                 self._after_detaching(subscription)
 
     def expel(self, session: Session, consumer: int) -> None:
         """Detaches a consumer that said something that cannot be."""
         self._detach(session, consumer, None)
 
-    def _detach(self, session: Session, consumer: int, seen: dict[int, RangeSet] | None) -> None:
+    def _detach(self, session: Session, consumer: int, seen: Sequence[tuple[int, int, int]] | None) -> None:
         attachment = session.consumers.pop(consumer, None)
         if attachment is not None and (subscription := attachment.subscription) is not None:
-            self._apply(subscription, subscription.leave(attachment, seen))
+            topic = self._catalog.by_uuid(subscription.topic_uuid)
+            handed = None if topic is None else seen_by_shard(seen, topic)
+            self.apply(subscription, subscription.leave(attachment, handed))
             self._after_detaching(subscription)
 
     def _after_detaching(self, subscription: Subscription) -> None:
@@ -208,7 +216,7 @@ class Consuming:
             del session.consumers[attachment.consumer]
             self._send(attachment.connection, [encode_refusal(error, consumer=attachment.consumer)])
 
-    def _apply(self, subscription: Subscription, change: Change) -> None:
+    def apply(self, subscription: Subscription, change: Change) -> None:
         """Writes down what came back, and tells those whom a step of the machine concerns."""
         for record in records_of(subscription, change):
             self._journal.append(encode_change(record))
@@ -220,6 +228,10 @@ class Consuming:
             self._tell_standing(subscription, attachment)
         for attachment in change.recalled:
             self._tell_standing(subscription, attachment, recall=True)
+        for attachment, shard, start, end in change.overtaken:
+            if attachment.welcome and attachment.connected:
+                lost = Lost(attachment.consumer, shard, [(start, end)], SETTLED)
+                self._send(attachment.connection, [encode_control(lost)])
         self._forget_if_alone(subscription)
 
     # --- time ---------------------------------------------------------------------------------------
@@ -245,7 +257,7 @@ class Consuming:
     def _wake(self, subscription: Subscription) -> None:
         topic = self._catalog.by_uuid(subscription.topic_uuid)
         if topic is not None:
-            self._apply(subscription, subscription.on_time(self._clock_us(), _ends(topic)))
+            self.apply(subscription, subscription.on_time(self._clock_us(), _ends(topic)))
         self._schedule(subscription)
 
     # --- offering -----------------------------------------------------------------------------------
@@ -371,7 +383,7 @@ class Consuming:
             self._counters["settlements"] += 1
         cost = SETTLE_COST_BYTES + 64 * (len(ask.acked) + len(ask.skipped) + len(ask.nacked))
         self._confirming.settled(session, attachment, ask.number, late, cost)
-        self._apply(subscription, change)
+        self.apply(subscription, change)
         if ask.nacked:
             self._schedule(subscription)
         self.pump(subscription)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import NamedTuple
 
 from penstock.model.entry_set import EntrySet, Span
 from penstock.node.core.entry_tally import COMPACTED, NOTHING, EntryTally
@@ -28,6 +29,16 @@ Returned = tuple[int, int, int]
 """(start, end, deliveries) of entries that came back."""
 ReturnedSet = tuple[int, EntrySet]
 """A number of deliveries, and the entries that came back and were delivered that often."""
+
+
+class HeldWhenLost(NamedTuple):
+    """What a consumer had of one shard when its connection was lost."""
+
+    held: EntrySet
+    presumed: EntrySet
+    """What of it counts as delivered."""
+    doubtful: EntrySet
+    """What of it comes flagged, and did not before."""
 
 
 class ShardCursor:
@@ -55,9 +66,11 @@ class ShardCursor:
         self.parked = EntrySet()
         self.unsure = EntrySet()
         """Not settled, and once with a consumer that was lost, or that they died of; it may have seen them."""
+        self.maybe_seen = EntrySet()
+        """Not settled, and a program may have had them though that counts as no delivery: they come flagged."""
         self.dying = EntrySet()
         self.ahead = EntrySet()
-        """At or behind ``offered`` and yet not new: refused or dying since before the node was started."""
+        """At or behind ``offered`` and yet not new: refused, dying or in hand since before the node started."""
         self._delivered: dict[int, EntrySet] = {}
         """By number of deliveries: the entries that were delivered that often and came back."""
 
@@ -128,19 +141,32 @@ class ShardCursor:
 
     def _by_attempt(self, spans: list[Span]) -> list[Group]:
         """Cuts spans where the number of earlier deliveries changes; they stay in order."""
-        if not spans or not self._delivered:
+        if not spans or not (self._delivered or self.maybe_seen):
             return [(1, spans)] if spans else []
         wanted = EntrySet.of(spans)
         for deliveries, entries in self._delivered.items():
             if wanted <= entries:  # the usual case: what came back together goes out together
                 return [(deliveries + 1, spans)]
         groups: list[Group] = []
-        for start, end, deliveries in self.deliveries_in(spans):
+        for start, end, deliveries in self._flagged(self.deliveries_in(spans)):
             if groups and groups[-1][0] == deliveries + 1:
                 groups[-1][1].append((start, end))
             else:
                 groups.append((deliveries + 1, [(start, end)]))
         return groups
+
+    def _flagged(self, cut: list[Returned]) -> Iterator[Returned]:
+        """What a program may have had counts as delivered once."""
+        for start, end, deliveries in cut:
+            if deliveries or not self.maybe_seen:
+                yield start, end, deliveries
+                continue
+            at = start
+            for first, last in self.maybe_seen.spans(start, end):
+                yield from ((at, first, 0),) if at < first else ()
+                yield first, last, 1
+                at = last
+            yield from ((at, end, 0),) if at < end else ()
 
     def deliveries_in(self, spans: Iterable[Span]) -> list[Returned]:
         """The entries, in order, cut where the number of earlier deliveries changes; it is 0 for most."""
@@ -200,6 +226,7 @@ class ShardCursor:
             self.dying,
             self.ahead,
             self.unsure,
+            self.maybe_seen,
             *self._delivered.values(),
         ):
             if entries:
@@ -223,10 +250,10 @@ class ShardCursor:
             self.held.discard(entry, entry + 1)
             deliveries = self._count_delivery(one)
         elif entry in self.ready or entry in self.parked:
-            # Its consumer was away for a moment; the delivery is counted already.
+            # Its consumer was away for a moment. Whoever refuses it had it.
             self.ready.discard(entry, entry + 1)
             self.parked.discard(entry, entry + 1)
-            deliveries = self.deliveries(entry)
+            deliveries = self.deliveries(entry) or self._count_delivery(one)
         else:
             return None
         if self.attempts_max and deliveries >= self.attempts_max:
@@ -249,12 +276,17 @@ class ShardCursor:
         self.unacked_log.refuse(entries, due_us, kept_bound)
 
     def give_back(
-        self, entries: EntrySet, counted: EntrySet | None = None, *, sure: bool = True
+        self,
+        entries: EntrySet,
+        counted: EntrySet | None = None,
+        *,
+        in_hand: EntrySet | None = None,
+        sure: bool = True,
     ) -> list[ReturnedSet]:
         """Held entries come back, to be offered again at once; returns those that count as delivered.
 
-        Only ``counted`` (None: all) were seen; the rest was sent ahead and nobody looked at it, or it is not
-        ``sure`` whether somebody did.
+        Only ``counted`` (None: all) were seen, and what is ``in_hand`` of a program still; the rest was sent
+        ahead and nobody looked at it, or it is not ``sure`` whether somebody did.
         """
         back = entries.common(self.held)
         self.held.exclude(back)
@@ -262,10 +294,13 @@ class ShardCursor:
         seen = back if counted is None else back.common(counted)
         unopened = back.common(back)
         unopened.exclude(seen)
+        if in_hand is not None:
+            unopened.exclude(in_hand)
         if sure:
             self.tally.unseen += len(unopened)
         else:
             self.unsure.include(unopened)
+            self.maybe_seen.include(unopened)
         returned = self._count_seen(seen)
         self.ready.exclude(self.dying)
         return returned
@@ -278,6 +313,58 @@ class ShardCursor:
             if not self.may_be_tried_after(deliveries):
                 self.dying.include(part)
         return returned
+
+    def hold(self, entries: EntrySet) -> EntrySet:
+        """Entries that a consumer's program has in hand are out again; returns those that nobody else has."""
+        free = self._not_settled(entries)
+        for others in (self.held, self.unacked_log.entries, self.dying):
+            free.exclude(others)
+        self.ready.exclude(free)
+        self.parked.exclude(free)
+        self.held.include(free)
+        self.ahead.include(free)
+        self.ahead.discard(0, self.offered)
+        return free
+
+    def recount(self, lost: HeldWhenLost, held: EntrySet, handed: EntrySet) -> list[ReturnedSet]:
+        """A consumer that was lost is back: nothing that it had when it was lost was an attempt that ended.
+
+        Its program has in hand what it holds on (``held``), and what was ``handed`` to it and may be another's
+        by now: that comes as a further attempt. Returns entries whose number of deliveries changed.
+        """
+        fewer = lost.presumed.copy()
+        for others in (self.dying, self.unacked_log.entries):
+            fewer.exclude(others)
+        changed: list[ReturnedSet] = []
+        for deliveries in sorted(self._delivered):
+            delivered = self._delivered[deliveries]
+            if part := delivered.common(fewer):
+                delivered.exclude(part)
+                fewer.exclude(part)
+                if deliveries > 1:
+                    self._delivered.setdefault(deliveries - 1, EntrySet()).include(part)
+                changed.append((deliveries - 1, part))
+            if not delivered:
+                del self._delivered[deliveries]
+        unseen = lost.presumed.copy()
+        unseen.include(lost.doubtful)
+        unseen.exclude(held)
+        unseen.exclude(handed)
+        self.tally.unseen += len(unseen.common(self._not_settled(unseen)))
+        self.maybe_seen.exclude(lost.doubtful)
+        self.unsure.exclude(unseen.common(lost.doubtful))
+        self.maybe_seen.include(self._not_settled(handed))
+        return changed
+
+    def saw(self, entry: int) -> None:
+        """Somebody had an entry, whether that was known or not."""
+        self.maybe_seen.include(self._not_settled(EntrySet.of([(entry, entry + 1)])))
+
+    def _not_settled(self, entries: EntrySet) -> EntrySet:
+        found = entries.copy()
+        found.discard(0, self.cursor)
+        found.exclude(self.settled)
+        return found
 
     def deliveries(self, entry: int) -> int:
         """How often an entry was delivered and came back."""
@@ -415,7 +502,7 @@ class ShardCursor:
         self.tally.settled(COMPACTED, len(fresh))
         self.tally.reached_lost += len(self._touched(self.cursor, fresh.end).common(fresh))
         for others in (
-            *(self.ready, self.parked, self.dying, self.ahead, self.unsure),
+            *(self.ready, self.parked, self.dying, self.ahead, self.unsure, self.maybe_seen),
             *self._delivered.values(),
         ):
             others.exclude(fresh)

@@ -37,6 +37,7 @@ from penstock.node.core.log import Run, ShardLog
 from penstock.node.core.log_reader import StoredRecord
 from penstock.node.core.session import Session
 from penstock.node.core.settlement_records import Settlement, encode_change
+from penstock.node.core.subscription import Change, Subscription
 from penstock.node.core.topics import Topic
 from penstock.wire.control import (
     AdvanceSubscription,
@@ -55,7 +56,6 @@ from penstock.wire.filter import Filter
 
 if TYPE_CHECKING:
     from penstock.node.core.node import NodeCore
-    from penstock.node.core.subscription import Subscription
 
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 """What one fetch brings at the most, unless a single record is larger."""
@@ -331,16 +331,17 @@ class Fetching:
         for shard, (position, end) in enumerate(zip(ask.positions, ends, strict=True)):
             if position > end:
                 raise BadRequest(f"position {position} of shard {shard}: its entries end at {end}")
-        stores = self._node.stores
+        stores, applied = self._node.stores, Change()
         for shard, position in enumerate(ask.positions):
             if position > subscription.cursors[shard].cursor:
-                subscription.ack_upto(shard, position)
+                subscription.ack_upto(shard, position, change=applied)
                 tally = subscription.cursors[shard].tally
                 change = Settlement(
                     topic.uuid, subscription.name, shard, [], [], [], [], upto=position, handed=tally.handed
                 )
                 stores.settlements.append(encode_change(change))
                 subscription.cursors[shard].noted = tally.handed
+        self._node.consuming.apply(subscription, applied)
         self._node.consuming.pump(subscription)  # what stood behind a settled entry may go out now
         done = {"positions": [cursor.cursor for cursor in subscription.cursors]}
         stores.settlement_lane.wait(lambda error: answer(done))

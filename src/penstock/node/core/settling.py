@@ -47,10 +47,10 @@ def settle(
     The shard's log is at ``end``; ``clock_us`` is the clock's time, ``now_us`` the time of day.
     """
     acked, skipped = RangeSet(ask.acked), RangeSet(ask.skipped)  # each entry once, however often it is named
-    late = sum(subscription.ack(ask.shard, *span, by) for span in acked)
-    late += sum(subscription.skip(ask.shard, *span, by) for span in skipped)
+    late = sum(subscription.ack(ask.shard, *span, by, change) for span in acked)
+    late += sum(subscription.skip(ask.shard, *span, by, change) for span in skipped)
     if ask.upto is not None:
-        subscription.ack_upto(ask.shard, ask.upto, by)
+        subscription.ack_upto(ask.shard, ask.upto, by, change)
     refused: list[tuple[int, int, int, int, int]] = []
     for entry, delay_s in ask.nacked:
         refusal = subscription.nack(ask.shard, entry, delay_s, clock_us, end, by)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from penstock.model.entry_set import EntrySet
 from penstock.model.errors import (
     BadRequest,
     LimitReached,
@@ -13,7 +15,6 @@ from penstock.model.errors import (
     TopicMismatch,
 )
 from penstock.model.policy import Policy
-from penstock.model.ranges import RangeSet
 from penstock.model.topic import TopicName
 from penstock.node.core.attachment import CREDIT_BYTES_MAX, Attachment
 from penstock.node.core.burying import check_dead_letter
@@ -149,10 +150,14 @@ def subscribed(
     )
 
 
-def seen_by_shard(seen: list[tuple[int, int, int]]) -> dict[int, RangeSet]:
-    by_shard: dict[int, RangeSet] = {}
+def seen_by_shard(seen: Sequence[tuple[int, int, int]] | None, topic: Topic) -> dict[int, EntrySet] | None:
+    """What a consumer's program was handed, of what there is; None: it does not say."""
+    if seen is None:
+        return None
+    by_shard = {shard: EntrySet() for shard in range(len(topic.shards))}
     for shard, start, end in seen:
-        by_shard.setdefault(shard, RangeSet()).add(start, end)
+        if shard in by_shard:
+            by_shard[shard].add(start, min(end, topic.shards[shard].log.entry_durable))
     return by_shard
 
 

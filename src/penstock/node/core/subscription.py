@@ -22,7 +22,7 @@ from penstock.model.policy import AFTER_BACKLOG, Policy
 from penstock.model.ranges import RangeSet
 from penstock.node.core.attachment import Attachment, lease_us
 from penstock.node.core.copied import Copy
-from penstock.node.core.cursor import ReturnedSet, ShardCursor
+from penstock.node.core.cursor import HeldWhenLost, ReturnedSet, ShardCursor
 from penstock.node.core.deadlines import Deadlines
 from penstock.node.core.dispatch import Dispatch, Offer, Wanted
 from penstock.node.core.entry_tally import ACKED, DAMAGED, DEAD, LOST, SKIPPED, Counts
@@ -37,6 +37,8 @@ UNSURE_MAX = 5000
 UNSURE_RESILIENT_MAX = 257
 """In resilient mode: one window of acknowledgements, and the message in hand."""
 FAILURES_MAX = 10_000
+LOST_MAX = 1000
+"""Consumers that were lost and may come back."""
 
 
 class Refusal(NamedTuple):
@@ -64,6 +66,8 @@ class Change:
     """Consumers whose lease is over: they are detached."""
     refused: list[tuple[int, EntrySet, int]] = field(default_factory=list)
     """(shard, entries, bound) of those of ``returned`` that are in the unacked log."""
+    overtaken: list[tuple[Attachment, int, int, int]] = field(default_factory=list)
+    """(consumer, shard, start, end) of entries that it holds or waits for, and another one settled."""
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +98,8 @@ class Subscription:
     dispatch: Dispatch = field(init=False)
     _failures: dict[tuple[int, int], int] = field(default_factory=dict)
     """How often the active consumer failed an entry (failover)."""
+    _lost: dict[bytes, dict[int, HeldWhenLost]] = field(default_factory=dict)
+    """By instance and shard: what consumers held that were lost and may come back."""
 
     def __post_init__(self) -> None:
         self.set_policy(self.policy)
@@ -130,14 +136,17 @@ class Subscription:
 
     # --- who reads ----------------------------------------------------------------------------------
 
-    def admit(self, attachment: Attachment, now_us: int) -> Change:
-        """Attaches a consumer, or raises ``SubscriptionBusy``. One that came back takes its own place."""
+    def admit(self, attachment: Attachment, now_us: int, seen: dict[int, EntrySet] | None = None) -> Change:
+        """Attaches a consumer, or raises ``SubscriptionBusy``. One that came back takes its own place.
+
+        ``seen`` is by shard what its program has in hand from before; None: it does not say.
+        """
         change = Change()
         place = len(self.attachments)
         for index, other in enumerate(self.attachments):
             if attachment.instance and other.instance == attachment.instance:
                 place = index
-                self._drop(other, {}, change)
+                self._drop(other, None if seen is None else {}, change, in_hand=seen)
                 change.gone.append(other)
                 break
         else:
@@ -147,6 +156,7 @@ class Subscription:
         attachment.subscription = self
         attachment.lease_until_us = now_us + lease_us(self.lease_s)
         self.attachments.insert(place, attachment)
+        self._take_up(attachment, seen or {}, now_us, change)
         return change
 
     def welcome(self, attachment: Attachment) -> Change:
@@ -168,6 +178,28 @@ class Subscription:
             attachment.recalled = True
             change.recalled.append(attachment)
 
+    def _take_up(self, attachment: Attachment, seen: dict[int, EntrySet], now_us: int, change: Change) -> None:
+        """A consumer came back and says what its program has in hand.
+
+        If it is the one that gets everything, it holds that as before, unless somebody else does. Otherwise
+        that comes flagged to whoever gets it. After a restart of the node only its consumers know what was out.
+        """
+        lost = self._lost.pop(attachment.instance, {})
+        attachment.held_before = {shard: each.held for shard, each in lost.items()}
+        for shard, handed in seen.items():
+            cursor, held = self.cursors[shard], EntrySet()
+            if self.single and self.active(attachment):
+                held = cursor.hold(handed)
+                handed.exclude(held)
+            if held:
+                spans = list(held.spans(0, held.end))
+                attachment.hold(shard, spans)
+                if self.policy.deadline is not None:
+                    self.deadlines.set(attachment, shard, held, now_us, self.policy.deadline)
+            before = lost.get(shard) or HeldWhenLost(EntrySet(), EntrySet(), EntrySet())
+            if returned := cursor.recount(before, held, handed):
+                change.returned.append((shard, returned))
+
     def _evict_silent(self, holder: Attachment, now_us: int, change: Change) -> None:
         """A unique subscription is another's only once its consumer's lease is over."""
         if not self.lease_s or holder.lease_until_us > now_us:
@@ -183,7 +215,7 @@ class Subscription:
         attachment.renewal = number
         attachment.lease_until_us = now_us + lease_us(self.lease_s)
 
-    def leave(self, attachment: Attachment, seen: dict[int, RangeSet] | None = None) -> Change:
+    def leave(self, attachment: Attachment, seen: dict[int, EntrySet] | None = None) -> Change:
         """The consumer left in order: what it held goes to the next one. ``seen`` is by shard; None for all."""
         change = Change()
         attachment.left = seen is not None
@@ -199,35 +231,61 @@ class Subscription:
             self._drop(attachment, None, change)
         return change
 
-    def _drop(self, attachment: Attachment, seen: dict[int, RangeSet] | None, change: Change) -> None:
+    def _drop(
+        self,
+        attachment: Attachment,
+        seen: dict[int, EntrySet] | None,
+        change: Change,
+        in_hand: dict[int, EntrySet] | None = None,
+    ) -> None:
         was_active = self.active(attachment)
         self.attachments.remove(attachment)
-        self._release(attachment, seen, change)
+        self._release(attachment, seen, change, in_hand or {}, sure=seen is not None)
         attachment.connected = False
         if was_active and self.single and self.attachments:
             self._failures.clear()
             change.standing.append(self.attachments[0])
 
-    def _release(self, attachment: Attachment, seen: dict[int, RangeSet] | None, change: Change) -> None:
-        """What a consumer held is to be offered to the next."""
+    def _release(
+        self,
+        attachment: Attachment,
+        seen: dict[int, EntrySet] | None,
+        change: Change,
+        in_hand: dict[int, EntrySet],
+        *,
+        sure: bool,
+    ) -> None:
+        """What a consumer held is to be offered to the next. What it saw is guessed where it is not told."""
         self.deadlines.forget(attachment)
+        unsure_max = UNSURE_RESILIENT_MAX if self.strict else UNSURE_MAX
+        lost: dict[int, HeldWhenLost] = {}
         for shard, held in attachment.held.items():
             if seen is None:
-                counted = attachment.surely_seen(shard, UNSURE_RESILIENT_MAX if self.strict else UNSURE_MAX)
+                counted = attachment.surely_seen(shard, unsure_max)
+                doubtful = held.copy()
+                for others in (counted, self.cursors[shard].maybe_seen):
+                    doubtful.exclude(others)
+                lost[shard] = HeldWhenLost(held, counted, doubtful)
             else:
-                counted = held.among(seen.get(shard, RangeSet()))
-            returned = self.cursors[shard].give_back(held, counted, sure=attachment.left)
+                counted = seen.get(shard, EntrySet())
+                lost[shard] = HeldWhenLost(held, EntrySet(), EntrySet())
+            returned = self.cursors[shard].give_back(held, counted, in_hand=in_hand.get(shard), sure=sure)
             self.dispatch.came_back(shard, held)
             if returned:
                 change.returned.append((shard, returned))
         attachment.held.clear()
         attachment.slots.clear()
         attachment.cached.clear()
+        if lost and attachment.instance and not attachment.left:
+            while len(self._lost) >= LOST_MAX:
+                del self._lost[next(iter(self._lost))]
+            self._lost[attachment.instance] = lost
 
     def _step_back(self, attachment: Attachment, change: Change) -> None:
         """The active consumer of a failover subscription goes to the end of the line."""
         self._failures.clear()
-        self._release(attachment, {}, change)
+        # In strict order its program had nothing but the message that it failed.
+        self._release(attachment, {}, change, {}, sure=self.strict)
         self.attachments.append(self.attachments.pop(0))
         change.standing += [attachment, self.attachments[0]]
 
@@ -333,18 +391,25 @@ class Subscription:
 
     # --- what became of it --------------------------------------------------------------------------
 
-    def ack(self, shard: int, start: int, end: int, by: Attachment | None = None) -> int:
+    def ack(
+        self, shard: int, start: int, end: int, by: Attachment | None = None, change: Change | None = None
+    ) -> int:
         """Returns how many of the entries had been settled before."""
-        settled = self._settle(shard, start, end, by, ACKED)
+        settled = self._settle(shard, start, end, by, ACKED, change)
         self.counts.acked += settled
         return self._came_late(shard, end - start - settled)
 
-    def ack_upto(self, shard: int, end: int, by: Attachment | None = None) -> None:
+    def ack_upto(
+        self, shard: int, end: int, by: Attachment | None = None, change: Change | None = None
+    ) -> None:
         """Everything before ``end``; what of it was settled is not late."""
-        self.counts.acked += self._settle(shard, min(self.cursors[shard].cursor, end), end, by, ACKED)
+        start = min(self.cursors[shard].cursor, end)
+        self.counts.acked += self._settle(shard, start, end, by, ACKED, change)
 
-    def skip(self, shard: int, start: int, end: int, by: Attachment | None = None) -> int:
-        settled = self._settle(shard, start, end, by, SKIPPED)
+    def skip(
+        self, shard: int, start: int, end: int, by: Attachment | None = None, change: Change | None = None
+    ) -> int:
+        settled = self._settle(shard, start, end, by, SKIPPED, change)
         self.counts.skipped += settled
         return self._came_late(shard, end - start - settled)
 
@@ -365,7 +430,15 @@ class Subscription:
         self.counts.buried += buried
         return buried
 
-    def _settle(self, shard: int, start: int, end: int, by: Attachment | None, kind: str) -> int:
+    def _settle(
+        self,
+        shard: int,
+        start: int,
+        end: int,
+        by: Attachment | None,
+        kind: str,
+        change: Change | None = None,
+    ) -> int:
         if start >= end:
             return 0
         cursor = self.cursors[shard]
@@ -378,7 +451,10 @@ class Subscription:
             by.settled_to[shard] = max(by.settled_to.get(shard, 0), end)
         if held > 0:  # somebody else has some of them, or nobody any more
             for attachment in self.attachments:
-                attachment.let_go(shard, start, end)
+                if attachment.let_go(shard, start, end) and change is not None:
+                    change.overtaken.append((attachment, shard, start, end))
+        if change is not None and self.lease_s and self.attachments and by is not self.attachments[0]:
+            change.overtaken.append((self.attachments[0], shard, start, end))  # it may wait for one of them
         count = self.dispatch.settle(shard, start, end, dead=kind == DEAD)
         cursor.tally.settled(kind, count)
         cursor.tally.elsewhere += max(count - touched, 0)
@@ -395,8 +471,11 @@ class Subscription:
         wait_us = round(wait_s * 1e6)
         due_us, bound = due_step_up(now_us + wait_us, wait_us), self._bound(end)
         deliveries = None
-        if mine or entry not in cursor.held:
+        before = by.held_before.get(shard)
+        if mine or (before is not None and entry in before and entry not in cursor.held):
             deliveries = cursor.nack(entry, due_us, bound)
+        else:
+            cursor.saw(entry)
         if deliveries is None:
             self._came_late(shard, 1)
             return None
@@ -448,6 +527,7 @@ class Subscription:
     def seek(self, shard: int, entry: int, run: int = 0) -> None:
         """Sets a shard's place; nobody may be attached."""
         assert not self.attachments
+        self._lost.clear()
         self.cursors[shard].move(entry, run)
         self.dispatch.reset()
 

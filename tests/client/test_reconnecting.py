@@ -1,0 +1,138 @@
+"""Connections that are lost while others read the same subscription: nothing settled comes again anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+
+import penstock
+import penstock.sync
+from penstock.model.errors import SubscriptionBusy
+from tests.client.cells import QUICK, connected, cut, each_cell, fill, numbers, take
+from tests.client.peer import until
+
+
+async def opened(client: penstock.Client, topic: str, kind: str, mode: str) -> penstock.Consumer:
+    """A consumer; of a unique subscription as soon as the one before it has lost its lease."""
+    while True:
+        try:
+            return await client.consumer(topic, "s", kind=kind, mode=mode, policy=QUICK).open()
+        except SubscriptionBusy:
+            await asyncio.sleep(0.02)
+
+
+def hold_up(client: penstock.Client) -> asyncio.Event:
+    """The client does not connect again before the event that is returned."""
+    go, connect = asyncio.Event(), client.link._connect
+
+    async def wait_and_connect() -> None:
+        await go.wait()
+        await connect()
+
+    client.link._connect = wait_and_connect  # type: ignore[method-assign]
+    return go
+
+
+@each_cell
+def test_what_another_consumer_settled_meanwhile_is_not_handed_out(
+    shared_url: str, topic: str, kind: str, mode: str
+) -> None:
+    async def scenario() -> None:
+        async with connected(shared_url, 3) as (admin, first, second):
+            await fill(admin, topic, 20, rows=20)
+            one = await opened(first, topic, kind, mode)
+            in_hand = await one.receive(5)
+            assert in_hand is not None
+            go = hold_up(first)
+            cut(first)
+            other = await opened(second, topic, kind, mode)
+            found = await take(other, 20)
+            assert sorted(numbers(found)) == list(range(20))
+            assert next(each.attempt for each in found if each.entry == in_hand.entry) == 2
+            await other.close()  # its acknowledgements are on the disk
+            go.set()
+            await until(lambda: first.connected)
+            assert await one.receive(0.2) is None
+            await one.close()
+
+    asyncio.run(scenario())
+
+
+@each_cell
+def test_in_a_storm_of_reconnects_everything_is_settled_once_and_every_repeat_is_flagged(
+    shared_url: str, topic: str, kind: str, mode: str
+) -> None:
+    async def scenario() -> None:
+        count, luck = 120, random.Random(f"{kind} {mode}")
+        async with connected(shared_url, 4) as (admin, *clients):
+            await fill(admin, topic, count, rows=10)
+            handed: dict[int, list[int]] = defaultdict(list)
+            settled: set[int] = set()
+            repeats: list[str] = []
+
+            async def work(client: penstock.Client) -> None:
+                consumer = await opened(client, topic, kind, mode)
+                while len(settled) < count:
+                    message = await consumer.receive(0.1)
+                    if message is None:
+                        continue
+                    if message.entry in settled:
+                        repeats.append(f"{message.entry} was settled and came again")
+                    if handed[message.entry] and message.attempt == 1:
+                        repeats.append(f"{message.entry} was handed out and came unflagged")
+                    handed[message.entry].append(message.attempt)
+                    await asyncio.sleep(luck.random() * 0.004)
+                    if luck.random() < 0.05:
+                        await consumer.nack(message, delay=0.0)
+                        continue
+                    await consumer.ack(message)
+                    if luck.random() < 0.3:
+                        await consumer.flush()
+                        settled.add(message.entry)
+                    else:
+                        asyncio.get_running_loop().create_task(confirmed(consumer, message.entry))
+                await consumer.close()
+
+            async def confirmed(consumer: penstock.Consumer, entry: int) -> None:
+                await consumer.flush()
+                settled.add(entry)
+
+            async def storm() -> None:
+                while len(settled) < count:
+                    await asyncio.sleep(0.02 + luck.random() * 0.05)
+                    victim = luck.choice(clients)
+                    if victim.connected:
+                        cut(victim)
+
+            workers = clients[:1] if kind == "unique" else clients
+            async with asyncio.timeout(60):
+                await asyncio.gather(storm(), *map(work, workers))
+            assert repeats == []
+            info = await admin.admin.show_subscription(topic, "s")
+            assert (info.acked, info.unsettled, info.dead) == (count, 0, 0)
+
+    asyncio.run(scenario())
+
+
+def test_the_blocking_consumer_drops_what_its_thread_had_not_handed_out(shared_url: str, topic: str) -> None:
+    with penstock.sync.connect(shared_url) as client, penstock.sync.connect(shared_url) as other:
+        with client.producer(topic, batch_rows=5) as producer:
+            for number in range(20):
+                producer.post(b"%d" % number)
+        with client.consumer(topic, "s", kind="shared") as consumer:
+            in_hand = consumer.receive(5)
+            assert in_hand is not None
+            client._background.run(lose(client._client))
+            with other.consumer(topic, "s", kind="shared") as second:
+                found = [second.receive(5) for _ in range(20)]
+                for message in found:
+                    assert message is not None
+                    second.ack(message)
+                assert {message.entry for message in found if message is not None} == set(range(20))
+            assert consumer.receive(0.1) is None
+
+
+async def lose(client: penstock.Client) -> None:
+    hold_up(client)
+    cut(client)

@@ -1,0 +1,202 @@
+"""A consumer whose connection was lost comes back: what it still holds, and what counts as an attempt."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.io.memory_disk import MemoryDisk
+from penstock.model.policy import Policy
+from penstock.node.core.subscription import Subscription
+from penstock.wire.control import Error, Unsubscribe
+from tests.fire.core_shell import CoreShell
+from tests.node.core.test_consuming import PLAIN, Writer
+from tests.node.core.test_subscription_kinds import POLICY, Kind, shell
+
+SHARED = ("shared", "key_shared")
+SINGLE = ("unique", "failover")
+MODES = ("resilient", "non_resilient")
+NOTHING: list[tuple[int, int, int]] = []
+
+
+def only(it: CoreShell) -> Subscription:
+    (subscription,) = it.core.subscriptions.all()
+    return subscription
+
+
+def deliveries(it: CoreShell) -> list[int]:
+    """How many deliveries of each of six entries count."""
+    return [only(it).cursors[0].deliveries(entry) for entry in range(6)]
+
+
+def restarted(it: CoreShell) -> CoreShell:
+    """The node is killed: what is on the disk is all that it knows."""
+    assert isinstance(it.disk, MemoryDisk)
+    it.disk.crash()
+    return CoreShell(it.disk, seed=2, settings=PLAIN, now_us=it.now_us)
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", SINGLE)
+def test_the_one_that_gets_everything_holds_on_to_what_its_program_has_in_hand(
+    kind: str, mode: str, noticed: bool
+) -> None:
+    it = shell()
+    one = Kind(it, kind, mode, instance=b"me")
+    assert one.entries() == [0, 1, 2, 3, 4, 5]
+    if noticed:
+        one.vanish()
+    back = Kind(it, kind, mode, instance=b"me", seen=[(0, 0, 2)])
+    assert back.got() == [(2, 1), (3, 1), (4, 1), (5, 1)], "the rest was sent ahead, and is sent again"
+    assert deliveries(it) == [0] * 6
+    back.settle(acked=[(0, 1)], nacked=[(1, 0.0)])
+    back.seconds(1.0)
+    assert back.got() == [(1, 2)], "what it held on to is refused like anything else"
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+@pytest.mark.parametrize("kind", SHARED)
+def test_what_its_program_has_in_hand_comes_flagged_to_another_and_counts_as_no_attempt(
+    kind: str, noticed: bool
+) -> None:
+    it = shell()
+    one, other = (Kind(it, kind, "non_resilient", instance=name) for name in (b"me", b"you"))
+    mine = one.entries()
+    if noticed:
+        one.vanish()
+    back = Kind(it, kind, "non_resilient", instance=b"me", seen=[(0, mine[0], mine[0] + 1)])
+    assert deliveries(it) == [0] * 6
+    back.client.send(Unsubscribe(1, NOTHING))
+    other.client.send(Unsubscribe(1, NOTHING))
+    it.work_all()
+    last = dict(Kind(it, kind, "non_resilient", instance=b"last").got())
+    assert last == {entry: 2 if entry == mine[0] else 1 for entry in range(6)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [*SINGLE, *SHARED])
+def test_a_storm_of_reconnects_kills_no_message(kind: str, mode: str) -> None:
+    it = shell()
+    policy = Policy(lease=POLICY.lease, max_attempts=3)
+    one = Kind(it, kind, mode, instance=b"me", policy=policy)
+    for _ in range(5):
+        one.vanish()
+        one = Kind(it, kind, mode, instance=b"me", policy=policy, seen=[(0, 0, 1)])
+    one.settle(acked=[(0, 6)])
+    counts = only(it).counts
+    assert (only(it).dead, counts.acked, counts.late) == (0, 6, 0)
+
+
+def test_a_consumer_that_does_not_come_back_is_taken_to_have_seen_what_it_held() -> None:
+    it = shell()
+    Kind(it, "shared", "non_resilient", instance=b"me").vanish()
+    assert deliveries(it) == [1] * 6
+    assert Kind(it, "shared", "non_resilient", instance=b"you").got() == [(n, 2) for n in range(6)]
+
+
+def test_what_is_counted_anew_when_a_consumer_comes_back_is_on_the_disk() -> None:
+    it = shell()
+    Kind(it, "shared", "non_resilient", instance=b"me").vanish()
+    Kind(it, "shared", "non_resilient", instance=b"me", seen=NOTHING)
+    assert deliveries(it) == deliveries(restarted(it)) == [0] * 6
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", SINGLE)
+def test_after_a_restart_of_the_node_a_consumer_holds_on_to_what_its_program_has_in_hand(
+    kind: str, mode: str
+) -> None:
+    it = shell()
+    Kind(it, kind, mode, instance=b"me")
+    it = restarted(it)
+    back = Kind(it, kind, mode, instance=b"me", seen=[(0, 1, 3)])
+    assert back.entries() == [0, 3, 4, 5]
+    back.settle(acked=[(0, 6)])
+    assert only(it).cursors[0].cursor == 6
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_after_a_restart_of_the_node_what_a_program_has_in_hand_comes_flagged(kind: str) -> None:
+    it = shell()
+    Kind(it, kind, "non_resilient", instance=b"me")
+    it = restarted(it)
+    back = Kind(it, kind, "non_resilient", instance=b"me", seen=[(0, 1, 3)])
+    assert sorted(back.got()) == [(0, 1), (1, 2), (2, 2), (3, 1), (4, 1), (5, 1)]
+
+
+def test_a_standby_does_not_hold_what_it_had_before_it_stood_by() -> None:
+    it = shell()
+    one = Kind(it, "failover", "non_resilient", instance=b"me")
+    one.entries()
+    other = Kind(it, "failover", "non_resilient", instance=b"you")
+    one.vanish()
+    assert other.got() == [(n, 2) for n in range(6)]
+    back = Kind(it, "failover", "non_resilient", instance=b"me", seen=[(0, 0, 2)])
+    assert (back.standing().active, back.got()) == (False, [])
+    other.settle(acked=[(0, 1)])
+    other.client.send(Unsubscribe(1, NOTHING))
+    it.work_all()
+    assert back.got() == [(1, 2), (2, 1), (3, 1), (4, 1), (5, 1)], "its program had one of them in hand"
+
+
+def test_a_refusal_counts_that_was_on_its_way_when_the_connection_was_lost() -> None:
+    it = shell()
+    one = Kind(it, "shared", "non_resilient", instance=b"me")
+    one.vanish()
+    back = Kind(it, "shared", "non_resilient", instance=b"me", seen=NOTHING, credit=0)
+    back.settle(nacked=[(0, 5.0)])
+    subscription = only(it)
+    assert 0 in subscription.cursors[0].unacked_log.entries
+    assert deliveries(it) == [1, 0, 0, 0, 0, 0]
+
+
+def test_nobody_puts_off_what_another_consumer_lost() -> None:
+    it = shell()
+    one, other = (Kind(it, "shared", "non_resilient", instance=name, credit=0) for name in (b"me", b"you"))
+    one.pay()
+    assert one.entries() == [0, 1, 2, 3, 4, 5]
+    one.vanish()
+    other.settle(nacked=[(0, 60.0)])
+    subscription = only(it)
+    assert not subscription.cursors[0].unacked_log.entries
+    assert subscription.counts.late == 1
+
+
+def test_a_refusal_of_a_message_that_nobody_has_after_a_restart_flags_it() -> None:
+    it = shell()
+    Kind(it, "shared", "non_resilient", instance=b"me")
+    it = restarted(it)
+    back = Kind(it, "shared", "non_resilient", instance=b"me", seen=NOTHING, credit=0)
+    back.settle(nacked=[(0, 60.0)])
+    back.pay()
+    assert dict(back.got())[0] == 2
+
+
+def test_entries_that_are_not_there_yet_are_in_nobodys_hands() -> None:
+    it = shell(2)
+    back = Kind(it, "unique", "non_resilient", instance=b"me", seen=[(0, 1, 2**62), (9, 0, 1)])
+    assert back.entries() == [0]
+    Writer(it).write(1)
+    assert back.entries() == []  # the writer began its block anew, so that this is a duplicate
+    subscription = only(it)
+    assert subscription.cursors[0].held.end == 2
+
+
+def test_what_a_replaced_connection_says_is_passed_over() -> None:
+    it = shell()
+    one = Kind(it, "unique", "resilient", instance=b"me")
+    back = Kind(it, "unique", "resilient", instance=b"me", seen=NOTHING)
+    assert [error.code for error in one.client.take(Error)] == ["lease-lost"]
+    back.got()
+    one.settle(acked=[(0, 3)], nacked=[(3, 60.0)])
+    subscription = only(it)
+    assert (subscription.cursors[0].cursor, bool(subscription.cursors[0].unacked_log.entries)) == (0, False)
+    assert subscription.attachments[0].held[0].count(0, 6) == 6
+
+
+def test_no_credit_is_needed_to_subscribe() -> None:
+    it = shell()
+    one = Kind(it, "shared", "non_resilient", credit=0)
+    assert one.entries() == []
+    one.pay()
+    assert one.entries() == [0, 1, 2, 3, 4, 5]
