@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from collections import defaultdict
+from pathlib import Path
 
 import penstock
 import penstock.sync
 from penstock.model.errors import SubscriptionBusy
 from tests.client.cells import QUICK, connected, cut, each_cell, fill, numbers, take
 from tests.client.peer import until
+from tests.fire.real_node import RealNode
 
 
 async def opened(client: penstock.Client, topic: str, kind: str, mode: str) -> penstock.Consumer:
@@ -136,3 +139,39 @@ def test_the_blocking_consumer_drops_what_its_thread_had_not_handed_out(shared_u
 async def lose(client: penstock.Client) -> None:
     hold_up(client)
     cut(client)
+
+
+@each_cell
+def test_an_old_copy_that_was_restored_gets_no_settlements_of_what_it_does_not_have(
+    node: RealNode, topic: str, kind: str, mode: str, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with connected(node.url, 2) as (admin, client):
+            await fill(admin, topic, 10, rows=10)
+            consumer = await opened(client, topic, kind, mode)
+            await take(consumer, 10)
+            await consumer.flush()
+            shutil.copytree(node.data, tmp_path / "copy")
+            await fill(admin, topic, 10, rows=10, first=100)
+            in_hand = [await consumer.receive(5) for _ in range(1 if mode == "resilient" else 4)]
+            node.kill()
+            shutil.rmtree(node.data)
+            shutil.copytree(tmp_path / "copy", node.data)
+            go = hold_up(client)
+            await consumer.ack(in_hand[0])  # type: ignore[arg-type]
+            node.start()
+            async with connected(node.url, 1) as (producer,):
+                await fill(producer, topic, 10, rows=10, first=200)
+            go.set()
+            found = await take(consumer, 10)
+            for message in in_hand:
+                assert message is not None
+                await consumer.nack(message)
+            await consumer.flush()
+            assert sorted(numbers(found)) == list(range(200, 210)), "each of them was handed out"
+            assert consumer.dropped == 1 + len(in_hand)
+            info = await admin.admin.show_subscription(topic, "s")
+            assert (info.acked, info.nacked, info.unsettled) == (20, 0, 0)
+            await consumer.close()
+
+    asyncio.run(scenario())

@@ -126,7 +126,12 @@ class Batch:
 
 
 def read_record(
-    frame: Frame, deliver: Deliver, topic: str, node: str, schemas: SchemaVersions | None = None
+    frame: Frame,
+    deliver: Deliver,
+    topic: str,
+    node: str,
+    schemas: SchemaVersions | None = None,
+    life: int = 0,
 ) -> Batch | None:
     """The rows of a delivered record that are meant; None if there are none. Faults are ``PenstockError``s.
 
@@ -141,7 +146,7 @@ def read_record(
         raise BadSegment(f"a record of {header.count} rows holds {rows.num_rows}")
     stored_at_us, count = header.stored_at_us, header.count
     origin = Origin(
-        topic, deliver.shard, header.first_entry, header.block, frame.segment, stored_at_us, node, count
+        topic, deliver.shard, header.first_entry, header.block, frame.segment, stored_at_us, node, count, life
     )
     rows = _cut(rows, header, spans)
     if schemas is None:

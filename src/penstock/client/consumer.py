@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -35,6 +36,9 @@ SETTLE_RESILIENT_MESSAGES = 256
 TOGETHER_BYTES = 8 * 1024 * 1024
 """Of rows that are taken at once: the window holds them folded, and they may be a hundred times that."""
 INSTANCE_BYTES = 16
+
+
+log = logging.getLogger("penstock.client")
 
 
 class Consumer(Standing, Settling, Scope):
@@ -116,6 +120,7 @@ class Consumer(Standing, Settling, Scope):
             on_lost=options.on_lost,
             on_moved=self._on_moved,
             on_withdrawn=self._on_withdrawn,
+            on_another_life=self._on_another_life,
             unread=lambda: self._unread_of(),
             take_unread=lambda: self._take_unread_of(),
             gate=self._gate,
@@ -380,6 +385,20 @@ class Consumer(Standing, Settling, Scope):
         for settle in self.settler.confirm(number):
             self._intake.confirmed(settle)
         self._flushes.confirm(number)
+
+    def _on_another_life(self, error: PenstockError, in_hand: int) -> None:
+        """Nothing that was handed out before is settled: other messages stand in those places."""
+        unsent = self.settler.drop() if hasattr(self, "settler") else 0
+        self.life = self._intake.life
+        self.dropped += unsent
+        self._flushes.fail(error)
+        log.warning(
+            "%s: %s; %d messages in hand are not settled, %d settlements are dropped",
+            self.topic,
+            error.message,
+            in_hand,
+            unsent,
+        )
 
     def _on_moved(self, error: PenstockError) -> None:
         """What was settled and not confirmed is void."""

@@ -60,6 +60,11 @@ class Handed:
         self._now.clear()
         self._before.clear()
 
+    @property
+    def count(self) -> int:
+        """How many messages the application has in hand."""
+        return sum(entries.count for each in (self._now, self._before) for entries in each.values())
+
     def seen(self) -> list[tuple[int, int, int]] | None:
         """What the application has in hand; None (all) where that takes too many words."""
         by_shards = (*self._now.items(), *self._before.items())

@@ -34,13 +34,16 @@ from penstock.client.link import Link
 from penstock.client.losses import Losses
 from penstock.client.options import LostSpan
 from penstock.model.errors import (
+    IncarnationChanged,
     PenstockError,
     SchemaMismatch,
     SubscriptionMoved,
     TimedOut,
     TopicMismatch,
 )
+from penstock.model.message import Origin
 from penstock.model.ranges import RangeSet
+from penstock.wire.consuming import KnownRecord
 from penstock.wire.control import (
     Credit,
     Deliver,
@@ -73,7 +76,8 @@ class Intake:
 
     ``on_ended`` hears, once, what ended the subscription for this consumer, and returns what is to be raised;
     ``on_moved`` that somebody set the subscription elsewhere, ``on_withdrawn`` which entries another consumer
-    settled. ``unread`` names what was taken and not handed to
+    settled, ``on_another_life`` how many messages were in hand when an old copy of the topic was restored.
+    ``unread`` names what was taken and not handed to
     the application; ``take_unread`` names it and takes it away.
     """
 
@@ -88,6 +92,7 @@ class Intake:
         on_lost: Callable[[LostSpan], None] | None,
         on_moved: Callable[[PenstockError], None],
         on_withdrawn: Callable[[int, list[Span]], None],
+        on_another_life: Callable[[PenstockError, int], None],
         unread: Callable[[], list[tuple[int, Span]]],
         take_unread: Callable[[], list[tuple[int, Span]]],
         gate: Gate,
@@ -117,6 +122,7 @@ class Intake:
         self._gate = gate
         self._on_moved = on_moved
         self._on_withdrawn = on_withdrawn
+        self._on_another_life = on_another_life
         self._unread = unread
         self._take_unread = take_unread
         self._heartbeat = Heartbeat(link, ask.consumer, self._sent_ahead)
@@ -128,6 +134,12 @@ class Intake:
         self._closed = False
         self._owed_bytes = 0
         self._handed = Handed()
+        self._last: dict[int, Origin] = {}
+        """By shard: the last record that something was taken of."""
+        self.life = 0
+        """How often the topic was found to be another incarnation."""
+        self.begins_again = True
+        """Whether it goes on with another incarnation of the topic."""
         self._seen: list[tuple[int, int, int]] | None = None
         """What SUBSCRIBE named last as in the application's hands."""
         self._attempts = 0
@@ -220,13 +232,17 @@ class Intake:
                     deliver.shard, meant_spans(frame, deliver), f"cannot be read: {error.message}"
                 )
                 continue
-            if batch is not None and (batch := self._handed.hand(batch)) is not None:
-                return batch
+            if batch is not None:
+                last = self._last.get(batch.shard)
+                if last is None or last.first_entry <= batch.origin.first_entry:
+                    self._last[batch.shard] = batch.origin
+                if (batch := self._handed.hand(batch)) is not None:
+                    return batch
         return None
 
     def _read(self, frame: Frame, deliver: Deliver) -> Batch | None:
         assert self.info is not None, "nothing is delivered before"
-        return read_record(frame, deliver, self.info.topic, self._node(), self._schemas)
+        return read_record(frame, deliver, self.info.topic, self._node(), self._schemas, self.life)
 
     def _queued(self) -> list[tuple[int, Span]]:
         return [
@@ -323,7 +339,11 @@ class Intake:
             self._gate.awaited = None
         self._handed.reconnect()
         self._seen = self._handed.seen()
-        ask = msgspec.structs.replace(self._ask, credit_bytes=0, seen=self._seen)
+        known = [
+            KnownRecord(shard, each.first_entry, each.block, each.segment, each.stored_at_us)
+            for shard, each in self._last.items()
+        ]
+        ask = msgspec.structs.replace(self._ask, credit_bytes=0, seen=self._seen, known=known)
         if self._topic_uuid is not None:  # a topic made for the occasion would be another one
             ask = msgspec.structs.replace(ask, topic_uuid=self._topic_uuid, create_topic=False)
         self._heartbeat.begin()
@@ -423,6 +443,8 @@ class Intake:
         if not self._opened.done():
             self._known = False
             self._opened.set_exception(error)
+        elif isinstance(error, IncarnationChanged) and self.begins_again:
+            self._begin_again(error)
         elif error.retryable:
             self._let_go(error)
             log.warning("subscription %s: %s; trying again", self._ask.subscription, error.message)
@@ -432,6 +454,19 @@ class Intake:
                 self._retry = self._loop.call_later(delay_s, self._resubscribe)
         else:
             self._finish(error)
+
+    def _begin_again(self, error: IncarnationChanged) -> None:
+        """An old copy of the topic was restored: entries mean other messages, so nothing known holds."""
+        self._heartbeat.stop()
+        self._drop_ahead()
+        self._kept.clear()
+        in_hand = self._handed.count
+        self._handed.clear()
+        self._gate.forget()
+        self._last.clear()
+        self.life += 1
+        self._on_another_life(error, in_hand)
+        self._resubscribe()
 
     def _let_go(self, error: PenstockError) -> None:
         """What was delivered is not this consumer's any more; after a move, not even what was settled."""

@@ -24,6 +24,10 @@ class Settling:
     topic: str
     settler: Settler
     stopped: PenstockError | None
+    life: int = 0
+    """How often the topic was found to be another incarnation: an old copy of it was restored."""
+    dropped: int = 0
+    """Settlements that were dropped for that, and messages of before that the program settled since."""
     _gate: Gate
 
     # --- done ---------------------------------------------------------------------------------------
@@ -35,7 +39,9 @@ class Settling:
         """
         if self.stopped is not None:
             raise self.stopped.again()
-        if type(what) is Message and rows is None and what.origin.topic == self.topic:
+        plain = type(what) is Message and rows is None and what.origin.topic == self.topic
+        if plain and what.origin.life == self.life:
+            assert type(what) is Message
             entry, shard = what.entry, what.origin.shard
             pending = self.settler.ack(shard, entry, entry + 1)
             if self._gate.in_hand is what:
@@ -53,7 +59,10 @@ class Settling:
     async def ack_upto(self, message: Message) -> None:
         """Done: this message and all before it on its shard; not in shared and key_shared subscriptions."""
         self._check_open()
-        shard, [(_, end)] = self._entries(message, None)
+        shard, spans = self._entries(message, None)
+        if not spans:
+            return
+        end = spans[0][1]
         info = self._standing()
         if info.kind not in ("unique", "failover"):
             raise BadRequest(
@@ -126,6 +135,9 @@ class Settling:
             raise BadRequest(f"a message or a batch can be settled, not {type(what).__name__}")
         if what.origin.topic != self.topic:
             raise BadRequest(f"this message is of {what.origin.topic}, and this consumer of {self.topic}")
+        if what.origin.life != self.life:
+            self.dropped += len(what) if isinstance(what, Batch) else 1
+            return what.origin.shard, []
         if isinstance(what, Batch):
             return what.shard, what.spans if rows is None else what.select(rows)
         if rows is not None:

@@ -82,6 +82,7 @@ class Part(Consumer):
         assert isinstance(self.settler, TellingSettler)
         self.settler.on_taken = lambda frames: self._owner.on_taken(self, frames)
         self.node = self._link.welcome.node if self._link.welcome is not None else ""
+        self._intake.begins_again = False
         self._intake.shares_unread = False  # copies that are held are among it
         return self
 

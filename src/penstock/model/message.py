@@ -38,6 +38,8 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     node: str
     count: int = 0
     """Rows of the whole segment; 0 where that is not known."""
+    life: int = 0
+    """How often its consumer had met another incarnation of the topic when it came."""
 
 
 class Message(msgspec.Struct, gc=False):

@@ -10,7 +10,9 @@ from typing import Annotated
 import msgspec
 
 from penstock.model.bounds import (
+    SHARDS_MAX,
     SPANS_MAX,
+    Block,
     ByteCount,
     Count,
     Entry,
@@ -20,12 +22,14 @@ from penstock.model.bounds import (
     SchemaBytes,
     SchemaList,
     Seconds,
+    Segment,
     Shard,
     ShardEntries,
     Shards,
     ShardSpans,
     Spans,
     Start,
+    TimeUs,
     TopicText,
     Total,
     Uuid,
@@ -186,6 +190,16 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
 # --- consuming --------------------------------------------------------------------------------------
 
 
+class KnownRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A stored record as a consumer knows it: in a log that was restored from an old copy it is not there."""
+
+    shard: Shard
+    first_entry: Entry
+    block: Block
+    segment: Segment
+    stored_at_us: TimeUs
+
+
 class Subscribe(Control, frozen=True):
     consumer: Number
     topic: TopicText
@@ -211,6 +225,11 @@ class Subscribe(Control, frozen=True):
 
     What else it was sent before, it dropped: that counts as no attempt. None: all of it may have been seen.
     """
+    known: Annotated[list[KnownRecord], msgspec.Meta(max_length=SHARDS_MAX)] = msgspec.field(
+        default_factory=list
+    )
+    """The last record of each shard that the consumer knows. Where others stand in their places, ERROR
+    incarnation-changed is the answer: its entries mean other messages."""
 
 
 class Subscribed(Control, frozen=True):

@@ -7,7 +7,10 @@ import pytest
 from penstock.io.memory_disk import MemoryDisk
 from penstock.model.policy import Policy
 from penstock.node.core.subscription import Subscription
+from penstock.wire.consuming import KnownRecord
 from penstock.wire.control import Error, Unsubscribe
+from penstock.wire.frame import Frame
+from penstock.wire.record import decode_record_header
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Writer
 from tests.node.core.test_subscription_kinds import POLICY, Kind, shell
@@ -200,3 +203,64 @@ def test_no_credit_is_needed_to_subscribe() -> None:
     assert one.entries() == []
     one.pay()
     assert one.entries() == [0, 1, 2, 3, 4, 5]
+
+
+# --- an old copy was restored --------------------------------------------------------------------------
+
+
+def known_of(reader: Kind) -> list[KnownRecord]:
+    """The last record that a consumer was sent."""
+    frame = reader.client.take(Frame)[-1]
+    header = decode_record_header(frame.body)
+    return [KnownRecord(0, header.first_entry, header.block, frame.segment, header.stored_at_us)]
+
+
+def stored(rows: int, copied: int) -> tuple[CoreShell, CoreShell, list[KnownRecord]]:
+    """A node with two segments, one from a copy that has the first ``copied``, and what was read last."""
+    disk, copy = MemoryDisk(), MemoryDisk()
+    shells = []
+    for each, segments in ((disk, 2), (copy, copied)):
+        it = CoreShell(each, seed=1, settings=PLAIN)
+        writer = Writer(it)
+        for _ in range(segments):
+            it.now_us += 1000
+            writer.write(rows)
+        shells.append(it)
+    return shells[0], shells[1], known_of(Kind(shells[0], "shared", "non_resilient"))
+
+
+def test_a_consumer_that_knows_what_the_log_has_comes_back() -> None:
+    it, _, known = stored(3, 2)
+    back = Kind(it, "shared", "non_resilient", instance=b"me", seen=NOTHING, known=known)
+    assert back.standing().active
+
+
+@pytest.mark.parametrize("more", [0, 1, 5])
+def test_a_consumer_that_knows_more_than_a_restored_copy_has_is_refused_by_name(more: int) -> None:
+    _, it, known = stored(3, 1)
+    writer = Writer(it)
+    writer.segments = [1]
+    for _ in range(more):  # the first of them is the same segment as before, in the same place, stored later
+        it.now_us += 5000
+        writer.write(3)
+    before = len(list(it.core.subscriptions.all()))
+    back = Kind(it, "shared", "non_resilient", instance=b"me", seen=[(0, 3, 6)], known=known)
+    assert back.error().code == "incarnation-changed"
+    assert len(list(it.core.subscriptions.all())) == before
+    assert Kind(it, "shared", "non_resilient", instance=b"me", seen=NOTHING).entries() == list(
+        range(3 + 3 * more)
+    )
+
+
+def test_what_retention_deleted_is_no_sign_of_a_restored_copy() -> None:
+    it, _, known = stored(3, 2)
+    (topic,) = it.core.catalog
+    log = topic.shards[0].log
+    log.entry_first = 6
+    assert Kind(it, "shared", "non_resilient", instance=b"me", known=known).standing().active
+
+
+def test_a_refusal_after_the_log_was_looked_at_is_told_to_the_consumer() -> None:
+    it, _, known = stored(3, 2)
+    Kind(it, "shared", "non_resilient", instance=b"me")
+    assert Kind(it, "unique", "non_resilient", known=known).error().code == "subscription-mismatch"

@@ -8,6 +8,7 @@ from penstock.io.memory_disk import MemoryDisk
 from penstock.model.errors import SubscriptionBusy, SubscriptionNotFound
 from penstock.model.policy import Policy
 from penstock.node.core.settlement_records import CameBack, Change, decode_change
+from penstock.wire.consuming import KnownRecord
 from penstock.wire.control import (
     CreateSubscription,
     Credit,
@@ -49,13 +50,15 @@ class Kind(Reader):
         keeps: bool = False,
         seen: list[tuple[int, int, int]] | None = None,
         credit: int = 1 << 20,
+        known: list[KnownRecord] | None = None,
     ) -> None:
         self.shell = shell
         self.client = shell.connect()
         self.number = len(shell.clients)
         self.settles = 0
         ask = (1, "orders", "s", kind, mode, "earliest", credit)
-        self.client.send(Subscribe(*ask, policy=policy, instance=instance, keeps=keeps, seen=seen))
+        more = {"policy": policy, "instance": instance, "keeps": keeps, "seen": seen, "known": known or []}
+        self.client.send(Subscribe(*ask, **more))  # type: ignore[arg-type]
         shell.work_all()
 
     def standing(self) -> Subscribed:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from penstock.model.errors import LeaseLost, PenstockError
+from penstock.model.errors import LeaseLost, PenstockError, StorageFailed
 from penstock.node.core.attachment import CREDIT_BYTES_MAX, Attachment
 from penstock.node.core.burying import Burying, Full
 from penstock.node.core.confirming import Confirming
@@ -27,9 +27,13 @@ from penstock.node.core.settling import check_settle, settle
 from penstock.node.core.state_starts import Refuse, ShardStart, StateStarts
 from penstock.node.core.stores import Stores
 from penstock.node.core.subscribing import (
+    another_incarnation,
     attach,
     check_subscribe,
     find_or_open,
+    is_gone,
+    is_known,
+    is_there,
     seen_by_shard,
     subscribed,
 )
@@ -108,7 +112,39 @@ class Consuming:
         """Attaches a consumer, now or when it is known where its subscription begins."""
         check_subscribe(session, ask, topic)
         found = partial(self._attach, session, ask, topic)
-        self.state_starts.find(topic, ask.subscription, ask.start, found, refuse)
+        find = partial(self.state_starts.find, topic, ask.subscription, ask.start, found, refuse)
+        self._check_known(topic, ask, 0, find, refuse)
+
+    def _check_known(
+        self, topic: Topic, ask: Subscribe, at: int, then: Callable[[], None], refuse: Refuse
+    ) -> None:
+        """Goes on if the logs still have what the consumer knows of them, one shard after the other.
+
+        A log only grows, so everything before a record that stands where it did is the same as before. The
+        record's time is compared too: an old copy may get the same record at the same place once more.
+        """
+        while at < len(ask.known) and is_gone(topic, ask.known[at]):
+            at += 1
+        if at == len(ask.known):
+            then()
+            return
+        known = ask.known[at]
+        if not is_there(topic, known):
+            refuse(another_incarnation(topic, known))
+            return
+
+        def read(run: Run | None) -> None:
+            if run is None:
+                refuse(StorageFailed(f"the node could not read entry {known.first_entry} of {topic.shown}"))
+            elif not all(is_known(record, known) for record in run.records[:1]):
+                refuse(another_incarnation(topic, known))
+            else:
+                try:
+                    self._check_known(topic, ask, at + 1, then, refuse)
+                except PenstockError as error:
+                    refuse(error)
+
+        self._effect(Fetch(topic.uuid, known.shard, known.first_entry, 1, read))
 
     def _attach(self, session: Session, ask: Subscribe, topic: Topic, state: list[ShardStart]) -> None:
         """The answer comes once the subscription itself is durable."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from penstock.model.entry_set import EntrySet
 from penstock.model.errors import (
     BadRequest,
+    IncarnationChanged,
     LimitReached,
     PenstockError,
     ProtocolError,
@@ -19,12 +20,14 @@ from penstock.model.topic import TopicName
 from penstock.node.core.attachment import CREDIT_BYTES_MAX, Attachment
 from penstock.node.core.burying import check_dead_letter
 from penstock.node.core.copied import check_active
+from penstock.node.core.log_reader import StoredRecord
 from penstock.node.core.session import Session
 from penstock.node.core.settlement_records import Opened, encode_change
 from penstock.node.core.state_starts import STATE, ShardStart
 from penstock.node.core.stores import Stores
 from penstock.node.core.subscription import Subscription
 from penstock.node.core.topics import Topic
+from penstock.wire.consuming import KnownRecord
 from penstock.wire.control import Subscribe, Subscribed
 
 CONSUMERS_MAX = 1024
@@ -159,6 +162,37 @@ def seen_by_shard(seen: Sequence[tuple[int, int, int]] | None, topic: Topic) -> 
         if shard in by_shard:
             by_shard[shard].add(start, min(end, topic.shards[shard].log.entry_durable))
     return by_shard
+
+
+def is_there(topic: Topic, known: KnownRecord) -> bool:
+    """Whether a log reaches to what a consumer knows of it."""
+    shards = topic.shards
+    return known.shard < len(shards) and known.first_entry < shards[known.shard].log.entry_durable
+
+
+def is_gone(topic: Topic, known: KnownRecord) -> bool:
+    """Whether nothing stands there any more: retention dropped it, or compaction took it out."""
+    if not is_there(topic, known):
+        return False
+    log = topic.shards[known.shard].log
+    return known.first_entry < log.entry_first or known.first_entry in log.compacted
+
+
+def is_known(record: StoredRecord, known: KnownRecord) -> bool:
+    """Whether a record that was found is the one that a consumer knows; damage may hide that."""
+    header = record.header
+    if header.first_entry > known.first_entry:
+        return True
+    found = (header.first_entry, header.block, record.segment, header.stored_at_us)
+    return found == (known.first_entry, known.block, known.segment, known.stored_at_us)
+
+
+def another_incarnation(topic: Topic, known: KnownRecord) -> IncarnationChanged:
+    return IncarnationChanged(
+        f"shard {known.shard} of topic {topic.shown} does not have what this consumer read at entry "
+        f"{known.first_entry}: an old copy was restored",
+        hint="Drop what was read before, and subscribe again without it.",
+    )
 
 
 def start_entry(topic: Topic, shard: int, start: str | int) -> int:
