@@ -71,7 +71,7 @@ class Peers:
     # --- one link -----------------------------------------------------------------------------------
 
     async def _run(self, made: LinkMade, status: LinkStatus, number: int) -> None:
-        loop = asyncio.get_running_loop()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
         attempts = 0
         while True:
             status.connecting()
@@ -87,6 +87,8 @@ class Peers:
             except* Exception as errors:
                 logger.exception("link %s failed", made.name)
                 status.wait(PenstockError(f"a fault of this node: {errors.exceptions[0]}"))
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError  # a group whose own task fails at that moment swallows it
             attempts = 0 if loop.time() - began_s >= STEADY_S else attempts + 1
             await asyncio.sleep(self._backoff.delay_s(attempts))
 

@@ -1,0 +1,36 @@
+"""Links of a node: they end when it stops, whatever they are doing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.model.errors import Unavailable
+from penstock.node.core.peer_links import LinkMade
+from penstock.node.core.peer_status import LinkStatus
+from penstock.node.peers import Peers
+from tests.node.core.peer_world import MemoryNode
+
+MADE = LinkMade("west", "penstock://127.0.0.1:1", ["*"], "both", None, 0, "")
+
+
+class FailingPeers(Peers):
+    """Its connections fail at the very moment at which they are cancelled, as a task group may show it."""
+
+    async def _connect(self, made: LinkMade, status: LinkStatus, number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ExceptionGroup("of the link", [Unavailable("the other node went away")]) from None
+
+
+def test_a_link_that_fails_while_it_is_stopped_ends() -> None:
+    async def scenario() -> None:
+        node = MemoryNode("a")
+        peering = node.shell.core.peering
+        peering.links.links[MADE.name] = MADE
+        peers = FailingPeers(node.shell.core, node.drain)
+        peers.follow_links()
+        await asyncio.sleep(0)
+        await asyncio.wait_for(peers.stop(), 5)
+
+    asyncio.run(scenario())
