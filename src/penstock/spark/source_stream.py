@@ -49,13 +49,13 @@ from penstock.spark.source_standing import (
     span_start,
 )
 from penstock.spark.told import told
+from penstock.wire.fetching import Ends
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     import penstock.sync
-    from penstock.wire.control import Ends
 
 
 log = logging.getLogger("penstock.spark")
@@ -187,8 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in before:
             check_covered(options, name)
         names = sorted({*before, *topic_names(client, options)})
-        found = self._ends_of(names)
-        self._ends = {each.topic: each for each in found if self._is_read(each, before)}
+        self._ends = self._read_of(self._ends_of(names), before)
 
     def _ends_of(
         self, topics: Sequence[str], known: Sequence[Sequence[int]] | None = None, wait_s: float = 0.0
@@ -209,19 +208,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ]
             for each in self._ends.values()
         ]
-        found = self._ends_of(list(self._ends), known, wait_s)
-        self._ends = {each.topic: each for each in found if self._is_read(each, before)}
+        self._ends = self._read_of(self._ends_of(list(self._ends), known, wait_s), before)
+
+    def _read_of(self, found: Sequence[Ends], before: Offset) -> dict[str, Ends]:
+        """The topics among these that are read. One of the offset that is gone is there without shards."""
+        read: dict[str, Ends] = {}
+        for each in found:
+            if each.uuid is not None and self._is_read(each, before):
+                read[each.topic] = each
+            elif each.topic in before or self._options.pattern is None:
+                read[each.topic] = Ends(each.topic, None, None, [])
+        return read
 
     def _is_read(self, ends: Ends, before: Offset) -> bool:
-        """Whether a topic is read: each of the offset, and each that has the columns.
+        """Whether a topic has the columns of the query.
 
-        One that a pattern finds later and that has others is skipped; if an offset or a name asks for it, that
-        is an error.
+        One that a pattern finds, new or created again, may have others, and is skipped; but a topic that is
+        named, or that got others while it was read, ends the query.
         """
         topic, state = ends.topic, (ends.uuid, ends.schema_version)
-        wanted = topic in before or self._options.pattern is None
-        if ends.uuid is None:
-            return wanted
+        wanted = self._options.pattern is None or (topic in before and before[topic].uuid == ends.uuid)
         if state == self._read_as.get(topic):
             return True
         check_assigned(self._options, ends)
@@ -229,8 +235,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         try:
             info = self._client.admin.show_topic(topic)
-        except TopicNotFound:  # deleted just now: the next look will tell
-            return wanted
+        except TopicNotFound:  # deleted just now
+            return False
         if columns_of(self._options, info) == self._schema:
             self._read_as[topic] = (info.uuid, info.schema_version)
             self._skipped.pop(topic, None)
