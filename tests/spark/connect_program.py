@@ -34,11 +34,9 @@ def main(url: str, checkpoint: str) -> None:
         told = repr(penstock.spark.session())
     except BadRequest as error:
         told = error.message
-    print(
-        json.dumps(
-            {topic: rows(topic).count() for topic in "abc"} | {"told": told, "of": type(spark).__module__}
-        )
-    )
+    counts = {topic: rows(topic).count() for topic in "abc"}
+    said = {"told": told, "of": type(spark).__module__, "lag": penstock.spark.lag(query)}
+    print(json.dumps(counts | said))
     spark.stop()
 
 

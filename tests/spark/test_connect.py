@@ -39,6 +39,7 @@ def test_a_client_of_spark_connect_reads_writes_and_streams(node: RealNode, tmp_
     assert {topic: said[topic] for topic in "abc"} == {"a": 20, "b": 20, "c": 20}
     assert said["of"] == "pyspark.sql.connect.session"
     assert "over Spark Connect" in said["told"]
+    assert said["lag"] == {"default/default/default/a": 0}
 
 
 def test_a_process_that_is_to_use_spark_connect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

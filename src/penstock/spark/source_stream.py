@@ -83,6 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Of the topics that are read, as they were last seen."""
         self._until: dict[str, Ends] | None = None
         """Of a query that is to read what there is and end: how far."""
+        self._initial: Offset | None = None
         self._reached: Offset = {}
         """The end of the last batch."""
         self._settled: Offset = {}
@@ -112,13 +113,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins. A subscription keeps it, so that it is the same again.
 
-        Spark does not keep it before the first batch has ended.
+        Spark does not keep it before the first batch has ended, and asks again with every question until then.
         """
         with told():
-            client = self._client
-            plan_versions(client, self._options, self._schema)
-            ends = there(self._ends_of(topic_names(client, self._options)))
-            return offset_json({each.topic: self._first(each, self._options.start) for each in ends})
+            if self._initial is None:
+                client = self._client
+                plan_versions(client, self._options, self._schema)
+                ends = there(self._ends_of(topic_names(client, self._options)))
+                self._initial = {each.topic: self._first(each, self._options.start) for each in ends}
+            return offset_json(self._initial)
 
     def _first(self, ends: Ends, start: Places) -> TopicOffset:
         """Where the reading of a topic begins: where the subscription stands, if there is one already."""
