@@ -29,6 +29,7 @@ idle_s = 2.0
 unread_s = 0.5
 connections = 20
 requests = 5
+consumers = 10
 body_bytes = 1000000
 held_bytes = 700000
 wait_s = 20
@@ -210,6 +211,31 @@ def test_a_wait_that_is_too_long_is_refused(tight: HttpNode) -> None:
     with tight.client() as http:
         answer = http.post("/v1/topics/t/subscriptions/s/fetch", params={"wait": 21})
         assert (answer.status_code, answer.json()["code"]) == (400, "bad-request")
+
+
+def test_one_token_does_not_use_up_what_all_have(tight: HttpNode, topic: str) -> None:
+    """``caller_share`` is a half: 2 of 5 requests, 5 of 10 consumers."""
+    with contextlib.ExitStack() as stack:
+        greedy, other = (stack.enter_context(tight.client(token)) for token in ("greedy", "other"))
+        greedy.post("/v1/topics", json={"topic": topic}).raise_for_status()
+
+        def fetch(http: httpx.Client, consumer: int) -> httpx.Response:
+            params = {"kind": "shared", "consumer": f"c{consumer}"}
+            return http.post(f"/v1/topics/{topic}/subscriptions/s/fetch", params=params)
+
+        assert [fetch(greedy, number).status_code for number in range(6)] == [*[200] * 5, 503]
+        assert "consumers are held for this token" in fetch(greedy, 6).json()["message"]
+        assert fetch(other, 7).status_code == 200
+        open_ones = []
+        for _ in range(2):
+            stream = greedy.stream("GET", f"/v1/topics/{topic}/events")
+            open_ones.append(stack.enter_context(stream).iter_lines())
+            assert next(open_ones[-1]) == ": connected"
+        refused = greedy.get("/v1/topics")
+        assert (refused.status_code, refused.json()["code"]) == (503, "limit")
+        assert "requests of this token" in refused.json()["message"]
+        assert other.get("/v1/topics").status_code == 200
+        open_ones.clear()
 
 
 def test_what_is_sent_ahead_to_a_held_consumer_counts_as_held(tight: HttpNode, topic: str) -> None:

@@ -170,11 +170,27 @@ class Callers:
     def consumers(self) -> int:
         return sum(len(caller.consumers) for caller in self._callers.values())
 
-    def check_held(self, by: Held | None = None) -> None:
+    def check_consumers(self, caller: Caller) -> None:
+        """Whether another consumer may be held for a caller."""
+        if self.consumers >= self.limits.consumers:
+            raise LimitReached(f"{self.limits.consumers:,} consumers are held (http_limits.consumers)")
+        share = self.limits.share_of(self.limits.consumers)
+        if caller.digest and len(caller.consumers) >= share:
+            raise LimitReached(f"{share:,} consumers are held for this token (http_limits.caller_share)")
+        self.check_held(caller)
+
+    def check_held(self, caller: Caller, by: Held | None = None) -> None:
         """Whether more may be handed out, or another consumer be held.
 
         One that has nothing in hand may fetch what was sent ahead to it: by no other way does that go.
         """
+        share = self.limits.share_of(self.limits.held_bytes)
+        mine = sum(each.bytes for each in caller.consumers.values())
+        if caller.digest and mine >= share:
+            raise LimitReached(
+                f"{mine:,} bytes of messages are handed out to this token over HTTP and not settled "
+                "(http_limits.caller_share)"
+            )
         consumers = [each for caller in self._callers.values() for each in caller.consumers.values()]
         handed = sum(each.bytes for each in consumers)
         ahead = sum(each.consumer.ahead_bytes for each in consumers)

@@ -104,9 +104,7 @@ async def hold(
             await held.close()
             del caller.consumers[key]
         callers = door_of(request).callers
-        if callers.consumers >= callers.limits.consumers:
-            raise LimitReached(f"{callers.limits.consumers:,} consumers are held (http_limits.consumers)")
-        callers.check_held()
+        callers.check_consumers(caller)
         if kind is None or mode is None:
             known_kind, known_mode = await _known(caller, topic, subscription)
             kind, mode = kind or known_kind, mode or known_mode
@@ -149,7 +147,7 @@ async def fetch(
     wait_s = wait_of(request, wait)
     name = topic_name(topic)
     held = await hold(request, caller, name, subscription, consumer, kind, mode, start)
-    door_of(request).callers.check_held(held)
+    door_of(request).callers.check_held(caller, held)
     found = await while_asked(request, held.fetch(count, max(wait_s, 0.05))) or []
     try:
         await answer_of(request).expect(sum(map(message_bytes, found)))

@@ -23,7 +23,7 @@ from litestar.response import Stream
 
 from penstock.api.answers import PIECE_BYTES, Answer
 from penstock.api.asking import Asked, Called, TopicPath, answer_of, door_of, parse_start, topic_name
-from penstock.api.callers import Callers
+from penstock.api.callers import Caller, Callers
 from penstock.api.consuming import ConsumerName, Kind, Mode, handed, hold
 from penstock.api.faults import body_of
 from penstock.api.held import Held
@@ -187,14 +187,14 @@ async def subscription_events(
     if last_event_id is not None:
         await held.ack_upto(last_event_id)
     door = door_of(request)
-    events = _hand_on(held, door.callers, sent=ack == "sent")
+    events = _hand_on(caller, held, door.callers, sent=ack == "sent")
     stream = _counted(caller, events, answer_of(request), door.stopping)
     return Stream(stream, media_type="text/event-stream", headers=STREAM_HEADERS)
 
 
-async def _hand_on(held: Held, callers: Callers, *, sent: bool) -> AsyncIterator[bytes]:
+async def _hand_on(caller: Caller, held: Held, callers: Callers, *, sent: bool) -> AsyncIterator[bytes]:
     while not held.over:
-        callers.check_held(held)
+        callers.check_held(caller, held)
         messages = await held.fetch(100, HEARTBEAT_S)
         if not messages:
             yield b": still here\n\n"

@@ -15,6 +15,7 @@ Older browsers send none of these with an image or a script, which is a GET: no 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import unquote, urlsplit
@@ -84,6 +85,8 @@ class Gate:
         self._names = names
         self.answers = AnswerRoom(limits.answers_bytes, limits.answer_wait_s)
         self.requests = 0
+        self._by_token: Counter[bytes] = Counter()
+        """Requests under way of each token."""
         self.bodies_bytes = 0
         self.refused = 0
         """Requests that were refused here."""
@@ -96,10 +99,11 @@ class Gate:
         headers = dict(scope["headers"])
         answer = scope["state"][ANSWER] = Answer(self.answers, scope, receive, send)
         body = Body(self, receive, answer, self._body_max(scope))
+        token = headers.get(b"authorization", b"").split()[-1:]
         try:
             self._check(headers, body)
             if scope["path"] not in HEALTH:
-                self._check_room()
+                self._check_room(token)
             elif scope["method"] == "HEAD":  # as balancers ask; the protocol leaves the body out
                 scope = {**scope, "method": "GET"}
             _join_parts(scope)
@@ -108,10 +112,12 @@ class Gate:
             await refusing(error, close=b"transfer-encoding" in headers)(scope, receive, send)
             return
         self.requests += 1
+        self._by_token.update(token)
         try:
             await self._app(scope, body.receive, answer.send)
         finally:
             self.requests -= 1
+            self._by_token -= Counter(token)  # which forgets those that have none
             answer.close()
             self.bodies_bytes -= body.bytes
 
@@ -161,9 +167,12 @@ class Gate:
             return False
         return bool(place) and (place == host or self._names.is_given(place))
 
-    def _check_room(self) -> None:
+    def _check_room(self, token: list[bytes]) -> None:
         if self.requests >= self._limits.requests:
             raise LimitReached(f"{self._limits.requests:,} requests are under way (http_limits.requests)")
+        share = self._limits.share_of(self._limits.requests)
+        if any(self._by_token[each] >= share for each in token):
+            raise LimitReached(f"{share:,} requests of this token are under way (http_limits.caller_share)")
 
     def check_bodies(self, more: int) -> None:
         """Whether so many bytes more may be held."""

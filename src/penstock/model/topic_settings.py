@@ -202,12 +202,64 @@ _QUOTAS = (
     Setting(
         name="tenant_connections",
         kind=Kind.COUNT,
+        default=10_000,
         meaning="Quota: connections that use the tenant's topics; one more is refused, to be tried again.",
     ),
     Setting(
         name="tenant_stored_bytes",
         kind=Kind.BYTES,
         meaning="Quota: bytes that the tenant's topics may take; past it sends are refused, to be tried again.",
+    ),
+    Setting(name="tenant_topics", kind=Kind.COUNT, default=10_000, meaning="Quota: the tenant's topics."),
+    Setting(name="tenant_shards", kind=Kind.COUNT, default=20_000, meaning="Quota: shards in all its topics."),
+    Setting(
+        name="tenant_places",
+        kind=Kind.COUNT,
+        default=10_000,
+        meaning="Quota: the tenant's products and components that are made by command.",
+    ),
+    Setting(
+        name="tenant_subscriptions",
+        kind=Kind.COUNT,
+        default=10_000,
+        meaning="Quota: subscriptions of all its topics.",
+    ),
+    Setting(
+        name="tenant_producers",
+        kind=Kind.COUNT,
+        default=100_000,
+        meaning="Quota: producers that are registered by name in all its topics.",
+    ),
+    Setting(
+        name="tenant_blocks",
+        kind=Kind.COUNT,
+        default=200_000,
+        meaning="Quota: runs of producers that its shards remember; one more is refused, to be tried again.",
+    ),
+    Setting(
+        name="tenant_writers",
+        kind=Kind.COUNT,
+        default=50_000,
+        meaning="Quota: writers whose name begins with the tenant's and a slash.",
+    ),
+    Setting(
+        name="tenant_stages",
+        kind=Kind.COUNT,
+        default=100_000,
+        meaning="Quota: stages for its topics that are in no batch.",
+    ),
+    Setting(
+        name="tenant_staged_bytes",
+        kind=Kind.BYTES,
+        default=8 * 1024**3,
+        meaning="Quota: bytes in stages for its topics; past it staging is refused, to be tried again.",
+    ),
+    Setting(
+        name="tenant_creates_s",
+        kind=Kind.COUNT,
+        default=100,
+        meaning="Quota: topics, places, subscriptions, producers and writers made a second, 1,000 at once; "
+        "past it who makes them slows down.",
     ),
 )
 QUOTAS = frozenset(setting.name for setting in _QUOTAS)
@@ -242,8 +294,18 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     tenant_messages_s: int | None = None
     connection_bytes_s: int | None = None
     connection_messages_s: int | None = None
-    tenant_connections: int | None = None
+    tenant_connections: int | None = 10_000
     tenant_stored_bytes: int | None = None
+    tenant_topics: int | None = 10_000
+    tenant_shards: int | None = 20_000
+    tenant_places: int | None = 10_000
+    tenant_subscriptions: int | None = 10_000
+    tenant_producers: int | None = 100_000
+    tenant_blocks: int | None = 200_000
+    tenant_writers: int | None = 50_000
+    tenant_stages: int | None = 100_000
+    tenant_staged_bytes: int | None = 8 * 1024**3
+    tenant_creates_s: int | None = 100
 
     @property
     def soft_ttl_s(self) -> float | None:

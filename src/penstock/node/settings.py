@@ -20,14 +20,15 @@ MIB = 1024 * 1024
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds on what clients can make a node hold."""
 
-    connections: int = 10_000
-    topics: int = 10_000
-    shards: int = 20_000
+    connections: int = 20_000
+    topics: int = 20_000
+    """These are twice what one tenant may have (docs/tenancy.md), so that no tenant takes all there is."""
+    shards: int = 40_000
     """Logs in all topics together."""
     open_logs: int = 1024
     """Logs that keep their file open for the next write; those written to longest ago are closed."""
-    subscriptions: int = 10_000
-    producers: int = 100_000
+    subscriptions: int = 20_000
+    producers: int = 200_000
     """Registered by name, in all topics."""
     admin_records: int = 10_000
     """The latest records of administration that are kept; older ones go."""
@@ -90,11 +91,17 @@ class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Such a connection is closed when nothing was asked with that token for so long."""
     consumers: int = 250
     """Held for callers that fetch from subscriptions."""
+    caller_share: float = 0.5
+    """How much of ``requests``, ``consumers`` and ``held_bytes`` one token may use."""
     held_bytes: int = 256 * MIB
     """Of messages that these handed out and nobody settled, and of those that the node sent ahead to them; past
     it nothing more is handed out, and no other consumer is held."""
     consumer_idle_s: float = 60.0
     """A consumer that nobody fetches with for so long is closed: what it held goes to the others."""
+
+    def share_of(self, limit: int) -> int:
+        """How much of a limit one token may use."""
+        return max(1, int(limit * self.caller_share))
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -219,6 +226,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             **{f"log.{name}": getattr(self.log, name) for name in self.log.__struct_fields__},
             **{f"staging.{name}": getattr(self.staging, name) for name in self.staging.__struct_fields__},
         }
+        if self.http_limits.caller_share > 1:
+            raise BadConfig(
+                f"setting http_limits.caller_share = {self.http_limits.caller_share} is a share of 1"
+            )
         for name, value in positive.items():
             if not 0 < value < math.inf:
                 raise BadConfig(f"setting {name} = {value} must be a number above 0")

@@ -84,7 +84,7 @@ class Asking:
         def refuse(error: PenstockError) -> None:
             self._send(session.connection, [encode_refusal(error, consumer=ask.consumer)])
 
-        self._requests.open_topic(ask.topic, ask.create_topic, found, refuse)
+        self._requests.open_topic(session, ask.topic, ask.create_topic, found, refuse)
 
     def _attach(
         self, session: Session, ask: Subscribe, topic: Topic, refuse: Callable[[PenstockError], None]

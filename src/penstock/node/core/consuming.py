@@ -81,7 +81,9 @@ class Consuming:
         send: Callable[[int, list[bytes]], None],
         sessions: Mapping[int, Session],
         full: Full,
+        may_subscribe: Callable[[Session, Topic], None],
     ) -> None:
+        """``may_subscribe`` raises why a topic's tenant cannot have another subscription."""
         self._stores = stores
         self._catalog = stores.catalog
         self._journal = stores.settlements
@@ -93,6 +95,7 @@ class Consuming:
         self._effect = effect
         self._send = send
         self._sessions = sessions
+        self._may_subscribe = may_subscribe
         self.burying = Burying(
             stores, counters, now_us=now_us, clock_us=clock_us, effect=effect, done=self._buried, full=full
         )
@@ -149,7 +152,8 @@ class Consuming:
     def _attach(self, session: Session, ask: Subscribe, topic: Topic, state: list[ShardStart]) -> None:
         """The answer comes once the subscription itself is durable."""
         asked = (ask.subscription, ask.kind, ask.mode, ask.start, ask.policy)
-        subscription = find_or_open(self._stores, topic, *asked, self._now_us(), state)
+        may_make = partial(self._may_subscribe, session)
+        subscription = find_or_open(self._stores, topic, *asked, self._now_us(), state, may_make=may_make)
         if self._sessions.get(session.connection) is not session:
             self._lane.mark()  # it left; when it comes back, its subscription is there
             return

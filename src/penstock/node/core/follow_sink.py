@@ -106,7 +106,8 @@ class FollowSink:
     def _make(self, topic: Topic, ask: OpenCopy) -> Subscription:
         """Everything in the log is unsettled until the source tells otherwise, so that nothing is lost."""
         asked = (ask.subscription, ask.kind, ask.mode, "earliest", ask.policy)
-        return find_or_open(self._node.stores, topic, *asked, ask.created_at_us)
+        may_make = partial(self._node.check_subscriptions, None)
+        return find_or_open(self._node.stores, topic, *asked, ask.created_at_us, may_make=may_make)
 
     def _demote(self, here: Subscription, record: Copied, topic: Topic) -> None:
         text = "subscription %r of %s was promoted on node %s: here it is a passive copy from now on"

@@ -61,6 +61,7 @@ class Guard:
             if not hello.token:
                 raise TokenNeeded("this node asks for a token, and none was given")
             token = self._tokens.find(hello.token, self._node.now_us())
+            self._node.quotas.greet(session, token.grant)
         except PenstockError as error:
             self._node.counters[f"greetings_refused_{error.code}"] += 1
             raise

@@ -31,6 +31,7 @@ from penstock.node.core.retaining import Retaining
 from penstock.node.core.session import Session, shown
 from penstock.node.core.stores import Stores
 from penstock.node.core.topic_changes import TopicChanges
+from penstock.node.core.topics import Topic
 from penstock.node.core.watermark import Watermark
 from penstock.node.settings import Settings
 from penstock.wire.connection import Event, Fault, NodeSide, State
@@ -114,6 +115,7 @@ class NodeCore:
             send=self._send,
             sessions=self._sessions,
             full=lambda topic, size: self.watermark.refusal(size) or self.quotas.refusal(topic, size),
+            may_subscribe=self.check_subscriptions,
         )
         self.retaining = Retaining(
             self.stores, self._consuming, self.counters, now_us=now_us, clock_us=clock_us
@@ -269,6 +271,12 @@ class NodeCore:
 
     def _on_ping(self, session: Session, ping: Ping) -> None:
         self._send(session.connection, [encode_control(Pong(ping.number))])
+
+    def check_subscriptions(self, session: Session | None, topic: Topic) -> None:
+        """Refuses one subscription more than the topic's tenant may have."""
+        topics = self.catalog.of_tenant(topic.tenant)
+        have = sum(self.subscriptions.count_of(each.uuid) for each in topics)
+        self.quotas.create(session, topic.tenant, "subscriptions", have)
 
     def check_running(self) -> None:
         if self.stopping:

@@ -223,6 +223,8 @@ class PeerSink:
     ) -> None:
         topic, shard = self._shard(uuid, number)
         full = self._node.watermark.refusal(len(record)) or self._node.quotas.refusal(topic, len(record))
+        if full is None and header.block not in shard.log.marks:
+            full = self._node.quotas.refuse_block(topic)
         if full is not None:
             raise full
         head = Head(0, header.count, header.block, segment, header.origin_crc, len(record))

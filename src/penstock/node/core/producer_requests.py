@@ -81,7 +81,7 @@ class ProducerRequests:
         elif isinstance(operation, CloseProducer):
             self._close(operation, answer)
         elif isinstance(operation, CreateProducer):
-            self._create(operation, answer, refuse)
+            self._create(session, operation, answer, refuse)
         elif isinstance(operation, ListProducers):
             topics = [self._topic(operation.topic)] if operation.topic else list(self._node.catalog)
             answer([self._info(topic, known) for topic in topics for known in topic.producers])
@@ -115,7 +115,7 @@ class ProducerRequests:
             raise ProducerNotFound(f"topic {topic.shown} has no producer {producer[:80]!r}")
         return topic, known
 
-    def _create(self, ask: CreateProducer, answer: Answer, refuse: Refuse) -> None:
+    def _create(self, session: Session, ask: CreateProducer, answer: Answer, refuse: Refuse) -> None:
         topic = self._topic(ask.topic)
         _check_name(ask.producer)
         if ask.access not in ACCESSES:
@@ -125,7 +125,7 @@ class ProducerRequests:
             self._check_same(topic, known, ask)
             answer(self._info(topic, known))
             return
-        self._check_limit()
+        self._check_limit(session, topic)
         registered = ProducerRegistered(topic.uuid, ask.producer, ask.access, self._node.now_us())
 
         def made() -> None:
@@ -145,10 +145,12 @@ class ProducerRequests:
         if known.access != ask.access:
             raise _mismatch(topic, known, ask.access)
 
-    def _check_limit(self) -> None:
+    def _check_limit(self, session: Session, topic: Topic) -> None:
         limit = self._node.settings.limits.producers
         if sum(len(topic.producers) for topic in self._node.catalog) >= limit:
             raise LimitReached(f"this node holds at most {limit:,} registered producers (limits.producers)")
+        have = sum(len(each.producers) for each in self._node.catalog.of_tenant(topic.tenant))
+        self._node.quotas.create(session, topic.tenant, "producers", have)
 
     def _delete(self, ask: DeleteProducer, answer: Answer, refuse: Refuse) -> None:
         topic, known = self._find(ask.topic, ask.producer)
@@ -188,7 +190,7 @@ class ProducerRequests:
     ) -> None:
         access = ask.access or MULTIPLE
         try:
-            self._check_limit()
+            self._check_limit(session, topic)
             if not self._may_create(topic):
                 raise ProducerNotFound(
                     f"topic {topic.shown} has no producer {ask.producer[:80]!r}, "

@@ -196,6 +196,8 @@ class Producing:
     ) -> None:
         assert context.topic is not None
         full = self._watermark.refusal(len(frame.body)) or self._quotas.refusal(context.topic, len(frame.body))
+        if full is None and context.block not in shard.log.marks:
+            full = self._quotas.refuse_block(context.topic)
         if full is not None:
             self._reject(session, context, frame, full)
             return

@@ -85,9 +85,9 @@ class Requests:
                 crowded = self._node.quotas.enter(session, topic)
                 answer(topic.info()) if crowded is None else refuse(crowded)
 
-            self.open_topic(operation.topic, operation.create, found, refuse)
+            self.open_topic(session, operation.topic, operation.create, found, refuse)
         elif isinstance(operation, CreateTopic):
-            self._create_topic(operation, answer, refuse)
+            self._create_topic(session, operation, answer, refuse)
         elif isinstance(operation, ShowTopic):
             answer(self.topic(operation.topic).info(with_shards=True))
         elif isinstance(operation, AlterTopic):
@@ -104,7 +104,7 @@ class Requests:
             known = (
                 self.fetching.on_request(session, operation, answer, refuse)
                 or self._subscriptions.on_request(session, operation, answer, refuse)
-                or self._tenancy.on_request(operation, answer, refuse)
+                or self._tenancy.on_request(session, operation, answer, refuse)
                 or self.producers.on_request(session, operation, answer, refuse)
                 or self._ledger.on_request(operation, answer)
                 or self.staging.on_request(session, operation, answer, refuse)
@@ -123,7 +123,14 @@ class Requests:
             raise TopicNotFound(f"there is no topic {parsed.short!r}")
         return topic
 
-    def open_topic(self, name: str, create: bool, found: Callable[[Topic], None], refuse: Refuse) -> None:
+    def open_topic(
+        self,
+        session: Session,
+        name: str,
+        create: bool,
+        found: Callable[[Topic], None],
+        refuse: Refuse,
+    ) -> None:
         """Finds a topic, or creates it with the defaults where that is asked for and allowed."""
         parsed = TopicName.parse(name)
         topic = self._node.catalog.by_name(str(parsed))
@@ -137,7 +144,7 @@ class Requests:
                 hint=f"`penstock topic create {parsed.short}` creates it; so does create_on_first_use = true.",
             )
         else:
-            self._create(str(parsed), None, found, refuse)
+            self._create(session, str(parsed), None, found, refuse)
 
     def ensure_topic(self, name: str, found: Callable[[Topic], None], refuse: Refuse) -> None:
         """Finds a topic that the node itself needs, or creates it with one shard."""
@@ -145,7 +152,7 @@ class Requests:
         if topic is not None:
             found(topic)
         else:
-            self._create(name, None, found, refuse)
+            self._create(None, name, None, found, refuse)
 
     def _list_topics(self) -> list[TopicInfo]:
         """All topics; schemas that would make the answer too long are left out, and told by ``show_topic``."""
@@ -154,7 +161,7 @@ class Requests:
             infos = [msgspec.structs.replace(info, schema=None) for info in infos]
         return infos
 
-    def _create_topic(self, ask: CreateTopic, answer: Answer, refuse: Refuse) -> None:
+    def _create_topic(self, session: Session | None, ask: CreateTopic, answer: Answer, refuse: Refuse) -> None:
         parsed = TopicName.parse(ask.topic)
         shard_power = ask.shards.bit_length() - 1
         if ask.shards < 1 or 2**shard_power != ask.shards or shard_power > SHARD_POWER_MAX:
@@ -175,7 +182,8 @@ class Requests:
         topic = self._node.catalog.by_name(str(parsed))
         if topic is None:
             self._tenancy.check_room(Place.of(str(parsed)))
-            self._create(str(parsed), shard_power, found, refuse, schema=ask.schema, settings=settings)
+            asked = (str(parsed), shard_power, found, refuse)
+            self._create(session, *asked, schema=ask.schema, settings=settings)
         elif ask.exist_ok:
             found(topic)
         else:
@@ -183,6 +191,7 @@ class Requests:
 
     def _create(
         self,
+        session: Session | None,
         name: str,
         shard_power: int | None,
         made: Callable[[Topic], None],
@@ -213,6 +222,7 @@ class Requests:
         limit = self._node.settings.limits.shards
         if self._node.stores.shards + 2 ** (shard_power or 0) > limit:
             raise LimitReached(f"this node holds at most {limit} shards in all topics (limits.shards)")
+        self._check_tenant(session, name.partition("/")[0], 2 ** (shard_power or 0))
         created = TopicCreated(
             name,
             self._node.new_uuid(),
@@ -231,6 +241,13 @@ class Requests:
                 waiter(error)
 
         self._node.stores.change_catalog(encode_catalog_change(created), durable)
+
+    def _check_tenant(self, session: Session | None, tenant: str, shards: int) -> None:
+        quotas, topics = self._node.quotas, self._node.catalog.of_tenant(tenant)
+        have = sum(2**topic.created.shard_power for topic in topics)
+        quotas.check(tenant, "shards", have, shards)
+        making = sum(name.startswith(f"{tenant}/") for name in self._creating)
+        quotas.create(session, tenant, "topics", len(topics) + making)
 
     def _alter_topic(self, ask: AlterTopic, answer: Answer, refuse: Refuse) -> None:
         """Gives a topic a new version of its schema; one change of a topic at a time."""

@@ -66,6 +66,9 @@ class Subscriptions:
     def __len__(self) -> int:
         return sum(map(len, self._by_topic.values()))
 
+    def count_of(self, topic: bytes) -> int:
+        return len(self._by_topic.get(topic, ()))
+
     def of_topic(self, topic: bytes) -> list[Subscription]:
         return list(self._by_topic.get(topic, {}).values())
 

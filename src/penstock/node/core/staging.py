@@ -52,6 +52,7 @@ from penstock.node.core.writers import (
     Writer,
     WriterTaken,
     hash_of_stages,
+    tenant_of,
 )
 from penstock.wire.control import (
     AbortStages,
@@ -79,7 +80,7 @@ WRITE_BYTES = 4 * 1024 * 1024
 
 Answer = Callable[[Any], None]
 Refuse = Callable[[PenstockError], None]
-OpenTopic = Callable[[str, bool, Callable[[Topic], None], Refuse], None]
+OpenTopic = Callable[[Session, str, bool, Callable[[Topic], None], Refuse], None]
 
 
 class Staging:
@@ -144,7 +145,7 @@ class Staging:
             except PenstockError as error:
                 refuse(error)
 
-        self._open_topic(ask.topic, ask.create_topic, found, refuse)
+        self._open_topic(session, ask.topic, ask.create_topic, found, refuse)
 
     def _opened(self, ask: OpenStage, topic: Topic) -> StageOpened:
         stage = self._stages.get(ask.stage)
@@ -154,6 +155,8 @@ class Staging:
                 raise StagingFull(f"writer {ask.writer!r} has {limit:,} stages in no batch (writer_stages_max)")
             if len(self._stages) >= self._limits.stages_max:
                 raise StagingFull(f"there are {self._limits.stages_max:,} stages in no batch (stages_max)")
+            if (crowded := self._node.quotas.refuse_stage(topic)) is not None:
+                raise crowded
             stage = self._stages.begin(ask.stage, ask.writer, topic.uuid, self._node.now_us())
             self._counters["stages_opened"] += 1
         elif stage.writer != ask.writer or stage.topic != topic.uuid:
@@ -207,7 +210,11 @@ class Staging:
             raise StagingFull(f"all stages together hold at most {self._limits.bytes_max:,} bytes (bytes_max)")
         quotas = self._node.quotas
         quotas.charge(session, topic, size=len(segment))
-        full = self._node.watermark.refusal(len(segment)) or quotas.refusal(topic, len(segment))
+        full = (
+            self._node.watermark.refusal(len(segment))
+            or quotas.refusal(topic, len(segment))
+            or quotas.refuse_staged(topic, len(segment))
+        )
         if full is not None:
             raise full
         if topic.schemas is not None:
@@ -363,6 +370,8 @@ class Staging:
             raise LimitReached(
                 f"this node knows at most {self._limits.writers_max:,} writers (staging.writers_max)"
             )
+        if known is None and (tenant := tenant_of(ask.writer)):
+            self._node.quotas.create(None, tenant, "writers", self._stores.writers.of_tenant(tenant))
         stages = [self._wanted(ask.writer, uuid) for uuid in ask.stages]
         if len(set(ask.stages)) != len(ask.stages):
             raise StageMismatch("a stage is named twice in one batch")

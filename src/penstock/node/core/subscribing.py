@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from penstock.model.entry_set import EntrySet
@@ -81,16 +81,20 @@ def find_or_open(
     policy: Policy | None,
     now_us: int,
     state: list[ShardStart] | None = None,
+    *,
+    may_make: Callable[[Topic], None],
 ) -> Subscription:
     """The subscription of that name; a new one is staged in the journal, for the caller to wait for.
 
-    ``state`` is each shard's, of one that begins with it (state_starts.py).
+    ``state`` is each shard's, of one that begins with it (state_starts.py). ``may_make`` raises why the topic's
+    tenant cannot have another one.
     """
     subscription = stores.subscriptions.get(topic.uuid, name)
     if subscription is None:
         limit = stores.settings.limits.subscriptions
         if len(stores.subscriptions) >= limit:
             raise LimitReached(f"this node holds at most {limit} subscriptions (limits.subscriptions)")
+        may_make(topic)
         start = "earliest" if state else start
         by_shard = start if isinstance(start, list) else [start] * len(topic.shards)
         if len(by_shard) != len(topic.shards):

@@ -5,6 +5,7 @@ browsing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,7 @@ class SubscriptionRequests:
     def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
         """Carries out an operation if it is one about subscriptions."""
         if isinstance(operation, CreateSubscription):
-            self._create(operation, answer, refuse)
+            self._create(session, operation, answer, refuse)
         elif isinstance(operation, ListSubscriptions):
             answer(self._list(operation.topic))
         elif isinstance(operation, ShowSubscription):
@@ -107,7 +108,7 @@ class SubscriptionRequests:
             for subscription in self._node.subscriptions.of_topic(topic.uuid)
         ]
 
-    def _create(self, ask: CreateSubscription, answer: Answer, refuse: Refuse) -> None:
+    def _create(self, session: Session, ask: CreateSubscription, answer: Answer, refuse: Refuse) -> None:
         topic = self._topic(ask.topic)
         check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
         if not ask.exist_ok and self._node.subscriptions.get(topic.uuid, ask.subscription) is not None:
@@ -120,7 +121,10 @@ class SubscriptionRequests:
         def make(state: list[ShardStart]) -> None:
             now_us = self._node.now_us()
             start = ask.start if ask.positions is None else ask.positions
-            made = find_or_open(stores, topic, name, ask.kind, ask.mode, start, ask.policy, now_us, state)
+            asked = (name, ask.kind, ask.mode, start, ask.policy, now_us, state)
+            made = find_or_open(
+                stores, topic, *asked, may_make=partial(self._node.check_subscriptions, session)
+            )
             stores.settlement_lane.wait(lambda error: answer(self._info(topic, made)))
 
         self._node.consuming.state_starts.find(topic, name, ask.start, make, refuse)

@@ -9,6 +9,7 @@ from penstock.model.errors import BadRequest, LimitReached, NotEmpty, PenstockEr
 from penstock.model.place import LEVELS, Place
 from penstock.model.topic_settings import check_changeable, check_names, read_values
 from penstock.node.core.catalog_changes import PlaceCreated, PlaceRemoved, SettingsChanged, encode_change
+from penstock.node.core.session import Session
 from penstock.node.core.tenancy import Holding
 from penstock.node.core.topics import Topic, setting_infos
 from penstock.wire.control import (
@@ -44,10 +45,10 @@ class TenancyRequests:
         self._topic = topic_of
         self._creating = creating
 
-    def on_request(self, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
+    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
         """Carries out an operation if it is one about places and settings."""
         if isinstance(operation, CreatePlace):
-            self._create(operation, answer, refuse)
+            self._create(session, operation, answer, refuse)
         elif isinstance(operation, ListPlaces):
             answer(self._list(operation.level))
         elif isinstance(operation, ShowPlace):
@@ -123,7 +124,7 @@ class TenancyRequests:
 
     # --- changing -----------------------------------------------------------------------------------
 
-    def _create(self, ask: CreatePlace, answer: Answer, refuse: Refuse) -> None:
+    def _create(self, session: Session, ask: CreatePlace, answer: Answer, refuse: Refuse) -> None:
         place = _place(ask.level, ask.place)
         settings = read_values(ask.settings, place.level)
         tree = self._node.catalog.tree
@@ -136,6 +137,9 @@ class TenancyRequests:
         self.check_room(place)
         if sum(1 for _ in tree) >= PLACES_MAX:
             raise LimitReached(f"this node holds at most {PLACES_MAX:,} tenants, products and components")
+        tenant = place.parts[0]
+        have = sum(each.place.parts[0] == tenant for each in tree)
+        self._node.quotas.create(session, tenant, "places", have)
         created = PlaceCreated(str(place), self._node.now_us(), settings)
 
         def durable(error: PenstockError | None) -> None:

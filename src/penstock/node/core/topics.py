@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -199,6 +199,7 @@ class Catalog:
         """Topics that were deleted and whose folders may still be there; kept over compactions."""
         self._by_name: dict[str, Topic] = {}
         self._by_uuid: dict[bytes, Topic] = {}
+        self._of_tenant: dict[str, dict[bytes, Topic]] = {}
         self._lost_us = lost_us
         self.run = 0
         """The number of this run of the node."""
@@ -208,6 +209,13 @@ class Catalog:
 
     def by_uuid(self, uuid: bytes) -> Topic | None:
         return self._by_uuid.get(uuid)
+
+    def of_tenant(self, tenant: str) -> Collection[Topic]:
+        return self._of_tenant.get(tenant, {}).values()
+
+    def tenant_settings(self, tenant: str) -> TopicSettings:
+        """The effective values at a tenant, also of one that does not exist yet."""
+        return effective(self.tree.levels(Place((tenant,))))
 
     def below(self, place: Place) -> list[Topic]:
         """The topics that stand below a place."""
@@ -242,6 +250,7 @@ class Catalog:
         self.tree.ensure(topic.place, created.created_at_us)
         self._by_name[topic.name] = topic
         self._by_uuid[topic.uuid] = topic
+        self._of_tenant.setdefault(topic.tenant, {})[topic.uuid] = topic
         return topic
 
     def _delete(self, uuid: bytes) -> Topic | None:
@@ -249,6 +258,7 @@ class Catalog:
         gone = self._by_uuid.pop(uuid, None)
         if gone is not None:
             del self._by_name[gone.name]
+            del self._of_tenant[gone.tenant][uuid]
         return gone
 
     def _remove(self, place: Place) -> None:

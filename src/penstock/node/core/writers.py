@@ -25,6 +25,7 @@ marks. The uuid is the writer's for as long as it is known: after a deletion the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha1
@@ -153,9 +154,20 @@ class Writer:
         self.history = (self.history + COMMITTED.pack(*committed))[-REMEMBERED * COMMITTED.size :]
 
 
+def tenant_of(writer: str) -> str:
+    """The tenant that a writer's name stands below; empty for none."""
+    tenant, slash, _ = writer.partition("/")
+    return tenant if slash else ""
+
+
 class Writers:
     def __init__(self) -> None:
         self._all: dict[str, Writer] = {}
+        self._of_tenant: Counter[str] = Counter()
+
+    def of_tenant(self, tenant: str) -> int:
+        """How many have a name below a tenant's; an empty name is that of writers that stand below none."""
+        return self._of_tenant[tenant]
 
     def get(self, name: str) -> Writer | None:
         return self._all.get(name)
@@ -182,7 +194,9 @@ class Writers:
             known = self._all.get(change.writer)
             if known is not None and known.uuid == change.uuid:
                 del self._all[change.writer]
+                self._of_tenant[tenant_of(change.writer)] -= 1
         else:
+            self._of_tenant[tenant_of(change.writer)] += change.writer not in self._all
             self._all[change.writer] = Writer(
                 change.writer,
                 change.uuid,
@@ -203,6 +217,7 @@ class Writers:
         if writer is None:
             writer = Writer(record.writer, record.uuid, record.at_us, -1, record.at_us)
             self._all[record.writer] = writer
+            self._of_tenant[tenant_of(record.writer)] += 1
         if record.batch <= writer.batch or record.uuid != writer.uuid:
             return
         writer.batch, writer.at_us = record.batch, record.at_us
