@@ -135,7 +135,7 @@ def asked(message: Any) -> object:
             "settings cannot be {'soft_ttl': nan}",
         ),
         (Request(7, Redrive("t", "s", [(0, 0, 2**63)])), 7, "entries cannot be"),
-        (Subscribe(8, "t", "s", "unique", "resilient", "earliest", 0), 8, "credit_bytes cannot be 0"),
+        (Subscribe(8, "t", "s", "unique", "resilient", "earliest", -1), 8, "credit_bytes cannot be -1"),
         (Settle(9, 1, 0, nacked=[(0, -1.0)]), 9, "nacked cannot be [[0, -1.0]]"),
     ],
 )
