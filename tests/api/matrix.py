@@ -103,6 +103,8 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("post", S + "/resume"): Route(CONSUME),
     ("post", S + "/promote"): Route(ADMIN),
     ("get", S + "/dead"): Route(CONSUME),
+    ("get", S + "/unacked"): Route(CONSUME),
+    ("get", S + "/skipped"): Route(CONSUME),
     ("post", S + "/redrive"): Route(CONSUME, {}),
     ("post", S + "/fetch"): Route(CONSUME),
     ("post", S + "/ack"): Route(CONSUME, SETTLE),

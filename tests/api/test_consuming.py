@@ -50,6 +50,21 @@ def test_messages_are_fetched_and_settled_each_in_its_way(http: httpx.Client, to
     assert (shown["acked"], shown["skipped"], shown["unsettled"]) == (2, 1, 0)
 
 
+def test_what_is_unacked_or_was_skipped_is_listed(http: httpx.Client, topic: str) -> None:
+    send(http, topic, "a", "b", "c")
+    fetch(http, topic, count=10, wait=5)
+    settle(http, "skip", topic, "0/1")
+    settle(http, "nack", topic, "0/0", "0/2", delay=60)
+    listed = f"/v1/topics/{topic}/subscriptions/s"
+    assert http.get(f"{listed}/skipped").json() == [{"shard": 0, "first": 1, "end": 2}]
+    first, second = http.get(f"{listed}/unacked").json()
+    assert (first["entry"], first["attempts"], first["waits_for"]) == (0, 1, "time")
+    assert http.get(f"{listed}/unacked", params={"limit": 1}).json() == [first]
+    assert http.get(f"{listed}/unacked", params={"start": "0/1"}).json() == [second]
+    assert http.get(f"{listed}/unacked", params={"limit": 0}).status_code == 400
+    assert http.get(f"{listed}/skipped", params={"start": "here"}).json()["code"] == "bad-request"
+
+
 def test_what_is_not_in_hand_cannot_be_settled_and_the_rest_is(http: httpx.Client, topic: str) -> None:
     send(http, topic, "a")
     fetch(http, topic, wait=5)

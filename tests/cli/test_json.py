@@ -145,6 +145,25 @@ def test_typed_rows(run: Run, service: Node, topic: str) -> None:
     assert row["value"] == {"n": 1}
 
 
+def test_unacked_and_skipped_entries(run: Run, service: Node, topic: str) -> None:
+    run("produce", topic, stdin=b"a\nb\nc\n")
+
+    async def settle() -> None:
+        async with penstock.connect(service.url) as client, client.consumer(topic, "s") as consumer:
+            for settled in (consumer.nack, consumer.skip, consumer.nack):
+                message = await consumer.receive(10)
+                assert message is not None
+                await settled(message)
+            await consumer.flush()
+
+    asyncio.run(settle())
+    found = run("sub unacked", topic, "s")
+    assert [(each["entry"], each["attempts"]) for each in found] == [(0, 1), (2, 1)]
+    assert run("sub unacked", topic, "s", "--limit", 1) == found[:1]
+    assert run("sub unacked", topic, "s", "--from", "0/1") == found[1:]
+    assert run("sub skipped", topic, "s") == [{"shard": 0, "first": 1, "end": 2}]
+
+
 def test_dead_messages(run: Run, service: Node, topic: str) -> None:
     run("produce", topic, stdin=b"a\n")
 
@@ -275,6 +294,7 @@ def test_a_node_says_when_it_is_ready(spawn: Spawn, tmp_path: Path) -> None:
         "topic show nothing-there",
         "sub show nothing-there s",
         "consume nothing-there -s a/b --count 1",
+        "sub unacked nothing-there s",
         "dead list nothing-there -s s",
         "producer show nothing-there p",
         "tenant show nothing-there",

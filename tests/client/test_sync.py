@@ -253,6 +253,8 @@ def test_a_blocking_consumer_of_a_resilient_subscription_settles_one_after_the_o
             assert consumer.policy.max_attempts == 3
         info = client.admin.show_subscription(topic, "s")
         assert (info.acked, info.skipped, info.nacked) == (4, 1, 1)
+        assert client.admin.skipped(topic, "s") == [(0, 2, 3)]
+        assert client.admin.unacked(topic, "s") == []
         assert client.admin.seek(topic, "s", 3).positions == [3]
         assert client.admin.pause(topic, "s").paused
         assert not client.admin.resume(topic, "s").paused

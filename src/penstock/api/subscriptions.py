@@ -1,4 +1,6 @@
-"""``/v1/topics/{topic}/subscriptions``: made, listed, shown, moved, paused, deleted; their dead messages."""
+"""``/v1/topics/{topic}/subscriptions``: made, listed, shown, moved, paused, deleted; their unacked, skipped and
+dead messages.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from typing import Annotated, TypedDict
 
 import msgspec
 from litestar import delete, get, post
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath, JSONBody, QueryParameter
 
 from penstock.api.asking import Asked, Called, TopicPath, answer_of, door_of, parse_start, topic_name
 from penstock.api.held import message_bytes, parse_position
@@ -14,10 +16,20 @@ from penstock.api.producers import DeletedOfTopic
 from penstock.model.errors import BadRequest
 from penstock.model.policy import Policy
 from penstock.shapes.dead import DeadShape, dead_object
-from penstock.shapes.subscription import SubscriptionShape, subscription_object
+from penstock.shapes.subscription import (
+    SkippedShape,
+    SubscriptionShape,
+    UnackedShape,
+    skipped_object,
+    subscription_object,
+    unacked_object,
+)
+from penstock.wire.consuming import PAGE_MAX
 
 DEAD_MAX = 1000
 """Dead messages in one answer."""
+PageStart = Annotated[str, QueryParameter(max_length=64, description="SHARD/ENTRY to begin with.")]
+PageLimit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX, description="How many at most.")]
 PATH = "/topics/{topic:str}/subscriptions"
 ONE = PATH + "/{subscription:str}"
 
@@ -154,6 +166,36 @@ async def list_dead(
     return found
 
 
+@get(ONE + "/unacked", tags=["subscriptions"])
+async def list_unacked(
+    caller: Called,
+    topic: TopicPath,
+    subscription: FromPath[str],
+    start: PageStart = "0/0",
+    limit: PageLimit = PAGE_MAX,
+) -> list[UnackedShape]:
+    """What a consumer had and did not settle, from `start` (SHARD/ENTRY) on: attempts, what each waits for."""
+    found = caller.client.admin.unacked(
+        topic_name(topic), subscription, start=parse_position(start), limit=limit
+    )
+    return [unacked_object(entry) async for entry in found]
+
+
+@get(ONE + "/skipped", tags=["subscriptions"])
+async def list_skipped(
+    caller: Called,
+    topic: TopicPath,
+    subscription: FromPath[str],
+    start: PageStart = "0/0",
+    limit: PageLimit = PAGE_MAX,
+) -> list[SkippedShape]:
+    """The ranges of entries that consumers skipped, from `start` (SHARD/ENTRY) on."""
+    found = caller.client.admin.skipped(
+        topic_name(topic), subscription, start=parse_position(start), limit=limit
+    )
+    return [skipped_object(each) async for each in found]
+
+
 @post(ONE + "/redrive", status_code=200, tags=["subscriptions"])
 async def redrive(
     caller: Called, topic: TopicPath, subscription: FromPath[str], data: JSONBody[RedriveBody]
@@ -175,6 +217,8 @@ ROUTES = [
     pause,
     resume,
     promote,
+    list_unacked,
+    list_skipped,
     list_dead,
     redrive,
 ]

@@ -10,6 +10,7 @@ from penstock.cli.ask import ask
 from penstock.cli.completion import subscriptions
 from penstock.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
 from penstock.cli.output import print_fields, print_json, print_table, reports_errors
+from penstock.cli.start import parse_place
 from penstock.shapes.dead import dead_object
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def show(
     """Show one dead message: what it holds, and why it died."""
     from penstock.model.errors import SubscriptionNotFound
 
-    place = _place(entry)
+    place = parse_place(entry, "ENTRY")
     for message in _dead(topic, subscription, url, token):
         found = dead_object(message)
         if (found["shard"], found["entry"]) == place:
@@ -101,7 +102,7 @@ def redrive(
     """Offer dead messages again, to their own subscription alone, with attempts counted anew."""
     if bool(entry) == everything:
         raise typer.BadParameter("say --entry once or more, or --all", param_hint="'--entry'")
-    places = None if everything else [_place(each) for each in entry or []]
+    places = None if everything else [parse_place(each, "--entry") for each in entry or []]
     count = ask(url, token, lambda admin: admin.redrive(topic, subscription, places))
     if as_json:
         print_json({"redriven": count})
@@ -114,10 +115,3 @@ def _dead(topic: str, subscription: str, url: str, token: str | None) -> list[Me
         return [message async for message in admin.dead_letters(topic, subscription)]
 
     return ask(url, token, all_of_them)
-
-
-def _place(text: str) -> tuple[int, int]:
-    shard, _, entry = text.rpartition("/")
-    if not (entry.isascii() and entry.isdigit()) or not (shard.isdigit() or not shard):
-        raise typer.BadParameter(f"{text!r} is not ENTRY or SHARD/ENTRY", param_hint="ENTRY")
-    return int(shard or 0), int(entry)

@@ -20,3 +20,12 @@ def parse_start(text: str, option: str, *, new: bool = True) -> str | int:
         message = f"write {words}, an entry's number, or a time such as 2026-01-31T12:00:00+00:00"
         raise typer.BadParameter(message, param_hint=f"'{option}'") from None
     return text
+
+
+def parse_place(text: str, option: str) -> tuple[int, int]:
+    """``ENTRY`` or ``SHARD/ENTRY``, as (shard, entry)."""
+    shard, _, entry = text.rpartition("/")
+    numbers = [shard or "0", entry]
+    if not all(each.isascii() and each.isdigit() and len(each) < 20 for each in numbers):
+        raise typer.BadParameter(f"{text!r} is not ENTRY or SHARD/ENTRY", param_hint=f"'{option}'")
+    return int(numbers[0]), int(numbers[1])

@@ -1,4 +1,4 @@
-"""``penstock sub create|list|show|seek|pause|resume|promote|delete``."""
+"""``penstock sub create|list|show|unacked|skipped|seek|pause|resume|promote|delete``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from penstock.cli.options import (
     Url,
     Yes,
 )
-from penstock.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
-from penstock.cli.start import parse_start
-from penstock.shapes.subscription import subscription_object
+from penstock.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
+from penstock.cli.start import parse_place, parse_start
+from penstock.shapes.subscription import skipped_object, subscription_object, unacked_object
 
 if TYPE_CHECKING:
+    from penstock.client.admin import Admin
+    from penstock.shapes.subscription import SkippedShape, UnackedShape
     from penstock.wire.control import SubscriptionInfo
 
 sub_app = typer.Typer(
@@ -37,6 +39,11 @@ SubscriptionArgument = Annotated[
     str, typer.Argument(metavar="SUBSCRIPTION", help="Its name.", autocompletion=subscriptions)
 ]
 NewSubscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Its name.")]
+PAGE = 1000
+PageStart = Annotated[
+    str, typer.Option("--from", metavar="ENTRY", help="Where to begin: ENTRY, or SHARD/ENTRY.")
+]
+PageLimit = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="How many at most.")]
 PLACE = "earliest, latest, an entry or a time (ISO 8601)"
 
 
@@ -182,6 +189,63 @@ def show(
             *((f"policy {name}", "none" if value in (None, "") else value) for name, value in policy.items()),
         ]
     )
+
+
+@sub_app.command()
+@reports_errors
+def unacked(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    start: PageStart = "0/0",
+    limit: PageLimit = PAGE,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the messages that were refused, timed out or lost with a consumer, and what each waits for."""
+    place = parse_place(start, "--from")
+
+    async def some(admin: Admin) -> list[UnackedShape]:
+        found = admin.unacked(topic, subscription, start=place, limit=limit + 1)
+        return [unacked_object(entry) async for entry in found]
+
+    objects = ask(url, token, some)
+    for more in objects[limit:]:
+        note(f"there are more: --from {more['shard']}/{more['entry']}")
+    if as_json:
+        print_json(objects[:limit])
+        return
+    heads = ("SHARD", "ENTRY", "ATTEMPTS", "WAITS FOR", "DUE AT", "BOUND")
+    rows: list[dict[str, object]] = [{**each} for each in objects[:limit]]
+    print_table(heads, [tuple(each.values()) for each in rows])
+
+
+@sub_app.command()
+@reports_errors
+def skipped(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    start: PageStart = "0/0",
+    limit: PageLimit = PAGE,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the ranges of entries that consumers skipped."""
+    place = parse_place(start, "--from")
+
+    async def some(admin: Admin) -> list[SkippedShape]:
+        found = admin.skipped(topic, subscription, start=place, limit=limit + 1)
+        return [skipped_object(each) async for each in found]
+
+    objects = ask(url, token, some)
+    for more in objects[limit:]:
+        note(f"there are more: --from {more['shard']}/{more['first']}")
+    if as_json:
+        print_json(objects[:limit])
+        return
+    rows: list[dict[str, object]] = [{**each} for each in objects[:limit]]
+    print_table(("SHARD", "FIRST", "END"), [tuple(each.values()) for each in rows])
 
 
 @sub_app.command()

@@ -15,6 +15,7 @@ from penstock.model.errors import BadFrame, TopicNotFound
 from penstock.model.message import Message
 from penstock.model.policy import Policy
 from penstock.model.topic import TopicName
+from penstock.wire.consuming import PAGE_MAX
 from penstock.wire.control import (
     AdvanceSubscription,
     Browse,
@@ -22,14 +23,19 @@ from penstock.wire.control import (
     CreateSubscription,
     DeleteSubscription,
     Deliver,
+    ListSkipped,
     ListSubscriptions,
+    ListUnacked,
     PauseSubscription,
     Redrive,
     SeekSubscription,
     ShowSubscription,
     ShowTopic,
+    SkippedPage,
     SubscriptionInfo,
     TopicInfo,
+    UnackedEntry,
+    UnackedPage,
     read_result,
 )
 from penstock.wire.following import PromoteSubscription
@@ -122,6 +128,37 @@ class SubscriptionAdmin:
         """
         ask = PromoteSubscription(_full(topic), subscription)
         return read_result(await self._link.request(ask, retry=True), SubscriptionInfo)
+
+    # --- what is not acknowledged -------------------------------------------------------------------
+
+    async def unacked(
+        self, topic: str, subscription: str, *, start: Place = (0, 0), limit: int | None = None
+    ) -> AsyncIterator[UnackedEntry]:
+        """The entries of the unacked log, and others that a consumer had and did not settle, in order.
+
+        Each with its attempts and what it waits for. ``start`` is (shard, entry); at most ``limit`` come.
+        """
+        at: Place | None = start
+        while at is not None and (limit is None or limit > 0):
+            size = PAGE_MAX if limit is None else min(limit, PAGE_MAX)
+            ask = ListUnacked(_full(topic), subscription, *at, size)
+            page = read_result(await self._link.request(ask, retry=True), UnackedPage)
+            for entry in page.entries:
+                yield entry
+            at, limit = page.next, None if limit is None else limit - len(page.entries)
+
+    async def skipped(
+        self, topic: str, subscription: str, *, start: Place = (0, 0), limit: int | None = None
+    ) -> AsyncIterator[tuple[int, int, int]]:
+        """The entries that consumers skipped, as (shard, first, end), in order; at most ``limit`` ranges."""
+        at: Place | None = start
+        while at is not None and (limit is None or limit > 0):
+            size = PAGE_MAX if limit is None else min(limit, PAGE_MAX)
+            ask = ListSkipped(_full(topic), subscription, *at, size)
+            page = read_result(await self._link.request(ask, retry=True), SkippedPage)
+            for shard, first, end in page.ranges:
+                yield shard, first, end
+            at, limit = page.next, None if limit is None else limit - len(page.ranges)
 
     # --- dead letters -------------------------------------------------------------------------------
 

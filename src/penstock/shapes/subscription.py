@@ -1,4 +1,4 @@
-"""A subscription, its policy and what it lost."""
+"""A subscription, its policy, what it lost, what is unacked in it and what was skipped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from penstock.shapes.times import iso_time
 
 if TYPE_CHECKING:
-    from penstock.wire.control import SubscriptionInfo
+    from penstock.wire.control import SubscriptionInfo, UnackedEntry
 
 
 class PolicyShape(TypedDict):
@@ -66,6 +66,37 @@ class SubscriptionShape(TypedDict):
     told_at: str | None
     ignored: int
     elsewhere: str
+
+
+class UnackedShape(TypedDict):
+    shard: int
+    entry: int
+    attempts: int
+    waits_for: str
+    due_at: str | None
+    bound: int | None
+
+
+class SkippedShape(TypedDict):
+    shard: int
+    first: int
+    end: int
+
+
+def unacked_object(entry: UnackedEntry) -> UnackedShape:
+    return {
+        "shard": entry.shard,
+        "entry": entry.entry,
+        "attempts": entry.attempts,
+        "waits_for": entry.waits_for,
+        "due_at": iso_time(entry.due_at_us) if entry.due_at_us else None,
+        "bound": entry.bound or None,
+    }
+
+
+def skipped_object(skipped: tuple[int, int, int]) -> SkippedShape:
+    shard, first, end = skipped
+    return {"shard": shard, "first": first, "end": end}
 
 
 def subscription_object(info: SubscriptionInfo) -> SubscriptionShape:

@@ -7,10 +7,10 @@ from typing import Any
 
 from penstock.client.admin import Admin as AsyncAdmin
 from penstock.client.batch import Batch
-from penstock.client.subscription_admin import Start
+from penstock.client.subscription_admin import Place, Start
 from penstock.model.message import Message
 from penstock.sync.background import Background
-from penstock.wire.control import SubscriptionInfo
+from penstock.wire.control import SubscriptionInfo, UnackedEntry
 
 
 class SubscriptionAdmin:
@@ -54,6 +54,28 @@ class SubscriptionAdmin:
     def promote(self, topic: str, subscription: str) -> SubscriptionInfo:
         """Makes the passive copy of another node's subscription active here; one that is active stays so."""
         return self._background.run(self._admin.promote(topic, subscription))
+
+    def unacked(
+        self, topic: str, subscription: str, *, start: Place = (0, 0), limit: int | None = None
+    ) -> list[UnackedEntry]:
+        """Entries that a consumer had and did not settle, with their attempts and what each waits for."""
+
+        async def all_of_them() -> list[UnackedEntry]:
+            found = self._admin.unacked(topic, subscription, start=start, limit=limit)
+            return [entry async for entry in found]
+
+        return self._background.run(all_of_them())
+
+    def skipped(
+        self, topic: str, subscription: str, *, start: Place = (0, 0), limit: int | None = None
+    ) -> list[tuple[int, int, int]]:
+        """The entries that consumers skipped, as (shard, first, end), in order."""
+
+        async def all_of_them() -> list[tuple[int, int, int]]:
+            found = self._admin.skipped(topic, subscription, start=start, limit=limit)
+            return [each async for each in found]
+
+        return self._background.run(all_of_them())
 
     def redrive(self, topic: str, subscription: str, entries: Iterable[tuple[int, int]] | None = None) -> int:
         """Offers dead messages again, to this subscription alone; returns how many."""

@@ -68,6 +68,60 @@ class ShowSubscription(Control, frozen=True, tag="show_subscription"):
     subscription: Name
 
 
+PAGE_MAX = 1000
+"""Entries or ranges in one answer to ``list_unacked`` and ``list_skipped``."""
+PageLimit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
+
+
+class ListUnacked(Control, frozen=True, tag="list_unacked"):
+    """Entries that a consumer had and did not settle, and that come again; ``UnackedPage`` is the answer."""
+
+    topic: TopicText
+    subscription: Name
+    shard: Shard = 0
+    entry: Entry = 0
+    """Where to begin: this entry of this shard."""
+    limit: PageLimit = PAGE_MAX
+
+
+class UnackedEntry(msgspec.Struct, frozen=True):
+    shard: int
+    entry: int
+    attempts: int
+    """How often it was delivered."""
+    due_at_us: int
+    """It does not come again before this time of day; 0: its time has come."""
+    bound: int
+    """It comes again when everything before this entry is settled; 0: it does not wait for that."""
+
+    @property
+    def waits_for(self) -> str:
+        """``time``, ``backlog``, or ``consumer``: it is offered to the next one with room."""
+        return "time" if self.due_at_us else "backlog" if self.bound else "consumer"
+
+
+class UnackedPage(msgspec.Struct, frozen=True):
+    entries: list[UnackedEntry]
+    next: tuple[int, int] | None = None
+    """Shard and entry at which the next page begins; None: this is the last one."""
+
+
+class ListSkipped(Control, frozen=True, tag="list_skipped"):
+    """Entries that consumers skipped, as ranges; ``SkippedPage`` is the answer."""
+
+    topic: TopicText
+    subscription: Name
+    shard: Shard = 0
+    entry: Entry = 0
+    limit: PageLimit = PAGE_MAX
+
+
+class SkippedPage(msgspec.Struct, frozen=True):
+    ranges: list[tuple[int, int, int]]
+    """Shard, start and end."""
+    next: tuple[int, int] | None = None
+
+
 class DeleteSubscription(Control, frozen=True, tag="delete_subscription"):
     topic: TopicText
     subscription: Name

@@ -47,7 +47,9 @@ from penstock.wire.consuming import DeleteSubscription as DeleteSubscription
 from penstock.wire.consuming import Deliver as Deliver
 from penstock.wire.consuming import Extend as Extend
 from penstock.wire.consuming import GiveBack as GiveBack
+from penstock.wire.consuming import ListSkipped as ListSkipped
 from penstock.wire.consuming import ListSubscriptions as ListSubscriptions
+from penstock.wire.consuming import ListUnacked as ListUnacked
 from penstock.wire.consuming import Lost as Lost
 from penstock.wire.consuming import PauseSubscription as PauseSubscription
 from penstock.wire.consuming import Redrive as Redrive
@@ -56,9 +58,12 @@ from penstock.wire.consuming import SeekSubscription as SeekSubscription
 from penstock.wire.consuming import Settle as Settle
 from penstock.wire.consuming import Settled as Settled
 from penstock.wire.consuming import ShowSubscription as ShowSubscription
+from penstock.wire.consuming import SkippedPage as SkippedPage
 from penstock.wire.consuming import Subscribe as Subscribe
 from penstock.wire.consuming import Subscribed as Subscribed
 from penstock.wire.consuming import SubscriptionInfo as SubscriptionInfo
+from penstock.wire.consuming import UnackedEntry as UnackedEntry
+from penstock.wire.consuming import UnackedPage as UnackedPage
 from penstock.wire.consuming import Unsubscribe as Unsubscribe
 from penstock.wire.consuming import Unsubscribed as Unsubscribed
 from penstock.wire.conversation import Control as Control
@@ -181,6 +186,8 @@ Operation = (
     | CreateSubscription
     | ListSubscriptions
     | ShowSubscription
+    | ListUnacked
+    | ListSkipped
     | DeleteSubscription
     | SeekSubscription
     | PauseSubscription

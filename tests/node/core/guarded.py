@@ -71,6 +71,8 @@ def samples(topic: str = TOPIC, uuid: bytes = b"u" * 16, stage: bytes = STAGE) -
         ops.CreateSubscription(topic, "extra"),
         ops.ListSubscriptions(topic),
         ops.ShowSubscription(topic, "billing"),
+        ops.ListUnacked(topic, "billing"),
+        ops.ListSkipped(topic, "billing"),
         ops.DeleteSubscription(topic, "billing"),
         ops.SeekSubscription(topic, "billing", "latest"),
         ops.PauseSubscription(topic, "billing", True),

@@ -206,6 +206,8 @@ def test_a_token_bound_to_a_subscription_reads_that_one_alone(node: GuardedNode)
     client = node.client(["consume"], ["acme"], subscription="billing")
     for ask in (
         ops.ShowSubscription(TOPIC, "audit"),
+        ops.ListUnacked(TOPIC, "audit"),
+        ops.ListSkipped(TOPIC, "audit"),
         ops.SeekSubscription(TOPIC, "audit", 0),
         ops.Browse(TOPIC, 0, 0),
         ops.ReadEnds([TOPIC]),

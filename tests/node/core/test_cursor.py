@@ -39,7 +39,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
         self.state = ["new"] * END
         self.delivered = [0] * END
         self.due: dict[int, int] = {}
-        self.now_us = 0
+        self.now_us = DUE_STEP_US  # 0 is no time
 
     def out(self, entry: int, attempt: int) -> None:
         assert attempt == self.delivered[entry] + 1
@@ -134,7 +134,8 @@ class CursorAgainstModel(RuleBasedStateMachine):
         if self.state[entry] not in ("held", "ready", "parked"):
             assert deliveries is None
             return
-        self.delivered[entry] += self.state[entry] == "held"
+        if self.state[entry] == "held" or not self.delivered[entry]:  # whoever refuses it had it
+            self.delivered[entry] += 1
         assert deliveries == self.delivered[entry]
         if deliveries >= ATTEMPTS_MAX:
             self.state[entry] = "dying"

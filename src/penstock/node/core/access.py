@@ -139,6 +139,8 @@ RULES: Final[Mapping[type[Control], Rule]] = {
     ops.CreateSubscription: Rule(rights=CONSUME, on=_topic, subscription=True, also=_policy, logged=True),
     ops.ListSubscriptions: Rule(rights=CONSUME, on=_any_topic, subscription=True, listing=True),
     ops.ShowSubscription: Rule(rights=CONSUME, on=_topic, subscription=True),
+    ops.ListUnacked: Rule(rights=CONSUME, on=_topic, subscription=True),
+    ops.ListSkipped: Rule(rights=CONSUME, on=_topic, subscription=True),
     ops.SeekSubscription: Rule(rights=CONSUME, on=_topic, subscription=True, logged=True),
     ops.PauseSubscription: Rule(rights=CONSUME, on=_topic, subscription=True, logged=True),
     ops.Redrive: Rule(rights=CONSUME, on=_topic, subscription=True, logged=True),

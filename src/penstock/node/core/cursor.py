@@ -23,6 +23,8 @@ from penstock.model.entry_set import EntrySet, Span
 from penstock.node.core.entry_tally import COMPACTED, NOTHING, EntryTally
 from penstock.node.core.unacked_log import Keyed, UnackedLog, bound_step_up
 
+SKIPPED_MAX = 1 << 20
+
 Group = tuple[int, list[Span]]
 """The number of an attempt, and the entries it is for."""
 Returned = tuple[int, int, int]
@@ -44,6 +46,8 @@ class HeldWhenLost(NamedTuple):
 class ShardCursor:
     def __init__(self, cursor: int = 0, run: int = 0) -> None:
         self.dead = EntrySet()
+        self.skipped = EntrySet()
+        """Which of the settled ones were skipped; of more than ``SKIPPED_MAX`` the oldest are let go of."""
         self.attempts_max = 0
         """How often an entry may be delivered before it dies; 0 is without end."""
         self._begin_at(cursor, run)
@@ -466,6 +470,13 @@ class ShardCursor:
             self.dead.add(*span)
         return self.settle(start, end)
 
+    def mark_skipped(self, start: int, end: int) -> None:
+        """What of these entries is not settled yet is about to be, as skipped."""
+        for span in self.settled.missing(max(start, self.cursor), end):
+            self.skipped.add(*span)
+        if (count := len(self.skipped)) > SKIPPED_MAX:
+            self.skipped.exclude(self.skipped.next_ones(0, count - SKIPPED_MAX // 2))
+
     def reopen(self, start: int, end: int) -> list[Span]:
         """Dead entries are offered again, as if they had never been; returns which."""
         spans = list(self.dead.spans(start, end))
@@ -516,6 +527,7 @@ class ShardCursor:
     def move(self, entry: int, run: int = 0) -> None:
         """What lies before ``entry`` is settled, everything else is new; nothing is remembered."""
         self.dead.discard(entry, max(entry, self.dead.end))
+        self.skipped.discard(entry, max(entry, self.skipped.end))
         self._begin_at(entry, run)
 
     def _count_delivery(self, entries: EntrySet) -> int:

@@ -116,6 +116,7 @@ class Retaining:
             self._counters[f"messages_dropped_{drop.reason}"] += drop.end - drop.first
         for subscription in self._stores.subscriptions.of_topic(topic.uuid):
             lost = 0
+            subscription.cursors[shard].skipped.discard(0, drops[-1].end)
             for drop in drops:
                 reason = EXPIRED if drop.reason == "ttl" else RETENTION
                 lost += self._consuming.losing.lose(subscription, shard, drop.first, drop.end, reason)

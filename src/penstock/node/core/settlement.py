@@ -289,8 +289,8 @@ def _snapshot(subscription: Subscription, clock_to_day_us: int) -> Iterator[Chan
     for shard, floor in subscription.copy.floors.items():
         yield CopyPlace(topic, name, shard, floor)
     for shard, cursor in enumerate(subscription.cursors):
-        settled, dead = cursor.settled.encode(), cursor.dead.encode()
-        yield ShardState(topic, name, shard, cursor.cursor, settled, dead)
+        sets = (cursor.settled.encode(), cursor.dead.encode(), cursor.skipped.encode())
+        yield ShardState(topic, name, shard, cursor.cursor, *sets)
         yield from came_back(topic, name, shard, cursor.returned())
         log = cursor.unacked_log
         for part in log.entries.parts(UNACKED_MAX):
@@ -308,6 +308,7 @@ def _restore(state: ShardState, policy: Policy) -> ShardCursor:
     cursor.attempts_max = policy.max_attempts or 0
     cursor.settled = EntrySet.decode(state.settled)
     cursor.dead = EntrySet.decode(state.dead)
+    cursor.skipped = EntrySet.decode(state.skipped)
     # Of what kind they are, the snapshot of a version that counts says next.
     cursor.tally.unknown = len(cursor.settled) - cursor.dead.count(state.cursor, cursor.dead.end)
     return cursor

@@ -66,6 +66,7 @@ class ShardState(msgspec.Struct, array_like=True, frozen=True, tag=4):
     cursor: int
     settled: bytes
     dead: bytes
+    skipped: bytes
 
 
 class Totals(msgspec.Struct, array_like=True, frozen=True, tag=5):

@@ -225,6 +225,7 @@ class Stores:
             subscription.set_policy(Policy().effective(topic.name, subscription.mode))
         for number, (cursor, shard) in enumerate(zip(subscription.cursors, topic.shards, strict=True)):
             cursor.begin()
+            cursor.skipped.discard(0, shard.log.entry_first)
             for passed in self.subscriptions.pass_compacted(subscription, number, shard.log.compacted):
                 self.settlements.append(encode_change(passed))  # who settled them was not told to the disk
                 self.settlement_lane.mark()

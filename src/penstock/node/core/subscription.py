@@ -455,6 +455,8 @@ class Subscription:
                     change.overtaken.append((attachment, shard, start, end))
         if change is not None and self.lease_s and self.attachments and by is not self.attachments[0]:
             change.overtaken.append((self.attachments[0], shard, start, end))  # it may wait for one of them
+        if kind == SKIPPED:
+            cursor.mark_skipped(start, end)
         count = self.dispatch.settle(shard, start, end, dead=kind == DEAD)
         cursor.tally.settled(kind, count)
         cursor.tally.elsewhere += max(count - touched, 0)

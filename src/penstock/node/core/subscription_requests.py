@@ -34,14 +34,19 @@ from penstock.wire.control import (
     Browsed,
     CreateSubscription,
     DeleteSubscription,
+    ListSkipped,
     ListSubscriptions,
+    ListUnacked,
     Operation,
     PauseSubscription,
     Redrive,
     SeekSubscription,
     ShowSubscription,
+    SkippedPage,
     Span,
     SubscriptionInfo,
+    UnackedEntry,
+    UnackedPage,
 )
 from penstock.wire.following import PromoteSubscription
 from penstock.wire.frame import RESPONSE_BYTES_MAX
@@ -71,6 +76,10 @@ class SubscriptionRequests:
             answer(self._list(operation.topic))
         elif isinstance(operation, ShowSubscription):
             answer(self._info(*self.find(operation.topic, operation.subscription), whole=True))
+        elif isinstance(operation, ListUnacked):
+            answer(self._unacked(operation))
+        elif isinstance(operation, ListSkipped):
+            answer(self._skipped(operation))
         elif isinstance(operation, DeleteSubscription):
             self._delete(operation, answer)
         elif isinstance(operation, SeekSubscription):
@@ -107,6 +116,35 @@ class SubscriptionRequests:
             for topic in topics
             for subscription in self._node.subscriptions.of_topic(topic.uuid)
         ]
+
+    def _unacked(self, ask: ListUnacked) -> UnackedPage:
+        _, subscription = self.find(ask.topic, ask.subscription)
+        clock_to_day_us = self._node.now_us() - self._node.clock_us()
+        found: list[UnackedEntry] = []
+        for shard in range(ask.shard, len(subscription.cursors)):
+            cursor = subscription.cursors[shard]
+            start = ask.entry if shard == ask.shard else 0
+            some = cursor.unacked.next_ones(start, ask.limit - len(found) + 1)
+            due_us = {entry: us for us, each in cursor.unacked_log.by_due_us(some) for entry in each.numbers()}
+            bounds = {entry: at for at, each in cursor.unacked_log.by_bound(some) for entry in each.numbers()}
+            for entry in some.numbers():
+                if len(found) == ask.limit:
+                    return UnackedPage(found, (shard, entry))
+                us = due_us.get(entry, 0)
+                times = (cursor.deliveries(entry), us and us + clock_to_day_us, bounds.get(entry, 0))
+                found.append(UnackedEntry(shard, entry, *times))
+        return UnackedPage(found)
+
+    def _skipped(self, ask: ListSkipped) -> SkippedPage:
+        _, subscription = self.find(ask.topic, ask.subscription)
+        found: list[tuple[int, int, int]] = []
+        for shard in range(ask.shard, len(subscription.cursors)):
+            skipped = subscription.cursors[shard].skipped
+            for start, end in skipped.spans(ask.entry if shard == ask.shard else 0, skipped.end):
+                if len(found) == ask.limit:
+                    return SkippedPage(found, (shard, start))
+                found.append((shard, start, end))
+        return SkippedPage(found)
 
     def _create(self, session: Session, ask: CreateSubscription, answer: Answer, refuse: Refuse) -> None:
         topic = self._topic(ask.topic)
