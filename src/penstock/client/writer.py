@@ -83,9 +83,9 @@ class OpenedStage:
     def encode(self, rows: pa.Table | pa.RecordBatch) -> Iterator[EncodedChunk]:
         """The rows as chunks to ``send``, in this order; any thread may make them, one at a time."""
         _check_table(rows)
-        self._digest = (self._digest + _hasher()(rows)) % 2**63
         for piece in self._cut(rows):
             yield EncodedChunk(piece.shard, piece.batch.num_rows, self._encode(piece.batch))
+        self._digest = (self._digest + _hasher()(rows)) % 2**63  # behind the checks of the cut
 
     async def send(self, *chunks: EncodedChunk) -> None:
         for chunk in chunks:
