@@ -72,10 +72,10 @@ class StageSender:
             else:
                 await self._confirm(last=False)
 
-    async def finish(self, digest: int) -> None:
+    async def finish(self) -> None:
         if self._asked is not None:
             await self._hear()
-        await self._confirm(last=True, digest=digest)
+        await self._confirm(last=True)
 
     def _ask_for(self, chunks: int) -> None:
         """Asks for a confirmation without waiting for it."""
@@ -106,13 +106,13 @@ class StageSender:
         if self._link.reconnects == self._reconnects:
             self._link.send_frames(parts)
 
-    async def _confirm(self, *, last: bool, again: bool = False, digest: int = 0) -> None:
+    async def _confirm(self, *, last: bool, again: bool = False) -> None:
         """Returns when the node has all chunks on its disk; what can pass is tried again for a while.
 
         ``again``: the connection is not the stage's any more, or about to be another.
         """
         deadline = time.monotonic() + self._timeout_s
-        ask = FinishStage(self.stage, self._chunks, last, digest)
+        ask = FinishStage(self.stage, self._chunks, last)
         attempt = 0
         again = again or self._link.reconnects != self._reconnects
         while True:

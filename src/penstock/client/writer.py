@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
@@ -60,7 +59,6 @@ class OpenedStage:
         self._sharder = Sharder(topic.shards.bit_length() - 1, turn=int.from_bytes(sender.stage[:2], "little"))
         self._rows = 0
         self._bytes = 0
-        self._digest = 0
 
     @property
     def id(self) -> bytes:
@@ -85,7 +83,6 @@ class OpenedStage:
         _check_table(rows)
         for piece in self._cut(rows):
             yield EncodedChunk(piece.shard, piece.batch.num_rows, self._encode(piece.batch))
-        self._digest = (self._digest + _hasher()(rows)) % 2**63  # behind the checks of the cut
 
     async def send(self, *chunks: EncodedChunk) -> None:
         for chunk in chunks:
@@ -95,8 +92,8 @@ class OpenedStage:
 
     async def finish(self) -> Stage:
         """Returns when all of it is on the node's disk."""
-        await self._sender.finish(self._digest)
-        return Stage(self.id, self._writer, self._topic.topic, self._rows, self._bytes, self._digest)
+        await self._sender.finish()
+        return Stage(self.id, self._writer, self._topic.topic, self._rows, self._bytes)
 
     def _cut(self, rows: pa.Table | pa.RecordBatch) -> Iterable[Piece]:
         now_us = time.time_ns() // 1000
@@ -263,15 +260,6 @@ class Writer(Scope):
 
     def on_ack(self, ack: Ack) -> None:
         """Chunks are not answered one by one."""
-
-
-@cache
-def _hasher() -> Callable[[pa.Table | pa.RecordBatch], int]:
-    try:
-        from penstock.client.row_digest import rows_digest
-    except ImportError:  # without numpy, a batch that comes again is compared by its number of rows
-        return lambda rows: 0
-    return rows_digest
 
 
 def each_table(rows: Rows) -> Iterable[pa.Table | pa.RecordBatch]:

@@ -15,5 +15,3 @@ class Stage:
     topic: str
     rows: int
     size_bytes: int
-    digest: int = 0
-    """Of its rows in any order; 0 where there is none (client/row_digest.py)."""

@@ -30,7 +30,6 @@ STAGES_MAX = 50_000
 """Stages in one batch: they are named in one frame."""
 WRITER_LENGTH_MAX = 1000
 BATCH_MAX = NUMBER_MAX
-DIGEST_MAX = NUMBER_MAX
 ON_REPEAT = ("compare", "drop")
 
 Writer = Annotated[str, msgspec.Meta(max_length=WRITER_LENGTH_MAX, description="printable, not empty")]
@@ -53,11 +52,6 @@ class FinishStage(Control, frozen=True, tag="finish_stage"):
     chunks: Count
     last: bool = True
     """Whether nothing follows; without it the stage goes on."""
-    digest: Total = 0
-    """With ``last``: a number of 63 bits that is the same for the same rows, in any order; 0 for none.
-
-    Digests of a writer's stages are added up, so that it does not matter how rows are divided among them.
-    """
 
 
 class CommitBatch(Control, frozen=True, tag="commit_batch"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from typing import Any
 
@@ -19,9 +20,11 @@ from penstock.model.errors import (
     StageMismatch,
     StageNotFound,
     StagingFull,
+    StorageFailed,
     TopicNotFound,
     WriterHeld,
 )
+from penstock.node.core import comparing
 from penstock.node.core.stage import Chunk, Stage
 from penstock.node.core.stage_file import Place
 from penstock.node.core.stage_memory import StageMemory
@@ -74,14 +77,12 @@ class Node:
         self.client = self.shell.connect()
         self.client.request(CreateTopic("t", 2, exist_ok=True))
 
-    def stage(
-        self, name: str, *values: bytes, writer: str = "w", topic: str = "t", shard: int = 0, digest: int = 0
-    ) -> bytes:
+    def stage(self, name: str, *values: bytes, writer: str = "w", topic: str = "t", shard: int = 0) -> bytes:
         stage = name.encode().ljust(16, b".")
         self.client.request(OpenStage(stage, writer, topic))
         for number, value in enumerate(values):
             self.client.send(encode_chunk(stage, shard, number, segment_body([value])))
-        self.client.request(FinishStage(stage, len(values), digest=digest))
+        self.client.request(FinishStage(stage, len(values)))
         return stage
 
     def commit(self, batch: int, *stages: bytes, writer: str = "w", **how: str) -> BatchInfo:
@@ -232,36 +233,37 @@ def test_a_recorded_batch_is_out_of_reach_also_after_a_restart() -> None:
 
 def test_two_commits_of_one_writer_at_a_time_come_one_after_the_other() -> None:
     node = Node()
-    first, second, third = (node.stage(name, name.encode()) for name in ("one", "two", "three"))
+    first, second, third = (node.stage(name, name[:1].encode()) for name in ("a1", "a2", "b"))
     for number, (batch, stage) in enumerate(((0, first), (0, second), (1, third)), 1):
         node.client.send(Request(70 + number, CommitBatch("w", batch, [stage])))
     node.shell.work_all()
-    answers = [read_result(answer.result, BatchInfo) for answer in node.client.take(Response)]
-    assert [answer.outcome for answer in answers] == ["committed", "duplicate", "committed"]
+    answers = sorted(node.client.take(Response), key=lambda answer: answer.number)
+    outcomes = [read_result(answer.result, BatchInfo).outcome for answer in answers]
+    assert outcomes == ["committed", "duplicate", "committed"]
     assert node.entries() == [2, 0]
     assert node.counters["stages_duplicate"] == 1
 
 
 def test_a_batch_that_comes_again_with_other_rows_is_refused_and_nothing_of_it_dropped() -> None:
     node = Node()
-    first = node.stage("first", b"a", b"b", digest=7)
-    assert node.commit(3, first, node.stage("second", b"c", digest=2**63 - 2)).rows == 3
+    first = node.stage("first", b"a", b"b")
+    assert node.commit(3, first, node.stage("second", b"c", shard=1)).rows == 3
     assert node.commit(3, first, b"second".ljust(16, b".")).outcome == "duplicate", "the same call once more"
-    fewer = node.stage("fewer", b"a", digest=7)
-    other = node.stage("other", b"a", b"b", b"x", digest=6)
+    fewer, other = node.stage("fewer", b"a"), node.stage("other", b"a", b"b", b"x")
     for batch, stage, error, words in (
         (3, fewer, BatchDiffers, "comes again with 1 rows and was committed with 3"),
         (3, other, BatchDiffers, "comes again with other rows, 3 as before"),
         (2, other, BatchOutOfTurn, "batch 2 of writer 'w' is below batch 3"),
-        (0, fewer, BatchOutOfTurn, "none of the last 100"),
+        (0, fewer, BatchOutOfTurn, "none of the last 20"),
     ):
         with pytest.raises(error, match=words):
             node.commit(batch, stage)
-    assert node.commit(3, node.stage("one", b"c", b"a", b"b", digest=5)).outcome == "duplicate"
-    assert node.commit(3, node.stage("unknown", b"a", b"b", b"c")).outcome == "duplicate", "no digest: counted"
+    same = node.stage("one", b"c", b"a", b"b")
+    assert node.commit(3, same).outcome == "duplicate", "in any order and shard"
+    assert node.commit(3, same).outcome == "duplicate", "its answer was lost, and its stage is gone"
     assert node.commit(3, fewer, on_repeat="drop").outcome == "duplicate"
     assert node.commit(1, other, on_repeat="drop").outcome == "duplicate"
-    assert node.entries() == [3, 0] and node.counters["batches_duplicate"] == 5
+    assert node.entries() == [2, 1] and node.counters["batches_duplicate"] == 5
     with pytest.raises(BadRequest):
         node.commit(4, on_repeat="ask")
 
@@ -269,59 +271,96 @@ def test_a_batch_that_comes_again_with_other_rows_is_refused_and_nothing_of_it_d
 def test_rows_that_went_to_another_topic_are_other_rows() -> None:
     node = Node()
     node.client.request(CreateTopic("u"))
-    node.commit(0, node.stage("t1", b"a", digest=5), node.stage("u1", b"b", digest=6, topic="u"))
-    same = [node.stage("t2", b"a", digest=5), node.stage("u2", b"b", digest=6, topic="u")]
+    node.commit(0, node.stage("t1", b"a"), node.stage("u1", b"b", topic="u"))
+    same = [node.stage("t2", b"a"), node.stage("u2", b"b", topic="u")]
     assert node.commit(0, *same).outcome == "duplicate"
-    swapped = [node.stage("t3", b"b", digest=6), node.stage("u3", b"a", digest=5, topic="u")]
+    swapped = [node.stage("t3", b"b"), node.stage("u3", b"a", topic="u")]
     with pytest.raises(BatchDiffers):
         node.commit(0, *swapped)
+
+
+def test_a_batch_whose_rows_are_gone_is_not_taken_for_a_repeat() -> None:
+    node = Node()
+    node.commit(0, node.stage("first", b"a", b"b"))
+    node.client.request(DeleteTopic("t"))
+    node.client.request(CreateTopic("t"))
+    with pytest.raises(BatchOutOfTurn, match="of its 2 rows 0 are still in their topics"):
+        node.commit(0, node.stage("again", b"a", b"b"))
+
+
+def test_a_large_batch_is_compared_beside_what_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "PORTION_BYTES", 3000)
+    node = Node(memory_bytes=0)
+    rows = [bytes([65 + number]) * 500 for number in range(20)]
+    node.commit(0, node.stage("first", *rows))
+    node.commit(0, node.stage("next", b"n", writer="other"), writer="other")
+    node.client.send(Request(77, CommitBatch("w", 0, [node.stage("again", *reversed(rows))])))
+    portions = 0
+    while node.shell.pending:
+        node.shell.work()
+        portions += 1
+    assert portions > 4
+    (answer,) = node.client.take(Response)
+    assert read_result(answer.result, BatchInfo).outcome == "duplicate"
+
+
+def test_a_disk_that_cannot_be_read_leaves_it_open_whether_a_batch_is_the_same() -> None:
+    node = Node(memory_bytes=0)
+    node.commit(0, node.stage("first", b"a"))
+    again = node.stage("again", b"a")
+    node.disk.fail_next("read", errno.EIO)
+    with pytest.raises(StorageFailed) as failed:
+        node.commit(0, again)
+    assert failed.value.retryable
+    node.disk.fail_never()
+    assert node.commit(0, again).outcome == "duplicate"
 
 
 def test_the_last_batches_are_remembered_over_restarts_and_a_compacted_journal() -> None:
     node = Node(compact_bytes=4096)
     for batch in range(REMEMBERED + 6):
-        node.commit(batch, node.stage(f"s{batch}", b"v", digest=batch + 1))
+        node.commit(batch, node.stage(f"s{batch}", f"row {batch}".encode()))
     (writer,) = node.shell.core.stores.staging.writers
-    assert len(writer.history) == 32 * REMEMBERED
+    assert len(writer.history) == REMEMBERED
     for again in (node.restarted(), node.restarted().restarted()):
-        assert again.commit(6, again.stage("known", b"v", digest=7)).outcome == "duplicate"
+        assert again.commit(6, again.stage("known", b"row 6")).outcome == "duplicate"
         with pytest.raises(BatchDiffers):
-            again.commit(7, again.stage("other", b"v", digest=7))
+            again.commit(7, again.stage("other", b"row 6"))
         with pytest.raises(BatchOutOfTurn):
-            again.commit(5, again.stage("old", b"v", digest=6))
+            again.commit(5, again.stage("old", b"row 5"))
 
 
 def test_a_second_query_under_one_name_is_refused_while_the_first_lives() -> None:
     node = Node()
-    node.commit(0, node.stage("a0", b"a", digest=1), holder="first")
-    node.commit(1, node.stage("a1", b"b", digest=2), holder="first")
-    assert node.commit(0, node.stage("b0", b"a", digest=1), holder="second").outcome == "duplicate"
+    node.commit(0, node.stage("a0", b"a"), holder="first")
+    node.commit(1, node.stage("a1", b"b"), holder="first")
+    assert node.commit(0, node.stage("b0", b"a"), holder="second").outcome == "duplicate"
     with pytest.raises(BatchDiffers, match="from second where batch 1 was from first"):
-        node.commit(1, node.stage("b1", b"x", digest=9), holder="second")
-    same, beyond = node.stage("same", b"b", digest=2), node.stage("beyond", b"x", digest=9)
+        node.commit(1, node.stage("b1", b"x"), holder="second")
+    same, beyond = node.stage("same", b"b"), node.stage("beyond", b"x")
     for batch, stage in ((1, same), (2, beyond), (50, beyond)):
         with pytest.raises(WriterHeld, match="in use by first, which committed batch 1 0 s ago") as held:
             node.commit(batch, stage, holder="second")
         assert held.value.retryable
-    assert node.commit(2, node.stage("a2", b"c", digest=3), holder="first").outcome == "committed"
+    assert node.commit(2, node.stage("a2", b"c"), holder="first").outcome == "committed"
     assert node.entries() == [3, 0]
 
 
 def test_another_query_goes_on_where_the_first_ended_once_it_has_repeated_its_last_batch() -> None:
     node = Node()
-    node.commit(0, node.stage("a0", b"a", digest=1), holder="first")
+    node.commit(0, node.stage("a0", b"a"), holder="first")
     node.shell.wait(31_000_000)
-    beyond = node.stage("beyond", b"x", digest=9)
+    beyond = node.stage("beyond", b"x")
     for stranger in ("second", ""):
         with pytest.raises(BatchOutOfTurn, match="did not repeat batch 0, the newest, of first"):
             node.commit(1, beyond, holder=stranger)
-    assert node.commit(0, node.stage("b0", b"a", digest=1), holder="second").outcome == "duplicate"
+    assert node.commit(0, node.stage("b0", b"a"), holder="second").outcome == "duplicate"
     node = node.restarted()
     assert read_result(node.client.request(ShowWriter("w")), WriterInfo).holder == "second"
-    assert node.commit(1, node.stage("b1", b"b", digest=2), holder="second").outcome == "committed"
+    assert node.commit(1, node.stage("b1", b"b"), holder="second").outcome == "committed"
     node.shell.wait(31_000_000)
     with pytest.raises(BatchOutOfTurn):
-        node.commit(2, node.stage("a2", b"c", digest=2), holder="first")
+        node.commit(2, node.stage("a2", b"c"), holder="first")
 
 
 def test_stages_that_nobody_commits_expire_and_are_counted() -> None:
@@ -447,8 +486,8 @@ def test_marks_that_a_batch_needs_outlast_any_silence() -> None:
 
 
 def test_what_follows_a_snapshot_once_more_changes_nothing() -> None:
-    old = BatchRecorded("w", b"o" * 16, 5, 1, [], 0, 0, 0, "")
-    new = BatchRecorded("w", b"n" * 16, 0, 2, [], 0, 0, 0, "")
+    old = BatchRecorded("w", b"o" * 16, 5, 1, [], 0, 0, "")
+    new = BatchRecorded("w", b"n" * 16, 0, 2, [], 0, 0, "")
     staged: list[Change] = [old, WriterDeleted("w", old.uuid), new]
     writers = Writers()
     for change in staged:

@@ -38,8 +38,6 @@ class Stage:
     """Whether the files tell of it, or are about to."""
     finished: bool = False
     finish_durable: bool = False
-    digest: int = 0
-    """Of its rows, as its client says; 0 for none. It counts once the stage is finished."""
     fault: PenstockError | None = None
     """What was wrong with a chunk; those behind it are passed over."""
     claimed: bool = False

@@ -50,7 +50,6 @@ class StageFinished(msgspec.Struct, array_like=True, frozen=True, tag=2):
     stage: bytes
     chunks: int
     at_us: int
-    digest: int
 
 
 class StagesDropped(msgspec.Struct, array_like=True, frozen=True, tag=3):

@@ -146,7 +146,6 @@ class Stages:
         stage = self._all.get(note.stage)
         if stage is not None and len(stage.chunks) == note.chunks:
             stage.finished = stage.finish_durable = True
-            stage.digest = note.digest
             stage.touched_us = note.at_us
 
     # --- what there is ------------------------------------------------------------------------------
@@ -195,13 +194,12 @@ class Stages:
         batch.bytes += sum(map(len, parts))
         batch.chunks.append(stage)
 
-    def finish(self, stage: Stage, digest: int, now_us: int) -> None:
+    def finish(self, stage: Stage, now_us: int) -> None:
         self._note_begin(stage)
         stage.finished = True
-        stage.digest = digest
         stage.touched_us = now_us
         batch = self._begun()
-        self._put(batch, encode_note(StageFinished(stage.uuid, len(stage.chunks), now_us, digest)))
+        self._put(batch, encode_note(StageFinished(stage.uuid, len(stage.chunks), now_us)))
         batch.finishes.append(stage)
 
     def drop(self, stages: Iterable[Stage]) -> None:

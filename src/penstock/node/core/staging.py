@@ -37,6 +37,7 @@ from penstock.model.errors import (
     WriterHeld,
 )
 from penstock.node.core.access import reaches_stage
+from penstock.node.core.comparing import Comparison
 from penstock.node.core.effects import Commit
 from penstock.node.core.latest_rows import keyless_rows
 from penstock.node.core.publishing import Publishing
@@ -65,7 +66,7 @@ from penstock.wire.control import (
 )
 from penstock.wire.frame import Frame
 from penstock.wire.segment import check_state_rows
-from penstock.wire.staging import DIGEST_MAX, ON_REPEAT, decode_chunk
+from penstock.wire.staging import ON_REPEAT, decode_chunk
 from penstock.wire.typed_record import check_messages
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ class Staging:
             )
             raise kind(f"stage {ask.stage.hex()} has {len(stage.chunks)} chunks, not {ask.chunks}")
         if ask.last and not stage.finished:
-            self._stages.finish(stage, ask.digest, self._node.now_us())
+            self._stages.finish(stage, self._node.now_us())
 
         def durable(error: PenstockError | None) -> None:
             if error is not None:
@@ -300,7 +301,7 @@ class Staging:
             writer.waiting.append(lambda: self._commit_again(ask, answer, refuse))
             return
         if writer is not None and ask.batch <= writer.batch:
-            self._repeat(ask, writer, answer)
+            self._repeat(ask, writer, answer, refuse)
             return
         if writer is not None and writer.holder not in ("", ask.holder):
             self._check_lease(ask, writer)
@@ -316,14 +317,49 @@ class Staging:
         except PenstockError as error:
             refuse(error)
 
-    def _repeat(self, ask: CommitBatch, writer: Writer, answer: Answer) -> None:
+    def _repeat(self, ask: CommitBatch, writer: Writer, answer: Answer, refuse: Refuse) -> None:
         """A batch at or below the newest one: a duplicate, if it has the rows that it had."""
-        if ask.on_repeat == "compare":
-            self._compare(ask, writer)
+        known = writer.remembered(ask.batch)
+        call = (ask.batch, hash_of_stages(ask.stages))
+        made_again = writer.repeated == call or (known is not None and (known.batch, known.stages) == call)
+        if made_again or ask.on_repeat == "drop":  # the answer to the same call was lost; or nobody asks
+            self._duplicate(ask, writer, answer)
+            return
+        what = f"batch {ask.batch} of writer {ask.writer!r}"
+        if ask.holder != writer.holder:
+            what += f", from {_shown(ask.holder)} where batch {writer.batch} was from {_shown(writer.holder)},"
+        if known is None:
+            raise BatchOutOfTurn(
+                f"{what} is below batch {writer.batch}, the newest, and none of the last {REMEMBERED} that "
+                "were committed, so it cannot be compared; nothing was committed"
+            )
+        stages = [self._wanted(ask.writer, uuid) for uuid in ask.stages]
+        rows = sum(stage.rows for stage in stages)
+        if rows != known.rows:
+            raise BatchDiffers(
+                f"{what} comes again with {rows:,} rows and was committed with {known.rows:,}; "
+                "nothing was committed"
+            )
+
+        def compared(comparison: Comparison) -> None:
+            try:
+                comparison.check(what)
+                if self._stores.writers.get(ask.writer) is writer:
+                    self._duplicate(ask, writer, answer)
+                else:
+                    self._commit(ask, answer, refuse)
+            except PenstockError as error:
+                refuse(error)
+
+        comparison = Comparison(known, stages, self._node.catalog, self._node.add_effect, compared)
+        self._node.add_effect(Commit(comparison))
+
+    def _duplicate(self, ask: CommitBatch, writer: Writer, answer: Answer) -> None:
         takes_over = ask.batch == writer.batch and ask.holder != writer.holder
         if takes_over and writer.holder:
             self._check_lease(ask, writer)
         self._counters["batches_duplicate"] += 1
+        writer.repeated = (ask.batch, hash_of_stages(ask.stages))
         self._drop(ask.writer, ask.stages, "duplicate")
         info = BatchInfo(ask.writer, ask.batch, "duplicate", writer.batch, 0)
         if takes_over:
@@ -331,29 +367,6 @@ class Staging:
             self._stores.record(taken, lambda error: answer(info))
         else:
             answer(info)
-
-    def _compare(self, ask: CommitBatch, writer: Writer) -> None:
-        """Refuses a batch that has other rows than it had, and one that is not remembered."""
-        what = f"batch {ask.batch} of writer {ask.writer!r}"
-        if ask.holder != writer.holder:
-            what += f", from {_shown(ask.holder)} where batch {writer.batch} was from {_shown(writer.holder)},"
-        known = writer.remembered(ask.batch)
-        if known is None:
-            raise BatchOutOfTurn(
-                f"{what} is below batch {writer.batch}, the newest, and none of the last {REMEMBERED} that "
-                "were committed, so it cannot be compared; nothing was committed"
-            )
-        if known.stages == hash_of_stages(ask.stages):
-            return  # the same call, whose answer was lost
-        stages = [self._wanted(ask.writer, uuid) for uuid in ask.stages]
-        rows, digest = sum(stage.rows for stage in stages), _digest(stages)
-        if rows != known.rows:
-            raise BatchDiffers(
-                f"{what} comes again with {rows:,} rows and was committed with {known.rows:,}; "
-                "nothing was committed"
-            )
-        if digest != known.digest and digest and known.digest:
-            raise BatchDiffers(f"{what} comes again with other rows, {rows:,} as before; nothing was committed")
 
     def _check_lease(self, ask: CommitBatch, writer: Writer) -> None:
         since_s = abs(self._node.now_us() - writer.at_us) / 1e6
@@ -385,8 +398,8 @@ class Staging:
             counts = Counter(chunk.shard for chunk in stage.chunks)
             parts.append(numbering.part(stage.uuid, stage.topic, dict(counts)))
         rows = sum(stage.rows for stage in stages)
-        now_us, digest = self._node.now_us(), _digest(stages)
-        record = BatchRecorded(ask.writer, uuid, ask.batch, now_us, parts, rows, size, digest, ask.holder)
+        now_us = self._node.now_us()
+        record = BatchRecorded(ask.writer, uuid, ask.batch, now_us, parts, rows, size, ask.holder)
         for stage in stages:
             stage.claimed = True
 
@@ -447,13 +460,6 @@ class Staging:
                 )
                 self._counters["messages_expired_staged"] += stage.rows
                 self._drop(stage.writer, [stage.uuid], "expired")
-
-
-def _digest(stages: list[Stage]) -> int:
-    """Of a batch's rows with their topics, however they are divided among stages; 0 if a stage has none."""
-    if not all(stage.digest for stage in stages if stage.rows):
-        return 0
-    return sum(stage.digest * (int.from_bytes(stage.topic[:8]) | 1) for stage in stages) & DIGEST_MAX
 
 
 def _shown(holder: str) -> str:

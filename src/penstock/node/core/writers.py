@@ -15,8 +15,8 @@ tag record         says
 A record whose effect is there already changes nothing. A recorded batch stays in memory when its write fails
 and goes with the next one: nobody is told anything before it is durable, so it is never in doubt.
 
-Of the last ``REMEMBERED`` batches a writer knows rows, digest and stages, 32 bytes each, so that one that comes
-again is held against what it was.
+Of the last ``REMEMBERED`` batches a writer knows how many rows they had and where these went, so that one that
+comes again is held against what it was.
 
 What a writer publishes to a topic stands in one block, made of the writer's own uuid and the topic's, and its
 segments are numbered on from batch to batch; publishing once more is then a repeat, told by the admission
@@ -29,8 +29,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha1
-from struct import Struct
-from typing import NamedTuple
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -38,9 +36,20 @@ from xxhash import xxh3_64_intdigest
 from penstock.model.errors import BadFrame
 from penstock.model.identity import SEGMENT_NUMBER_MAX
 
-REMEMBERED = 100
-"""Batches of a writer that are known by their rows."""
-COMMITTED = Struct("<4Q")
+REMEMBERED = 20
+"""Batches of a writer that can be compared when they come again; Spark repeats the last one."""
+
+
+class Committed(msgspec.Struct, array_like=True, frozen=True):
+    """A batch as it was committed."""
+
+    batch: int
+    at_us: int
+    rows: int
+    stages: int
+    """A hash of their names: a commit that is asked for again, after a lost answer, names the same."""
+    runs: list[tuple[bytes, int, bytes, int, int]]
+    """Where its rows are: (topic, shard, block, first segment, how many)."""
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True):
@@ -60,7 +69,6 @@ class BatchRecorded(msgspec.Struct, array_like=True, frozen=True, tag=1):
     parts: list[Part]
     rows: int
     size_bytes: int
-    digest: int
     holder: str
 
 
@@ -87,7 +95,7 @@ class WriterKept(msgspec.Struct, array_like=True, frozen=True, tag=4):
     """(topic, shard, block, next segment)"""
     pending: BatchRecorded | None
     holder: str
-    history: bytes
+    history: list[Committed]
 
 
 class WriterTaken(msgspec.Struct, array_like=True, frozen=True, tag=5):
@@ -112,17 +120,6 @@ def decode_change(body: bytes) -> Change:
         raise BadFrame(f"a writers' record that cannot be read: {error}") from error
 
 
-class Committed(NamedTuple):
-    """A batch as it was committed."""
-
-    batch: int
-    rows: int
-    digest: int
-    """Of its rows, in any order and any stages; 0 where its stages had none."""
-    stages: int
-    """A hash of their names: a commit that is asked for again, after a lost answer, names the same."""
-
-
 @dataclass(slots=True, eq=False)
 class Writer:
     name: str
@@ -142,16 +139,14 @@ class Writer:
     """Called when nothing is pending."""
     holder: str = ""
     """Who committed the newest batch."""
-    history: bytes = b""
-    """The last batches, packed: oldest first."""
+    history: list[Committed] = field(default_factory=list)
+    """The last batches, oldest first."""
+    repeated: tuple[int, int] | None = None
+    """The batch that was last found to be a duplicate, and a hash of its stages, which are gone since."""
 
     def remembered(self, batch: int) -> Committed | None:
         """What was committed under this number, if that is known."""
-        found = (Committed(*each) for each in COMMITTED.iter_unpack(self.history))
-        return next((each for each in found if each.batch == batch), None)
-
-    def remember(self, committed: Committed) -> None:
-        self.history = (self.history + COMMITTED.pack(*committed))[-REMEMBERED * COMMITTED.size :]
+        return next((each for each in self.history if each.batch == batch), None)
 
 
 def tenant_of(writer: str) -> str:
@@ -209,7 +204,7 @@ class Writers:
                 {(topic, shard): (block, segment) for topic, shard, block, segment in change.next},
                 change.pending,
                 holder=change.holder,
-                history=change.history,
+                history=list(change.history),
             )
 
     def _record(self, record: BatchRecorded) -> None:
@@ -226,8 +221,7 @@ class Writers:
         writer.size_bytes += record.size_bytes
         writer.pending = record
         writer.holder = record.holder
-        stages = hash_of_stages(part.stage for part in record.parts)
-        writer.remember(Committed(record.batch, record.rows, record.digest, stages))
+        writer.history = [*writer.history, committed_by(record)][-REMEMBERED:]
         for part in record.parts:
             for shard, block, first, count in part.runs:
                 writer.next[part.topic, shard] = (block, first + count)
@@ -283,6 +277,18 @@ class Numbering:
             runs.append((shard, block, first, count))
             self._next[topic, shard] = (block, first + count)
         return Part(stage, topic, runs)
+
+
+def committed_by(record: BatchRecorded) -> Committed:
+    """What is remembered of a batch. Its stages are numbered one behind the other in each shard."""
+    runs: dict[tuple[bytes, int, bytes], tuple[int, int]] = {}
+    for part in record.parts:
+        for shard, block, first, count in part.runs:
+            place = (part.topic, shard, block)
+            runs[place] = (runs[place][0], runs[place][1] + count) if place in runs else (first, count)
+    stages = hash_of_stages(part.stage for part in record.parts)
+    places = [(*place, *run) for place, run in runs.items()]
+    return Committed(record.batch, record.at_us, record.rows, stages, places)
 
 
 def hash_of_stages(stages: Iterable[bytes]) -> int:
