@@ -77,6 +77,21 @@ def test_every_file_is_listed_oldest_first_with_what_each_destination_has(cli: C
     assert (one["in_use_by"], one["damage"], one["error"], one["continuable"]) == (None, [], None, True)
 
 
+def test_a_file_that_was_cut_short_is_listed_and_shown_with_what_it_lost(cli: Cli, state: Path) -> None:
+    path = path_of(state)
+    data = path.read_bytes()
+    path.write_bytes(data[: data.index(segment_frame(2)) + 9])
+    one, _ = ask(cli, "list", "--state", state)
+    assert [(each["shard"], each["segments"]) for each in one["damage"]] == [(0, [2, 3]), (1, [7, 8])]
+    assert {each["why"] for each in one["damage"]} == {"the file was cut short"}
+    assert [each["lost"] for each in one["destinations"]] == [2, 2]
+    assert f"{B} 2 (0 acked, 0 refused, 2 lost)" in cli("refill", "list", "--state", state).out.decode()
+    shown = cli("refill", "show", path, "--state", state)
+    assert shown.code == 1 and "the file was cut short" in shown.out.decode()
+    inspected = cli("inspect", path)
+    assert inspected.code == 1 and "segment 2 of shard 0" in inspected.out.decode()
+
+
 def test_the_state_folder_is_found_by_its_variable(cli: Cli, state: Path) -> None:
     done = cli("refill", "list", "--json", PENSTOCK_STATE=str(state))
     assert len(json.loads(done.out)) == 2
@@ -182,7 +197,8 @@ def test_dropping_a_file_says_what_and_deletes_that_alone(cli: Cli, state: Path)
         ],
     }
     left = sorted(each.name for each in (state / "refill" / SLOT).iterdir())
-    assert left == [file_name(CREATED_US + 1, b"\xab" * 16), "lock", "topic"]
+    other = file_name(CREATED_US + 1, b"\xab" * 16)
+    assert left == [other, f"{other}.note", "lock", "topic"]
 
 
 def test_dropping_a_slot_deletes_its_files(cli: Cli, state: Path) -> None:

@@ -11,8 +11,11 @@ from penstock.model.errors import PenstockError, RefillFull
 from penstock.model.identity import SegmentKey
 from penstock.transport.jobs import Budget, Finish, Note, Read, Spill, Store
 from penstock.transport.refill import Refill
+from penstock.transport.refill_form import NOTE_SUFFIX
 from penstock.wire.title import Title
 from tests.transport.refills import BLOCK, PATH, PLAIN, TYPED, A, B, key, segment_frame, snapshot_frame
+
+NOTE = PATH + NOTE_SUFFIX
 
 
 def store(disk: MemoryDisk, *, title: Title = PLAIN, bytes_max: int = 10**9) -> Store:
@@ -121,7 +124,7 @@ def test_a_file_goes_when_all_have_it_and_stays_if_one_refused_part_of_it(refuse
     refusals = [(key(0), B, "conflict", "for the test")] if refused else []
     job = Finish([(key(0), A), *([] if refused else [(key(0), B)])], refusals, None)
     job.run(place)
-    assert (job.left_path, disk.paths()) == ((PATH, [PATH]) if refused else (None, []))
+    assert (job.left_path, disk.paths()) == ((PATH, [PATH, NOTE]) if refused else (None, []))
     assert place.budget.used == (len(disk.contents(PATH)) if refused else 0)
 
 
@@ -129,7 +132,7 @@ def test_a_file_that_cannot_be_removed_is_left_and_let_go_of() -> None:
     disk = MemoryDisk()
     place = store(disk)
     spill(key(0)).run(place)
-    disk.fail_next("remove", errno.EIO)
+    disk.fail_next("remove", errno.EIO, count=2)
     job = Finish([(key(0), A), (key(0), B)], [], None)
     with pytest.raises(PenstockError):
         job.run(place)

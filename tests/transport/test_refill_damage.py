@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from penstock.io.os_disk import OsDisk
 from penstock.model.errors import BadData, PenstockError, UnknownSegment, UnknownShard
 from penstock.model.identity import SegmentKey
 from penstock.transport.refill import Refill
+from penstock.transport.refill_form import NOTE_SUFFIX
 from penstock.wire.frame import FrameType
 from penstock.wire.title import Title
 from tests.transport.refills import (
@@ -194,10 +196,9 @@ def test_power_cut_after_every_change_what_was_synced_is_found(keep: Keep) -> No
             disk = MemoryDisk(seed)
             disk.cut_power_after(after)
             run = Run(disk)
-            try:
+            with suppress(PenstockError, OSError):
                 run.go()
-            except (PenstockError, OSError):
-                disk.crash(keep=keep)
+            disk.crash(keep=keep)
             check_after_power_cut(run, (seed, after))
 
 
@@ -222,13 +223,88 @@ def test_with_durability_os_a_power_cut_may_lose_but_never_falsifies() -> None:
             disk = MemoryDisk(seed)
             disk.cut_power_after(after)
             run = Run(disk, "os")
-            try:
+            with suppress(PenstockError, OSError):
                 run.go()
-            except (PenstockError, OSError):
-                disk.crash(keep="some")
+            disk.crash(keep="some")
             if disk.exists(PATH):
                 found = served(Refill.open(disk, PATH))
                 assert all(frame == frame_of(each) for each, frame in found.items())
+
+
+# --- a file that was cut short --------------------------------------------------------------------------
+
+
+def spilled(segments: int, *, closed: bool, title: Title = PLAIN) -> MemoryDisk:
+    """A file of so many segments, two to a sync; it says that A has confirmed the first half of them."""
+    disk = MemoryDisk()
+    refill = new_refill(disk, title)
+    if title is TYPED:
+        refill.write_snapshot(0, snapshot_frame(0))
+    for segment in range(segments):
+        refill.write_segment(key(segment), segment_frame(segment, payload=bytes([segment + 1]) * 100))
+        if segment % 2:
+            refill.sync()
+    for segment in range(segments // 2):
+        refill.ack(key(segment), A)
+    refill.write_statuses()
+    refill.sync()
+    if closed:
+        refill.close({0: segments})
+    else:
+        refill.release()
+    return disk
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("title", [PLAIN, TYPED], ids=["plain", "typed"])
+def test_a_file_that_was_cut_short_names_what_it_lost_by_segment(title: Title, closed: bool) -> None:
+    whole = spilled(12, closed=closed, title=title)
+    contents = whole.contents(PATH)
+    head, size = contents.index(segment_frame(0, payload=b"\1" * 100)), len(contents)
+    for cut in range(head, size):
+        disk = whole.copy()
+        disk.open(PATH, writable=True).truncate(cut)
+        refill = Refill.open(disk, PATH)
+        left = len(served(refill))
+        assert set(served(refill)) == {key(segment) for segment in range(left)}, cut
+        lost = [(each.first, each.segments_end) for each in refill.damage if each.shard is not None]
+        assert lost == ([(left, 12)] if left < 12 else []), cut
+        assert refill.unnamed == 0 and not refill.done(), cut
+        assert all("cut short" in each.why for each in refill.damage), cut
+        assert refill.tally(B).lost == 12 - left and refill.tally(A).lost == 12 - max(left, 6), cut
+
+
+@pytest.mark.parametrize("spoil", ["garbage", "zeros"])
+def test_an_end_that_rotted_is_named_by_segment_and_its_bytes_are_kept(spoil: str) -> None:
+    whole = spilled(12, closed=True)
+    size = len(whole.contents(PATH))
+    for bytes_lost in range(1, 800, 7):
+        disk = whole.copy()
+        data = b"\xa5" * bytes_lost if spoil == "garbage" else bytes(bytes_lost)
+        disk.open(PATH, writable=True).write_at(size - bytes_lost, [data])
+        refill = Refill.open(disk, PATH)
+        left = len(served(refill))
+        lost = [(each.first, each.segments_end) for each in refill.damage if each.shard is not None]
+        assert lost == ([(left, 12)] if left < 12 else []), bytes_lost
+        spoiled = disk.contents(PATH)[size - bytes_lost : size]
+        refill.reject(key(0), B, "conflict", "for the test")
+        refill.write_statuses()
+        refill.close(None)
+        again = Refill.open(disk, PATH)
+        assert again.tally(B).lost == 12 - left and len(served(again)) == left
+        assert left == 12 or disk.contents(PATH)[size - bytes_lost : size] == spoiled
+
+
+def test_a_note_that_is_older_than_its_file_or_cannot_be_read_says_nothing() -> None:
+    whole = spilled(12, closed=True)
+    older = spilled(4, closed=False).contents(PATH + NOTE_SUFFIX)
+    for note in (older, b"", b"\xa5" * 100):
+        disk = whole.copy()
+        file = disk.open(PATH + NOTE_SUFFIX, writable=True)
+        file.truncate(0)
+        file.write_at(0, [note])
+        refill = Refill.open(disk, PATH)
+        assert len(served(refill)) == 12 and refill.damage == [] and refill.continuable
 
 
 # --- rot ----------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ def inspect(
 def _look(path: Path, records_max: int) -> Findings | RefillFindings:
     from penstock.cli.refill_findings import RefillFindings, is_refill
     from penstock.io.os_disk import OsDisk
+    from penstock.transport.refill_form import read_note
 
     if not path.is_file():
         kind = "is a folder; name a file in it" if path.is_dir() else "does not exist or is not a file"
@@ -58,7 +59,8 @@ def _look(path: Path, records_max: int) -> Findings | RefillFindings:
         raise BadRequest(f"cannot read {path}: {error.strerror}", hint=hint) from error
     try:
         if is_refill(file, path.name):
-            findings: Findings | RefillFindings = RefillFindings(str(path), file, records_max)
+            note = read_note(OsDisk(path.parent), path.name)
+            findings: Findings | RefillFindings = RefillFindings(str(path), file, records_max, note)
         else:
             findings = _scan(path, file, records_max, sealed)
     finally:

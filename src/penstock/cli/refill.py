@@ -24,6 +24,7 @@ from penstock.model.errors import BadRequest
 
 if TYPE_CHECKING:
     from penstock.cli.refill_report import Report
+    from penstock.transport.refill_holdings import Tally
 
 refill_app = typer.Typer(
     help="List, show, send and drop what waits on this disk for a destination.",
@@ -279,10 +280,13 @@ def _drop(report: Report, destination: str | None) -> None:
     from penstock.io.os_disk import OsDisk
     from penstock.transport.refill import Refill
     from penstock.transport.refill_claims import CODE_DROPPED
+    from penstock.transport.refill_form import NOTE_SUFFIX
 
     disk = OsDisk(report.path.parent)
     if destination is None:
-        disk.remove(report.path.name)
+        for name in (report.path.name + NOTE_SUFFIX, report.path.name):
+            if disk.exists(name):
+                disk.remove(name)
         disk.sync_folder("")
         return
     refill = Refill.open(disk, report.path.name)
@@ -313,8 +317,13 @@ def _row(report: Report) -> tuple[object, ...]:
         report.in_use_by,
         f"{len(refill.damage)} places" if refill.damage else None,
         report.late,
-        "; ".join(f"{name} {t.pending:,} ({t.acked:,} acked, {t.refused:,} refused)" for name, t in owed),
+        "; ".join(f"{name} {t.pending:,} ({_rest(t)})" for name, t in owed),
     )
+
+
+def _rest(tally: Tally) -> str:
+    lost = f", {tally.lost:,} lost" if tally.lost else ""
+    return f"{tally.acked:,} acked, {tally.refused:,} refused{lost}"
 
 
 def _print(report: Report) -> None:

@@ -45,7 +45,8 @@ class BadPlace:
 
 
 class RefillFindings:
-    def __init__(self, path: str, file: DiskFile, records_max: int) -> None:
+    def __init__(self, path: str, file: DiskFile, records_max: int, note: Status | None = None) -> None:
+        """``note`` is what stands beside the file."""
         self.path = path
         self.bytes = file.size()
         self.facts: dict[str, Any] = {}
@@ -58,7 +59,7 @@ class RefillFindings:
         self._first: int | None = None
         self._end = 0
         try:
-            self._take_image(scan_refill(SalvagedFile(file), self._take))
+            self._take_image(scan_refill(SalvagedFile(file), self._take, note=note))
         except BadData as error:
             self.facts["fault"] = error.message
             damage = Damage(0, self._first or self.bytes, "its beginning cannot be read", unnamed=0)

@@ -93,4 +93,6 @@ def _tell(sent: Sent) -> None:
         why = f": {sent.error.message}"
     elif sent.unreachable:
         why = f": no node answers at {', '.join(sent.unreachable)}"
+    elif sent.lost:
+        why = f": {'; '.join(sent.lost)}"
     note(f"{sent.slot}: not all is delivered{why}; what is left stays on this disk")

@@ -38,6 +38,8 @@ class Sent:
     bytes_left: int = 0
     unreachable: list[str] = field(default_factory=list)
     error: PenstockError | None = None
+    lost: tuple[str, ...] = ()
+    """What the files lost to damage or cuts, by segment."""
 
     @property
     def delivered(self) -> bool:
@@ -54,6 +56,7 @@ class Sent:
             "unreachable": self.unreachable,
             "delivered": self.delivered,
             "error": None if self.error is None else self.error.code,
+            "lost": list(self.lost),
         }
 
 
@@ -157,5 +160,6 @@ async def _send(
             sent.unreachable = producer.unreachable
             await producer.close()
             sent.error = producer.refusal
+            sent.lost = producer.stats.lost
         finally:
             reporting.cancel()

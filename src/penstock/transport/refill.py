@@ -32,10 +32,12 @@ from penstock.model.ranges import RangeSet
 from penstock.transport.refill_claims import Claims, Floors
 from penstock.transport.refill_file import RefillFile
 from penstock.transport.refill_form import (
+    NOTE_RUNS_MAX,
     Status,
     encode_head,
     encode_rejections,
     encode_status,
+    read_note,
     rows_of,
     runs_of,
 )
@@ -125,7 +127,7 @@ class Refill(Holdings):
         """
         file = RefillFile.open(disk, path, durability)
         try:
-            image = scan_refill(file.salvaged())
+            image = scan_refill(file.salvaged(), note=read_note(disk, path))
             file.found(image.end, image.proven_bytes)
         except BaseException:
             file.release()
@@ -294,9 +296,14 @@ class Refill(Holdings):
         """A STATUS that will stand behind ``before``, at the file's end."""
         self._file.make()
         place = self._file.end + sum(map(len, before))
-        gone = sum(self.index.missing_of(shard, lost) for shard, lost in self.lost.items())
-        total = self.index.count + gone + self.unnamed
+        total = self._segments_total
         return encode_status(Status(self._file.kept, runs_of(self._written), total, confirmed, closed), place)
+
+    @property
+    def _segments_total(self) -> int:
+        """How many were ever written, lost ones counted."""
+        gone = sum(self.index.missing_of(shard, lost) for shard, lost in self.lost.items())
+        return self.index.count + gone + self.unnamed
 
     def sync(self) -> None:
         """Returns when all that was written is durable; with durability ``os``, in the system's hands."""
@@ -307,6 +314,22 @@ class Refill(Holdings):
         self._flush(forced=forced)
         self._file.write_mark(lambda: self._status([]))
         self._written = {}
+        self._write_note()
+
+    def _write_note(self) -> None:
+        """What is synced stands beside the file too, for the case that its end is lost."""
+        held = {shard: self.index.held(shard).copy() for shard in self.index.shards}
+        for shard, lost in self.lost.items():
+            for run in lost:
+                held.setdefault(shard, RangeSet()).add(*run)
+        runs = runs_of(held)
+        note = Status(
+            self._file.kept,
+            runs if len(runs) <= NOTE_RUNS_MAX else [],
+            self._segments_total,
+            self.claims.floors(self._standing),
+        )
+        self._file.write_note(encode_status(note, self._file.kept))
 
     def _flush(self, *, forced: bool) -> None:
         try:
@@ -359,6 +382,7 @@ class Refill(Holdings):
         self._append([self._status([], closed=segments_next)])
         self._flush(forced=True)
         self.closed = segments_next
+        self._write_note()
 
     def _has_news(self) -> bool:
         self._pass_over_lost()

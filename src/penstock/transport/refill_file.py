@@ -18,6 +18,7 @@ from penstock.files.frame_write import NEW_SUFFIX
 from penstock.files.salvage import SalvagedFile
 from penstock.model.errors import BadFrame, BadRequest, Closed, DiskFull, PenstockError, StorageFailed
 from penstock.model.identity import SegmentKey
+from penstock.transport.refill_form import NOTE_SUFFIX
 from penstock.transport.refill_index import Place
 from penstock.wire.frame import HEADER, OVERHEAD_BYTES
 
@@ -44,6 +45,7 @@ class RefillFile:
         self._disk = disk
         self._head = head
         self._file: DiskFile | None = None
+        self._note: DiskFile | None = None
         self._writable = False
         self._cut_owed = False
         """Whether bytes behind ``end`` have to be cut off before anything is written."""
@@ -132,9 +134,21 @@ class RefillFile:
         else:
             self.end += len(self._mark)
 
+    def write_note(self, frame: bytes) -> None:
+        """Says beside the file what was synced. It is of help, and not needed: faults are passed over."""
+        with suppress(OSError):
+            if self._note is None:
+                path = self.path + NOTE_SUFFIX
+                exists = self._disk.exists(path)
+                self._note = self._disk.open(path, writable=True) if exists else self._disk.create(path)
+            self._note.write_at(0, [frame])
+
     def remove(self) -> None:
         """Deletes it; whatever it held is gone."""
         self.release()
+        with suppress(OSError):  # first: a note without its file would tell of a loss
+            if self._disk.exists(self.path + NOTE_SUFFIX):
+                self._disk.remove(self.path + NOTE_SUFFIX)
         if not self.exists and not (self._tried and self._disk.exists(self.path)):
             return
         try:
@@ -147,6 +161,9 @@ class RefillFile:
     def release(self) -> None:
         """Closes it as it is."""
         self.released = True
+        if self._note is not None:
+            self._note.close()
+            self._note = None
         if self._file is not None:
             self._file.close()
             self._file = None

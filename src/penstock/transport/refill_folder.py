@@ -5,6 +5,7 @@
     ROOT/orders.till-1-3fa9c01b2e/                        a slot: one topic, one producer name, one process
         lock                                              held by the process that uses it (io/folder_lock)
         1794718800000000-0123…cdef.refill                 named by when it was made (µs) and its block
+        1794718800000000-0123…cdef.refill.note            what its last sync covered (refill_form)
     ROOT/orders.till-1-3fa9c01b2e~2/                      the slot of a second process at the same time
 
 A slot's name can be read, and ends with a hash of the whole names, which the readable part may have cut short.

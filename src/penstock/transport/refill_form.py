@@ -17,6 +17,10 @@ reader reads a newer file, and leaves out frames of types that it does not know.
 shard the first segment that is not confirmed yet: all below it were confirmed or refused for good. A segment
 that was written behind the last such STATUS counts as unconfirmed: one that came late is sent rather than lost.
 A STATUS without ``confirmed`` only tells what is kept; one with ``closed`` ends a file in good order.
+
+**The note** ``NAME.refill.note`` is one STATUS frame, written in place after every sync and not synced itself:
+how long the file was, all segments that it held, what was confirmed. It is never ahead of the file. So a file
+that ends earlier was cut short or is damaged at its end, and the note names what is lost.
 """
 
 from __future__ import annotations
@@ -26,12 +30,18 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from penstock.files.disk import Disk
+from penstock.files.frame_file import read_frame
 from penstock.model.errors import BadFrame
 from penstock.model.identity import BLOCK_BYTES, SEGMENT_NUMBER_MAX, SHARD_POWER_MAX
 from penstock.wire.frame import FrameType, encode
 from penstock.wire.title import Title, encode_title
 
 SUFFIX = ".refill"
+NOTE_SUFFIX = ".note"
+NOTE_RUNS_MAX = 4096
+"""A note of more runs of segments would be long; then it only tells how many segments there are."""
+NOTE_BYTES_MAX = 1024 * 1024
 PLACE_MASK = 0xFFFFFFFF
 TYPES = frozenset(
     {
@@ -108,6 +118,19 @@ def encode_head(block: bytes, shard_power: int, title: Title, destinations: Iter
 def encode_status(status: Status, place: int) -> bytes:
     """``place`` is where it will stand: a copy elsewhere is known by it."""
     return encode(FrameType.STATUS, _encoder.encode(status), segment=place & PLACE_MASK)
+
+
+def read_note(disk: Disk, path: str) -> Status | None:
+    """The note beside a refill file; None where there is none, or it cannot be read."""
+    try:
+        file = disk.open(path + NOTE_SUFFIX)
+        try:
+            frame = read_frame(file, 0, NOTE_BYTES_MAX).frame
+        finally:
+            file.close()
+        return decode_body(frame.body, Status) if frame.type == FrameType.STATUS else None
+    except (OSError, BadFrame):
+        return None
 
 
 def encode_rejections(rejections: list[Rejection]) -> Iterator[bytes]:

@@ -22,6 +22,7 @@ from penstock.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, FrameType
 
 CHECKSUM: Final = "the checksum fails"
 UNREADABLE: Final = "the disk cannot read them"
+CUT_SHORT: Final = "the file was cut short"
 UNDECODABLE: Final = "the snapshot or the segments before them are gone, so they cannot be decoded"
 _ABSENT: Final = "segments that should stand before this are not there"
 
@@ -57,6 +58,16 @@ class Losses:
 
     def add(self, bad: Bad, why: str = "") -> None:
         self.holes.append(Hole(bad, why or (UNREADABLE if self.hidden(bad) else CHECKSUM)))
+
+    def lacks(self, note: Status) -> bool:
+        """Whether a note tells of segments that are neither there nor known to be lost."""
+        if note.segments_total > self._index.count + self._count + self.unnamed:
+            return True
+        return any(
+            self.lost.get(shard, RangeSet()).missing(*run)
+            for shard, first, end in note.written
+            for run in self._index.held(shard).missing(first, end)
+        )
 
     def account(self, status: Status, place: int) -> list[Run]:
         """What a STATUS at ``place`` lists and was not found; these runs are lost."""
@@ -124,7 +135,10 @@ class Losses:
         """What the headers in bad bytes say, as long as they lead from one to the next."""
         at = bad.offset
         while at + OVERHEAD_BYTES <= bad.end:
-            type_, shard, segment, size = HEADER.unpack(self._file.read_at(at, HEADER_BYTES))
+            header = self._file.read_at(at, HEADER_BYTES)
+            if len(header) < HEADER_BYTES:  # it was cut off
+                return
+            type_, shard, segment, size = HEADER.unpack(header)
             at += OVERHEAD_BYTES + size
             if type_ not in TYPES or at > bad.end or (self.shards is not None and shard >= self.shards):
                 return

@@ -6,6 +6,7 @@ The rule is that of every frame file (files/recovery), with the refill's own STA
    named (refill_losses).
 2. Bad bytes with nothing valid behind them are a torn tail. So are bytes that look torn (a sector kept its
    zeros) and all behind them, unless a STATUS there says that they were kept: nobody was told that they are.
+   But where the note beside the file tells of segments that are not there, its end was cut off or is damaged.
 3. What the disk itself cannot read is damage wherever it stands.
 4. A frame found behind bad bytes counts if the frames from it on lead to a STATUS that names its own place, or
    to the file's end: a refill file that somebody sent in a message is not taken for this one.
@@ -37,7 +38,7 @@ from penstock.transport.refill_form import (
     rows_of,
 )
 from penstock.transport.refill_index import SEGMENTS_MAX, Place, RefillIndex
-from penstock.transport.refill_losses import Losses
+from penstock.transport.refill_losses import CUT_SHORT, Losses
 from penstock.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType
 from penstock.wire.title import Title, decode_title
 
@@ -84,14 +85,20 @@ class _Note(NamedTuple):
     body: bytes
 
 
-def scan_refill(file: SalvagedFile, seen: Callable[[Found], None] | None = None) -> RefillImage:
-    """Reads all of it; ``seen`` hears of every valid frame. ``BadData`` for a file that is no refill."""
-    return _Scan(file, seen).run()
+def scan_refill(
+    file: SalvagedFile, seen: Callable[[Found], None] | None = None, *, note: Status | None = None
+) -> RefillImage:
+    """Reads all of it; ``seen`` hears of every valid frame. ``BadData`` for a file that is no refill.
+
+    ``note`` is what stands beside the file of its last sync.
+    """
+    return _Scan(file, seen, note).run()
 
 
 class _Scan:
-    def __init__(self, file: SalvagedFile, seen: Callable[[Found], None] | None) -> None:
+    def __init__(self, file: SalvagedFile, seen: Callable[[Found], None] | None, note: Status | None) -> None:
         self._file = file
+        self._note = note
         self._size = file.size()
         self._seen = seen
         self._head: tuple[bytes, int, Title] | None = None
@@ -111,6 +118,8 @@ class _Scan:
         """Where the last one of them that is no STATUS ends."""
         self._at = 0
         """Where the last item ends, whether it counts or not."""
+        self._damaged_to = 0
+        """What is written next keeps out of damage at the end, up to here."""
         self._torn: list[_Note | Bad] = []
         """From bytes that look torn on: counts only if a STATUS among it says so."""
 
@@ -143,12 +152,16 @@ class _Scan:
             return
         self._torn.append(note)
         if _says_kept(note, self._torn[0].offset):
-            torn, self._torn = self._torn, []
-            for each in torn:
-                if isinstance(each, Bad):
-                    self._losses.add(each)
-                else:
-                    self._apply(each)
+            self._keep_torn()
+
+    def _keep_torn(self) -> None:
+        """What looked torn had been kept: it is damage."""
+        torn, self._torn = self._torn, []
+        for each in torn:
+            if isinstance(each, Bad):
+                self._losses.add(each)
+            else:
+                self._apply(each)
 
     def _apply(self, note: _Note) -> None:
         try:
@@ -264,8 +277,32 @@ class _Scan:
 
     # --- the end ------------------------------------------------------------------------------------
 
+    def _take_note(self) -> None:
+        """Where the file ends before its last sync, the note stands for the STATUS that should be there."""
+        note, losses = self._note, self._losses
+        if note is None:
+            return
+        kept = note.kept_bytes
+        if self._torn and kept > self._torn[0].offset:
+            self._keep_torn()
+        lacks = losses.lacks(note)
+        if kept <= self._end:
+            if lacks:  # lost before, and something was written since
+                for run in losses.account(note, self._end):
+                    self._came_late(*run)
+            return
+        cut = self._size < kept
+        if cut or not lacks:
+            losses.holes = [hole for hole in losses.holes if hole.bad.offset < self._end]
+        if lacks and cut:
+            losses.add(Bad(self._end, kept), CUT_SHORT)
+        elif lacks:
+            self._damaged_to = kept
+        self._read_status(note, kept)
+
     def _finish(self) -> RefillImage:
-        end = self._settle_tail()
+        self._take_note()
+        end = max(self._settle_tail(), self._damaged_to)
         for run in self._losses.account_rest():
             self._came_late(*run)
         # A STATUS names all destinations, so that they are known when their own frame rots.
