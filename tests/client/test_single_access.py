@@ -14,6 +14,8 @@ from penstock.io.os_disk import OsDisk
 from penstock.model.address import Address, parse_addresses
 from penstock.model.errors import BadRequest, Fenced, ProducerBusy, ProducerMismatch, TopicNotFound
 from penstock.transport.refill_folder import files, slots
+from penstock.wire.control import OpenProducer
+from tests.fire.raw_client import RawClient
 from tests.fire.real_node import RealNode
 
 LEASE_S = 0.3
@@ -91,6 +93,38 @@ def test_waiting_ends_when_its_time_is_over(shared_url: str, topic: str) -> None
         ):
             with pytest.raises(ProducerBusy):
                 await two.producer(topic, name="till", access="single", wait=0.6).open()
+
+    asyncio.run(scenario())
+
+
+def test_a_holder_that_is_frozen_keeps_its_connection_and_loses_its_lease(shared_url: str, topic: str) -> None:
+    """It pings nobody and closes nothing, as a program does that was stopped or hangs."""
+
+    async def scenario() -> None:
+        async with penstock.connect(shared_url, name="standby") as client:
+            await client.admin.create_topic(topic, settings={"producer_lease": LEASE_S})
+            address = parse_addresses(shared_url)[0]
+            with RawClient((address.host, address.port)) as frozen:
+                opened = frozen.request(OpenProducer(topic, "till", b"i" * 16, "single"))
+                assert (opened["epoch"], opened["lease_s"]) == (1, LEASE_S)
+                async with client.producer(topic, name="till", access="single", wait=None) as producer:
+                    await producer.send(b"a")
+                    info = await client.admin.show_producer(topic, "till")
+                    assert (info.epoch, info.holder, len(info.connections)) == (2, "standby", 2)
+                with pytest.raises(Fenced):
+                    frozen.request(OpenProducer(topic, "till", b"i" * 16, "single", 1))
+
+    asyncio.run(scenario())
+
+
+def test_a_holder_that_sends_nothing_for_long_keeps_its_lease(shared_url: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(shared_url) as one, penstock.connect(shared_url) as two:
+            await one.admin.create_topic(topic, settings={"producer_lease": LEASE_S})
+            async with one.producer(topic, name="till", access="single") as producer:
+                with pytest.raises(ProducerBusy):
+                    await two.producer(topic, name="till", access="single", wait=4 * LEASE_S).open()
+                assert (await producer.send(b"a")).stored
 
     asyncio.run(scenario())
 

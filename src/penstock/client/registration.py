@@ -18,7 +18,7 @@ from typing import TypeVar
 from penstock.client.lease_note import LeaseNote
 from penstock.client.link import Link
 from penstock.model.errors import Fenced, PenstockError, ProducerBusy
-from penstock.wire.control import Ack, CloseProducer, OpenProducer, ProducerOpened, read_result
+from penstock.wire.control import Ack, CloseProducer, OpenProducer, Ping, ProducerOpened, read_result
 
 log = logging.getLogger("penstock.client")
 
@@ -27,6 +27,8 @@ Result = TypeVar("Result")
 INSTANCE_BYTES = 16
 CLOSE_S = 2.0
 """How long closing waits for the node to hear that the lease is free."""
+BEATS = 3
+"""How often within the time of the lease the node hears of its holder."""
 ASK_AGAIN_S = 0.25
 """How often an instance that waits for the lease asks for it."""
 
@@ -46,6 +48,7 @@ class Registration:
         self._access = access or ""
         self._instance = secrets.token_bytes(INSTANCE_BYTES)
         self._entered: list[tuple[Link, str]] = []
+        self._timer: asyncio.TimerHandle | None = None
 
     # --- coming and going ---------------------------------------------------------------------------
 
@@ -68,6 +71,19 @@ class Registration:
             self.epoch = opened.epoch
             if self.epoch:
                 self.note.granted(self.epoch)
+                self._beat(link, opened.lease_s / BEATS)
+
+    def _beat(self, link: Link, every_s: float) -> None:
+        """Has the node hear of this instance well before its lease is over, also while it sends nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(every_s, self._beat, link, every_s)
+        link.send(Ping(0))
+
+    def _stop_beating(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def keep_note(self, path: Path) -> None:
         """From now on what is held is noted in a file."""
@@ -78,6 +94,7 @@ class Registration:
 
     async def leave(self) -> None:
         """The producer is closed: the lease is free at once, where a node is there to hear it."""
+        self._stop_beating()
         entered, self._entered = dict.fromkeys(self._entered), []
         for link, topic in entered:
             if link.up and self.fenced is None:
@@ -97,6 +114,7 @@ class Registration:
 
     def fence(self, error: Fenced) -> None:
         """Another instance took over."""
+        self._stop_beating()
         if self.fenced is None:
             self.fenced = error
             self.on_fenced(error)

@@ -121,7 +121,7 @@ _ALL: tuple[Setting, ...] = (
         default=PRODUCER_LEASE_S,
         low=LEASE_S_MIN,
         high=LEASE_S_MAX,
-        meaning="Time after its connection was lost in which a single-access producer keeps its lease.",
+        meaning="Time after it was last heard of in which a single-access producer keeps its lease.",
     ),
     Setting(
         name="deadline",

@@ -227,6 +227,7 @@ class Server:
         wait_us = session.resume_us - clock_us()
         if (full or wait_us > 0) and connection.reading and connection.transport is not None:
             connection.reading = False
+            session.unread = True
             connection.pinged_s = time.monotonic()
             connection.transport.pause_reading()
             self._paused.add(connection)
@@ -245,6 +246,8 @@ class Server:
                 self._paused.discard(connection)
                 connection.reading = True
                 connection.heard_s = connection.frame_s = time.monotonic()
+                connection.session.unread = False
+                connection.session.heard_us = clock_us()
                 connection.transport.resume_reading()
 
     async def _tick(self) -> None:

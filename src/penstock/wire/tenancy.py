@@ -149,7 +149,7 @@ class ProducerOpened(msgspec.Struct, frozen=True):
     epoch: Epoch
     """Goes into every TITLE; 0 with multiple access."""
     lease_s: Seconds
-    """How long the lease stands after the connection was lost; 0 with multiple access."""
+    """How long the lease stands after its holder was last heard of; 0 with multiple access."""
     registered: bool
 
 

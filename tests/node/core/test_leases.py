@@ -14,7 +14,7 @@ A, B = INSTANCES[:2]
 
 
 def held_by(instance: bytes, epoch: int = 1, connection: int | None = 7) -> Lease:
-    lease = Lease()
+    lease = Lease(heard_us=100)
     lease.granted(instance, epoch, "host")
     lease.connection = connection
     return lease
@@ -22,13 +22,22 @@ def held_by(instance: bytes, epoch: int = 1, connection: int | None = 7) -> Leas
 
 def test_a_free_lease_is_granted_and_a_held_one_is_not() -> None:
     assert Lease().ask(A, 0, 0, LEASE_US) is Verdict.GRANT
-    assert held_by(A).ask(B, 0, 10**9, LEASE_US) is Verdict.BUSY
+    assert held_by(A).ask(B, 0, 100, LEASE_US) is Verdict.BUSY
+
+
+def test_a_holder_that_is_not_heard_of_for_so_long_loses_its_lease_though_its_connection_stands() -> None:
+    lease = held_by(A)
+    assert lease.ask(B, 0, 100 + LEASE_US - 1, LEASE_US) is Verdict.BUSY
+    assert lease.ask(B, 0, 100 + LEASE_US, LEASE_US) is Verdict.GRANT
+    lease.heard_us = 105
+    assert lease.ask(B, 0, 100 + LEASE_US, LEASE_US) is Verdict.BUSY
+    assert lease.ask(A, 1, 10**9, LEASE_US) is Verdict.KEEP, "nobody took it"
 
 
 def test_a_lost_lease_waits_for_its_holder_and_then_for_nobody() -> None:
     lease = held_by(A)
-    assert lease.lose(7, now_us=100)
-    assert not lease.lose(7, now_us=105), "it was lost before"
+    assert lease.lose(7, heard_us=100)
+    assert not lease.lose(7, heard_us=105), "it was lost before"
     assert lease.ask(B, 0, 100 + LEASE_US - 1, LEASE_US) is Verdict.BUSY
     assert lease.ask(A, 1, 100 + LEASE_US - 1, LEASE_US) is Verdict.KEEP
     assert lease.ask(B, 0, 100 + LEASE_US, LEASE_US) is Verdict.GRANT
@@ -84,9 +93,9 @@ class LeaseMachine(RuleBasedStateMachine):
     def opens(self, instance: bytes) -> None:
         epoch = self.epochs.get(instance, 0)
         verdict = self.lease.ask(instance, epoch, self.now_us, LEASE_US)
-        alive = self.lease.connection is not None
+        silent_us = self.now_us - self.lease.heard_us
         if verdict is Verdict.GRANT:
-            assert not alive, "nobody is pushed aside while its connection is there"
+            assert not self.lease.instance or silent_us >= LEASE_US, "who is heard of is not pushed aside"
             self.lease.granted(instance, self.lease.epoch + 1, "host")
             self.granted.append(self.lease.epoch)
             self.may_send = instance
@@ -101,12 +110,18 @@ class LeaseMachine(RuleBasedStateMachine):
             return
         self.connections += 1
         self.lease.hold(self.connections)
+        self.lease.heard_us = self.now_us
         self.epochs[instance] = self.lease.epoch
+
+    @rule()
+    def is_heard_of(self) -> None:
+        if self.lease.connection is not None:
+            self.lease.heard_us = self.now_us
 
     @rule()
     def connection_lost(self) -> None:
         if self.lease.connection is not None:
-            self.lease.lose(self.lease.connection, self.now_us)
+            self.lease.lose(self.lease.connection, self.lease.heard_us)
 
     @rule(instance=st.sampled_from(INSTANCES))
     def closes(self, instance: bytes) -> None:

@@ -27,6 +27,7 @@ from penstock.wire.control import (
     Error,
     ListProducers,
     OpenProducer,
+    Ping,
     ProducerInfo,
     ProducerOpened,
     Request,
@@ -41,6 +42,7 @@ from tests.fire.raw_client import segment_frame, title_frame
 TILL = "till-1"
 ONE, TWO, THREE = (bytes([number]) * 16 for number in (1, 2, 3))
 LEASE_US = 10_000_000
+SECOND_US = 1_000_000
 
 
 class Shop:
@@ -107,6 +109,63 @@ def test_a_lease_lapses_some_time_after_its_connection_was_lost() -> None:
         shop.open(TWO)
     assert shop.show().lapses_in_s == 1.0
     shop.shell.wait(1_000_000)
+    assert shop.open(TWO)[1].epoch == 2
+
+
+def pass_time(shop: Shop, us: int, *alive: CoreClient) -> None:
+    """Time goes by as it does at a node that comes round every second; some are heard of meanwhile."""
+    for _ in range(us // SECOND_US):
+        shop.shell.wait(SECOND_US)
+        for client in alive:
+            client.send(Ping(1))
+
+
+def test_a_holder_that_says_nothing_loses_its_lease_though_its_connection_stands() -> None:
+    shop = Shop()
+    frozen, _ = shop.open(ONE)
+    pass_time(shop, LEASE_US - SECOND_US)
+    with pytest.raises(ProducerBusy, match=r"heard of 9\.0 s ago, and its lease lapses in 1\.0 s"):
+        shop.open(TWO)
+    pass_time(shop, SECOND_US)
+    assert shop.show().holder == ""
+    assert shop.open(TWO)[1].epoch == 2
+    assert shop.send(frozen, ONE, 0, epoch=1) == ("rejected", "fenced")
+
+
+def test_a_holder_that_says_anything_keeps_its_lease() -> None:
+    shop = Shop()
+    client, _ = shop.open(ONE)
+    pass_time(shop, 3 * LEASE_US, client)
+    with pytest.raises(ProducerBusy):
+        shop.open(TWO)
+
+
+def test_a_holder_that_was_silent_for_long_before_its_connection_went_has_no_lease_left() -> None:
+    shop = Shop()
+    client, _ = shop.open(ONE)
+    pass_time(shop, LEASE_US)
+    shop.lose(client)
+    assert shop.open(TWO)[1].epoch == 2
+
+
+def test_a_holder_that_is_not_read_from_is_not_silent() -> None:
+    shop = Shop()
+    client, _ = shop.open(ONE)
+    session = shop.shell.core.session(client._number)
+    assert session is not None
+    session.unread = True
+    pass_time(shop, 3 * LEASE_US)
+    with pytest.raises(ProducerBusy):
+        shop.open(TWO)
+
+
+def test_nobody_loses_a_lease_because_the_node_itself_was_held_up() -> None:
+    shop = Shop()
+    shop.open(ONE)
+    shop.shell.wait(2 * LEASE_US)
+    with pytest.raises(ProducerBusy, match=r"lapses in 10\.0 s"):
+        shop.open(TWO)
+    pass_time(shop, LEASE_US)
     assert shop.open(TWO)[1].epoch == 2
 
 

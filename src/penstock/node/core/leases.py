@@ -8,13 +8,14 @@ the lease is               an instance without an epoch                an instan
 free                       GRANT                                       FENCED
 held, by itself            KEEP (the answer was lost on its way)       KEEP
 held, by another           BUSY                                        FENCED
-lost, ``lease`` not over   BUSY (but for the one that lost it: KEEP)   the one that lost it: KEEP; else FENCED
-lost for longer            GRANT (but for the one that lost it: KEEP)  the one that lost it: KEEP; else FENCED
+over                       GRANT (but for its last holder: KEEP)       its last holder: KEEP; else FENCED
 =========================  ==========================================  ========================================
 
-*Lost* is held over a connection that is gone. An epoch above the one known here was granted by a node that had
-more than this one has now: unless somebody holds the lease, it is granted anew, above that epoch. A grant
-counts once it is on the disk; until then everybody else is told BUSY.
+It is *over* when its holder was not heard of for the time of the lease, whether its connection is gone or not:
+a program that is frozen keeps its connection and says nothing. One that lives says something three times as
+often. An epoch above the one known here was granted by a node that had more than this one has now: unless
+somebody holds the lease, it is granted anew, above that epoch. A grant counts once it is on the disk; until
+then everybody else is told BUSY.
 
 At a further destination of the producer there is no lease to be had: the first destination granted the epoch,
 and here it is raised to that one (``follow``).
@@ -43,8 +44,8 @@ class Lease:
     """The name of that client."""
     connection: int | None = None
     """What it is held over; None once that is gone."""
-    lost_us: int = 0
-    """When the connection went; of use only while there is none."""
+    heard_us: int = 0
+    """When its holder was last heard of."""
     granting: bytes = b""
     """The instance that a grant is being written down for."""
 
@@ -55,7 +56,7 @@ class Lease:
             return Verdict.KEEP
         if 0 < epoch <= self.epoch:
             return Verdict.FENCED
-        if self.instance and not self.lapsed(now_us, lease_us):
+        if self.instance and self.left_s(now_us, lease_us) > 0:
             return Verdict.FENCED if epoch else Verdict.BUSY
         return Verdict.GRANT
 
@@ -67,14 +68,9 @@ class Lease:
             return Verdict.FENCED
         return Verdict.KEEP if (instance, epoch) == (self.instance, self.epoch) else Verdict.GRANT
 
-    def lapsed(self, now_us: int, lease_us: int) -> bool:
-        return self.connection is None and now_us >= self.lost_us + lease_us
-
-    def lapses_in_s(self, now_us: int, lease_us: int) -> float | None:
-        """How long a lost lease still stands; None for one that is free or held."""
-        if not self.instance or self.connection is not None:
-            return None
-        return max(0, self.lost_us + lease_us - now_us) / 1e6
+    def left_s(self, now_us: int, lease_us: int) -> float:
+        """How long it still stands if nothing more is heard of its holder."""
+        return (self.heard_us + lease_us - now_us) / 1e6
 
     def granted(self, instance: bytes, epoch: int, holder: str) -> None:
         assert epoch >= self.epoch, "an epoch never goes back"
@@ -85,11 +81,11 @@ class Lease:
         assert self.instance, "nobody holds it"
         self.connection = connection
 
-    def lose(self, connection: int, now_us: int) -> bool:
-        """A connection is gone; whether the lease was held over it."""
+    def lose(self, connection: int, heard_us: int) -> bool:
+        """A connection is gone over which something last came then; whether the lease was held over it."""
         if self.connection != connection:
             return False
-        self.connection, self.lost_us = None, now_us
+        self.connection, self.heard_us = None, heard_us
         return True
 
     def give_back(self, instance: bytes) -> bool:

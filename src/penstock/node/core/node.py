@@ -59,6 +59,7 @@ from penstock.wire.frame import Frame, FrameType
 logger = logging.getLogger("penstock.node")
 
 CLIENT_LENGTH_MAX = 256
+STALL_US = 2_000_000
 TOLD_LOST_MAX = 1000
 
 
@@ -84,7 +85,8 @@ class NodeCore:
         self.clock_us = clock_us
         self.new_uuid = new_uuid
         self.vitals = vitals
-        self.began_us = clock_us()
+        self.began_us = self._turned_us = clock_us()
+        self._deaf_until_us = 0
         self.counters: Counter[str] = Counter()
         self.stores = Stores(disk, settings, now_us, clock_us)
         self.catalog = self.stores.catalog
@@ -162,6 +164,7 @@ class NodeCore:
 
     def effects(self) -> list[Effect]:
         """What is to be done now, in order; asking takes it."""
+        self._turn()
         self._producing.flush()
         self.stores.long_work.stopped = self.stopping
         self._effects += map(Commit, self.stores.due())
@@ -193,7 +196,7 @@ class NodeCore:
             successor=self.settings.successor,
             greet=partial(self._greet, connection),
         )
-        session = Session(connection, side)
+        session = Session(connection, side, heard_us=self._turn())
         self._sessions[connection] = session
         self.counters["connections_opened"] += 1
         return session
@@ -216,6 +219,7 @@ class NodeCore:
         session = self._sessions.get(connection)
         if session is None:
             return
+        session.heard_us = self._turn()
         for event in session.side.receive(data):
             try:
                 self._on_event(session, event)
@@ -231,6 +235,21 @@ class NodeCore:
         out = session.side.data_to_send()
         if out:
             self._effects.append(Send(connection, out))
+
+    def _turn(self) -> int:
+        """The shell comes by. It does so every second: if it did not, nobody could be heard until now."""
+        now_us = self.clock_us()
+        if now_us - self._turned_us > STALL_US:
+            self._deaf_until_us = now_us
+        self._turned_us = now_us
+        return now_us
+
+    def heard_us(self, session: Session) -> int:
+        """When a client was last heard of; the times do not count in which it could not be."""
+        return self._turn() if session.unread else max(session.heard_us, self._deaf_until_us)
+
+    def session(self, connection: int) -> Session | None:
+        return self._sessions.get(connection)
 
     def refuse(self, connection: int, error: PenstockError) -> None:
         """Ends a connection for a reason that the shell found: too slow, too many, stopping."""

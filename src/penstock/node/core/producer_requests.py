@@ -37,7 +37,7 @@ from penstock.node.core.catalog_changes import (
     ProducerSeen,
     encode_change,
 )
-from penstock.node.core.leases import Verdict
+from penstock.node.core.leases import Lease, Verdict
 from penstock.node.core.producers import ACCESSES, MULTIPLE, SINGLE, Presence, Registration, fenced
 from penstock.node.core.session import Session
 from penstock.node.core.topics import Topic
@@ -103,7 +103,7 @@ class ProducerRequests:
             presence = known.present.get(instance)
             if presence is not None and presence.connection == session.connection:
                 del known.present[instance]
-                known.lease.lose(session.connection, self._node.clock_us())
+                known.lease.lose(session.connection, self._node.heard_us(session))
                 self._seen(topic, known, instance, free=False)
 
     # --- registering --------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class ProducerRequests:
             who = f"producer {known.producer!r} of {topic.shown} has single access here"
             raise ProducerBusy(f"{who}, and no epoch was granted at its first destination")
         lease, lease_s = known.lease, topic.settings().producer_lease
-        now_us, lease_us = self._node.clock_us(), round(lease_s * 1e6)
+        left_s = self._left_s(topic, lease)
         if ask.epoch > topic.producers.next_epoch(lease) + EPOCHS_AHEAD_MAX:
             raise BadRequest(
                 f"epoch {ask.epoch:,} is none that was granted; the one known here is {lease.epoch:,}"
@@ -226,7 +226,7 @@ class ProducerRequests:
         if ask.elsewhere:
             verdict, epoch = lease.follow(ask.instance, ask.epoch), ask.epoch
         else:
-            verdict = lease.ask(ask.instance, ask.epoch, now_us, lease_us)
+            verdict = lease.ask(ask.instance, ask.epoch, self._node.clock_us(), round(lease_s * 1e6))
             epoch = topic.producers.next_epoch(lease, ask.epoch)
 
         def held() -> None:
@@ -234,7 +234,7 @@ class ProducerRequests:
             answer(ProducerOpened(SINGLE, lease.epoch, lease_s, True))
 
         def granted() -> None:
-            lease.lost_us = self._node.clock_us()  # if its connection went meanwhile
+            lease.heard_us = self._node.clock_us()  # if its connection went meanwhile
             self._node.changes.fence(topic, known.producer, lease.epoch)
             self._node.counters["leases_granted"] += 1
             held()
@@ -244,7 +244,7 @@ class ProducerRequests:
         elif verdict is Verdict.FENCED:
             raise fenced(known, topic.shown, ask.epoch)
         elif verdict is Verdict.BUSY:
-            raise self._busy(topic, known, now_us, lease_us)
+            raise _busy(topic, known, lease_s - left_s, left_s)
         else:
             lease.granting = ask.instance
             grant = ProducerGranted(
@@ -252,14 +252,12 @@ class ProducerRequests:
             )
             self._write(topic, grant, granted, refuse, ended=lambda: setattr(lease, "granting", b""))
 
-    def _busy(self, topic: Topic, known: Registration, now_us: int, lease_us: int) -> ProducerBusy:
-        who = f"producer {known.producer!r} of {topic.shown}"
-        lapses_in_s = known.lease.lapses_in_s(now_us, lease_us)
-        if lapses_in_s is not None:
-            lost = f"its connection was lost, and its lease lapses in {lapses_in_s:.1f} s"
-            return ProducerBusy(f"{who} is held by {known.lease.holder}; {lost}")
-        holder = known.lease.holder or "an instance that is just being granted it"
-        return ProducerBusy(f"{who} is held by {holder}")
+    def _left_s(self, topic: Topic, lease: Lease) -> float:
+        """How long a lease still stands if nothing more is heard of its holder."""
+        session = None if lease.connection is None else self._node.session(lease.connection)
+        if session is not None:
+            lease.heard_us = self._node.heard_us(session)
+        return lease.left_s(self._node.clock_us(), round(topic.settings().producer_lease * 1e6))
 
     def _enter(self, session: Session, topic: Topic, known: Registration, ask: OpenProducer) -> None:
         known.seen_us = self._node.now_us()
@@ -313,10 +311,10 @@ class ProducerRequests:
             )
 
     def _info(self, topic: Topic, known: Registration) -> ProducerInfo:
-        lease_us = round(topic.settings().producer_lease * 1e6)
         present = list(known.present.values())
-        now_us = self._node.clock_us()
-        gone = not known.lease.instance or known.lease.lapsed(now_us, lease_us)
+        left_s = self._left_s(topic, known.lease)
+        gone = not known.lease.instance or left_s <= 0
+        lost = not gone and known.lease.connection is None
         return ProducerInfo(
             topic.name,
             known.producer,
@@ -326,9 +324,17 @@ class ProducerRequests:
             known.lease.epoch,
             "" if gone else known.lease.holder,
             [each.connection for each in present],
-            None if gone else known.lease.lapses_in_s(now_us, lease_us),
+            left_s if lost else None,
             sorted({each.client for each in present}),
         )
+
+
+def _busy(topic: Topic, known: Registration, silent_s: float, left_s: float) -> ProducerBusy:
+    who, lease = f"producer {known.producer!r} of {topic.shown}", known.lease
+    if not lease.holder:
+        return ProducerBusy(f"{who} is held by an instance that is just being granted it")
+    heard = f"heard of {silent_s:.1f} s ago" if lease.connection is not None else "its connection was lost"
+    return ProducerBusy(f"{who} is held by {lease.holder}; {heard}, and its lease lapses in {left_s:.1f} s")
 
 
 def _check_name(producer: str) -> None:

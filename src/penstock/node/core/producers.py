@@ -77,7 +77,7 @@ class Producers:
         known.seen_us = max(known.seen_us, change.at_us)
         if isinstance(change, ProducerGranted) and change.epoch >= known.lease.epoch:
             known.lease.granted(change.instance, change.epoch, change.holder)
-            known.lease.lost_us = self._lost_us
+            known.lease.heard_us = self._lost_us
         elif isinstance(change, ProducerSeen) and change.free:
             known.lease.give_back(change.instance)
         return known
@@ -89,7 +89,7 @@ class Producers:
             self._registrations[change.producer] = known
         if change.epoch >= known.lease.epoch and change.epoch:
             known.lease.granted(change.instance, change.epoch, change.holder)
-            known.lease.lost_us = self._lost_us
+            known.lease.heard_us = self._lost_us
         return known
 
     def judge(self, title: Title, shown: str) -> PenstockError | None:

@@ -75,3 +75,7 @@ class Session:
     """Whether the connection has room for more."""
     unacked_bytes: int = 0
     """Bytes of segments that were taken in and are not answered yet."""
+    heard_us: int = 0
+    """When something last came."""
+    unread: bool = False
+    """Whether the node does not read from it now: that nothing comes says nothing then."""
