@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model.errors import BadTopicName
+from penstock.model.policy import Policy
 from penstock.model.topic import TopicName
 
-PARTS = st.from_regex(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,127}", fullmatch=True)
+PARTS = st.from_regex(r"[A-Za-z0-9](?:(?:[A-Za-z0-9_-]|\.(?!\.)){0,121}[A-Za-z0-9_-])?", fullmatch=True)
 
 
 def test_a_bare_name_lives_in_the_default_places() -> None:
@@ -60,7 +61,11 @@ def test_a_name_is_read_back_from_both_its_texts(parts: list[str]) -> None:
         "a/b/c/d/e",
         "a//c/d",
         "a/b/c/",
-        "x" * 129,
+        "x.",
+        "x./b/c/d",
+        "x" * 124,
+        f"{'x' * 129}/b/c/d",
+        f"{'x' * 124}.dead",
     ],
 )
 def test_other_names_are_refused(text: str) -> None:
@@ -68,8 +73,25 @@ def test_other_names_are_refused(text: str) -> None:
         TopicName.parse(text)
 
 
-def test_the_longest_part_is_128_characters() -> None:
-    assert TopicName.parse("x" * 128).topic == "x" * 128
+def test_the_longest_part_is_128_characters_and_a_topic_leaves_room_for_its_dead_letters() -> None:
+    long = "x" * 128
+    assert TopicName.parse(f"{long}/{long}/{long}/{'x' * 123}").tenant == long
+    assert TopicName.parse(f"{'x' * 123}.dead").topic == f"{'x' * 123}.dead"
+    with pytest.raises(BadTopicName, match="at most 123 leave room"):
+        TopicName.parse("x" * 124)
+
+
+@given(st.from_regex(r"[A-Za-z0-9._-]{1,130}", fullmatch=True), st.sampled_from(["resilient", "non_resilient"]))
+@settings(deadline=None)
+def test_a_topic_that_has_a_name_can_be_subscribed_to(text: str, mode: str) -> None:
+    """Its dead letters have a topic, which can be subscribed to as well."""
+    try:
+        topic = str(TopicName.parse(text))
+    except BadTopicName:
+        return
+    dead = Policy().effective(topic, mode).dead_letter
+    assert dead in ("", f"{topic}.dead")
+    assert not dead or Policy().effective(dead, mode).dead_letter == ""
 
 
 def test_a_refusal_names_the_part_and_stays_short() -> None:

@@ -184,7 +184,7 @@ class BadTopicName(PenstockError):
     code = "bad-topic-name"
     default_hint = (
         "Use NAME or tenant/product/component/name; each part 1-128 of letters, digits, '.', '_' or '-', "
-        "starting with a letter or digit and without '..'."
+        "starting with a letter or digit, and with no '..' and no '.' at the end; a topic's own at most 123."
     )
 
 

@@ -16,7 +16,7 @@ import msgspec
 from penstock.model.bounds import SECONDS_MAX as SECONDS_MAX
 from penstock.model.bounds import Seconds, TopicText, Word, check_fields
 from penstock.model.errors import BadRequest
-from penstock.model.topic import TopicName
+from penstock.model.topic import DEAD_SUFFIX, TopicName
 
 MAX_ATTEMPTS = 16
 """In a non-resilient subscription, unless it is said otherwise."""
@@ -25,7 +25,6 @@ LEASE_S = 5.0
 LEASE_S_MIN, LEASE_S_MAX = 0.1, 600.0
 DEADLINE_S_MIN = 0.05
 ATTEMPTS_MAX = 2**31
-DEAD_SUFFIX = ".dead"
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 60.0
 AFTER_BACKLOG, AFTER_BACKOFF = "after_backlog", "after_backoff"
 REDELIVERIES = (AFTER_BACKLOG, AFTER_BACKOFF)

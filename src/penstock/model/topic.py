@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from penstock.model.errors import BadTopicName
 
 PART_LENGTH_MAX = 128
-_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+DEAD_SUFFIX = ".dead"
+"""A topic's dead letters go to the topic of its name and this: so that is a name too, for every topic."""
+TOPIC_PART_LENGTH_MAX = PART_LENGTH_MAX - len(DEAD_SUFFIX)
+_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
 DEFAULT_PART = "default"
 
 
@@ -34,7 +37,17 @@ class TopicName:
                 raise BadTopicName(
                     f"topic name {shown_name(text)}: its {place} {shown_name(part)} is not allowed"
                 )
+        if len(parts[-1].removesuffix(DEAD_SUFFIX)) > TOPIC_PART_LENGTH_MAX:
+            raise BadTopicName(
+                f"topic name {shown_name(text)}: its topic has {len(parts[-1])} characters, "
+                f"and at most {TOPIC_PART_LENGTH_MAX} leave room for the one with its dead letters (TOPIC.dead)"
+            )
         return cls(*parts)
+
+    @classmethod
+    def of(cls, name: str) -> TopicName:
+        """A topic by its whole name, which is known to be sound."""
+        return cls(*name.split("/"))
 
     @property
     def short(self) -> str:
@@ -48,7 +61,7 @@ class TopicName:
 
 
 def is_part(text: str) -> bool:
-    """Whether a part of a name is allowed."""
+    """Whether a part of a name is allowed; subscriptions are named by the same rule."""
     return _PART.fullmatch(text) is not None and ".." not in text
 
 

@@ -14,9 +14,9 @@ from typing import Self
 from penstock.model.errors import BadRequest, BadScope
 from penstock.model.place import LEVELS, Place
 from penstock.model.scope import ANY, Scope
+from penstock.model.topic import DEAD_SUFFIX
 
 PATTERNS_MAX = 64
-DEAD = ".dead"
 _HINT = (
     "Write acme/shop/till/orders for a topic, 'acme/*' for a tenant's, 'orders-*' below default, '*' for all."
 )
@@ -43,9 +43,9 @@ class TopicPatterns:
     def match(self, topic: str) -> bool:
         """Whether a topic, by its whole name, is one of these."""
         place = Place.of(topic)
-        dead = topic.endswith(DEAD)
+        dead = topic.endswith(DEAD_SUFFIX)
         return any(scope.holds(place) and (not dead or _names_dead(scope)) for scope in self.scopes)
 
 
 def _names_dead(scope: Scope) -> bool:
-    return len(scope.parts) == len(LEVELS) and DEAD in scope.parts[-1]
+    return len(scope.parts) == len(LEVELS) and DEAD_SUFFIX in scope.parts[-1]

@@ -15,7 +15,7 @@ from typing import Any, Final
 from penstock.model.errors import NotAllowed, TopicNotFound
 from penstock.model.grant import ALL, Grant, Right
 from penstock.model.place import LEVELS, Place
-from penstock.model.topic import TopicName
+from penstock.model.topic import DEAD_SUFFIX, TopicName
 from penstock.model.topic_settings import QUOTAS
 from penstock.wire import control as ops
 from penstock.wire.access import CreateToken, ListAdminLog, ListTokens, RevokeToken, ShowAccess, ShowToken
@@ -109,7 +109,7 @@ def _all_topics(ask: Any) -> Iterable[Need]:
 
 def _dead_letter(name: Any, topic: str = "") -> Iterable[Need]:
     """The node writes dead letters for whoever names their topic, so they must be allowed to write there."""
-    if isinstance(name, str) and name and name != f"{topic}.dead":
+    if isinstance(name, str) and name and name != f"{topic}{DEAD_SUFFIX}":
         yield Right.PRODUCE, _place_of(name)
 
 

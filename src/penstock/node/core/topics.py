@@ -110,7 +110,7 @@ class Topic:
     @property
     def shown(self) -> str:
         """The name as a person writes it."""
-        return TopicName.parse(self.name).short
+        return TopicName.of(self.name).short
 
     @property
     def title(self) -> Title:
