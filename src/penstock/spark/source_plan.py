@@ -87,12 +87,19 @@ def plan_versions(
 
 
 def _infos(client: penstock.sync.Client, options: SourceOptions) -> list[TopicInfo]:
-    names = topic_names(client, options)
-    if not names:
+    if options.pattern is None:
+        return [client.admin.show_topic(name) for name in options.topics]
+    infos = _matching(client, options.pattern)
+    if not infos:
         raise TopicNotFound(
             f"no topic matches {options.pattern!r}", hint="The pattern must match the whole name of a topic."
         )
-    return [client.admin.show_topic(name) for name in names]
+    return [client.admin.show_topic(info.topic) if _lacks_schema(info) else info for info in infos]
+
+
+def _lacks_schema(info: TopicInfo) -> bool:
+    """A list of topics leaves schemas out where they are too many for one answer."""
+    return info.schema is None and info.schema_version is not None
 
 
 def _check_alike(options: SourceOptions, infos: Sequence[TopicInfo]) -> None:

@@ -131,7 +131,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             made = self._client.admin.create_subscription(
                 ends.topic, options.subscription, positions=entries, exist_ok=True
             )
-            if made.positions != entries:
+            if any(
+                place != wanted and options.reads(ends.topic, shard)
+                for shard, (place, wanted) in enumerate(zip(made.positions, entries, strict=True))
+            ):
                 log.warning(
                     "topic %s is read from entries %s, where subscription %s stands; start would be %s",
                     TopicName.parse(ends.topic).short,
@@ -178,6 +181,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _holds(self, before: Offset, reach: Offset, wait_s: float) -> bool:
         """Whether entries wait for others, so that they make a batch of ``minEntriesPerTrigger``."""
+        if any(each.begins is not None for each in reach.values()):
+            return False  # the offset must say where reading begins before another look is taken
         options, starts = self._options, self._starts(before, reach)
         entries = sum(reach[topic].entries[shard] - start for (topic, shard), start in starts.items())
         held_s = self._gathering.waits_s(entries, options.entries_min, options.delay_s_max, time.monotonic())
@@ -191,6 +196,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_covered(options, name)
         names = sorted({*before, *topic_names(client, options)})
         self._ends = self._read_of(self._ends_of(names), before)
+        self._skipped = {name: state for name, state in self._skipped.items() if name in names}
 
     def _ends_of(
         self, topics: Sequence[str], known: Sequence[Sequence[int]] | None = None, wait_s: float = 0.0
