@@ -304,7 +304,7 @@ def test_without_a_refill_nothing_is_written_and_what_is_not_confirmed_fails(
         ({"resume": True, "refill": None, "name": "p"}, "needs a refill"),
         ({"on_full": "explode"}, "on_full"),
         ({"refill_max": 0}, "above 0"),
-        ({"copies": "penstock://a:1"}, "list of URLs"),
+        ({"copies": "penstock://a:1"}, "list of text"),
         ({"refill_durability": "maybe"}, "refill_durability"),
     ],
 )

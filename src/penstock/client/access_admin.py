@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.client.arguments import checked_methods
 from penstock.client.link import Link
 from penstock.model.token_text import without_secret
 from penstock.wire.access import (
@@ -21,6 +22,7 @@ from penstock.wire.access import (
 from penstock.wire.control import read_result
 
 
+@checked_methods
 class AccessAdmin:
     """The part of ``client.admin`` that is about who may do what."""
 

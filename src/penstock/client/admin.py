@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.client.access_admin import AccessAdmin
+from penstock.client.arguments import checked_methods
 from penstock.client.link import Link
 from penstock.client.peer_admin import PeerAdmin
 from penstock.client.reader import read_ends
@@ -37,6 +38,7 @@ from penstock.wire.schema import encode_schema
 COMPACT_TIMEOUT_S = 600.0
 
 
+@checked_methods
 class Admin(SubscriptionAdmin, TenancyAdmin, WriterAdmin, AccessAdmin, PeerAdmin):
     """``client.admin``: tenants, topics, producers, writers, subscriptions, tokens, links and the node."""
 

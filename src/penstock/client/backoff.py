@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from penstock.client.arguments import checked
+
 DELAY_MIN_S = 0.05
 DELAY_MAX_S = 5.0
 
@@ -12,6 +14,7 @@ DELAY_MAX_S = 5.0
 class Backoff:
     """``delay_s(0)`` is up to the minimum, each further attempt up to twice that, never over the maximum."""
 
+    @checked
     def __init__(
         self,
         min_s: float = DELAY_MIN_S,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.client.arguments import checked
 from penstock.model.errors import BadFrame, BadRequest, BadSegment
 from penstock.model.message import Message, Origin
 from penstock.wire.columns import PLAIN_SCHEMA
@@ -71,6 +72,7 @@ class Batch:
         """
         return fill_messages(self._rows, self._schema)
 
+    @checked
     def column(self, name: str) -> pa.Array | None:
         """One of those columns; None where no row has it."""
         place = self._rows.schema.get_field_index(name)
@@ -104,7 +106,10 @@ class Batch:
 
         In a mask, null chooses nothing. Row numbers count from 0.
         """
-        chosen = rows.to_pylist() if isinstance(rows, pa.Array | pa.ChunkedArray) else list(rows)
+        try:
+            chosen = rows.to_pylist() if isinstance(rows, pa.Array | pa.ChunkedArray) else list(rows)
+        except TypeError:
+            raise BadRequest(f"rows are of type {type(rows).__name__}, not a mask or row numbers") from None
         entries = self._entry_list()
         first = next((each for each in chosen if each is not None), False)  # a mask of nulls is a mask
         if chosen and type(first).__name__ in _BOOLEANS:

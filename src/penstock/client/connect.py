@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from penstock.client.admin import Admin
+from penstock.client.arguments import checked
 from penstock.client.backoff import Backoff
 from penstock.client.consumer import Consumer
 from penstock.client.dialling import REDIRECTS
@@ -122,11 +123,13 @@ class Client(Scope):
         """How often the connection was lost and made again: what was known of the node before may not hold."""
         return 0 if self._link is None else self._link.reconnects
 
+    @checked
     def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
         """A producer of ``topic``, to be opened with ``async with``; see ``ProducerOptions``."""
         settings = ProducerOptions(**options)
         return self.add(Producer(self.links(settings.copies), topic, name, settings))
 
+    @checked
     def consumer(
         self,
         topic: str,
@@ -173,6 +176,7 @@ class Client(Scope):
             return self.add(Several(links, topic, subscription, name, options))
         return self.add(Consumer(links[0], topic, subscription, name, options, make_settler))
 
+    @checked
     def reader(
         self,
         topic: str,
@@ -188,6 +192,7 @@ class Client(Scope):
         """
         return Reader(self.link, topic, uuid, schema_version, subscription)
 
+    @checked
     def writer(self, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> Writer:
         """A writer of staged batches, to be opened with ``async with``; the name is what batches count under.
 
@@ -208,6 +213,7 @@ class Client(Scope):
         return self._link
 
 
+@checked
 def connect(
     url: str | Sequence[str],
     token: Tokens = None,

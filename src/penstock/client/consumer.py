@@ -12,6 +12,7 @@ from operator import length_hint
 from time import monotonic
 from typing import Any, Self
 
+from penstock.client.arguments import check_argument
 from penstock.client.batch import Batch, last_of, only, without
 from penstock.client.batches import Batches
 from penstock.client.flushes import Flushes
@@ -301,6 +302,8 @@ class Consumer(Standing, Settling, Scope):
 
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message; None if none comes within ``timeout`` seconds, or the consumer was closed."""
+        if timeout is not None:
+            check_argument("timeout", timeout, float | None)
         if (message := self._at_hand()) is not None:
             return message
         try:

@@ -8,6 +8,7 @@ from datetime import datetime
 from os import PathLike
 from typing import NamedTuple, TypedDict
 
+from penstock.client.arguments import check_options
 from penstock.model.errors import BadRequest, NotAcrossNodes, PenstockError
 from penstock.model.identity import BLOCK_BYTES
 from penstock.model.policy import Policy
@@ -120,6 +121,7 @@ class ProducerOptions:
     """Send what instances kept that were taken over, and take no lease for it."""
 
     def __post_init__(self) -> None:
+        check_options(self)
         for name in (
             "batch_rows",
             "batch_bytes",
@@ -130,14 +132,14 @@ class ProducerOptions:
         ):
             if getattr(self, name) <= 0:
                 raise BadRequest(f"{name} is {getattr(self, name)}; it must be above 0")
+        if self.refill is not None and (not str(self.refill) or "\0" in str(self.refill)):
+            raise BadRequest(f"refill is {str(self.refill)!r:.60}, which is no folder's name")
         if self.linger_s < 0 or (self.timeout is not None and self.timeout <= 0):
             raise BadRequest("linger_s must not be negative, and timeout must be above 0 or None")
         if self.spill_after < 0:
             raise BadRequest("spill_after must not be negative")
         if self.rotate_after is not None and self.rotate_after <= 0:
             raise BadRequest("rotate_after must be above 0 or None")
-        if isinstance(self.copies, str):
-            raise BadRequest("copies is a list of URLs, not one text", hint=f"Write copies=[{self.copies!r}].")
         _check_word("refill_durability", self.refill_durability, ("sync", "os"))
         _check_word("on_full", self.on_full, ("wait", "raise"))
         if self.access is not None:
@@ -202,8 +204,7 @@ class ConsumerOptions:
     """Whether a message that several nodes bring is handed out once."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.copies, str):
-            raise BadRequest("copies is a list of URLs, not one text", hint=f"Write copies=[{self.copies!r}].")
+        check_options(self)
         if self.copies and self.mode == "resilient":
             raise NotAcrossNodes("a resilient order is that of one node's log: it takes no copies")
         if self.copies and self.dedup and self.kind != "unique":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.client.arguments import checked_methods
 from penstock.client.link import Link
 from penstock.wire.control import read_result
 from penstock.wire.peering import AddPeer, ListPeers, PeerInfo, RemovePeer, ShowPeer
 
 
+@checked_methods
 class PeerAdmin:
     """The part of ``client.admin`` that is about links between nodes."""
 

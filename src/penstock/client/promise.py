@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from penstock.client.arguments import checked
 from penstock.model.errors import BadRequest, Closed, PenstockError
 from penstock.model.identity import Identity
 from penstock.model.receipt import Fate, Outcome, Receipt, gravest
@@ -205,6 +206,7 @@ class Promise:
             yield from parcel.wait().__await__()
         return parcel.settled(row)
 
+    @checked
     async def confirmed(self, by: int | str = "all") -> Receipt:
         """Waits until so many destinations have stored it: a number, ``one``, ``quorum`` or ``all``.
 

@@ -15,6 +15,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.client.arguments import checked_methods
 from penstock.client.batch import Batch, read_record
 from penstock.client.link import Link
 from penstock.client.options import LostSpan
@@ -75,6 +76,7 @@ async def read_ends(
     return read_result(await link.request(ask, retry=True, timeout_s=link.request_timeout_s + wait), list[Ends])
 
 
+@checked_methods
 class Reader(Scope):
     """Opened by ``client.reader(topic)`` and ``async with``."""
 

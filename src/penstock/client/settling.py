@@ -10,9 +10,11 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from penstock.client.arguments import checked
 from penstock.client.batch import Batch
 from penstock.client.gate import Gate
 from penstock.client.settler import DELAY_MAX_S, Settler
+from penstock.model.bounds import ENTRY_MAX
 from penstock.model.errors import BadRequest, PenstockError
 from penstock.model.message import Message
 from penstock.wire.control import Span, Subscribed
@@ -52,10 +54,12 @@ class Settling:
             pending = self.record(self.settler.ack, what, rows)
         self._recorded(pending)
 
+    @checked
     async def ack_range(self, shard: int, first: int, last: int) -> None:
         """Done: the entries ``first`` to ``last``, both counted, of a shard."""
         self._recorded(self._record_range(self.settler.ack, shard, first, last))
 
+    @checked
     async def ack_upto(self, message: Message) -> None:
         """Done: this message and all before it on its shard; not in shared and key_shared subscriptions."""
         self._check_open()
@@ -77,12 +81,14 @@ class Settling:
         self._check_open()
         self._recorded(self.record(self.settler.skip, what, rows))
 
+    @checked
     async def skip_range(self, shard: int, first: int, last: int) -> None:
         """Not wanted: the entries ``first`` to ``last``, both counted, of a shard."""
         self._recorded(self._record_range(self.settler.skip, shard, first, last))
 
     # --- not done -----------------------------------------------------------------------------------
 
+    @checked
     async def nack(self, what: Message | Batch, delay: float | None = None, *, rows: Any = None) -> None:
         """Failed: it comes again after ``delay`` seconds, or after the subscription's backoff.
 
@@ -92,6 +98,7 @@ class Settling:
         self.record_nack(what, delay, rows)
         self._recorded(0)
 
+    @checked
     async def extend(self, what: Message | Batch, seconds: float | None = None) -> None:
         """More time: the deadline of what is in hand is ``seconds`` from now (None: as the policy says)."""
         self._check_open()
@@ -115,8 +122,8 @@ class Settling:
         self._check_open()
         if not 0 <= shard < self._standing().shards:
             raise BadRequest(f"the topic has no shard {shard}")
-        if not 0 <= first <= last:
-            raise BadRequest(f"entries {first} to {last} are not a range")
+        if not 0 <= first <= last < ENTRY_MAX:
+            raise BadRequest(f"entries {first} to {last} are not a range below {ENTRY_MAX:,}")
         pending = settle(shard, first, last + 1)
         self._settled_here(shard, first, last + 1)
         return pending

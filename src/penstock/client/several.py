@@ -15,6 +15,7 @@ from dataclasses import replace
 from operator import length_hint
 from typing import Any, Self
 
+from penstock.client.arguments import checked
 from penstock.client.batch import Batch
 from penstock.client.batches import Batches
 from penstock.client.consumer import Consumer
@@ -306,26 +307,31 @@ class Several(Consumer):
         shard, spans = self._entries(what, rows)
         self._spread.settle(what.origin.node, shard, spans, skip=skip)
 
+    @checked
     async def nack(self, what: Message | Batch, delay: float | None = None, *, rows: Any = None) -> None:
         self._check_open()
         check_delay(delay)
         shard, spans = self._entries(what, rows)
         self._spread.refuse(what.origin.node, shard, spans, delay)
 
+    @checked
     async def extend(self, what: Message | Batch, seconds: float | None = None) -> None:
         self._check_open()
         if (part := self._spread.at(what.origin.node)) is not None:
             await part.extend(what, seconds)
 
+    @checked
     async def ack_upto(self, message: Message) -> None:
         """Done: this message and all before it on its shard at the node that brought it, copies included."""
         self._check_open()
         if (part := self._spread.at(message.origin.node)) is not None:
             await part.ack_upto(message)
 
+    @checked
     async def ack_range(self, shard: int, first: int, last: int) -> None:
         self._refuse_range()
 
+    @checked
     async def skip_range(self, shard: int, first: int, last: int) -> None:
         self._refuse_range()
 

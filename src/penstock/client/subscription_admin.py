@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from penstock.client.arguments import checked_methods
 from penstock.client.batch import Batch, read_record
 from penstock.client.intake import STATE_TIMEOUT_S
 from penstock.client.link import Link
@@ -47,6 +48,7 @@ Place = tuple[int, int]
 """Shard and entry."""
 
 
+@checked_methods
 class SubscriptionAdmin:
     _link: Link
 

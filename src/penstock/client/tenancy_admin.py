@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.client.arguments import checked_methods
 from penstock.client.link import Link
 from penstock.model.place import Place
 from penstock.model.setting import Value
@@ -29,6 +30,7 @@ Settings = Mapping[str, Value]
 """By name, as docs/tenancy.md lists them: ``{"hard_ttl": "7d", "durability": "os"}``."""
 
 
+@checked_methods
 class TenancyAdmin:
     """The part of ``client.admin`` that is about the tree that topics stand in, and about producers."""
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
 
+from penstock.client.arguments import checked
 from penstock.client.link import Link
 from penstock.client.scope import Scope
 from penstock.client.stage_sender import StageSender
@@ -152,6 +153,7 @@ class Writer(Scope):
 
     # --- staging ------------------------------------------------------------------------------------
 
+    @checked
     async def stage(self, topic: str, rows: Rows) -> Stage:
         """Puts rows on the node's disk, where nobody sees them before a commit names the stage."""
         opened = await self.begin(topic)
@@ -159,6 +161,7 @@ class Writer(Scope):
             await opened.add(part)
         return await opened.finish()
 
+    @checked
     async def begin(self, topic: str) -> OpenedStage:
         """A stage to be filled bit by bit."""
         self._check_open()
@@ -193,6 +196,7 @@ class Writer(Scope):
 
     # --- batches ------------------------------------------------------------------------------------
 
+    @checked
     async def commit(
         self,
         batch: int,
@@ -224,6 +228,7 @@ class Writer(Scope):
             await asyncio.sleep(self._link.backoff.delay_s(attempt))
             attempt += 1
 
+    @checked
     async def abort(self, stages: Sequence[Stage | bytes]) -> int:
         """Drops stages that no batch has; returns how many. What was committed stays."""
         self._check_open()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from penstock.client.arguments import checked_methods
 from penstock.client.link import Link
 from penstock.wire.control import DeleteWriter, ListWriters, ShowWriter, WriterInfo, read_result
 
 
+@checked_methods
 class WriterAdmin:
     """The part of ``client.admin`` that is about the writers of staged batches."""
 

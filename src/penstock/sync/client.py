@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.client import connect as aio
+from penstock.client.arguments import checked
 from penstock.client.backoff import Backoff
 from penstock.client.link_options import REQUEST_TIMEOUT_S
 from penstock.client.options import ConsumerOptions, ProducerKeywords, ProducerOptions
@@ -116,6 +117,7 @@ class Client:
         """How often the connection was lost and made again: what was known of the node before may not hold."""
         return self._client.reconnects
 
+    @checked
     def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
         """An open producer of ``topic``; the options are those of ``ProducerOptions``."""
         settings = ProducerOptions(**options)
@@ -124,6 +126,7 @@ class Client:
         self._background.run(self._client.add(producer).open())
         return Producer(producer, self._background)
 
+    @checked
     def consumer(self, topic: str, subscription: str, *, name: str | None = None, **options: Any) -> Consumer:
         """An open consumer of a subscription; the options are those of ``ConsumerOptions``."""
         settings = ConsumerOptions(**options)
@@ -131,6 +134,7 @@ class Client:
         self._background.run(consumer.open())
         return Consumer(consumer, self._background)
 
+    @checked
     def reader(
         self,
         topic: str,
@@ -143,6 +147,7 @@ class Client:
         reader = self._client.reader(topic, uuid=uuid, schema_version=schema_version, subscription=subscription)
         return Reader(self._background.run(reader.open()), self._background)
 
+    @checked
     def writer(self, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> Writer:
         """An open writer of staged batches; the name is what batches count under."""
         writer = self._client.writer(name, timeout=timeout, create=create)

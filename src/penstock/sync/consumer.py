@@ -11,6 +11,7 @@ from operator import length_hint
 from types import TracebackType
 from typing import Any, Self
 
+from penstock.client.arguments import check_argument
 from penstock.client.batch import Batch, last_of
 from penstock.client.consumer import Consumer as AsyncConsumer
 from penstock.client.options import LostSpan, NodeState
@@ -90,6 +91,8 @@ class Consumer:
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message; None if none comes within ``timeout`` seconds, or the consumer was closed."""
+        if timeout is not None:
+            check_argument("timeout", timeout, float | None)
         while (message := next(self._current, None)) is None:
             if (batch := self._next_batch(timeout)) is None:
                 return None

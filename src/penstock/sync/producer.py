@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock.client.arguments import checked
 from penstock.client.batcher import Batcher, Value
 from penstock.client.producer import Producer as AsyncProducer
 from penstock.client.producer_stats import ProducerStats
@@ -28,8 +29,10 @@ class Promise(AsyncPromise):
 
     __slots__ = ()
 
+    @checked
     def result(self, timeout: float | None = None) -> Receipt:
         """The receipt; ``TimedOut`` if it is not known within ``timeout`` seconds."""
+        timeout = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
         parcel = self._parcel
         parcel.claim(self._row)
         if parcel.fate is None:
@@ -40,13 +43,14 @@ class Promise(AsyncPromise):
                 raise TimedOut(f"no answer within {timeout} s")
         return parcel.settled(self._row)
 
+    @checked
     def confirmed(  # type: ignore[override]  # the same, blocking
         self, by: int | str = "all", timeout: float | None = None
     ) -> Receipt:
         """Waits until so many destinations have stored it: a number, ``one``, ``quorum`` or ``all``."""
         parcel = self._parcel
         parcel.claim(self._row)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + min(timeout, threading.TIMEOUT_MAX / 2)
         while True:
             changed = threading.Event()
             parcel.waiters.append(changed.set)  # before the look, so that nothing comes in between
