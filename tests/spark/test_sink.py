@@ -25,6 +25,7 @@ from penstock.model.errors import (
     ValueMissing,
 )
 from penstock.node.bootstrap import bootstrap
+from penstock.spark.connection import Connection
 from penstock.spark.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
 from penstock.spark.source_schema import arrow_schema, source_schema
 from tests.fire.real_node import RealNode
@@ -320,6 +321,23 @@ def test_a_node_that_restarts_meanwhile_is_waited_for(node: RealNode) -> None:
     node.start()
     sink.commit([message, staged], 0)
     assert values(node.url, "t") == rows(120)
+
+
+def test_a_stream_waits_for_its_node_for_as_long_as_the_option_timeout_says(
+    shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    opening = Connection.open
+
+    def opened(self: Connection, *, wait_s: float = 0.0) -> penstock.sync.Client:
+        waits.append(wait_s)
+        return opening(self, wait_s=wait_s)
+
+    monkeypatch.setattr(Connection, "open", opened)
+    stream_sink(shared_url, topic=topic, timeout="7")
+    stream_sink(shared_url, topic=topic)
+    batch_writer(from_arrow_schema(PLAIN), {"url": shared_url, "topic": topic}, False)
+    assert waits == [7.0, 120.0, 0.0], "a job that is only being planned says at once that there is no node"
 
 
 def test_a_token_that_may_only_produce_writes_a_batch_once_and_without_an_error(tmp_path: Path) -> None:
