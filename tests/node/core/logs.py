@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.files.disk import Disk
+from penstock.files.seal import SealedFile
 from penstock.io.memory_disk import MemoryDisk
 from penstock.node.core.log import LogOptions, ShardLog, StoredRecord
 from penstock.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, FrameType, decode_at
@@ -31,8 +32,10 @@ class Row:
     body: bytes
 
 
-def open_log(disk: Disk, options: LogOptions = SMALL) -> ShardLog:
-    return ShardLog.open(disk, FOLDER, title=TITLE, shard=SHARD, shard_power=2, now_us=10, options=options)
+def open_log(disk: Disk, options: LogOptions = SMALL, sealed: SealedFile | None = None) -> ShardLog:
+    return ShardLog.open(
+        disk, FOLDER, title=TITLE, shard=SHARD, shard_power=2, now_us=10, options=options, sealed=sealed
+    )
 
 
 def commit(log: ShardLog, disk: Disk) -> list[StoredRecord]:

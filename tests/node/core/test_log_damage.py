@@ -163,6 +163,24 @@ def test_a_file_that_is_gone_is_reported_by_its_exact_span(gone: int) -> None:
     assert log.entry_first == 0 and log.entry_next == sum(row.count for row in rows)
 
 
+def test_after_a_clean_stop_the_last_file_that_is_gone_is_lost_by_its_exact_span() -> None:
+    disk = MemoryDisk(1)
+    writer = filled(disk, rounds=16, options=TINY)
+    writer.append(count=2)
+    writer.commit(disk)
+    sealed = writer.log.close()
+    assert sealed is not None
+    gone = log_files(disk)[-1]
+    first, end = int(gone[-24:-4]), writer.log.entry_next
+    disk.remove(gone)
+    log = open_log(disk, TINY, sealed)
+    assert log.report.missing == [(first, end)] == list(log.damaged) and log.entry_next == end
+    assert (log.incarnation, log.report.new_incarnation) == (2, True)
+    left = [row for row in writer.durable if row.first_entry < first]
+    assert read_all(log)[0] == readable(left)
+    check_goes_on(disk, log, left, span=None)
+
+
 def test_two_neighbours_that_are_gone_are_one_exact_span() -> None:
     disk, rows = closed_log(1)
     files = log_files(disk)
