@@ -112,6 +112,24 @@ def test_the_records_that_are_left_begin_a_sound_generation_which_the_seal_does_
         assert list(again.records) == left and again.report.lines() == []
 
 
+def test_what_takes_the_place_of_a_missing_generation_is_not_held_against_the_seal() -> None:
+    disk, _ = closed_journal()
+    older = disk.contents(PATH)
+    journal = FileJournal.open(disk, FOLDER)
+    journal.compact([b"a long snapshot" * 100])
+    sealed = journal.close()
+    assert sealed is not None
+    seal = Seal([sealed], found=True)
+    disk.remove(sealed.path)
+    file = disk.create(PATH)
+    file.write_at(0, [older])
+    repaired = FileJournal.open(disk, FOLDER, seal)
+    assert list(repaired.records) == BODIES and repaired.report.lost
+    repaired.close()
+    again = FileJournal.open(disk, FOLDER, seal)
+    assert list(again.records) == BODIES and again.report.lines() == []
+
+
 def test_what_was_appended_since_the_seal_is_sound() -> None:
     disk, seal = closed_journal()
     journal = FileJournal.open(disk, FOLDER, seal)

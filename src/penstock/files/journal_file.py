@@ -70,14 +70,6 @@ class JournalReport:
         """Whether records are gone that were acknowledged."""
         return any(damage.records is None or damage.records[0] < damage.records[1] for damage in self.damaged)
 
-    @property
-    def records_lost_max(self) -> int:
-        """How many records are gone at the most: each took a byte at least."""
-        return sum(
-            damage.end - damage.offset if damage.records is None else damage.records[1] - damage.records[0]
-            for damage in self.damaged
-        )
-
     def lines(self) -> list[str]:
         """For a person; empty where all is well."""
         found = []
@@ -137,6 +129,7 @@ def recover_journal(disk: Disk, folder: str, seal: Seal) -> JournalState:
         if generation < found.generation:
             with suppress(OSError):
                 disk.remove(f"{folder}/{file_name(generation)}")
+    found.generation = max(found.generation, sealed_generation)  # what takes its place has another name
     return found
 
 
