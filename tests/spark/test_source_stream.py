@@ -59,7 +59,7 @@ class Stream:
 
     def between(self, start: Json, end: Json) -> list[Json]:
         partitions = [] if start == end else self.reader.partitions(start, end)
-        task: StreamReader = pickle.loads(pickle.dumps(self.reader))
+        task: Any = pickle.loads(pickle.dumps(self.reader))
         return [row for part in partitions for batch in task.read(part) for row in batch.to_pylist()]
 
 
@@ -142,6 +142,21 @@ def test_an_idle_source_answers_at_once_after_a_batch_of_its_query_and_waits_whi
         waits.clear()
         read.next()
         assert set(waits) == {0.0}
+
+
+def test_tasks_reach_the_node_that_the_driver_was_told_of(
+    client: penstock.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post(client, topic, 1)
+    monkeypatch.setenv("PENSTOCK_URL", shared_url)
+    reader = StreamReader(schema({"topic": topic}), {"topic": topic})
+    start = reader.initialOffset()
+    (part,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    sent = pickle.dumps((reader, part))
+    reader.stop()
+    monkeypatch.setenv("PENSTOCK_URL", "penstock://127.0.0.1:1")  # as on another machine
+    task, part = pickle.loads(sent)
+    assert [batch.num_rows for batch in task.read(part)] == [1]
 
 
 def test_a_query_that_is_to_end_reads_what_was_there_when_it_began(

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from penstock.model.bounds import ENTRY_MAX
 from penstock.model.errors import SchemaChanged, SubscriptionNotFound, TopicMismatch, TopicNotFound
 from penstock.model.topic import TopicName
+from penstock.spark.source import BatchReader
 from penstock.spark.source_limit import Gathering, IdleWait, Shard, limited, limited_by_bytes
 from penstock.spark.source_offset import Offset, TopicOffset, backlog, offset_json, read_offset, read_start
 from penstock.spark.source_options import EARLIEST, Places, SourceOptions, read_options
@@ -93,8 +94,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The connection in which the topics were last seen to be those that were read, by its number."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Tasks get the schema and the options; what is open stays here."""
-        return StreamReader, (self._schema, self._told)
+        """A task only reads. It gets the options as they are meant here: it has another environment."""
+        with told():
+            return BatchReader, (self._schema, self._options)
 
     @property
     def _options(self) -> SourceOptions:
