@@ -77,8 +77,8 @@ def test_a_stalled_consumer_holds_nobody_up_and_breaks_nothing_when_it_wakes(
                 os.kill(process.pid, signal.SIGSTOP)
                 others: list[penstock.Message] = []
                 if alone:
-                    while not (await client.admin.show_subscription(topic, "s")).redelivered:  # noqa: ASYNC110
-                        await asyncio.sleep(0.05)  # its deadline passed: it is offered again
+                    while not (await client.admin.show_subscription(topic, "s")).unacked:  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)  # until its deadline has passed
                 else:
                     others = await read_the_rest(client, topic, kind, mode)
                 assert process.stdin is not None

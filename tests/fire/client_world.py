@@ -38,6 +38,7 @@ PLAIN = Settings(data="memory", log=LogSettings(preallocate_bytes=1024))
 READ_BYTES = 1500
 """A read brings a few records, so that much is under way while others come and go."""
 KEYS = [b"a", b"b", b"c", b"d", b"e", None]
+STALLS_S = [0.1, 1.0, 3.0]
 DRAIN_S = 300.0
 """In good weather everything is settled after so long, by whoever is there."""
 
@@ -48,15 +49,17 @@ Place = tuple[int, int]
 class Judge:
     """Checks what programs get against what kind and mode promise."""
 
-    def __init__(self, kind: str, mode: str) -> None:
+    def __init__(self, kind: str, mode: str, transit_s: float) -> None:
+        """``transit_s``: a copy may be in transit, or queued at a client, for so long after it was settled."""
         self.kind = kind
+        self._transit_s = transit_s
         self.resilient = mode == "resilient"
         self.attempts: dict[Place, int] = {}
         """The number of the last attempt that a program got."""
         self.settled: set[Place] = set()
         """Settled by a program, whether the node heard of it or not."""
-        self.confirmed: set[Place] = set()
-        """Settled on the node's disk."""
+        self.confirmed: dict[Place, float] = {}
+        """Settled on the node's disk, and when that was known."""
         self.handed_rows = 0
         self.trail: deque[str] = deque(maxlen=60)
         self._previous: dict[Place, Place | None] = {}
@@ -77,10 +80,11 @@ class Judge:
         self._previous[place] = self._last.get(row)
         self._last[row] = place
 
-    def hands(self, place: Place, attempt: int) -> None:
+    def hands(self, place: Place, attempt: int, now_s: float) -> None:
         """A program gets a message."""
         self.handed_rows += 1
-        assert place not in self.confirmed, f"{place} was settled on disk and comes again"
+        settled_s = self.confirmed.get(place, now_s)
+        assert now_s <= settled_s + self._transit_s, f"{place} was settled on disk and comes again"
         last = self.attempts.get(place, 0)
         assert attempt > last, f"{place} comes again as attempt {attempt}, after attempt {last}"
         self.attempts[place] = attempt
@@ -93,6 +97,7 @@ class Judge:
         """A dead message comes again as if it had never been handed out."""
         self.attempts[place] = 0
         self.settled.discard(place)
+        self.confirmed.pop(place, None)
 
     def note(self, now_s: float, what: str) -> None:
         self.trail.append(f"{now_s:9.4f} {what}")
@@ -103,8 +108,8 @@ class Reader:
     name: str
     client: penstock.Client
     consumer: penstock.Consumer
-    think_s: float
-    hold_max: int
+    think_s: float = 0.0
+    hold_max: int = 1
     """How many messages its program takes before it settles one."""
     hands: list[Message] = field(default_factory=list)
     acked: list[Place] = field(default_factory=list)
@@ -119,11 +124,10 @@ class ClientWorld:
         self.random = chance = random.Random(f"{seed} {kind} {mode}")
         self.loop = loop
         self.kind, self.mode, self.faults, self.shards = kind, mode, faults, shards
-        self.judge = Judge(kind, mode)
+        delay_s_max = chance.choice([0.001, 0.01, 0.05])
+        self.judge = Judge(kind, mode, 3 * delay_s_max + (STALLS_S[-1] if faults else 0.0))
         self.readers: list[Reader] = []
-        self.node = VirtualNode(
-            loop, MemoryDisk(seed), PLAIN, chance.randrange(1 << 30), chance.choice([0.001, 0.01, 0.05])
-        )
+        self.node = VirtualNode(loop, MemoryDisk(seed), PLAIN, chance.randrange(1 << 30), delay_s_max)
         self.policy = Policy(
             lease=2.0,
             backoff=chance.choice([0.01, 0.3]),
@@ -170,11 +174,11 @@ class ClientWorld:
         client = penstock.connect(URL, backoff=Backoff(0.01, 0.2, self.random.random))
         return await client.open()
 
-    async def join(self) -> Reader | None:
+    async def open(self, credit_bytes: int = 1 << 20) -> Reader | None:
+        """A consumer over its own connection; None where the subscription has one already."""
         client = await self._connect()
         self._numbers += 1
         name = f"r{self._numbers}"
-        credit_bytes = self.random.choice([400, 3000, 1 << 20])
         consumer = client.consumer(
             TOPIC, "s", kind=self.kind, mode=self.mode, name=name, policy=self.policy, credit_bytes=credit_bytes
         )
@@ -183,17 +187,17 @@ class ClientWorld:
         except SubscriptionBusy:
             await client.close()
             return None
-        reader = Reader(
-            name,
-            client,
-            consumer,
-            self.random.choice([0.0, 0.001, 0.05]),
-            self.random.choice([1, 1, 5]) if self.mode == "non_resilient" else 1,
-        )
         self.judge.note(self.loop.time(), f"{name} joins")
-        reader.task = self.loop.create_task(self._guarded(reader))
-        self.readers.append(reader)
-        return reader
+        return Reader(name, client, consumer)
+
+    async def join(self) -> None:
+        """A consumer with a program that works as long as it can."""
+        reader = await self.open(self.random.choice([400, 3000, 1 << 20]))
+        if reader is not None:
+            reader.think_s = self.random.choice([0.0, 0.001, 0.05])
+            reader.hold_max = self.random.choice([1, 1, 5]) if self.mode == "non_resilient" else 1
+            reader.task = self.loop.create_task(self._guarded(reader))
+            self.readers.append(reader)
 
     async def _guarded(self, reader: Reader) -> None:
         try:
@@ -210,7 +214,7 @@ class ClientWorld:
                 assert message.value == b"%d:%d" % place
                 what = f"{reader.name} gets {place} {message.key!r}, attempt {message.attempt}"
                 self.judge.note(self.loop.time(), what)
-                self.judge.hands(place, message.attempt)
+                self.judge.hands(place, message.attempt, self.loop.time())
                 reader.hands.append(message)
             elif not reader.hands:
                 return
@@ -237,7 +241,7 @@ class ClientWorld:
     async def _flush(self, reader: Reader) -> None:
         acked = list(reader.acked)
         await reader.consumer.flush()
-        self.judge.confirmed.update(acked)
+        self.judge.confirmed.update(dict.fromkeys(acked, self.loop.time()))
         reader.acked = reader.acked[len(acked) :]
 
     async def close(self, reader: Reader) -> None:
@@ -245,14 +249,17 @@ class ClientWorld:
         self.judge.note(self.loop.time(), f"{reader.name} closes")
         await self._stop(reader)
         await reader.consumer.close()
-        self.judge.confirmed.update(reader.acked)
+        self.judge.confirmed.update(dict.fromkeys(reader.acked, self.loop.time()))
         await reader.client.close()
 
     async def kill(self, reader: Reader) -> None:
         """Its process is gone."""
         self.judge.note(self.loop.time(), f"{reader.name} dies")
         await self._stop(reader)
-        reader.client.link._closed = True
+        link = reader.client.link
+        link._closed = True
+        if link._reconnecting is not None:
+            link._reconnecting.cancel()
         self._cut(reader)
 
     async def _stop(self, reader: Reader) -> None:
@@ -310,11 +317,14 @@ class ClientWorld:
         self._cut(reader)
 
     async def _stall(self, reader: Reader) -> None:
-        """Nothing that it says or is told arrives for a while."""
+        self.stall(reader, self.random.choice(STALLS_S))
+
+    def stall(self, reader: Reader, seconds: float) -> None:
+        """Nothing arrives for a while, neither at this consumer nor from it."""
+        self.judge.note(self.loop.time(), f"{reader.name} stalls for {seconds} s")
         for connection in self.node.connections.values():
-            if getattr(connection._protocol, "_on_event", None) == reader.client.link._on_event:
-                self.judge.note(self.loop.time(), f"{reader.name} stalls")
-                connection.stall(self.random.choice([0.1, 1.0]))
+            if connection.protocol is reader.client.link._connection:
+                connection.stall(seconds)
 
     async def _pause_or_resume(self) -> None:
         pause = self.random.random() < 0.5
@@ -383,19 +393,32 @@ async def _clock(loop: VirtualLoop) -> AsyncIterator[None]:
             module.monotonic = clock  # type: ignore[attr-defined]
 
 
-def lived(seed: int, kind: str, mode: str, *, steps: int = 30, faults: bool = True) -> ClientWorld:
+def in_world(
+    act: Callable[[ClientWorld], Awaitable[None]], seed: int, kind: str, mode: str, **options: Any
+) -> ClientWorld:
+    """Runs ``act`` in a new world; a failure names the last things that happened."""
+
     async def scenario(loop: VirtualLoop) -> ClientWorld:
         async with _clock(loop):
-            world = ClientWorld(loop, seed, kind, mode, faults=faults)
+            world = ClientWorld(loop, seed, kind, mode, **options)
             try:
                 await world.begin()
-                for _ in range(8):
-                    world.write(world.random.choice([1, 3, 10, 30]))
-                await world.live(steps)
-                await world.end()
+                await act(world)
             except BaseException as fault:
                 fault.add_note("\n".join(world.judge.trail))
                 raise
             return world
 
     return run_virtual(scenario)
+
+
+def lived(seed: int, kind: str, mode: str, *, steps: int = 30, faults: bool = True) -> ClientWorld:
+    """A world over a backlog, to its end."""
+
+    async def live(world: ClientWorld) -> None:
+        for _ in range(8):
+            world.write(world.random.choice([1, 3, 10, 30]))
+        await world.live(steps)
+        await world.end()
+
+    return in_world(live, seed, kind, mode, faults=faults)

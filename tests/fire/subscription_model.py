@@ -202,11 +202,13 @@ class Model:
     # --- what consumers do ----------------------------------------------------------------------------
 
     def hand_out(self, consumer: Consumer, place: Place) -> None:
-        """An application is handed a message: of a key, after all that stand before it."""
-        if self.kind == "key_shared" and place not in self.handed:
-            before = self._of_its_key(place, self._unsettled_before(place))
+        """An application is handed a message: for the first time only after all that stand before it."""
+        if self.kind != "shared" and place not in self.handed:
+            before = self._unsettled_before(place)
+            if self.kind == "key_shared":
+                before = self._of_its_key(place, before)
             missing = [each for each in before if each not in self.handed]
-            assert not missing, f"{place} was handed out before {missing[:3]} of its key"
+            assert not missing, f"{place} was handed out before {missing[:3]}"
         self.handed.add(place)
         # The node may have taken it back and sent it again, and the client has both.
         if place in consumer.held and place not in consumer.hands:

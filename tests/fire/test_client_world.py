@@ -16,7 +16,8 @@ def test_a_key_stays_in_order_while_consumers_come_and_go(seed: int, mode: str) 
 
 
 def test_a_consumer_that_is_sent_more_while_it_gives_back_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Attachment, "open", property(lambda self: self.credit_bytes > 0 and self.reachable))
+    reachable = property(lambda self: self.connected and self.welcome and self.writable)
+    monkeypatch.setattr(Attachment, "reachable", reachable)
     with pytest.raises(AssertionError, match="comes before"):
         for seed in range(10):
             lived(seed, "key_shared", "non_resilient", faults=False)

@@ -108,7 +108,7 @@ class VirtualConnection(asyncio.Transport):
         self.number = number
         self.ended = False
         self._node = node
-        self._protocol = protocol
+        self.protocol = protocol
         self.to_node = _Way(node, self._at_node)
         self.to_client = _Way(node, self._at_client)
 
@@ -123,7 +123,7 @@ class VirtualConnection(asyncio.Transport):
 
     def _at_client(self, data: bytes) -> None:
         if not self.ended:
-            self._protocol.data_received(data)
+            self.protocol.data_received(data)
             self._node.drained(self)
 
     # --- what the client does with it ---------------------------------------------------------------
@@ -142,7 +142,7 @@ class VirtualConnection(asyncio.Transport):
         if not self.ended:
             self.ended = True
             self.to_node.send(b"")
-            self._node.loop.call_soon(self._protocol.connection_lost, None)
+            self._node.loop.call_soon(self.protocol.connection_lost, None)
 
     close = abort
 

@@ -187,7 +187,7 @@ class Consumer(Standing, Settling, Scope):
         return unread
 
     def _on_withdrawn(self, shard: int, spans: list[Span]) -> None:
-        """Another consumer settled entries: what was not handed out of them is dropped."""
+        """Entries are not to be handed out: those that were taken are dropped."""
         left = length_hint(self._current)
         rest = self._messages[len(self._messages) - left :] if left else []
         if any(covers(shard, spans, (each.shard, each.entry)) for each in rest):
@@ -267,10 +267,10 @@ class Consumer(Standing, Settling, Scope):
         gate = self._gate
         while not self._intake.over:
             if gate.awaited is not None and gate.may_hand_again:
-                batch = self._intake.take_again()
-                if batch is not None and (one := only(batch, [_span(gate.awaited[1])], batch.attempt)):
-                    self._again = one
-                    return one.messages()[0]
+                while (batch := self._intake.take_again()) is not None:  # others were settled while they came
+                    if (one := only(batch, [_span(gate.awaited[1])], batch.attempt)) is not None:
+                        self._again = one
+                        return one.messages()[0]
             if not gate.shut and monotonic() < gate.check_at:
                 return None
             await gate.wait()
@@ -344,10 +344,14 @@ class Consumer(Standing, Settling, Scope):
 
     def _settled_here(self, shard: int, start: int, end: int) -> None:
         self._gate.settle(shard, start, end)
+        if self._gate.repeats:
+            self._intake.withdraw(shard, [(start, end)])
 
     def _refused_here(self, shard: int, spans: list[Span]) -> None:
         self._intake.release(shard, spans)
         self._gate.refuse(shard, spans)
+        if self._gate.repeats:
+            self._intake.withdraw(shard, spans)
 
     def _send_extension(self, shard: int, spans: list[Span], seconds: float | None) -> None:
         self._link.send(Extend(self._intake.number, shard, spans, seconds))

@@ -32,6 +32,8 @@ class Gate:
         """The message that must be settled first."""
         self.awaited: tuple[int, int] | None = None
         """Shard and entry of the message that was refused and must come again first."""
+        self.repeats = False
+        """Whether messages wait to be handed out that the program may settle before: copies that came again."""
         self._clock = clock
         self._lease_s = 0.0
         self._lease_until = float("inf")
@@ -46,6 +48,8 @@ class Gate:
     def stand(self, *, strict: bool, active: bool, paused: bool, lease_s: float, since: float) -> None:
         """The consumer's standing; its lease began at ``since``."""
         self.strict, self.active, self.paused = strict, active, paused
+        if not active:
+            self.awaited = None  # it comes to the active one
         self._lease_s = lease_s
         self._lease_until = since + lease_s if lease_s else float("inf")
         self._update()
@@ -96,10 +100,10 @@ class Gate:
             self._changed.set()
 
     def refuse(self, shard: int, spans: list[Span]) -> None:
-        """Entries were refused: the one in hand comes again before any other."""
+        """Entries were refused: the one in hand comes again before any other, unless another has it now."""
         place = self.place
         if place is not None and covers(shard, spans, place):
-            self.in_hand, self.awaited = None, place
+            self.in_hand, self.awaited = None, place if self.active else None
 
     @property
     def may_hand_again(self) -> bool:

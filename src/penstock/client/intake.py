@@ -75,10 +75,9 @@ class Intake:
     """``unconfirmed`` is asked for settlements to send again; ``on_settled`` hears which are on disk.
 
     ``on_ended`` hears, once, what ended the subscription for this consumer, and returns what is to be raised;
-    ``on_moved`` that somebody set the subscription elsewhere, ``on_withdrawn`` which entries another consumer
-    settled, ``on_another_life`` how many messages were in hand when an old copy of the topic was restored.
-    ``unread`` names what was taken and not handed to
-    the application; ``take_unread`` names it and takes it away.
+    ``on_moved`` that somebody set the subscription elsewhere, ``on_withdrawn`` which entries are not to be
+    handed out, ``on_another_life`` how many messages were in hand when an old copy of the topic was restored.
+    ``unread`` names what was taken and not handed to the application; ``take_unread`` takes it away, too.
     """
 
     def __init__(
@@ -255,17 +254,20 @@ class Intake:
         """What was delivered and not handed out, by shard."""
         return self._queued() + self._unread()
 
-    def _withdraw(self, shard: int, spans: list[Span]) -> None:
-        """Another consumer settled entries: they are not to be handed out, if they were only sent ahead."""
-        kept = []
-        for deliver, frame, size in self._deliveries:
-            left = RangeSet(deliver.spans)
-            for start, end in spans if deliver.shard == shard else ():
-                left.discard(start, end)
-            kept.append((msgspec.structs.replace(deliver, spans=list(left)), frame, size))
-        self._deliveries.clear()
-        self._deliveries.extend(kept)
+    def withdraw(self, shard: int, spans: list[Span]) -> None:
+        """Entries were settled or refused, here or by another consumer: waiting copies are not handed out."""
+        for queue in (self._deliveries, self._again):
+            kept = []
+            for deliver, frame, size in queue:
+                left = RangeSet(deliver.spans)
+                for start, end in spans if deliver.shard == shard else ():
+                    left.discard(start, end)
+                kept.append((msgspec.structs.replace(deliver, spans=list(left)), frame, size))
+            queue.clear()
+            queue.extend(kept)
         self._on_withdrawn(shard, spans)
+        queued = (deliver for deliver, _, _ in (*self._deliveries, *self._again))
+        self._gate.repeats = bool(self._unread()) or any(each.attempt > 1 and each.spans for each in queued)
 
     def _give_back_ahead(self) -> None:
         """The node recalls what was sent ahead: another consumer came, or a key is to move on."""
@@ -363,6 +365,7 @@ class Intake:
     def on_deliver(self, deliver: Deliver, frames: list[Frame]) -> None:
         if self.error is not None:
             return
+        self._gate.repeats |= deliver.attempt > 1
         if frames:
             arrived = [(deliver, frame, OVERHEAD_BYTES + len(frame.body)) for frame in frames]
             if len(frames) == 1 and rows_may_follow(self.info):
@@ -370,20 +373,24 @@ class Intake:
         else:
             kept = self._kept.frame(deliver.shard)
             arrived = [(deliver, kept, 0)] if kept is not None else []
-        if self._gate.strict and self._is_again(deliver):
-            self._again.extend(arrived)
+        if self._gate.strict and (place := self._comes_again(deliver)) is not None:
+            span, rest = (place[1], place[1] + 1), RangeSet(deliver.spans)
+            rest.discard(*span)
+            again = msgspec.structs.replace(deliver, spans=[span])
+            self._again.extend([(again, frame, 0) for _, frame, _ in arrived])
             self._gate.knock()
-        else:
-            self._deliveries.extend(arrived)
-            self._arrived.set()
+            others = msgspec.structs.replace(deliver, spans=list(rest))
+            arrived = [(others, frame, size) for _, frame, size in arrived]
+        self._deliveries.extend(arrived)
+        self._arrived.set()
 
-    def _is_again(self, deliver: Deliver) -> bool:
-        """Whether it is what the gate waits for, or what is in hand and was taken back by its deadline."""
+    def _comes_again(self, deliver: Deliver) -> tuple[int, int] | None:
+        """The message that the gate waits for, or that is in hand and missed its deadline, if it comes now."""
         place = self._gate.awaited or (self._gate.place if deliver.attempt > 1 else None)
         if place is None or not covers(deliver.shard, deliver.spans, place):
-            return False
+            return None
         self._gate.refuse(deliver.shard, deliver.spans)
-        return True
+        return place
 
     def on_control(self, message: Subscribed | Unsubscribed | Settled | Lost) -> None:
         if isinstance(message, Unsubscribed):
@@ -398,7 +405,7 @@ class Intake:
         else:
             self._gate.lost(message.shard, message.spans, message.reason)
             if message.reason == "settled":
-                self._withdraw(message.shard, message.spans)
+                self.withdraw(message.shard, message.spans)
             elif message.reason not in ("dead", "expired"):
                 self.losses.report(message.shard, message.spans, message.reason)
 
@@ -426,7 +433,7 @@ class Intake:
         before, self.info = self.info, message
         if before is not None and not message.active:
             self._drop_ahead()
-        elif message.recall:
+        if message.recall:
             self._give_back_ahead()
         self._gate.stand(
             strict=message.lease_s > 0,  # other resilient kinds get from the node only what may be handed out

@@ -48,8 +48,8 @@ class Settling:
             pending = self.settler.ack(shard, entry, entry + 1)
             if self._gate.in_hand is what:
                 self._gate.let_go()
-            elif self._gate.strict:
-                self._gate.settle(shard, entry, entry + 1)
+            elif self._gate.strict or self._gate.repeats:
+                self._settled_here(shard, entry, entry + 1)
         else:
             pending = self.record(self.settler.ack, what, rows)
         self._recorded(pending)
@@ -125,6 +125,7 @@ class Settling:
         if not 0 <= first <= last < ENTRY_MAX:
             raise BadRequest(f"entries {first} to {last} are not a range below {ENTRY_MAX:,}")
         pending = settle(shard, first, last + 1)
+        self._gate.repeats = True  # some of them may wait here to be handed out
         self._settled_here(shard, first, last + 1)
         return pending
 

@@ -80,6 +80,7 @@ def test_a_consumer_extends_the_deadline_of_what_it_holds_and_of_nothing_else(sh
     shell.work_all()
     assert reader.got() == [(entry, 1) for entry in range(4)], "nothing came back after its first deadline"
     shell.wait(4_000_000)
+    reader.client.send(GiveBack(1, 0, [], done=True))
     shell.work_all()
     assert reader.got() == [(entry, 2) for entry in range(4)]
 

@@ -18,6 +18,7 @@ from penstock.wire.control import (
     GiveBack,
     LedgerInfo,
     ListSubscriptions,
+    Lost,
     PauseSubscription,
     Renew,
     SeekSubscription,
@@ -363,6 +364,33 @@ def test_what_a_consumer_was_only_sent_ahead_goes_to_the_one_that_joins() -> Non
     assert theirs
 
 
+def test_who_holds_or_refuses_what_another_settled_hears_of_it() -> None:
+    it = shell(2)
+    policy = Policy(lease=LEASE_S, deadline=1.0, failover_after=1)
+    one, other = (Kind(it, "failover", "resilient", policy=policy) for _ in range(2))
+    one.seconds(1.5)
+    assert other.got() == [(0, 2), (1, 2)]
+    one.settle(acked=[(0, 1)])
+    assert Lost(1, 0, [(0, 1)], "settled") in other.client.take(Lost)
+    other.settle(nacked=[(0, 0.0)])
+    assert other.client.take(Lost) == [Lost(1, 0, [(0, 1)], "settled")], "it does not come again"
+
+
+def test_what_comes_back_while_later_ones_are_read_comes_before_them() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    writer.write(2)
+    one, other = Kind(it, "failover", "non_resilient"), Kind(it, "failover", "non_resilient")
+    it.core.set_writable(one.number, False)
+    writer.write(2)
+    it.core.set_writable(one.number, True)
+    it.drain()
+    assert it.pending, "the second two are being read"
+    one.client.send(Unsubscribe(1, []))
+    it.work_all()
+    assert other.entries() == [0, 1, 2, 3]
+
+
 def test_a_recalled_consumer_is_sent_nothing_before_it_has_given_back() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     writer = Writer(it)
@@ -446,6 +474,5 @@ def test_unacked_is_one_number_on_every_surface_and_leaves_out_what_was_given_ba
     it.wait(2_000_000)
     assert unacked() == (4, 6), "and what was not settled in time"
     it.core.set_writable(one.number, True)
-    it.drain()
-    it.work_all()
+    one.client.send(GiveBack(1, 0, [], done=True))
     assert unacked() == (1, 0), "the rest is with the consumer again"

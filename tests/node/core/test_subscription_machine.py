@@ -154,6 +154,19 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         self.world.changed(Change())
         self.world.pump()
 
+    @precondition(lambda self: any(one.recalled for one in self.world.it.attachments))
+    @rule()
+    def answer_a_recall(self) -> None:
+        """All that its program was not handed goes back."""
+        one = next(one for one in self.world.it.attachments if one.recalled)
+        in_hand = self.world.in_hand.get(one.instance, set())
+        back = [place for place, holder in self.world.holder.items() if holder is one and place not in in_hand]
+        for shard in (0, 1):
+            spans = [(entry, entry + 1) for each, entry in sorted(back) if each == shard]
+            self.world.it.take_back(one, shard, spans, done=shard == 1)
+        self.world.changed(Change())
+        self.world.pump()
+
     @rule(us=st.sampled_from([10_000, 100_000, 700_000, 2_000_000]))
     def wait(self, us: int) -> None:
         self.world.wait(us)

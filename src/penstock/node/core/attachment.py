@@ -55,7 +55,7 @@ class Attachment:
     recalled: bool = False
     """Whether it was asked to give back what it has not handed out, and did not answer yet.
 
-    Nothing is sent to it meanwhile: what would be under way to it would come before what it gave back.
+    Nothing is sent to it meanwhile: what would be in transit to it would come before what it gave back.
     """
     overdue: bool = False
     """Whether it let a message's deadline pass and was not heard of since."""
@@ -66,12 +66,12 @@ class Attachment:
     @property
     def open(self) -> bool:
         """Whether something can be sent to it now."""
-        return self.credit_bytes > 0 and self.reachable and not self.recalled
+        return self.credit_bytes > 0 and self.reachable
 
     @property
     def reachable(self) -> bool:
         """Whether something could be sent to it now if it had room."""
-        return self.connected and self.welcome and self.writable
+        return self.connected and self.welcome and self.writable and not self.recalled
 
     @property
     def shown(self) -> str:

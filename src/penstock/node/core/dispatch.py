@@ -131,7 +131,7 @@ class Dispatch:
         start = first_of(run, entry)
         end = run.next_entry if len(records) == len(run.records) else records[-1].header.end_entry
         cursor = self.subscription.cursors[shard]
-        if self.in_order and (first := cursor.ready.first) is not None and first < start:
+        if (first := cursor.ready.first) is not None and first < start:
             return []  # it came back while this was read, and is read first
         spans = cursor.available(start, end, SPANS_MAX, strict=self.in_order)
         if len(spans) == SPANS_MAX:

@@ -56,6 +56,7 @@ def settle(
         refusal = subscription.nack(ask.shard, entry, delay_s, clock_us, end, by)
         if refusal is None:
             late += 1
+            change.overtaken.append((by, ask.shard, entry, entry + 1))
             continue
         told = (refusal.deliveries, refusal.due_us + now_us - clock_us, refusal.bound)
         if refused and refused[-1][1:] == (entry, *told):

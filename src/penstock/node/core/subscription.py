@@ -67,7 +67,7 @@ class Change:
     refused: list[tuple[int, EntrySet, int]] = field(default_factory=list)
     """(shard, entries, bound) of those of ``returned`` that are in the unacked log."""
     overtaken: list[tuple[Attachment, int, int, int]] = field(default_factory=list)
-    """(consumer, shard, start, end) of entries that it holds or waits for, and another one settled."""
+    """(consumer, shard, start, end) of entries that it holds or waits for, and that do not come to it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -162,19 +162,20 @@ class Subscription:
     def welcome(self, attachment: Attachment) -> Change:
         """The subscription is durable: the consumer takes part. Others share what they were sent ahead."""
         change = Change()
-        for other in self.attachments:
-            self._recall(other, change)
+        for other in self.attachments if not self.single and not self.strict else ():
+            if any(other.held.values()):
+                self._recall(other, change)
         attachment.welcome = True
         return change
 
     def _recall(self, attachment: Attachment, change: Change) -> None:
-        """A consumer is to give back what it has not handed out, so that others can take it.
+        """A consumer is to give back what it has not handed out.
 
-        It answers once (``take_back``). Until then it is sent nothing, so nothing is under way to it when what
-        it gave back goes out again, to it or to another: a key's messages stay in order.
+        It answers once (``take_back``). Until then it is sent nothing, so nothing is in transit to it when what
+        it gave back goes out again, to it or to another: messages stay in order, and it has no copy of one that
+        comes again.
         """
-        there = attachment.welcome and attachment.connected and not attachment.recalled
-        if there and not self.single and not self.strict and any(attachment.held.values()):
+        if attachment.welcome and attachment.connected and not attachment.recalled:
             attachment.recalled = True
             change.recalled.append(attachment)
 
@@ -284,8 +285,9 @@ class Subscription:
     def _step_back(self, attachment: Attachment, change: Change) -> None:
         """The active consumer of a failover subscription goes to the end of the line."""
         self._failures.clear()
-        # In strict order its program had nothing but the message that it failed.
-        self._release(attachment, {}, change, {}, sure=self.strict)
+        # In strict order its program had nothing but the message that it failed, unless it failed to settle it
+        # in time: then it may have done so since, and gone on.
+        self._release(attachment, {}, change, {}, sure=self.strict and not attachment.overdue)
         self.attachments.append(self.attachments.pop(0))
         change.standing += [attachment, self.attachments[0]]
 
@@ -367,8 +369,7 @@ class Subscription:
             change.returned.append((shard, cursor.expire(late, bound)))
             change.refused.append((shard, late, bound))
         self.dispatch.expired(attachment, shard, late)
-        if self.kind == "key_shared":  # what it has of these keys comes before the rest of them
-            self._recall(attachment, change)
+        self._recall(attachment, change)
         return late
 
     def _bound(self, end: int) -> int:
