@@ -87,8 +87,8 @@ class Peers:
             except* Exception as errors:
                 logger.exception("link %s failed", made.name)
                 status.wait(PenstockError(f"a fault of this node: {errors.exceptions[0]}"))
-            if task is not None and task.cancelling():
-                raise asyncio.CancelledError  # a group whose own task fails at that moment swallows it
+            if made.name not in self._running or self._running[made.name][1] is not task:
+                return  # it was cancelled: a task group that fails at that moment swallows that
             attempts = 0 if loop.time() - began_s >= STEADY_S else attempts + 1
             await asyncio.sleep(self._backoff.delay_s(attempts))
 
