@@ -47,7 +47,17 @@ def test_what_a_page_asks_for_is_refused_by_name(
     assert http.get("/v1/topics/theirs").status_code == 404
 
 
-@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+@pytest.mark.parametrize(
+    "media",
+    [
+        "text/plain",
+        "TEXT/Plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "text/plain,application/json",
+        "json",
+    ],
+)
 @pytest.mark.parametrize("path", ["/v1/topics", "/v1/topics/t/messages", "/v1/topics/t/subscriptions/s/pause"])
 def test_a_form_is_taken_by_no_route(http: httpx.Client, path: str, media: str) -> None:
     """A form can send JSON as text/plain; an old browser does not say which page it comes from."""

@@ -84,7 +84,7 @@ class Rows:
     def add(
         self, message: MessageBody, value: bytes | None = None, headers: dict[str, str] | None = None
     ) -> None:
-        """One message; ``value`` and ``headers`` stand in the place of its own."""
+        """One message; ``value`` and ``headers`` replace those in it."""
         if len(self.values) >= MESSAGES_MAX:
             raise BadRequest(f"more than {MESSAGES_MAX:,} messages in one request")
         headers = headers or _headers(message.headers)

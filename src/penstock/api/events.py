@@ -1,8 +1,8 @@
 """Messages as server-sent events: ``text/event-stream``, as ``curl -N`` and browsers read it.
 
-Without a subscription a stream (GET) reads by position and settles nothing. Its ids tell where every shard
-goes on (``UUID/INCARNATION.ENTRY,…``), so that ``Last-Event-ID`` continues there: nothing is left out or comes
-twice, unless the topic is another one or lost entries, which is told.
+Without a subscription a stream (GET) reads by position and settles nothing. An event's id holds the position of
+every shard (``UUID/INCARNATION.ENTRY,…``), so that ``Last-Event-ID`` continues exactly there. If the topic was
+replaced or lost entries since, the request is refused.
 
 With a subscription (POST, for it changes what others get) the ids are positions, and the stream is a consumer
 like those of ``fetch``. Messages are settled by ``ack`` with the same consumer's name; or, with ``ack=sent``,
@@ -138,7 +138,7 @@ def _encoded(row: Row) -> tuple[int, bytes]:
 async def _read_part(
     reader: Reader, standing: Standing, shard: int, filter: str, answer: Answer
 ) -> AsyncIterator[bytes]:
-    """The events of one fetch, in pieces. What was fetched is let go of with the last."""
+    """The events of one fetch, in pieces; the rows are released with the last of them."""
     at = standing.entries[shard]
     part = await reader.fetch(
         shard,

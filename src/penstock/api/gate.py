@@ -4,17 +4,19 @@ A browser sends requests for any page that it shows, to 127.0.0.1 too. Four thin
 
 1. ``Sec-Fetch-Site`` is what the browser says of the page. Anything but ``same-origin`` and ``none`` (a person
    typed the address) is refused; a page on another port of localhost is ``same-site``, and refused too.
-2. ``Origin`` goes with what a page sends by POST, also from browsers that do not know the first. It must be
-   the ``Host`` of the request or one of ``http_names``.
-3. What a form can send (``FORMS``) is taken by no route, so a page's form reaches nothing in any browser.
-4. A page can give its own name the address of this machine, and is same-origin then. So an open node takes a
-   ``Host`` only if it is one of its own (``OwnNames``). Where tokens are asked for that page has none.
+2. Browsers send ``Origin`` with every POST to another origin, also those that do not send the first header. It
+   must be the ``Host`` of the request or one of ``http_names``.
+3. No route takes the content types that an HTML form can send (``FORMS``).
+4. A page can point its own domain name at this machine (DNS rebinding) and is same-origin then. So a node
+   without tokens takes a ``Host`` only if it is one of the node's names (``OwnNames``). A node with tokens
+   takes any: the page has no token.
 
 Older browsers send none of these with an image or a script, which is a GET: no GET changes anything.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -43,6 +45,7 @@ WRITERS = b"/v1/writers/"
 MESSAGES = "/messages"
 ADMIN_BODY_BYTES = 1024 * 1024
 """The body of a request that sends no messages."""
+MEDIA = re.compile(rb"[\w!#$&^.+-]+/[\w!#$&^.+-]+")
 FORMS = (b"text/plain", b"application/x-www-form-urlencoded", b"multipart/form-data")
 SAME_ORIGIN = ("same-origin", "none")
 
@@ -135,9 +138,10 @@ class Gate:
         if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
             raise WrongMediaType("a body with a Content-Encoding is not taken", hint="Send it as it is.")
         media = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if media in FORMS:
+        if media in FORMS or (media and not MEDIA.fullmatch(media)):  # some browsers take one for the other
+            shown = media[:80].decode("latin-1")
             raise WrongMediaType(
-                f"a body of {media.decode()!r} is not taken: that is what forms of web pages send",
+                f"a body of {shown!r} is not taken: that is what forms of web pages send",
                 hint="Say what it is, as in Content-Type: application/json (curl: -H).",
             )
         size = headers.get(b"content-length", b"0")

@@ -1,7 +1,7 @@
 """Text and JSON on stdout, errors on stderr, and the exit codes.
 
 0: done. 1: an error, told on stderr with a hint. 2: wrong usage. 130: Ctrl-C. A reader that closed the pipe
-(``| head``) has what it wanted: that ends quietly with 0. Where nobody reads stderr any more, work continues.
+(``| head``) has what it wanted: that ends quietly with 0. If nobody reads stderr, the command continues.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
 
 def checked_methods(kind: Kind) -> Kind:
-    """The class, with every public method of its own ``checked``."""
+    """The class, with every public method that it defines ``checked``."""
     for name, member in list(vars(kind).items()):
         if not name.startswith("_") and inspect.isfunction(member):
             setattr(kind, name, checked(member))

@@ -148,7 +148,7 @@ class Peering:
         return self._status[name]
 
     def _newest(self, name: str) -> LinkMade | None:
-        """A link as whoever asks now has to find it: behind all changes that were asked for before."""
+        """A link with every change that was requested so far, also those that are not on the disk yet."""
         newest = self._coming.get(name, self.links.links.get(name))
         return newest if isinstance(newest, LinkMade) else None
 
@@ -191,7 +191,7 @@ class Peering:
             if error is not None:
                 refuse(error)
                 return
-            if self.links.links.get(name) != change:  # else the link goes on as it is
+            if self.links.links.get(name) != change:  # else the link stays as it is
                 self._status.pop(name, None)
             self.links.apply(change)
             self.hold_all()
