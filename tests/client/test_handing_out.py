@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from penstock.model.errors import ConnectionLost
 from penstock.model.message import Message
 from penstock.model.policy import Policy
 from tests.fire.client_world import ClientWorld, Reader, in_world
@@ -97,6 +98,20 @@ def test_who_has_in_hand_what_its_predecessor_settles_late_may_refuse_it() -> No
         assert await take(second, 1) == [(1, 2)]
 
     in_world(scenario, 1, "failover", "resilient", shards=1)
+
+
+def test_what_was_refused_while_the_connection_was_lost_comes_again_as_a_further_attempt() -> None:
+    async def scenario(world: ClientWorld) -> None:
+        reader = await opened(world)
+        world.write(2)
+        message = await got(reader)
+        connection = reader.client.link._connection
+        assert connection is not None
+        connection.abort(ConnectionLost("cut by the test"))
+        await reader.consumer.nack(message)
+        assert await take(reader, 2) == [(0, 2), (1, 1)]
+
+    in_world(scenario, 1, "unique", "resilient", shards=1)
 
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])

@@ -37,10 +37,13 @@ async def read(client: penstock.Client, topic: str, kind: str, mode: str, done: 
                 confirmed.update(fresh)
                 fresh.clear()
     assert set(handled) == set(range(COUNT)), "nothing unsettled is forgotten"
+    first_time = list(dict.fromkeys(handled))
     if mode == "resilient" and kind in ("unique", "failover"):
         assert handled == sorted(handled), "in order, over every kill"
+    if mode == "resilient" and kind == "shared":
+        assert first_time == sorted(first_time), "one after the other, over every kill"
     if mode == "resilient":
-        assert in_key_order(list(dict.fromkeys(handled)))
+        assert in_key_order(first_time)
     done.set()
 
 

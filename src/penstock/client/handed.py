@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from penstock.client.batch import Batch, without
 from penstock.model.ranges import RangeSet
-from penstock.wire.control import Span
+from penstock.wire.control import Settle, Span
 
 SEEN_MAX = 4096
 
@@ -65,8 +67,12 @@ class Handed:
         """How many messages the application has in hand."""
         return sum(entries.count for each in (self._now, self._before) for entries in each.values())
 
-    def seen(self) -> list[tuple[int, int, int]] | None:
-        """What the application has in hand; None (all) where that takes too many words."""
+    def seen(self, unconfirmed: Iterable[Settle] = ()) -> list[tuple[int, int, int]] | None:
+        """What the application has in hand; None (all) where that takes too many words.
+
+        What it refused and the node may not know of it had in hand, too.
+        """
         by_shards = (*self._now.items(), *self._before.items())
         seen = [(shard, start, end) for shard, entries in by_shards for start, end in entries]
+        seen += [(settle.shard, entry, entry + 1) for settle in unconfirmed for entry, _ in settle.nacked]
         return seen if len(seen) <= SEEN_MAX else None

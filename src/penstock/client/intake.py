@@ -340,7 +340,7 @@ class Intake:
         if self._gate.strict:  # the node offers it all again, in its order
             self._gate.awaited = None
         self._handed.reconnect()
-        self._seen = self._handed.seen()
+        self._seen = self._handed.seen(self._unconfirmed())
         known = [
             KnownRecord(shard, each.first_entry, each.block, each.segment, each.stored_at_us)
             for shard, each in self._last.items()
