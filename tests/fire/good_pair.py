@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
@@ -16,13 +17,17 @@ TOPIC = "good"
 class GoodPair:
     """``with GoodPair(url) as pair``: leaving the block stops it and raises what went wrong."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, token: str | None = None, topic: str = TOPIC) -> None:
         self._url = url
+        self._token = token
+        self._topic = topic
         self._thread = threading.Thread(target=self._run, name="good-pair")
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self.received = 0
         self.reconnects = 0
+        self.longest_s = 0.0
+        """The longest that one message took from its sending to its being received."""
 
     def _run(self) -> None:
         try:
@@ -32,17 +37,19 @@ class GoodPair:
 
     async def _exchange(self) -> None:
         async with (
-            penstock.connect(self._url) as client,
-            client.producer(TOPIC) as producer,
-            client.consumer(TOPIC, subscription="pair") as consumer,
+            penstock.connect(self._url, token=self._token) as client,
+            client.producer(self._topic) as producer,
+            client.consumer(self._topic, subscription="pair") as consumer,
         ):
             while not self._stop.is_set():
                 sent = b"message %d" % self.received
+                began = time.monotonic()
                 receipt = await producer.send(sent)
                 message = await consumer.receive(timeout=20.0)
                 assert message is not None, "the consumer got nothing for 20 s"
                 assert (message.value, message.entry) == (sent, receipt.entry)
                 await consumer.ack(message)
+                self.longest_s = max(self.longest_s, time.monotonic() - began)
                 self.received += 1
                 self.reconnects = producer.stats.reconnects
                 await asyncio.sleep(0.005)

@@ -24,9 +24,9 @@ WAIT_S_MAX = 20.0
 class RawClient:
     """A blocking socket with the client's half of the conversation; ``greet=False`` says nothing of itself."""
 
-    def __init__(self, address: tuple[str, int], *, greet: bool = True) -> None:
+    def __init__(self, address: tuple[str, int], *, greet: bool = True, token: str | None = None) -> None:
         self.socket = socket.create_connection(address, timeout=WAIT_S_MAX)
-        self._side = ClientSide(client="raw")
+        self._side = ClientSide(client="raw", token=token)
         self._events: list[Event] = []
         self._requests = 0
         self.closed = False

@@ -84,8 +84,16 @@ class RealNode:
     @property
     def rss_bytes(self) -> int:
         """How much memory the process holds now."""
+        return self._memory("VmRSS")
+
+    @property
+    def rss_peak_bytes(self) -> int:
+        """How much it held at the most."""
+        return self._memory("VmHWM")
+
+    def _memory(self, name: str) -> int:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
         raise AssertionError("the node is gone")
 

@@ -14,34 +14,36 @@ WORDS = [
     b"\xff",
     b"\x10\x00",
 ]
+KINDS = ["flip", "word", "cut", "splice", "insert", "remove"]
+Change = tuple[str, int, int, bytes]
+"""What is done, where, with what number and with which bytes."""
+
+
+def alter(data: bytes, changes: list[Change], pool: list[bytes]) -> bytes:
+    """The data with these changes; what is spliced comes from the pool."""
+    altered = bytearray(data)
+    for kind, first, second, word in changes:
+        at = first % (len(altered) + 1)
+        if kind == "flip" and at < len(altered):
+            altered[at] ^= 1 << second % 8
+        elif kind == "word":
+            altered[at : at + len(word)] = word
+        elif kind == "cut":
+            del altered[at:]
+        elif kind == "splice":
+            other = pool[second % len(pool)]
+            altered[at:] = other[second % (len(other) + 1) :]
+        elif kind == "insert":
+            altered[at:at] = word
+        elif kind == "remove":
+            del altered[at : at + second % 16]
+    return bytes(altered)
 
 
 def mutations(pool: list[bytes]) -> st.SearchStrategy[bytes]:
     """One of the pool with one to four changes."""
     change = st.tuples(
-        st.sampled_from(["flip", "word", "cut", "splice", "insert", "remove"]),
-        st.integers(0, 2**20),
-        st.integers(0, 2**20),
-        st.sampled_from(WORDS),
+        st.sampled_from(KINDS), st.integers(0, 2**20), st.integers(0, 2**20), st.sampled_from(WORDS)
     )
-
-    def apply(data: bytes, changes: list[tuple[str, int, int, bytes]]) -> bytes:
-        altered = bytearray(data)
-        for kind, first, second, word in changes:
-            at = first % (len(altered) + 1)
-            if kind == "flip" and at < len(altered):
-                altered[at] ^= 1 << second % 8
-            elif kind == "word":
-                altered[at : at + len(word)] = word
-            elif kind == "cut":
-                del altered[at:]
-            elif kind == "splice":
-                other = pool[second % len(pool)]
-                altered[at:] = other[second % (len(other) + 1) :]
-            elif kind == "insert":
-                altered[at:at] = word
-            elif kind == "remove":
-                del altered[at : at + second % 16]
-        return bytes(altered)
-
-    return st.builds(apply, st.sampled_from(pool), st.lists(change, min_size=1, max_size=4))
+    changes = st.lists(change, min_size=1, max_size=4)
+    return st.builds(lambda data, done: alter(data, done, pool), st.sampled_from(pool), changes)

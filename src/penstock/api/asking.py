@@ -14,6 +14,7 @@ from litestar.params import PathParameter, QueryParameter
 
 from penstock.api.answers import ANSWER, Answer
 from penstock.api.callers import Caller
+from penstock.model.bounds import SECONDS_MAX
 from penstock.model.errors import BadRequest, NodeStopping
 from penstock.model.topic import TopicName
 
@@ -34,7 +35,10 @@ TopicPath = Annotated[
 ]
 Count = Annotated[int, QueryParameter(ge=1, le=1000, description="How many messages at most.")]
 Wait = Annotated[
-    float, QueryParameter(ge=0, description="Seconds to wait for a message; at most `http_limits.wait_s`.")
+    float,
+    QueryParameter(
+        ge=0, le=SECONDS_MAX, description="Seconds to wait for a message; at most `http_limits.wait_s`."
+    ),
 ]
 
 

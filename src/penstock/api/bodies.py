@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +16,7 @@ from penstock.client.typed_values import TypedValues
 from penstock.model.errors import BadRequest, BadSegment, WrongMediaType
 from penstock.model.message import to_micros
 from penstock.wire.columns import rows_to_batch
-from penstock.wire.expiry import with_ttl
+from penstock.wire.expiry import TTL_S_MAX, with_ttl
 from penstock.wire.ipc_sizes import unfolded_bytes
 
 JSON: Final = "application/json"
@@ -54,7 +54,7 @@ class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
     id: str | None = None
     headers: msgspec.Raw = NULL
     sent_at: datetime | None = None
-    ttl: float | None = None
+    ttl: Annotated[float, msgspec.Meta(ge=0, le=TTL_S_MAX)] | None = None
 
 
 class JsonBody(MessageBody):

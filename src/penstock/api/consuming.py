@@ -31,6 +31,7 @@ from penstock.api.callers import CLIENT
 from penstock.api.faults import PositionsNotHeld
 from penstock.api.held import Held, message_bytes, parse_position
 from penstock.api.subscriptions import ONE
+from penstock.model.bounds import Word
 from penstock.model.errors import LimitReached, NotHeld, SubscriptionNotFound
 from penstock.model.message import Message
 from penstock.shapes.message import Row, message_row
@@ -44,7 +45,7 @@ Kind = Annotated[
 Mode = Annotated[str | None, QueryParameter(description="Of a new subscription: non_resilient, resilient.")]
 CREDIT_BYTES = 1024 * 1024
 """What the node sends ahead to a consumer that is held; there may be many, and they are slow."""
-Positions = Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)]
+Positions = Annotated[list[Word], msgspec.Meta(min_length=1, max_length=10_000)]
 
 
 class Handed(Row, gc=False, kw_only=True):

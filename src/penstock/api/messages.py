@@ -31,10 +31,12 @@ from penstock.api.request_body import PublishOperation
 from penstock.api.status import status_of
 from penstock.client.batch import Batch
 from penstock.client.reader import Part, Reader
+from penstock.model.bounds import ENTRY_MAX, SHARDS_MAX
 from penstock.model.errors import BadRequest
 from penstock.model.receipt import Receipt
 from penstock.shapes.error import ErrorShape, error_object
 from penstock.shapes.message import Row, batch_rows
+from penstock.wire.expiry import TTL_S_MAX
 from penstock.wire.frame import SEGMENT_BYTES_MAX
 
 FETCH_BYTES = 1024 * 1024
@@ -106,7 +108,9 @@ async def publish_messages(
     producer: FromQuery[str] = "",
     key: Annotated[str | None, QueryParameter(description="Of a raw body: the message's key.")] = None,
     id: Annotated[str | None, QueryParameter(description="Of a raw body: the message's id.")] = None,
-    ttl: Annotated[float | None, QueryParameter(description="Of a raw body: seconds to live.")] = None,
+    ttl: Annotated[
+        float | None, QueryParameter(ge=0, le=TTL_S_MAX, description="Of a raw body: seconds to live.")
+    ] = None,
 ) -> Response[Published]:
     """Store messages; a receipt each. With an Idempotency-Key a repeat stores nothing."""
     name = topic_name(topic)
@@ -148,13 +152,15 @@ async def fetch_messages(
     request: Asked,
     caller: Called,
     topic: TopicPath,
-    shard: Annotated[int, QueryParameter(ge=0, le=65535)] = 0,
-    entry: Annotated[int | None, QueryParameter(ge=0, le=2**62, description="The first entry.")] = None,
+    shard: Annotated[int, QueryParameter(ge=0, lt=SHARDS_MAX)] = 0,
+    entry: Annotated[int | None, QueryParameter(ge=0, le=ENTRY_MAX, description="The first entry.")] = None,
     start: Annotated[
         str, QueryParameter(description="Without `entry`: earliest, latest or a time.")
     ] = "earliest",
-    end: Annotated[int | None, QueryParameter(ge=0, le=2**62, description="One past the last entry.")] = None,
-    incarnation: Annotated[int | None, QueryParameter(ge=0, le=2**62)] = None,
+    end: Annotated[
+        int | None, QueryParameter(ge=0, le=ENTRY_MAX, description="One past the last entry.")
+    ] = None,
+    incarnation: Annotated[int | None, QueryParameter(ge=0, le=ENTRY_MAX)] = None,
     count: Annotated[int, QueryParameter(ge=1, le=10_000)] = 1000,
     bytes_max: Annotated[int, QueryParameter(ge=1, le=8 * 1024 * 1024)] = FETCH_BYTES,
     filter: Annotated[str, QueryParameter(description="What is to be true of a message.")] = "",

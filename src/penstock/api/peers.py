@@ -7,19 +7,20 @@ from litestar import delete, get, post
 from litestar.params import FromPath, JSONBody
 
 from penstock.api.asking import Called
+from penstock.model.bounds import Name, Patterns, TopicText, Word
 from penstock.shapes.peer import PeerShape, RemovedPeerShape, peer_object
 
 
 class PeerBody(msgspec.Struct, forbid_unknown_fields=True):
-    url: str
+    url: TopicText
     """The other node: penstock://HOST:PORT."""
-    topics: list[str]
-    direction: str = "pull"
+    topics: Patterns
+    direction: Word = "pull"
     """pull, push or both."""
-    name: str = ""
-    token: str | None = None
+    name: Word = ""
+    token: Name | None = None
     """A token of the other node."""
-    subscriptions: list[str] = []
+    subscriptions: Patterns = []
     """Subscriptions that follow too: names, beginnings with a star, or * for all."""
 
 

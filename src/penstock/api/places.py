@@ -10,7 +10,8 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromQuery, JSONBody, PathParameter
 
 from penstock.api.asking import Called
-from penstock.api.topics import SettingsBody, SettingValue
+from penstock.api.topics import SettingsBody
+from penstock.model.bounds import SettingValues, TopicText
 from penstock.model.place import Place
 from penstock.shapes.place import PlaceDeletedShape, PlaceShape, place_deleted_object, place_object
 from penstock.wire.control import PlaceInfo, read_result
@@ -21,9 +22,9 @@ PlacePath = Annotated[
 
 
 class PlaceBody(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
+    name: TopicText
     """With all its parts: acme, acme/shop, acme/shop/till."""
-    settings: dict[str, SettingValue] = {}
+    settings: SettingValues = {}
     exist_ok: bool = False
 
 

@@ -9,12 +9,13 @@ from litestar import delete, get, post
 from litestar.params import FromPath, JSONBody
 
 from penstock.api.asking import Called, TopicPath, topic_name
+from penstock.model.bounds import Name, Word
 from penstock.shapes.producer import ProducerShape, producer_object
 
 
 class ProducerBody(msgspec.Struct, forbid_unknown_fields=True):
-    producer: str
-    access: str = "multiple"
+    producer: Name
+    access: Word = "multiple"
     exist_ok: bool = False
 
 

@@ -13,8 +13,9 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from penstock.api.asking import Asked, Called, TopicPath, answer_of, door_of, parse_start, topic_name
 from penstock.api.held import message_bytes, parse_position
 from penstock.api.producers import DeletedOfTopic
+from penstock.model.bounds import Name, Seconds, Shard, TopicText, Word
 from penstock.model.errors import BadRequest
-from penstock.model.policy import Policy
+from penstock.model.policy import Attempts, DeadlineSeconds, LeaseSeconds, Policy
 from penstock.shapes.dead import DeadShape, dead_object
 from penstock.shapes.subscription import (
     SkippedShape,
@@ -37,35 +38,35 @@ ONE = PATH + "/{subscription:str}"
 class PolicyBody(msgspec.Struct, forbid_unknown_fields=True):
     """What is left out takes its default (docs/subscriptions.md)."""
 
-    deadline: float | None = None
-    backoff: float | None = None
-    backoff_max: float | None = None
-    redelivery: str | None = None
+    deadline: DeadlineSeconds | None = None
+    backoff: Seconds | None = None
+    backoff_max: Seconds | None = None
+    redelivery: Word | None = None
     """after_backlog or after_backoff."""
-    max_attempts: int | None = None
-    dead_letter: str | None = None
-    failover_after: int | None = None
-    lease: float | None = None
+    max_attempts: Attempts | None = None
+    dead_letter: TopicText | None = None
+    failover_after: Attempts | None = None
+    lease: LeaseSeconds | None = None
 
 
 class SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
-    subscription: str
-    kind: str = "unique"
-    mode: str = "non_resilient"
-    start: str = "earliest"
+    subscription: Name
+    kind: Word = "unique"
+    mode: Word = "non_resilient"
+    start: Word = "earliest"
     """earliest, latest, state, an entry or a time."""
     policy: PolicyBody | None = None
     exist_ok: bool = False
 
 
 class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
-    to: str
+    to: Word
     """earliest, latest, an entry or a time."""
-    shard: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    shard: Shard | None = None
 
 
 class RedriveBody(msgspec.Struct, forbid_unknown_fields=True):
-    positions: list[str] | None = None
+    positions: Annotated[list[Word], msgspec.Meta(max_length=10_000)] | None = None
     """SHARD/ENTRY of the topic each; null: all that are dead."""
 
 

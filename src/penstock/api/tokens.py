@@ -9,21 +9,24 @@ from litestar import delete, get, post
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from penstock.api.asking import Called
+from penstock.model.bounds import Name, TopicText, Word
+from penstock.model.grant import SCOPES_MAX
 from penstock.model.token_text import without_secret
 from penstock.shapes.admin_log import AdministeredShape, administered_object
 from penstock.shapes.times import iso_time
 from penstock.shapes.token import RevokedShape, TokenShape, token_object
+from penstock.wire.access import LASTS_S_MAX
 
 
 class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    rights: list[str]
+    name: Name
+    rights: Annotated[list[Word], msgspec.Meta(max_length=8)]
     """Of produce, consume and admin."""
-    scopes: list[str]
+    scopes: Annotated[list[TopicText], msgspec.Meta(max_length=SCOPES_MAX)]
     """From the tenant down: acme/shop; * is everything."""
-    producer: str = ""
-    subscription: str = ""
-    lasts: Annotated[float, msgspec.Meta(ge=1)] | None = None
+    producer: Name = ""
+    subscription: Name = ""
+    lasts: Annotated[float, msgspec.Meta(ge=1, le=LASTS_S_MAX)] | None = None
     """Seconds that it is good for; null: until it is revoked."""
 
 

@@ -10,6 +10,7 @@ from litestar import delete, get, patch, post
 from litestar.params import FromQuery, JSONBody
 
 from penstock.api.asking import Called, TopicPath, topic_name
+from penstock.model.bounds import Name, SettingValues, Shards, Text, TopicText, Word
 from penstock.model.errors import BadRequest
 from penstock.model.topic import TopicName
 from penstock.shapes.columns import make_field
@@ -17,12 +18,10 @@ from penstock.shapes.ledger import ledger_object
 from penstock.shapes.topic import CompactionShape, TopicShape, compaction_object, topic_object
 from penstock.wire.control import ChangeSettings, TopicInfo, read_result
 
-SettingValue = bool | int | float | str | None
-
 
 class ColumnBody(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    type: str
+    name: Name
+    type: Text
     nullable: bool = True
 
 
@@ -30,12 +29,12 @@ Columns = Annotated[list[ColumnBody], msgspec.Meta(min_length=1, max_length=2000
 
 
 class TopicBody(msgspec.Struct, forbid_unknown_fields=True):
-    topic: str
+    topic: TopicText
     """NAME or tenant/product/component/NAME."""
-    shards: Annotated[int, msgspec.Meta(ge=1, le=65536)] = 1
+    shards: Shards = 1
     schema: Columns | None = None
     state: bool = False
-    settings: dict[str, SettingValue] = {}
+    settings: SettingValues = {}
     exist_ok: bool = False
 
 
@@ -46,8 +45,8 @@ class SchemaBody(msgspec.Struct, forbid_unknown_fields=True):
 class SettingsBody(msgspec.Struct, forbid_unknown_fields=True):
     """What is to be set, and what goes back to what is inherited."""
 
-    set: dict[str, SettingValue] = {}
-    unset: list[str] = []
+    set: SettingValues = {}
+    unset: Annotated[list[Word], msgspec.Meta(max_length=64)] = []
 
     async def change(self, caller: Called, level: str, place: str) -> Any:
         """Both in one step."""

@@ -27,18 +27,22 @@ EPOCH_MAX = 2**53
 
 # --- numbers ------------------------------------------------------------------------------------------
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX, description="the sender's own; echoed in the answer")]
-Entry = Annotated[int, msgspec.Meta(ge=0, le=ENTRY_MAX, description="clipped to the entries of the shard")]
-Shard = Annotated[int, msgspec.Meta(ge=0, lt=SHARDS_MAX, description="a shard of the topic")]
+Number = Annotated[
+    int, msgspec.Meta(ge=0, le=NUMBER_MAX, description="the sender's own; it comes back in the answer")
+]
+Entry = Annotated[int, msgspec.Meta(ge=0, le=ENTRY_MAX, description="cut to the entries that the shard has")]
+Shard = Annotated[int, msgspec.Meta(ge=0, lt=SHARDS_MAX, description="one of the topic's")]
 Shards = Annotated[int, msgspec.Meta(ge=1, le=SHARDS_MAX, description="a power of 2")]
 Segment = Annotated[int, msgspec.Meta(ge=0, le=SEGMENT_NUMBER_MAX)]
 SegmentEnd = Annotated[int, msgspec.Meta(ge=0, le=SEGMENT_NUMBER_MAX + 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 Total = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 ByteCount = Annotated[int, msgspec.Meta(ge=1, le=ENTRY_MAX)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
 TimeUs = Annotated[int, msgspec.Meta(ge=-ENTRY_MAX, le=ENTRY_MAX)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=SECONDS_MAX)]
+PositiveSeconds = Annotated[float, msgspec.Meta(gt=0.0, le=100 * SECONDS_MAX)]
 Wait = Annotated[float, msgspec.Meta(ge=0.0, le=WAIT_S_MAX)]
 
 # --- text and bytes -----------------------------------------------------------------------------------
@@ -49,7 +53,7 @@ TopicText = Annotated[str, msgspec.Meta(max_length=TOPIC_LENGTH_MAX, description
 Start = (
     Annotated[str, msgspec.Meta(max_length=64, description="earliest, latest, state, an entry or a time")]
     | Annotated[
-        int, msgspec.Meta(ge=-NUMBER_MAX, le=NUMBER_MAX, description="clipped to the entries of the shard")
+        int, msgspec.Meta(ge=-ENTRY_MAX, le=ENTRY_MAX, description="cut to the entries that the shard has")
     ]
 )
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
@@ -67,13 +71,15 @@ Span = tuple[Entry, Entry]
 Spans = Annotated[list[Span], msgspec.Meta(max_length=SPANS_MAX)]
 ShardSpans = Annotated[list[tuple[Shard, Entry, Entry]], msgspec.Meta(max_length=SPANS_MAX)]
 """Shard, start and end."""
-ShardEntries = Annotated[list[Entry], msgspec.Meta(max_length=SHARDS_MAX, description="one a shard")]
-SegmentEnds = Annotated[dict[Shard, SegmentEnd], msgspec.Meta(max_length=SHARDS_MAX, description="one a shard")]
+ShardEntries = Annotated[list[Entry], msgspec.Meta(max_length=SHARDS_MAX, description="one per shard")]
+SegmentEnds = Annotated[
+    dict[Shard, SegmentEnd], msgspec.Meta(max_length=SHARDS_MAX, description="one per shard")
+]
 SchemaList = Annotated[list[SchemaBytes], msgspec.Meta(max_length=8192, description="512 KiB together")]
 Patterns = Annotated[list[TopicText], msgspec.Meta(max_length=64)]
 SettingValue = (
     bool
-    | Annotated[int, msgspec.Meta(ge=-ENTRY_MAX, le=ENTRY_MAX)]
+    | Annotated[int, msgspec.Meta(ge=-(2**61), le=2**61)]
     | Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
     | Annotated[str, msgspec.Meta(max_length=TOPIC_LENGTH_MAX)]
     | None

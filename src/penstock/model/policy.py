@@ -29,11 +29,15 @@ BACKOFF_S, BACKOFF_S_MAX = 0.1, 60.0
 AFTER_BACKLOG, AFTER_BACKOFF = "after_backlog", "after_backoff"
 REDELIVERIES = (AFTER_BACKLOG, AFTER_BACKOFF)
 
+DeadlineSeconds = Annotated[float, msgspec.Meta(ge=DEADLINE_S_MIN, le=SECONDS_MAX)]
+LeaseSeconds = Annotated[float, msgspec.Meta(ge=LEASE_S_MIN, le=LEASE_S_MAX)]
+Attempts = Annotated[int, msgspec.Meta(ge=0, le=ATTEMPTS_MAX)]
+
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What is left at None takes the default that the docstring of its field names."""
 
-    deadline: Annotated[float, msgspec.Meta(ge=DEADLINE_S_MIN, le=SECONDS_MAX)] | None = None
+    deadline: DeadlineSeconds | None = None
     """Seconds within which a message must be settled once it was handed out; None: there is no such limit."""
     backoff: Seconds | None = None
     """Seconds that a message waits after it was refused for the first time; doubled with each attempt; 0.1."""
@@ -43,13 +47,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """When a refused message comes again: ``after_backlog`` (when everything that was in the shard's log at the
     refusal is settled, or there is nothing new to hand out) or ``after_backoff`` (as soon as its backoff is
     over). None: after_backlog. In resilient mode the order waits for it, so it is always after_backoff."""
-    max_attempts: Annotated[int, msgspec.Meta(ge=0, le=ATTEMPTS_MAX)] | None = None
+    max_attempts: Attempts | None = None
     """How often a message is tried; 0 is without end. None: without end in resilient mode, 16 otherwise."""
     dead_letter: TopicText | None = None
     """The topic that takes what was tried too often; "" for none. None: TOPIC.dead."""
     failover_after: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)] | None = None
     """The active consumer of a failover subscription steps back when it failed one message this often; 3."""
-    lease: Annotated[float, msgspec.Meta(ge=LEASE_S_MIN, le=LEASE_S_MAX)] | None = None
+    lease: LeaseSeconds | None = None
     """Seconds for which a resilient consumer may go on without hearing from the node; 5."""
 
     def checked(self) -> Policy:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from penstock.model.address import Address, parse_addresses, parse_place
+from penstock.model.bounds import ByteCount, Name, Positive, PositiveSeconds, SettingValues, Text
 from penstock.model.errors import BadConfig, BadSetting, BadURL
 from penstock.model.setting import Value
 from penstock.model.topic_settings import NODE, read_values
@@ -20,83 +20,83 @@ MIB = 1024 * 1024
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds on what clients can make a node hold."""
 
-    connections: int = 20_000
-    topics: int = 20_000
+    connections: Positive = 20_000
+    topics: Positive = 20_000
     """These are twice what one tenant may have (docs/tenancy.md), so that no tenant takes all there is."""
-    shards: int = 40_000
+    shards: Positive = 40_000
     """Logs in all topics together."""
-    open_logs: int = 1024
+    open_logs: Positive = 1024
     """Logs that keep their file open for the next write; those written to longest ago are closed."""
-    subscriptions: int = 20_000
-    producers: int = 200_000
+    subscriptions: Positive = 20_000
+    producers: Positive = 200_000
     """Registered by name, in all topics."""
-    admin_records: int = 10_000
+    admin_records: Positive = 10_000
     """The latest records of administration that are kept; older ones go."""
-    free_bytes_min: int = 128 * MIB
+    free_bytes_min: ByteCount = 128 * MIB
     """Room on the disk below which sends are refused, to be tried again; acknowledging goes on."""
-    window_bytes: int = 32 * MIB
+    window_bytes: ByteCount = 32 * MIB
     """Unacknowledged segments of one connection; past it the node stops reading from that connection."""
-    staged_bytes: int = 256 * MIB
+    staged_bytes: ByteCount = 256 * MIB
     """Unsynced bytes in all; past it the node stops reading segments until the disk has caught up."""
-    partial_bytes: int = 256 * MIB
+    partial_bytes: ByteCount = 256 * MIB
     """Frames that have arrived in part, in all connections; past it those that began longest ago are closed."""
-    unsent_bytes: int = 64 * MIB
+    unsent_bytes: ByteCount = 64 * MIB
     """Bytes waiting for one connection that does not read; past it the connection is closed."""
-    connection_decoder_bytes: int = 32 * MIB
+    connection_decoder_bytes: ByteCount = 32 * MIB
     """What the decoders of a connection's typed blocks may hold; past it the one used longest ago goes."""
-    decoder_bytes: int = 256 * MIB
+    decoder_bytes: ByteCount = 256 * MIB
     """The same, of all connections together."""
-    state_bytes: int = 256 * MIB
+    state_bytes: ByteCount = 256 * MIB
     """Keys held in memory while a state topic's shard is read for what is current; more are done in parts."""
-    handshake_s: float = 10.0
+    handshake_s: PositiveSeconds = 10.0
     """A connection that has not said hello by then is closed."""
-    frame_s: float = 30.0
+    frame_s: PositiveSeconds = 30.0
     """A frame that has begun to arrive must be whole by then."""
-    idle_s: float = 90.0
+    idle_s: PositiveSeconds = 90.0
     """A connection that is silent for longer (clients ping) is closed."""
 
 
 class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds on what can be had over HTTP (docs/http.md)."""
 
-    connections: int = 1000
+    connections: Positive = 1000
     """Past it the connection that has been idle for longest is closed, or the new one if none is idle."""
-    requests: int = 500
+    requests: Positive = 500
     """Under way at once, waits and streams of events too; more are refused, to be tried again."""
-    header_bytes: int = 32 * 1024
+    header_bytes: ByteCount = 32 * 1024
     """The first line and the headers of a request."""
-    body_bytes: int = 16 * MIB
+    body_bytes: ByteCount = 16 * MIB
     """The body of one request that sends messages; of others at most 1 MiB."""
-    bodies_bytes: int = 128 * MIB
+    bodies_bytes: ByteCount = 128 * MIB
     """The bodies of all requests that are under way."""
-    answer_bytes: int = 16 * MIB
+    answer_bytes: ByteCount = 16 * MIB
     """Messages in one answer, as they are sent; what does not fit is in the next. One alone may be larger."""
-    answers_bytes: int = 256 * MIB
+    answers_bytes: ByteCount = 256 * MIB
     """Answers that are made and not read, of all requests."""
-    answer_wait_s: float = 5.0
+    answer_wait_s: PositiveSeconds = 5.0
     """How long a request waits for room among them; then it is refused, to be tried again."""
-    header_s: float = 10.0
+    header_s: PositiveSeconds = 10.0
     """A request's headers must be whole by then, counted from the connection or the first byte."""
-    body_s: float = 60.0
+    body_s: PositiveSeconds = 60.0
     """So must its body, counted from the headers."""
-    idle_s: float = 30.0
+    idle_s: PositiveSeconds = 30.0
     """A connection without a request for so long is closed."""
-    unread_s: float = 60.0
+    unread_s: PositiveSeconds = 60.0
     """So is one that reads nothing of what it is sent for so long."""
-    wait_s: float = 60.0
+    wait_s: PositiveSeconds = 60.0
     """The longest wait that a request may ask for."""
-    callers: int = 256
+    callers: Positive = 256
     """Tokens whose connection to the node is kept."""
-    caller_idle_s: float = 120.0
+    caller_idle_s: PositiveSeconds = 120.0
     """Such a connection is closed when nothing was asked with that token for so long."""
-    consumers: int = 250
+    consumers: Positive = 250
     """Held for callers that fetch from subscriptions."""
-    caller_share: float = 0.5
+    caller_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
     """How much of ``requests``, ``consumers`` and ``held_bytes`` one token may use."""
-    held_bytes: int = 256 * MIB
+    held_bytes: ByteCount = 256 * MIB
     """Of messages that these handed out and nobody settled, and of those that the node sent ahead to them; past
     it nothing more is handed out, and no other consumer is held."""
-    consumer_idle_s: float = 60.0
+    consumer_idle_s: PositiveSeconds = 60.0
     """A consumer that nobody fetches with for so long is closed: what it held goes to the others."""
 
     def share_of(self, limit: int) -> int:
@@ -105,59 +105,59 @@ class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    rotate_bytes: int = 64 * MIB
-    preallocate_bytes: int = 8 * MIB
-    index_every_bytes: int = 64 * 1024
-    commit_journal_bytes: int = 32 * MIB
+    rotate_bytes: ByteCount = 64 * MIB
+    preallocate_bytes: ByteCount = 8 * MIB
+    index_every_bytes: ByteCount = 64 * 1024
+    commit_journal_bytes: ByteCount = 32 * MIB
     """A generation of the commit journal, which many busy logs share a sync in; at most three take room."""
 
 
 class StagingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds on staged writes (docs/staged_writes.md)."""
 
-    bytes_max: int = 16 * 1024 * MIB
+    bytes_max: ByteCount = 16 * 1024 * MIB
     """What all stages together may hold; past it staging is refused, to be tried again."""
-    stage_bytes_max: int = 4 * 1024 * MIB
+    stage_bytes_max: ByteCount = 4 * 1024 * MIB
     """What one stage may hold."""
-    writer_stages_max: int = 50_000
+    writer_stages_max: Positive = 50_000
     """Stages that one writer may have in no batch."""
-    stages_max: int = 200_000
+    stages_max: Positive = 200_000
     """The same, of all writers together."""
-    writers_max: int = 100_000
-    lease_s: float = 30.0
+    writers_max: Positive = 100_000
+    lease_s: PositiveSeconds = 30.0
     """How long after a commit no other holder may go on under the writer's name."""
-    expire_s: float = 86_400.0
+    expire_s: PositiveSeconds = 86_400.0
     """A stage that nothing was added to for so long, and that no batch has, is dropped."""
-    file_bytes: int = 32 * MIB
+    file_bytes: ByteCount = 32 * MIB
     """A stage file that has grown to this size is followed by another."""
-    memory_bytes: int = 128 * MIB
+    memory_bytes: ByteCount = 128 * MIB
     """The newest chunks up to this size stay in memory until their batch is published."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    data: str = ""
-    listen: str = "127.0.0.1:7411"
-    http: str = ""
+    data: Text = ""
+    listen: Text = "127.0.0.1:7411"
+    http: Text = ""
     """Where to serve HTTP, HOST:PORT; empty: nowhere."""
-    http_names: list[str] = msgspec.field(default_factory=list)
+    http_names: Annotated[list[Name], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=list)
     """Other names that HTTP clients may call an open node by, such as its name behind a proxy."""
-    tls_cert: str = ""
+    tls_cert: Text = ""
     """A PEM file with the node's certificate; with it the node speaks TLS."""
-    tls_key: str = ""
+    tls_key: Text = ""
     """Its key; empty: in the same file."""
-    tls_client_ca: str = ""
+    tls_client_ca: Text = ""
     """A PEM file with authorities; with it every client must show a certificate of one of them."""
     insecure: bool = False
     """Whether an address that others can reach is served without tokens or TLS."""
-    successor: str = ""
+    successor: Text = ""
     """The URL of a node that holds the same topics: clients are pointed there when this one stops."""
     create_on_first_use: bool | None = None
     """Whether topics come into being when they are first used; None: if it listens on loopback alone."""
-    topics: dict[str, bool | int | float | str | None] = msgspec.field(default_factory=dict)
+    topics: SettingValues = msgspec.field(default_factory=dict)
     """Settings of topics (docs/tenancy.md) that hold where no place above a topic says otherwise."""
-    threads: int = 4
+    threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 4
     """Worker threads for writes, syncs and reads."""
-    journal_compact_bytes: int = 8 * MIB
+    journal_compact_bytes: ByteCount = 8 * MIB
     """The catalog and the settlement journal are compacted once they are longer than this."""
     limits: Limits = Limits()
     http_limits: HttpLimits = HttpLimits()
@@ -201,7 +201,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return all(Address(*place).on_loopback for place in (self.address, self.http_address) if place)
 
     def check(self) -> None:
-        """Refuses numbers that cannot work."""
+        """Refuses what cannot work; numbers were judged as they were read."""
         try:
             read_values(self.topics, NODE)
         except BadSetting as error:
@@ -218,21 +218,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise BadConfig(f"http_names: {error.message}", hint="For example node.example.com.") from error
         if not self.tls_cert and (self.tls_key or self.tls_client_ca):
             raise BadConfig("tls_key and tls_client_ca need a tls_cert")
-        positive = {
-            "threads": self.threads,
-            "journal_compact_bytes": self.journal_compact_bytes,
-            **{f"limits.{name}": getattr(self.limits, name) for name in self.limits.__struct_fields__},
-            **{f"http_limits.{name}": getattr(self.http_limits, name) for name in HttpLimits.__struct_fields__},
-            **{f"log.{name}": getattr(self.log, name) for name in self.log.__struct_fields__},
-            **{f"staging.{name}": getattr(self.staging, name) for name in self.staging.__struct_fields__},
-        }
-        if self.http_limits.caller_share > 1:
-            raise BadConfig(
-                f"setting http_limits.caller_share = {self.http_limits.caller_share} is a share of 1"
-            )
-        for name, value in positive.items():
-            if not 0 < value < math.inf:
-                raise BadConfig(f"setting {name} = {value} must be a number above 0")
 
     def check_places(self) -> None:
         """Refuses addresses to listen on that are none."""

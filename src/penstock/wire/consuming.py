@@ -262,7 +262,7 @@ class Subscribe(Control, frozen=True):
     mode: Word
     start: Start
     """``earliest``, ``latest``, an entry (of every shard) or a time; of use only to a new subscription."""
-    credit_bytes: Entry
+    credit_bytes: Total
     """0 for one that comes back: it settles first, and CREDIT follows."""
     name: Name = ""
     create_topic: bool = False

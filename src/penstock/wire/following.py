@@ -46,9 +46,7 @@ DROPPED_MAX = 8192
 
 Rows = tuple[Count, Count]
 """From and to, of a segment."""
-RowSpans = Annotated[
-    list[Rows], msgspec.Meta(max_length=SPANS_MAX, description="clipped to the segment's rows")
-]
+RowSpans = Annotated[list[Rows], msgspec.Meta(max_length=SPANS_MAX, description="cut to the segment's rows")]
 WholeSegments = tuple[Block, Segment, SegmentEnd]
 """Block, first segment and one past the last: all of their rows are settled."""
 

@@ -1,0 +1,277 @@
+"""Frames of every kind, altered, against a real node, beside a producer and a consumer that must not notice.
+
+``python -m tests.fire.fuzz_frames --frames 20000 --seed 1`` (``make fuzz-frames``) prints what was sent and
+answered, the node's memory, and the longest time that a message of the healthy pair took. It ends with 1 if the
+node died or met a fault of its own, or if something that the healthy producer sent was not received.
+
+The attacker has a token with all rights over its own tenant. A frame is altered in one of these ways:
+
+    bytes     flipped, overwritten, cut or spliced as they are (the checksum is wrong)
+    body      the same within the body, under a good checksum
+    values    numbers, texts and lists of the body made extreme, under a good checksum
+    header    another type, shard, segment or size
+    order     as it is, but wherever chance puts it
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import penstock.sync
+from penstock.model.errors import PenstockError
+from penstock.node.bootstrap import bootstrap
+from penstock.wire.connection import Event, Fault
+from penstock.wire.control import (
+    Ack,
+    Control,
+    CreateTopic,
+    Error,
+    Ping,
+    Pong,
+    Request,
+    ShowNode,
+    Subscribe,
+    TopicInfo,
+    encode_control,
+    read_result,
+)
+from penstock.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame, FrameType, encode
+from tests.fire.good_pair import GoodPair
+from tests.fire.raw_client import RawClient, segment_frame, title_frame
+from tests.fire.real_node import RealNode
+from tests.node.core.guarded import frames_about, samples
+from tests.wire.mutations import KINDS, WORDS, alter
+
+TOPIC = "evil/shop/till/orders"
+PER_CONNECTION = 10
+BLOCK_BYTES = 16
+TITLE_LEAD_BYTES = 17
+CONFIG = "[limits]\nhandshake_s = 2.0\nframe_s = 2.0\n"
+NUMBERS = [0, -1, 1, 255, 2**31, 2**32 - 1, 2**32, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)]
+REALS = [0.0, -0.001, float("nan"), float("inf"), float("-inf"), 1e308, -1e308, 5e-324]
+TEXTS = ["", "x" * 70_000, "\0", "..", "a/b", "*", "💧" * 500, "default/default/default/x", " "]
+LISTS = [[[0, 2**62]], [0, 2**62], [[0, 0, 2**62]], [[0, 2**62]] * 20_000, list(range(20_000)), None]
+NAMES = {int(each) for each in FrameType}
+
+
+# --- altered frames -----------------------------------------------------------------------------------
+
+
+class Alterer:
+    def __init__(self, draw: random.Random, pool: list[bytes]) -> None:
+        self._draw = draw
+        self._pool = pool
+        self.ways: dict[str, Callable[[bytes], bytes]] = {
+            "bytes": self._bytes,
+            "body": lambda frame: self._with_body(frame, self._bytes(frame[HEADER_BYTES : -TRAILER.size])),
+            "values": lambda frame: self._with_body(
+                frame, self._values(frame[HEADER_BYTES : -TRAILER.size], frame[0])
+            ),
+            "header": self._header,
+            "order": lambda frame: frame,
+        }
+
+    def _bytes(self, data: bytes) -> bytes:
+        draw = self._draw
+        count = draw.choice((1, 1, 2, 4))
+        numbers = [(draw.randrange(2**20), draw.randrange(2**20)) for _ in range(count)]
+        return alter(data, [(draw.choice(KINDS), *each, draw.choice(WORDS)) for each in numbers], self._pool)
+
+    def _with_body(self, frame: bytes, body: bytes) -> bytes:
+        type_, shard, segment, _ = HEADER.unpack_from(frame)
+        return encode(type_, body, shard=shard, segment=segment)
+
+    def _header(self, frame: bytes) -> bytes:
+        type_, shard, segment, size = HEADER.unpack_from(frame)
+        draw, body = self._draw, frame[HEADER_BYTES : -TRAILER.size]
+        match draw.randrange(4):
+            case 0:
+                type_ = draw.choice([0, 255, *NAMES])
+            case 1:
+                shard = draw.choice([1, 4095, 4096, 65535])
+            case 2:
+                segment = draw.choice([1, 2**31, 2**32 - 1])
+            case _:
+                claimed = draw.choice([0, size + 1, max(size - 1, 0), 2**20, 2**32 - 1])
+                return HEADER.pack(type_, shard, segment, claimed) + frame[HEADER_BYTES:]
+        return encode(type_, body, shard=shard, segment=segment)
+
+    def _values(self, frame: bytes) -> bytes:
+        """One or two values of a msgpack body made extreme; a body that is none is altered as bytes."""
+        lead = TITLE_LEAD_BYTES if frame[0] == FrameType.TITLE else 0
+        body = frame[HEADER_BYTES : -TRAILER.size]
+        try:
+            data = msgspec.msgpack.decode(body[lead:])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return self._with_body(frame, self._bytes(body))
+        for _ in range(self._draw.choice((1, 1, 2))):
+            data = self._extreme(data)
+        return self._with_body(frame, body[:lead] + msgspec.msgpack.encode(data))
+
+    def _extreme(self, data: Any) -> Any:
+        draw = self._draw
+        if isinstance(data, list) and data and draw.random() < 0.9:
+            place = draw.randrange(len(data))
+            return [*data[:place], self._extreme(data[place]), *data[place + 1 :]]
+        if isinstance(data, dict) and data and draw.random() < 0.7:
+            key = draw.choice(list(data))
+            return {**data, key: self._extreme(data[key])}
+        if isinstance(data, list):
+            return draw.choice(
+                [[], data * 3, [data], [[0, 2**62]], [0, 2**62], [[0, 1, 2**62]], list(range(20_000)), None]
+            )
+        if isinstance(data, dict):
+            return draw.choice([{}, dict.fromkeys(range(5000), 2**64 - 1), {"x" * 300: 1}, None])
+        if isinstance(data, bytes):
+            return draw.choice([b"", data * 2, data[:-1], bytes(70_000), "text", 0])
+        if isinstance(data, str) and draw.random() < 0.7:
+            return draw.choice([data * 300, f"{data}x", *TEXTS])
+        return draw.choice([*NUMBERS, *REALS, True, None, "", b"", [], {}])
+
+
+# --- the attack ---------------------------------------------------------------------------------------
+
+
+class Attack:
+    def __init__(self, address: tuple[str, int], token: str, seed: int) -> None:
+        self._address = address
+        self._token = token
+        self._draw = random.Random(seed)
+        self.sent: Counter[str] = Counter()
+        self.answers: Counter[str] = Counter()
+        self.connections = 0
+
+    def run(self, frames: int) -> None:
+        while sum(self.sent.values()) < frames:
+            with contextlib.suppress(OSError, PenstockError, AssertionError):
+                self._connection(min(PER_CONNECTION, frames - sum(self.sent.values())))
+
+    def _connection(self, count: int) -> None:
+        self.connections += 1
+        draw = self._draw
+        greeted = draw.random() < 0.95
+        with RawClient(self._address, greet=greeted, token=self._token) as client:
+            client.socket.settimeout(3.0)
+            pool = self._pool(client) if greeted else self._pool(None)
+            alterer = Alterer(draw, pool)
+            whole = True
+            for _ in range(count):
+                way = draw.choice(["bytes", "body", "values", "values", "values", "header", "order"])
+                frame = alterer.ways[way](draw.choice(pool))
+                self.sent[way] += 1
+                whole = whole and way not in ("bytes", "header")
+                client.send(frame)
+            self._listen(client, whole=whole)
+
+    def _pool(self, client: RawClient | None) -> list[bytes]:
+        """Good frames of every kind, and a connection in whose context most of them mean something."""
+        uuid = b"u" * 16
+        if client is not None:
+            info = client.request(CreateTopic(TOPIC, exist_ok=True))
+            uuid = read_result(info, TopicInfo).uuid
+            client.send(title_frame(b"x" * BLOCK_BYTES, uuid, topic=TOPIC), segment_frame([b"a", b"b"]))
+            name = f"s{self._draw.randrange(50)}"
+            kind = self._draw.choice(["shared", "key_shared", "failover", "unique"])
+            client.send(Subscribe(1, TOPIC, name, kind, "non_resilient", "earliest", 10_000))
+        found: list[bytes | Control] = [
+            Request(number, operation)  # type: ignore[arg-type]
+            for number, operation in enumerate(samples(TOPIC, uuid).values())
+            if not isinstance(operation, Subscribe)
+        ]
+        for frames in frames_about(uuid, TOPIC).values():
+            found += frames * 4  # there are far fewer of them than of requests
+        return [each if isinstance(each, bytes) else encode_control(each) for each in found]
+
+    def _listen(self, client: RawClient, *, whole: bool) -> None:
+        """Counts what the node says, until it has nothing more to say."""
+        if whole:
+            client.send(Ping(2**40))
+        else:  # it may wait for the rest of a frame
+            with contextlib.suppress(OSError):
+                client.socket.shutdown(1)
+        try:
+            while (event := client.next_event()) is not None and event != Pong(2**40):
+                self.answers[shown(event)] += 1
+        except TimeoutError:
+            self.answers["(silence)"] += 1
+
+
+def shown(event: Event) -> str:
+    if isinstance(event, Fault):
+        return f"closed: {event.error.code}"
+    if isinstance(event, Error):
+        return f"ERROR {event.code}"
+    if isinstance(event, Ack):
+        item = event.items[0] if event.items else None
+        return f"ACK {item.code or item.outcome}" if item is not None else "ACK"
+    return "SEGMENT" if isinstance(event, Frame) else type(event).__name__
+
+
+# --- all of it ----------------------------------------------------------------------------------------
+
+
+def fuzz(folder: Path, frames: int, seed: int, say: Callable[[str], None] = print) -> list[str]:
+    """Runs an attack; returns what went wrong, a line each."""
+    node = RealNode(folder, config=CONFIG)
+    _, secret = bootstrap(node.data, "admin")
+    with node:
+        with penstock.sync.connect(node.url, token=secret) as client:
+            client.admin.create_topic("good/shop/till/orders")
+            client.admin.create_topic(TOPIC)
+            rights = ["produce", "consume", "admin"]
+            make = client.admin.create_token
+            good, evil = (make(name, rights=rights, scopes=[name]).secret for name in ("good", "evil"))
+        with GoodPair(node.url, token=good, topic="good/shop/till/orders") as pair:
+            before, pair.longest_s = node.rss_bytes, 0.0
+            attack = Attack(node.address, evil, seed)
+            attack.run(frames)
+            alive = node.alive
+            if alive:
+                pair.goes_on()
+            say(f"frames sent      {sum(attack.sent.values()):,} over {attack.connections:,} connections")
+            say(f"  altered        {', '.join(f'{way} {count:,}' for way, count in attack.sent.most_common())}")
+            say("answers")
+            for kind, count in attack.answers.most_common():
+                say(f"  {kind:<32} {count:>8,}")
+            if not alive:
+                return ["the node died"]
+            with RawClient(node.address, token=secret) as raw:
+                internal = raw.request(ShowNode())["counters"].get("faults_internal", 0)
+            memory = [size // 2**20 for size in (before, node.rss_bytes, node.rss_peak_bytes)]
+            say("memory (RSS)     {} MiB before, {} MiB after, {} MiB at the most".format(*memory))
+            say(f"healthy pair     {pair.received:,} messages sent and received, {pair.reconnects} reconnects")
+            say(f"longest message  {pair.longest_s * 1000:.0f} ms from its sending to its being received")
+        traces = node.errors.count("Traceback")
+        say(f"faults of the node's own: {internal}, tracebacks in its log: {traces}")
+    return ["the node met faults of its own"] if internal or traces else []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Altered frames of every kind against a real node.")
+    parser.add_argument("--frames", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, default=None)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            wrong = fuzz(asked.folder or Path(folder), asked.frames, asked.seed)
+        except AssertionError as lost:
+            wrong = [f"the healthy pair: {lost}"]
+    for line in wrong:
+        print(f"WRONG: {line}")
+    print("nothing was lost" if not wrong else "failed")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
