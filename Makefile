@@ -79,6 +79,9 @@ cluster: $(READY) ## Spark's own cluster on this machine: a worker killed, tasks
 fuzz-http: $(READY) ## thousands of requests made up from the OpenAPI schema; none may make the node fail
 	@$(BIN)/python -m tests.api.fuzz --examples 1000
 
+fuzz-frames: $(READY) ## 20,000 altered frames of every kind against a node, beside a healthy producer and consumer
+	@$(BIN)/python -m tests.fire.fuzz_frames --frames 20000
+
 move: $(READY) ## a consumer moves to the follower of a node that is killed: sent, settled, repeated, lost
 	@$(BIN)/python -m tests.fire.move_consumer
 
