@@ -54,13 +54,14 @@ from tests.wire.mutations import KINDS, WORDS, alter
 
 TOPIC = "evil/shop/till/orders"
 PER_CONNECTION = 10
-BLOCK_BYTES = 16
 TITLE_LEAD_BYTES = 17
 CONFIG = "[limits]\nhandshake_s = 2.0\nframe_s = 2.0\n"
 NUMBERS = [0, -1, 1, 255, 2**31, 2**32 - 1, 2**32, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)]
 REALS = [0.0, -0.001, float("nan"), float("inf"), float("-inf"), 1e308, -1e308, 5e-324]
 TEXTS = ["", "x" * 70_000, "\0", "..", "a/b", "*", "💧" * 500, "default/default/default/x", " "]
 LISTS = [[[0, 2**62]], [0, 2**62], [[0, 0, 2**62]], [[0, 2**62]] * 20_000, list(range(20_000)), None]
+WAYS = ["bytes", "body", "values", "values", "values", "values", "header", "order"]
+ANSWER_S = 0.1
 NAMES = {int(each) for each in FrameType}
 
 
@@ -74,9 +75,7 @@ class Alterer:
         self.ways: dict[str, Callable[[bytes], bytes]] = {
             "bytes": self._bytes,
             "body": lambda frame: self._with_body(frame, self._bytes(frame[HEADER_BYTES : -TRAILER.size])),
-            "values": lambda frame: self._with_body(
-                frame, self._values(frame[HEADER_BYTES : -TRAILER.size], frame[0])
-            ),
+            "values": self._values,
             "header": self._header,
             "order": lambda frame: frame,
         }
@@ -152,26 +151,24 @@ class Attack:
         self.connections = 0
 
     def run(self, frames: int) -> None:
-        while sum(self.sent.values()) < frames:
+        while (left := frames - sum(self.sent.values())) > 0:
             with contextlib.suppress(OSError, PenstockError, AssertionError):
-                self._connection(min(PER_CONNECTION, frames - sum(self.sent.values())))
+                self._connection(min(PER_CONNECTION, left))
 
     def _connection(self, count: int) -> None:
+        """Frames one by one, each answered or not before the next, until the node ends it."""
         self.connections += 1
         draw = self._draw
         greeted = draw.random() < 0.95
         with RawClient(self._address, greet=greeted, token=self._token) as client:
-            client.socket.settimeout(3.0)
-            pool = self._pool(client) if greeted else self._pool(None)
+            pool = self._pool(client if greeted else None)
             alterer = Alterer(draw, pool)
-            whole = True
-            for _ in range(count):
-                way = draw.choice(["bytes", "body", "values", "values", "values", "header", "order"])
-                frame = alterer.ways[way](draw.choice(pool))
+            for number in range(count):
+                way = draw.choice(WAYS)
+                client.send(alterer.ways[way](draw.choice(pool)))
                 self.sent[way] += 1
-                whole = whole and way not in ("bytes", "header")
-                client.send(frame)
-            self._listen(client, whole=whole)
+                if not self._listen(client, number):
+                    return
 
     def _pool(self, client: RawClient | None) -> list[bytes]:
         """Good frames of every kind, and a connection in whose context most of them mean something."""
@@ -179,10 +176,10 @@ class Attack:
         if client is not None:
             info = client.request(CreateTopic(TOPIC, exist_ok=True))
             uuid = read_result(info, TopicInfo).uuid
-            client.send(title_frame(b"x" * BLOCK_BYTES, uuid, topic=TOPIC), segment_frame([b"a", b"b"]))
-            name = f"s{self._draw.randrange(50)}"
-            kind = self._draw.choice(["shared", "key_shared", "failover", "unique"])
-            client.send(Subscribe(1, TOPIC, name, kind, "non_resilient", "earliest", 10_000))
+            block, kind = self._draw.randbytes(16), self._draw.choice(["shared", "key_shared", "failover"])
+            client.send(title_frame(block, uuid, topic=TOPIC), segment_frame([b"a", b"b"]))
+            name, mode = f"{kind}-{self._draw.randrange(20)}", "non_resilient"
+            client.send(Subscribe(1, TOPIC, name, kind, mode, "earliest", 10_000))
         found: list[bytes | Control] = [
             Request(number, operation)  # type: ignore[arg-type]
             for number, operation in enumerate(samples(TOPIC, uuid).values())
@@ -192,18 +189,18 @@ class Attack:
             found += frames * 4  # there are far fewer of them than of requests
         return [each if isinstance(each, bytes) else encode_control(each) for each in found]
 
-    def _listen(self, client: RawClient, *, whole: bool) -> None:
-        """Counts what the node says, until it has nothing more to say."""
-        if whole:
-            client.send(Ping(2**40))
-        else:  # it may wait for the rest of a frame
-            with contextlib.suppress(OSError):
-                client.socket.shutdown(1)
+    def _listen(self, client: RawClient, number: int) -> bool:
+        """Counts what the node says to a frame; whether the connection is still of use."""
+        client.socket.settimeout(ANSWER_S)
+        client.send(Ping(2**40 + number))
         try:
-            while (event := client.next_event()) is not None and event != Pong(2**40):
+            while (event := client.next_event()) is not None:
+                if event == Pong(2**40 + number):
+                    return True
                 self.answers[shown(event)] += 1
-        except TimeoutError:
-            self.answers["(silence)"] += 1
+        except TimeoutError:  # it waits for the rest of a frame
+            self.answers["(waits for more)"] += 1
+        return False
 
 
 def shown(event: Event) -> str:
