@@ -14,7 +14,7 @@ help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## 100,000 messages over a bad link, a kill of the node, on through Spark, and the count
-	@$(BIN)/penstock demo
+	@$(BIN)/headpond demo
 
 test: lint types layers pytest ## everything that must pass
 
@@ -100,7 +100,7 @@ clean: ## removes the .venv and all caches
 $(READY): pyproject.toml requirements/dev.txt requirements/constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed; name another: make PYTHON=/path/to/python3 ..."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "error: Penstock needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)"; \
+	  echo "error: Headpond needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)"; \
 	  echo "hint: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "error: $(PYTHON) cannot make virtual environments (venv or ensurepip is missing)"; \

@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--master", default="local[*]")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="penstock-audit-") as place:
+    with tempfile.TemporaryDirectory(prefix="headpond-audit-") as place:
         folder = Path(place)
         truth = generate(folder, told.rows)
         print(f"{truth.sent:,} sent, {truth.received:,} received; auditing", file=sys.stderr, flush=True)
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _audited(folder: Path, master: str) -> tuple[dict[str, Any], int]:
-    command = [sys.executable, "-m", "penstock", "spark", "audit", "--json", "--master", master]
+    command = [sys.executable, "-m", "headpond", "spark", "audit", "--json", "--master", master]
     command += ["--out", str(folder / "out"), str(folder / "sent"), str(folder / "received")]
     with (folder / "found.json").open("wb") as output:
         process = subprocess.Popen(command, stdout=output)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.calculus.orders import OrderCheck
+from headpond.calculus.orders import OrderCheck
 
 SEGMENT_ROWS = 500
 START_US = 1_790_000_000_000_000

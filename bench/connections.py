@@ -17,9 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import penstock
+import headpond
 from bench.figure import quantile
-from penstock.wire.control import Hello, encode_control
+from headpond.wire.control import Hello, encode_control
 from tests.fire.real_node import RealNode
 
 GREETING = encode_control(Hello([1], "idle"))
@@ -37,7 +37,7 @@ def crowd(address: tuple[str, int], count: int, said: bytes) -> list[socket.sock
 
 async def send_ms(url: str, count: int) -> list[float]:
     """How long each of some sends takes, one after the other."""
-    async with penstock.connect(url) as client, client.producer("crowd") as producer:
+    async with headpond.connect(url) as client, client.producer("crowd") as producer:
         times = []
         for _ in range(count):
             began = time.perf_counter()

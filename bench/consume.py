@@ -11,15 +11,15 @@ from pathlib import Path
 import pyarrow as pa
 import uvloop
 
-import penstock
+import headpond
 from bench.figure import Figure, quantile
 from bench.limits import Limits
 from bench.node import Node, running_node
 from bench.publish import table_of
-from penstock.client.connect import Client
-from penstock.client.consumer import Consumer
-from penstock.node.core.unacked_log import DUE_STEP_US
-from penstock.wire.control import Ping, Pong
+from headpond.client.connect import Client
+from headpond.client.consumer import Consumer
+from headpond.node.core.unacked_log import DUE_STEP_US
+from headpond.wire.control import Ping, Pong
 from tests.fire.raw_client import RawClient
 
 SIZE = 100
@@ -58,7 +58,7 @@ def _round_trips_per_s(node: Node) -> float:
 
 
 async def _measure(url: str, limits: Limits, seconds: float, trips_per_s: float) -> list[Figure]:
-    async with penstock.connect(url) as client:
+    async with headpond.connect(url) as client:
         messages = await _fill(client, "bench.full")
         figures = []
         for how, run in (("individual acks", _by_message), ("batch acks", _by_batch)):
@@ -191,7 +191,7 @@ async def _by_batch(consumer: Consumer, count: int) -> None:
 
 async def _end_to_end(client: Client, url: str, topic: str, run: object) -> float:
     """A producer and a consumer at the same time, over two connections of one process."""
-    async with penstock.connect(url) as other, other.consumer(topic, subscription="live") as consumer:
+    async with headpond.connect(url) as other, other.consumer(topic, subscription="live") as consumer:
         began = time.perf_counter()
         assert callable(run)
         count = TABLES * int(table_of(SIZE).num_rows)

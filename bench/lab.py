@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bench.figure import Figure
 from bench.limits import Limits
-from penstock.lab.faults import Faults
-from penstock.lab.run import run
+from headpond.lab.faults import Faults
+from headpond.lab.run import run
 
 CALM = Faults()
 STORM = Faults(loss=0.2, duplicate=0.05, reorder=0.1, confirm_loss=0.1)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 _NODE = """
 import os, sys, threading
-from penstock.io import os_disk
-from penstock.node.process import run
-from penstock.node.settings import Settings
+from headpond.io import os_disk
+from headpond.node.process import run
+from headpond.node.settings import Settings
 
 count = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 sync, sync_entries = os_disk.OsDiskFile.sync, os_disk._sync_entries
@@ -46,7 +46,7 @@ class Node:
 
     @property
     def address(self) -> tuple[str, int]:
-        host, _, port = self.url.removeprefix("penstock://").rpartition(":")
+        host, _, port = self.url.removeprefix("headpond://").rpartition(":")
         return host, int(port)
 
     def syncs(self) -> int:

@@ -16,9 +16,9 @@ from rich.table import Table
 
 from bench.figure import Figure
 from bench.limits import Limits
-from penstock.lab.faults import Faults
-from penstock.lab.predict import Predicted
-from penstock.lab.run import LabResult, run
+from headpond.lab.faults import Faults
+from headpond.lab.predict import Predicted
+from headpond.lab.run import LabResult, run
 
 ROUTES = (
     "resend",

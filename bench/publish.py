@@ -15,20 +15,20 @@ from pathlib import Path
 import pyarrow as pa
 import uvloop
 
-import penstock
+import headpond
 from bench.figure import Figure, quantile
 from bench.limits import Limits
 from bench.node import running_node
-from penstock.client.options import DEFAULT_REFILL
-from penstock.client.producer import Producer
-from penstock.client.promise import Promise
-from penstock.model.errors import BufferFull
+from headpond.client.options import DEFAULT_REFILL
+from headpond.client.producer import Producer
+from headpond.client.promise import Promise
+from headpond.model.errors import BufferFull
 
 POSTS_BETWEEN_LOOKS = 2000
 """A program that posts lets its event loop run now and then; so does this one."""
 SENDERS = 1000
 TABLE_BYTES = 16 * 1024 * 1024
-NOBODY = "penstock://127.0.0.1:9"
+NOBODY = "headpond://127.0.0.1:9"
 """A port where no node is."""
 
 
@@ -41,7 +41,7 @@ def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
 
 async def _measure(url: str, limits: Limits, seconds: float) -> list[Figure]:
     figures: list[Figure] = []
-    async with penstock.connect(url) as client:
+    async with headpond.connect(url) as client:
         for size in (100, 1024):
             for how, run in (("send_batch", _batches), ("post", _posts), ("concurrent send", _sends)):
                 async with client.producer(f"bench.{how.replace(' ', '-')}.{size}") as producer:
@@ -57,7 +57,7 @@ async def _measure(url: str, limits: Limits, seconds: float) -> list[Figure]:
     return figures
 
 
-async def _without_refill(client: penstock.Client, seconds: float) -> list[Figure]:
+async def _without_refill(client: headpond.Client, seconds: float) -> list[Figure]:
     """That there is a refill costs nothing while the node is there: on and off in turns, so that both see the
     same machine."""
     rates: dict[bool, list[float]] = {True: [], False: []}
@@ -75,7 +75,7 @@ async def _without_refill(client: penstock.Client, seconds: float) -> list[Figur
 async def _spilled(folder: Path, seconds: float) -> list[Figure]:
     """The node is away: tables go to the refill, and the same bytes to a plain file with a sync each."""
     figures: list[Figure] = []
-    async with penstock.connect(NOBODY, wait=False) as client:
+    async with headpond.connect(NOBODY, wait=False) as client:
         for size in (100, 1024):
             async with client.producer(f"bench.spill.{size}", refill=folder / "refill") as producer:
                 await _batches(producer, size, min(seconds / 4, 0.5))

@@ -70,7 +70,7 @@ def machine_of(found: limits.Limits) -> dict[str, Any]:
 
 
 def table_of(machine: dict[str, Any], figures: list[Figure]) -> Table:
-    table = Table(title="Penstock beside its machine", title_justify="left")
+    table = Table(title="Headpond beside its machine", title_justify="left")
     table.add_column("figure")
     for name in ("value", "unit", "limit", "ratio"):
         table.add_column(name, justify="right")

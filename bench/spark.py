@@ -23,15 +23,15 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-import penstock.spark
-import penstock.sync
+import headpond.spark
+import headpond.sync
 from bench.figure import Figure, quantile
 from bench.limits import Limits
 from bench.node import running_node
 from bench.publish import table_of
 from bench.spark_workers import workers_apart
-from penstock.spark.source import batch_reader
-from penstock.spark.source_schema import arrow_schema
+from headpond.spark.source import batch_reader
+from headpond.spark.source_schema import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,7 +101,7 @@ class EmptySource(DataSource):
 
 def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
     with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place)) as node:
-        spark = penstock.spark.session("penstock bench", master="local[2]")
+        spark = headpond.spark.session("headpond bench", master="local[2]")
         try:
             return _measure(spark, node.url, Path(place))
         finally:
@@ -115,10 +115,10 @@ def _measure(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
     spark.dataSource.register(EmptySource)
     count = _fill(url)
     options = {"url": url, "topic": "bench.spark"}
-    source = spark.read.format("penstock").options(**options).load()
+    source = spark.read.format("headpond").options(**options).load()
     memory = _memory_of(spark, source, options, folder)
     parquet = _parquet_of(spark, source, folder)
-    ways = {"penstock": source, "apart": memory, "beside": memory, "parquet": parquet}
+    ways = {"headpond": source, "apart": memory, "beside": memory, "parquet": parquet}
     taken: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(WARM_UP + TURNS):
         for way, frame in ways.items():
@@ -131,7 +131,7 @@ def _measure(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
         "parquet": "Parquet",
     }
     figures = [
-        Figure(f"Spark read, {SIZE} B", rates["penstock"], "rows/s", text, rates[way])
+        Figure(f"Spark read, {SIZE} B", rates["headpond"], "rows/s", text, rates[way])
         for way, text in limits.items()
     ]
     return figures + _micro_batches(spark, url, folder)
@@ -140,7 +140,7 @@ def _measure(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
 def _fill(url: str) -> int:
     table = table_of(SIZE)
     stored = 0
-    with penstock.sync.connect(url) as client:
+    with headpond.sync.connect(url) as client:
         client.admin.create_topic("bench.spark", shards=SHARDS)
         with client.producer("bench.spark") as producer:
             while stored < ROWS:
@@ -180,11 +180,11 @@ def _seconds(frame: DataFrame) -> float:
 
 def _micro_batches(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
     times: dict[str, float] = {}
-    with penstock.sync.connect(url) as client, client.producer("bench.small") as producer:
+    with headpond.sync.connect(url) as client, client.producer("bench.small") as producer:
         producer.send(b"x")
-        for name in ("bench_empty", "penstock"):
+        for name in ("bench_empty", "headpond"):
             reader = spark.readStream.format(name)
-            if name == "penstock":
+            if name == "headpond":
                 reader = (
                     reader.option("url", url).option("topic", "bench.small").option("subscription", "bench")
                 )
@@ -196,7 +196,7 @@ def _micro_batches(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
             )
             seen: dict[int, float] = {}
             while len(seen) < BATCHES and query.isActive:
-                if name == "penstock":
+                if name == "headpond":
                     producer.send(b"x")
                 for progress in query.recentProgress:
                     if progress["numInputRows"]:
@@ -205,4 +205,4 @@ def _micro_batches(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
             query.stop()
             times[name] = statistics.median(list(seen.values())[3:])
     text = "a micro-batch of a message or two, median"
-    return [Figure(text, times["penstock"], "ms", "an empty Python source", times["bench_empty"])]
+    return [Figure(text, times["headpond"], "ms", "an empty Python source", times["bench_empty"])]

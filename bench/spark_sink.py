@@ -5,7 +5,7 @@ The same DataFrame is written to a node in another process, and by a writer that
 and discards them, in turn. What a job costs besides its rows (planning, starting tasks) is in both. The CPU
 time of Spark with its workers, and of the node, is told too: on a busy machine it says more than seconds.
 
-Discarding is measured twice: in workers of its own, as it is without Penstock, and in those of the sink, which
+Discarding is measured twice: in workers of its own, as it is without Headpond, and in those of the sink, which
 have become lighter by it.
 """
 
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-import penstock.spark
-import penstock.sync
+import headpond.spark
+import headpond.sync
 from bench.figure import quantile
 from bench.node import running_node
 from bench.spark_workers import workers_apart
@@ -39,7 +39,7 @@ WARM_UP = 3
 """Turns that do not count: workers start, and Java compiles what is used much."""
 APART = "discarded in workers of its own"
 BESIDE = "discarded in the sink's workers"
-SINK = "penstock"
+SINK = "headpond"
 
 
 class Discard(DataSource):
@@ -91,7 +91,7 @@ def _topic(url: str, shards: int, rows: int) -> Iterator[None]:
     It is deleted then, and what the system kept of it in memory is free for the next: a virtual machine may
     take ten times as long to write to memory that it has never touched, which a node soon has no more of.
     """
-    with penstock.sync.connect(url) as client:
+    with headpond.sync.connect(url) as client:
         client.admin.create_topic(TOPIC, shards)
         yield
         stored = sum(shard.entry_next for shard in client.admin.show_topic(TOPIC).shard_list)
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--folder", type=Path)
     asked = parser.parse_args()
-    spark = penstock.spark.session("penstock bench", conf={"spark.driver.memory": "2g"})
+    spark = headpond.spark.session("headpond bench", conf={"spark.driver.memory": "2g"})
     spark.dataSource.register(Discard)
     noise = ", ".join(f"unhex(sha2(concat(id, '/{at}'), 512))" for at in range(0, asked.bytes, 64))
     value = f"substring(concat({noise}), 1, {asked.bytes})" if asked.random else f"rpad(id, {asked.bytes}, 'x')"

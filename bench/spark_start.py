@@ -1,4 +1,4 @@
-"""A session's start with and without ``penstock spark prepare``, in turn, each in a process of its own.
+"""A session's start with and without ``headpond spark prepare``, in turn, each in a process of its own.
 
 ``python -m bench.spark_start [TURNS]``: seconds, and seconds of CPU that Java took, until the first count and
 until the first rows of a topic are there. Medians. What is prepared stays in the user's cache folder.
@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import penstock.spark
-import penstock.sync
+import headpond.spark
+import headpond.sync
 from bench.node import running_node
 
 TURNS = 5
@@ -28,12 +28,12 @@ def start(url: str) -> None:
     """One start; prints what each step had taken by its end."""
     began = time.monotonic()
     took: dict[str, tuple[float, float]] = {}
-    spark = penstock.spark.session("start", master="local[2]")
+    spark = headpond.spark.session("start", master="local[2]")
     java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     took["session"] = (time.monotonic() - began, _cpu_s(java))
     spark.range(1).count()
     took["count"] = (time.monotonic() - began, _cpu_s(java))
-    assert spark.read.format("penstock").options(url=url, topic=TOPIC).load().count() == 1
+    assert spark.read.format("headpond").options(url=url, topic=TOPIC).load().count() == 1
     took["topic"] = (time.monotonic() - began, _cpu_s(java))
     print(json.dumps(took))
 
@@ -57,13 +57,13 @@ def _turn(url: str, cache: str | None) -> dict[str, tuple[float, float]]:
 
 
 def main(turns: int) -> None:
-    from penstock.spark.preparing import prepare
+    from headpond.spark.preparing import prepare
 
     with (
         tempfile.TemporaryDirectory() as plain,
         tempfile.TemporaryDirectory() as folder,
         running_node(Path(folder)) as node,
-        penstock.sync.connect(node.url) as client,
+        headpond.sync.connect(node.url) as client,
     ):
         with client.producer(TOPIC) as producer:
             producer.send(b"a message")

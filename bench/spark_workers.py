@@ -1,7 +1,7 @@
 """Which of Spark's Python workers a job runs in.
 
-Penstock's source and sink make a worker lighter (``penstock.spark.collector``), also for whoever runs in it
-next. A limit that is to be what it is without Penstock therefore needs workers of its own. Spark keeps
+Headpond's source and sink make a worker lighter (``headpond.spark.collector``), also for whoever runs in it
+next. A limit that is to be what it is without Headpond therefore needs workers of its own. Spark keeps
 workers apart by their environment, and this setting, which only shortens error messages, is part of that.
 """
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import penstock
+import headpond
 
 
 async def main(url: str) -> None:
-    async with penstock.connect(url) as client:
+    async with headpond.connect(url) as client:
         await client.admin.create_topic("orders", shards=4, exist_ok=True)
         async with client.producer("orders", name="till-1") as producer:
             receipt = await producer.send(b"one tea", key=b"table-4", id="o-1", headers={"till": "1"})
@@ -24,4 +24,4 @@ async def main(url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "penstock://127.0.0.1:7411"))
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "headpond://127.0.0.1:7411"))

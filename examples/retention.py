@@ -12,15 +12,15 @@ import os
 import tempfile
 from pathlib import Path
 
-import penstock
-from penstock.cli.node_process import NodeProcess
+import headpond
+from headpond.cli.node_process import NodeProcess
 
 TTL_S = 2
 COUNT = 10
 KIB_64 = os.urandom(64 * 1024)  # what could be folded would take less room
 
 
-async def settle(client: penstock.Client, topic: str, subscription: str, count: int) -> None:
+async def settle(client: headpond.Client, topic: str, subscription: str, count: int) -> None:
     async with client.consumer(topic, subscription=subscription) as consumer:
         for _ in range(count):
             message = await consumer.receive(timeout=20)
@@ -30,7 +30,7 @@ async def settle(client: penstock.Client, topic: str, subscription: str, count: 
         await consumer.flush()
 
 
-async def prepare(client: penstock.Client, topic: str, value: bytes, **settings: int) -> None:
+async def prepare(client: headpond.Client, topic: str, value: bytes, **settings: int) -> None:
     """A topic with a quick and a slow subscription; the quick one settles all of its messages."""
     await client.admin.create_topic(topic, settings=settings)
     for name in ("quick", "slow"):
@@ -41,33 +41,33 @@ async def prepare(client: penstock.Client, topic: str, value: bytes, **settings:
             await settle(client, topic, "quick", 1)
 
 
-async def kept(client: penstock.Client, topic: str) -> tuple[int, int]:
+async def kept(client: headpond.Client, topic: str) -> tuple[int, int]:
     (shard,) = (await client.admin.show_topic(topic)).shard_list
     return shard.entry_first, shard.entry_next
 
 
-async def until_gone(client: penstock.Client, topic: str, entry: int) -> None:
+async def until_gone(client: headpond.Client, topic: str, entry: int) -> None:
     """Waits until entries before ``entry`` are deleted."""
     async with asyncio.timeout(40):
         while (await kept(client, topic))[0] < entry:  # noqa: ASYNC110  # the node does not tell when it deletes
             await asyncio.sleep(0.2)
 
 
-async def until_told(client: penstock.Client, topic: str, count: int) -> None:
+async def until_told(client: headpond.Client, topic: str, count: int) -> None:
     """Waits until the slow subscription knows what it lost: that comes right behind the deletion."""
     async with asyncio.timeout(40):
         while (await client.admin.show_subscription(topic, "slow")).lost < count:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
 
-async def tell_losses(client: penstock.Client, topic: str) -> None:
+async def tell_losses(client: headpond.Client, topic: str) -> None:
     for name in ("quick", "slow"):
         info = await client.admin.show_subscription(topic, name)
         ranges = [f"entries {first}–{end - 1} ({reason})" for _, first, end, reason, _ in info.lost_ranges]
         print(f"  {name}: settled {info.settled}, lost {info.lost}{': ' if ranges else ''}{', '.join(ranges)}")
 
 
-async def soft(client: penstock.Client) -> None:
+async def soft(client: headpond.Client) -> None:
     print(f"\nsoft_ttl = {TTL_S} s: deletes what is older and settled in every subscription")
     await prepare(client, "soft", b"x", soft_ttl=TTL_S)
     await asyncio.sleep(TTL_S + 2)
@@ -79,7 +79,7 @@ async def soft(client: penstock.Client) -> None:
     await tell_losses(client, "soft")
 
 
-async def hard(client: penstock.Client) -> None:
+async def hard(client: headpond.Client) -> None:
     print(f"\nhard_ttl = {TTL_S} s: deletes what is older, settled or not")
     await prepare(client, "hard", b"x", hard_ttl=TTL_S)
     await until_gone(client, "hard", COUNT)
@@ -88,7 +88,7 @@ async def hard(client: penstock.Client) -> None:
     await tell_losses(client, "hard")
 
 
-async def size(client: penstock.Client) -> None:
+async def size(client: headpond.Client) -> None:
     print("\nmax_bytes = 256 KiB: deletes the oldest when a shard takes more")
     await prepare(client, "size", KIB_64, max_bytes=256 * 1024)
     await until_gone(client, "size", COUNT - 3)
@@ -98,7 +98,7 @@ async def size(client: penstock.Client) -> None:
     await tell_losses(client, "size")
 
 
-async def own(client: penstock.Client) -> None:
+async def own(client: headpond.Client) -> None:
     print("\nttl= of a message: it is not delivered after its own time")
     async with client.producer("own") as producer:
         await producer.send(b"brief", ttl=0.2)
@@ -112,7 +112,7 @@ async def own(client: penstock.Client) -> None:
 
 
 async def main(url: str) -> None:
-    async with penstock.connect(url) as client:
+    async with headpond.connect(url) as client:
         for part in (soft, hard, size, own):
             await part(client)
 

@@ -1,6 +1,6 @@
 """Reads a topic with Spark, as a table and as a stream: ``python examples/spark_source.py [URL]``.
 
-A node must be running, and ``pip install 'penstock[spark]'`` must have been run.
+A node must be running, and ``pip install 'headpond[spark]'`` must have been run.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from __future__ import annotations
 import sys
 import tempfile
 
-import penstock.spark
-import penstock.sync
+import headpond.spark
+import headpond.sync
 
 
 def main(url: str) -> None:
-    with penstock.sync.connect(url) as client:
+    with headpond.sync.connect(url) as client:
         client.admin.create_topic("visits", shards=2, exist_ok=True)
         with client.producer("visits") as producer:
             for number in range(1000):
                 producer.post(b"page %d" % (number % 7), key=b"user %d" % (number % 50))
 
-        spark = penstock.spark.session()
-        visits = spark.read.format("penstock").option("url", url).option("topic", "visits").load()
+        spark = headpond.spark.session()
+        visits = spark.read.format("headpond").option("url", url).option("topic", "visits").load()
         visits.selectExpr("cast(value as string) as page").groupBy("page").count().orderBy("page").show()
 
-        stream = spark.readStream.format("penstock").option("url", url).option("topic", "visits")
+        stream = spark.readStream.format("headpond").option("url", url).option("topic", "visits")
         stream = stream.option("subscription", "pages").option("maxEntriesPerTrigger", 500)
         with tempfile.TemporaryDirectory() as checkpoint:
             query = (
@@ -41,4 +41,4 @@ def main(url: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "penstock://127.0.0.1:7411")
+    main(sys.argv[1] if len(sys.argv) > 1 else "headpond://127.0.0.1:7411")

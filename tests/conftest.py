@@ -20,8 +20,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The machine may be busy: how long an example takes says nothing about what it shows.
-hypothesis.settings.register_profile("penstock", deadline=None)
-hypothesis.settings.load_profile("penstock")
+hypothesis.settings.register_profile("headpond", deadline=None)
+hypothesis.settings.load_profile("headpond")
 
 _numbers = itertools.count()
 
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Producers, here and in processes that a test starts, spill into a folder of the test's own."""
     folder = tmp_path_factory.mktemp("state")
-    monkeypatch.setenv("PENSTOCK_STATE", str(folder))
+    monkeypatch.setenv("HEADPOND_STATE", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))  # whatever contexts the user has
     return folder
 

@@ -13,14 +13,14 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 from litestar.params import KwargDefinition
 
-import penstock.model.bounds
-import penstock.model.policy
-from penstock.api import bodies, gate
-from penstock.api.app import make_app
-from penstock.api.once import KEY_LENGTH_MAX
-from penstock.model import entry_set, ledger
-from penstock.model.topic_settings import SETTINGS
-from penstock.node.core import (
+import headpond.model.bounds
+import headpond.model.policy
+from headpond.api import bodies, gate
+from headpond.api.app import make_app
+from headpond.api.once import KEY_LENGTH_MAX
+from headpond.model import entry_set, ledger
+from headpond.model.topic_settings import SETTINGS
+from headpond.node.core import (
     admission,
     asking,
     attachment,
@@ -34,16 +34,16 @@ from penstock.node.core import (
     tenancy_requests,
     tokens,
 )
-from penstock.node.settings import HttpLimits, Limits, LogSettings, Settings, StagingSettings
-from penstock.transport import refill_index
-from penstock.wire import frame
-from penstock.wire.connection import FROM_CLIENT, FROM_NODE
-from penstock.wire.control import CONTROL_TYPES, Operation, Request
-from penstock.wire.following import CopyApplied, CopyOpened, FollowedSubscription, Settlements
-from penstock.wire.frame import FrameType
-from penstock.wire.greeting import Hello
-from penstock.wire.peering import Admitted, FeedOpened, Followed, Heads
-from penstock.wire.title import Title
+from headpond.node.settings import HttpLimits, Limits, LogSettings, Settings, StagingSettings
+from headpond.transport import refill_index
+from headpond.wire import frame
+from headpond.wire.connection import FROM_CLIENT, FROM_NODE
+from headpond.wire.control import CONTROL_TYPES, Operation, Request
+from headpond.wire.following import CopyApplied, CopyOpened, FollowedSubscription, Settlements
+from headpond.wire.frame import FrameType
+from headpond.wire.greeting import Hello
+from headpond.wire.peering import Admitted, FeedOpened, Followed, Heads
+from headpond.wire.title import Title
 
 PAGE = Path(__file__).parent.parent / "docs" / "limits.md"
 PEER_ANSWERS: tuple[type[msgspec.Struct], ...] = (
@@ -82,7 +82,7 @@ def meta_of(kind: Any) -> msgspec.Meta | None:
 def kinds() -> dict[str, Any]:
     """The named types, in order."""
     found: dict[str, Any] = {}
-    for module in (penstock.model.bounds, penstock.model.policy):
+    for module in (headpond.model.bounds, headpond.model.policy):
         for name, value in vars(module).items():
             if get_origin(value) in (Annotated, tuple, Union, types.UnionType) and name[0].isupper():
                 found.setdefault(name, value)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.node.settings import HttpLimits, Limits, LogSettings, Settings, StagingSettings
+from headpond.node.settings import HttpLimits, Limits, LogSettings, Settings, StagingSettings
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -91,8 +91,8 @@ def test_the_dev_group_is_the_same_for_an_old_pip() -> None:
 def test_every_pure_package_is_under_the_contract_that_keeps_it_pure() -> None:
     contracts = project()["tool"]["importlinter"]["contracts"]
     (pure,) = [contract for contract in contracts if contract["id"] == "pure"]
-    there = [name for name in PURE if (ROOT / "src" / "penstock" / name / "__init__.py").is_file()]
-    assert sorted(pure["source_modules"]) == sorted(f"penstock.{name.replace('/', '.')}" for name in there)
+    there = [name for name in PURE if (ROOT / "src" / "headpond" / name / "__init__.py").is_file()]
+    assert sorted(pure["source_modules"]) == sorted(f"headpond.{name.replace('/', '.')}" for name in there)
 
 
 def test_the_documents_links_lead_somewhere() -> None:

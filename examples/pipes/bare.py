@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.lab.faults import Faults
-from penstock.lab.run import run
+from headpond.lab.faults import Faults
+from headpond.lab.run import run
 
 result = run("channel(loss=0.5) -> channel(loss=0.2)", Faults(), messages=20_000, seed=1)
 assert result.predicted is not None

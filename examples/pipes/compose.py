@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.pipes import WAKE, Arrive, Packet, Settle, Submit, decode_packet, encode_packet, inject
+from headpond.pipes import WAKE, Arrive, Packet, Settle, Submit, decode_packet, encode_packet, inject
 
 
 def over_a_wire(packets: list[Packet]) -> list[Packet]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.pipes import Arrive, Submit, dedup
+from headpond.pipes import Arrive, Submit, dedup
 
 receiver = dedup.Receiver(epoch=1)
 till_1, till_2 = dedup.Sender(epoch=101), dedup.Sender(epoch=102)

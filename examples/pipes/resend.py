@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.pipes import WAKE, Arrive, Submit, resend
+from headpond.pipes import WAKE, Arrive, Submit, resend
 
 sender = resend.Sender(epoch=1)
 receiver = resend.Receiver(epoch=1)

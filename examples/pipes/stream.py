@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.pipes import WAKE, Arrive, Submit, stream
+from headpond.pipes import WAKE, Arrive, Submit, stream
 
 entries, place = stream.Entries(), stream.Place()  # what would be on disk
 storage, index = stream.Storage(entries), stream.IndexStorage(place)

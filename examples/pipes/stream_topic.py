@@ -15,13 +15,13 @@ import subprocess
 import sys
 import tempfile
 
-import penstock
-from penstock.client.pipes import topic
+import headpond
+from headpond.client.pipes import topic
 
 
 def start_node(data: str, listen: str = "127.0.0.1:0") -> tuple[subprocess.Popen[str], str]:
     """Returns when it can serve, with its URL."""
-    command = [sys.executable, "-m", "penstock", "node", "--data", data, "--listen", listen]
+    command = [sys.executable, "-m", "headpond", "node", "--data", data, "--listen", listen]
     node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert node.stdout is not None
     word, _, url = node.stdout.readline().strip().partition(" ")
@@ -37,7 +37,7 @@ def kill(node: subprocess.Popen[str]) -> None:
         node.stdout.close()
 
 
-async def receive(client: penstock.Client, count: int) -> list[int]:
+async def receive(client: headpond.Client, count: int) -> list[int]:
     """Reads so many; what it was done with is on the node's disk when this returns."""
     got: list[int] = []
     async with topic.receiver(client, "numbers", subscription="reader") as receiver:
@@ -53,7 +53,7 @@ async def receive(client: penstock.Client, count: int) -> list[int]:
 async def demonstrate(messages: int, data: str) -> bool:
     node, url = start_node(data)
     try:
-        async with penstock.connect(url) as client, topic.sender(client, "numbers") as sender:
+        async with headpond.connect(url) as client, topic.sender(client, "numbers") as sender:
             await sender.send_many([b"%d" % number for number in range(messages // 2)])
             first = await receive(client, messages // 3)
             print(f"the first receiver read {len(first)}, up to {first[-1]}")
@@ -63,7 +63,7 @@ async def demonstrate(messages: int, data: str) -> bool:
             await asyncio.sleep(0)
             kill(node)
             print("the node is killed, and started again")
-            node, _ = await asyncio.to_thread(start_node, data, url.removeprefix("penstock://"))
+            node, _ = await asyncio.to_thread(start_node, data, url.removeprefix("headpond://"))
             await sending
             await sender.flush()
             stats = sender.stats

@@ -1,6 +1,6 @@
 """Metrics rolled up: samples of a typed topic in, a row a host, metric and minute out, typed as well.
 
-penstock node &
+headpond node &
 python examples/spark/metrics.py
 """
 
@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-import penstock.spark
-import penstock.sync
-from penstock.spark.pipeline import Pipeline
+import headpond.spark
+import headpond.sync
+from headpond.spark.pipeline import Pipeline
 
 HERE = Path(__file__).parent
-URL = os.environ.get("PENSTOCK_URL", "penstock://127.0.0.1:7411")
+URL = os.environ.get("HEADPOND_URL", "headpond://127.0.0.1:7411")
 HOSTS, METRICS, MINUTES = ("a", "b", "c"), ("cpu", "memory"), 10
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TIME = pa.timestamp("us", tz="UTC")
@@ -55,16 +55,16 @@ def samples() -> pa.Table:
 
 def main() -> None:
     shutil.rmtree(HERE / "made", ignore_errors=True)
-    with penstock.sync.connect(URL) as client:
+    with headpond.sync.connect(URL) as client:
         client.admin.create_topic("metrics", schema=SAMPLES, exist_ok=True)
         client.admin.create_topic("metrics.minute", schema=MINUTE, exist_ok=True)
         with client.producer("metrics", name="agent") as producer:
             producer.send_batch(samples())
-    spark = penstock.spark.session("metrics example")
+    spark = headpond.spark.session("metrics example")
     pipeline = Pipeline.load(HERE / "metrics.toml")
     pipeline.set_trigger(available_now=True)
     pipeline.start(spark).wait()
-    minutes = spark.read.format("penstock").option("url", URL).option("topic", "metrics.minute").load()
+    minutes = spark.read.format("headpond").option("url", URL).option("topic", "metrics.minute").load()
     print(f"metrics.minute: {minutes.count():,} rows, of minutes that are over")
     minutes.select("value.*").orderBy("minute", "host", "metric").show(6)
 

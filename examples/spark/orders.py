@@ -1,6 +1,6 @@
 """Orders enriched and windowed: feeds sample orders to a topic, runs orders.toml once, prints what came out.
 
-    penstock node &
+    headpond node &
     python examples/spark/orders.py
 
 Some orders come twice and some are broken: each good one comes out once, and the broken ones are in orders.bad.
@@ -15,12 +15,12 @@ import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import penstock.spark
-import penstock.sync
-from penstock.spark.pipeline import Pipeline
+import headpond.spark
+import headpond.sync
+from headpond.spark.pipeline import Pipeline
 
 HERE = Path(__file__).parent
-URL = os.environ.get("PENSTOCK_URL", "penstock://127.0.0.1:7411")
+URL = os.environ.get("HEADPOND_URL", "headpond://127.0.0.1:7411")
 COUNTRIES = ("CH", "FR", "IT")
 ORDERS = 1_000
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -34,7 +34,7 @@ def order(number: int) -> bytes:
     return json.dumps(said).encode()
 
 
-def feed(client: penstock.sync.Client) -> None:
+def feed(client: headpond.sync.Client) -> None:
     """Sends each order, and every tenth of them again, as a program does that is not sure."""
     chance = random.Random(1)
     numbers = [*range(ORDERS), *range(0, ORDERS, 10)]
@@ -47,17 +47,17 @@ def feed(client: penstock.sync.Client) -> None:
 
 def main() -> None:
     shutil.rmtree(HERE / "made", ignore_errors=True)
-    spark = penstock.spark.session("orders example")
+    spark = headpond.spark.session("orders example")
     customers = [(number, COUNTRIES[number % len(COUNTRIES)]) for number in range(7)]
     spark.createDataFrame(customers, "id bigint, country string").write.parquet(
         str(HERE / "made" / "customers")
     )
-    with penstock.sync.connect(URL) as client:
+    with headpond.sync.connect(URL) as client:
         feed(client)
     pipeline = Pipeline.load(HERE / "orders.toml")
     pipeline.set_trigger(available_now=True)
     pipeline.start(spark).wait()
-    topics = spark.read.format("penstock").option("url", URL)
+    topics = spark.read.format("headpond").option("url", URL)
     for topic in ("orders.enriched", "orders.bad", "orders.sold"):
         rows = topics.option("topic", topic).load()
         print(f"{topic}: {rows.count():,} messages, {rows.select('id').distinct().count():,} ids")

@@ -1,6 +1,6 @@
 """Dead letters driven again: a consumer gives up on payments, a pipeline mends what it can and sends it back.
 
-penstock node &
+headpond node &
 python examples/spark/redrive.py
 """
 
@@ -11,16 +11,16 @@ import os
 import shutil
 from pathlib import Path
 
-import penstock.spark
-import penstock.sync
-from penstock.spark.pipeline import Pipeline
+import headpond.spark
+import headpond.sync
+from headpond.spark.pipeline import Pipeline
 
 HERE = Path(__file__).parent
-URL = os.environ.get("PENSTOCK_URL", "penstock://127.0.0.1:7411")
+URL = os.environ.get("HEADPOND_URL", "headpond://127.0.0.1:7411")
 GOOD, COMMAS, HOPELESS = 20, 7, 3
 
 
-def feed(client: penstock.sync.Client) -> None:
+def feed(client: headpond.sync.Client) -> None:
     payments = [json.dumps({"amount": number + 0.5}) for number in range(GOOD)]
     payments += [f'{{"amount": "{number},50"}}' for number in range(1, COMMAS + 1)]
     payments += ["not a payment"] * HOPELESS
@@ -30,10 +30,10 @@ def feed(client: penstock.sync.Client) -> None:
         producer.flush()
 
 
-def consume(client: penstock.sync.Client) -> int:
+def consume(client: headpond.sync.Client) -> int:
     """A consumer that takes what it understands; the rest it is offered twice, then it is a dead letter."""
     taken = 0
-    policy = penstock.Policy(max_attempts=2, backoff=0.05)
+    policy = headpond.Policy(max_attempts=2, backoff=0.05)
     with client.consumer("payments", subscription="booking", policy=policy) as consumer:
         while (message := consumer.receive(timeout=2.0)) is not None:
             try:
@@ -48,12 +48,12 @@ def consume(client: penstock.sync.Client) -> int:
 
 def main() -> None:
     shutil.rmtree(HERE / "made", ignore_errors=True)
-    with penstock.sync.connect(URL) as client:
+    with headpond.sync.connect(URL) as client:
         feed(client)
         print(f"booked {consume(client)} of {GOOD + COMMAS + HOPELESS}")
         pipeline = Pipeline.load(HERE / "redrive.toml")
         pipeline.set_trigger(available_now=True)
-        pipeline.start(penstock.spark.session("redrive example")).wait()
+        pipeline.start(headpond.spark.session("redrive example")).wait()
         print(f"booked {consume(client)} more after the pipeline")
 
 

@@ -20,7 +20,7 @@ import hypothesis
 import schemathesis
 from hypothesis import HealthCheck, given
 
-from penstock.api.app import make_app
+from headpond.api.app import make_app
 from tests.api.nodes import HttpNode
 
 KNOWN: dict[str, list[str]] = {

@@ -66,7 +66,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("get", "/v1/top"): Route(NODE, query={"interval": 0.1}),
     ("get", "/v1/log"): Route(NODE),
     ("get", "/v1/peers"): Route(NODE),
-    ("post", "/v1/peers"): Route(NODE, {"url": "penstock://127.0.0.1:1", "topics": ["acme/*"]}),
+    ("post", "/v1/peers"): Route(NODE, {"url": "headpond://127.0.0.1:1", "topics": ["acme/*"]}),
     ("get", "/v1/peers/{peer}"): Route(NODE),
     ("delete", "/v1/peers/{peer}"): Route(NODE),
     ("get", "/v1/tokens"): Route(ADMIN, listing=True),
@@ -133,7 +133,7 @@ ROUTES: dict[tuple[str, str], Route] = {
 
 def routes_of_schema() -> set[tuple[str, str]]:
     """What the door offers."""
-    from penstock.api.app import make_app
+    from headpond.api.app import make_app
 
     paths = make_app(None).openapi_schema.to_schema()["paths"]
     return {(method, path) for path, methods in paths.items() for method in methods}
@@ -176,7 +176,7 @@ def make_tokens(node: HttpNode) -> dict[str, str | None]:
         made = {right: make(right, right, "acme")["secret"] for right in ("produce", "consume", "admin")}
         return {
             "none": None,
-            "unknown": "pst_000000000000_nonsense",
+            "unknown": "hpd_000000000000_nonsense",
             "expired": expired["secret"],
             "revoked": revoked["secret"],
             "elsewhere": make("elsewhere", "admin", "elsewhere")["secret"],

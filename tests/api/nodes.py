@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import httpx
 
-from penstock.node.bootstrap import bootstrap
+from headpond.node.bootstrap import bootstrap
 from tests.fire.real_node import RealNode
 
 TIMEOUT_S = 60.0

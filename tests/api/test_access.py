@@ -82,14 +82,14 @@ def test_what_is_administered_over_http_is_logged_with_its_token(guarded: HttpNo
 
 
 def test_nothing_of_a_token_is_in_answers_or_in_the_nodes_log(guarded: HttpNode) -> None:
-    secret = "pst_0123456789ab_" + "s3cr3t" * 5
+    secret = "hpd_0123456789ab_" + "s3cr3t" * 5
     with httpx.Client(base_url=guarded.http, headers={"Authorization": f"Bearer {secret}"}) as http:
         texts = [http.get(path).text for path in ("/v1/access", f"/v1/tokens/{secret}", "/nope")]
         texts.append(http.post("/v1/topics", content=b"{").text)
     assert guarded.token is not None
     with guarded.client() as admin:
         texts.append(admin.delete(f"/v1/tokens/{secret}").text)
-        texts.append(admin.post("/v1/peers", json={"url": f"penstock://x:{secret}@y:1", "topics": ["t"]}).text)
+        texts.append(admin.post("/v1/peers", json={"url": f"headpond://x:{secret}@y:1", "topics": ["t"]}).text)
         texts.append(admin.get("/v1/log").text)
     for text in (*texts, guarded.errors):
         assert "s3cr3t" not in text and guarded.token not in text

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.api.answers import PIECE_BYTES, Answer, AnswerRoom
-from penstock.model.errors import LimitReached
+from headpond.api.answers import PIECE_BYTES, Answer, AnswerRoom
+from headpond.model.errors import LimitReached
 from tests.api.nodes import HttpNode
 from tests.fire.real_node import wait_until
 
@@ -121,7 +121,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpNode]:
 
 def answers_bytes(http: httpx.Client) -> float:
     lines = http.get("/metrics").text.splitlines()
-    return float(next(line for line in lines if line.startswith("penstock_http_answers_bytes ")).split()[1])
+    return float(next(line for line in lines if line.startswith("headpond_http_answers_bytes ")).split()[1])
 
 
 def unread(node: HttpNode, request: str) -> socket.socket:

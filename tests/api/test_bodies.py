@@ -9,8 +9,8 @@ import tracemalloc
 
 import pytest
 
-from penstock.api.bodies import JSON, NDJSON, RawMessage, Rows, read_body
-from penstock.model.errors import BadRequest
+from headpond.api.bodies import JSON, NDJSON, RawMessage, Rows, read_body
+from headpond.model.errors import BadRequest
 
 MANY = 1_000_000
 HEADERS = b",".join(b'"%x":""' % number for number in range(20_000))

@@ -107,14 +107,14 @@ def test_metrics_have_r_and_ur_of_every_hop(http: httpx.Client, topic: str) -> N
     assert len(http.post(f"{path}/s/fetch").json()["messages"]) == 2
     lines = dict(line.rsplit(" ", 1) for line in http.get("/metrics").text.splitlines() if line[0] != "#")
     name = f"default/default/default/{topic}"
-    assert lines[f'penstock_topic_reliability{{topic="{name}"}}'] == "1.0"
-    stored = float(lines[f'penstock_topic_segments{{topic="{name}"}}'])
-    again = float(lines[f'penstock_topic_duplicates{{topic="{name}"}}'])
+    assert lines[f'headpond_topic_reliability{{topic="{name}"}}'] == "1.0"
+    stored = float(lines[f'headpond_topic_segments{{topic="{name}"}}'])
+    again = float(lines[f'headpond_topic_duplicates{{topic="{name}"}}'])
     assert again == 1
-    assert float(lines[f'penstock_topic_uniqueness{{topic="{name}"}}']) == stored / (stored + again)
+    assert float(lines[f'headpond_topic_uniqueness{{topic="{name}"}}']) == stored / (stored + again)
     one = f'{{subscription="s",topic="{name}"}}'
-    assert lines[f"penstock_subscription_reliability{one}"] == "1.0"
-    assert lines[f"penstock_subscription_uniqueness{one}"] == "1.0"
+    assert lines[f"headpond_subscription_reliability{one}"] == "1.0"
+    assert lines[f"headpond_subscription_uniqueness{one}"] == "1.0"
 
 
 def test_metrics_tell_of_topics_subscriptions_and_the_door(http: httpx.Client, topic: str) -> None:
@@ -123,10 +123,10 @@ def test_metrics_tell_of_topics_subscriptions_and_the_door(http: httpx.Client, t
     answer = http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     name = f"default/default/default/{topic}"
-    assert f'penstock_topic_messages_in_total{{topic="{name}"}} 3.0' in answer.text
-    assert f'penstock_subscription_lag{{subscription="s",topic="{name}"}} 3.0' in answer.text
-    assert "penstock_http_requests 1.0" in answer.text
-    assert 'penstock_node_events_total{event="messages_stored"}' in answer.text
+    assert f'headpond_topic_messages_in_total{{topic="{name}"}} 3.0' in answer.text
+    assert f'headpond_subscription_lag{{subscription="s",topic="{name}"}} 3.0' in answer.text
+    assert "headpond_http_requests 1.0" in answer.text
+    assert 'headpond_node_events_total{event="messages_stored"}' in answer.text
 
 
 def test_an_id_that_no_stream_gave_is_refused(http: httpx.Client, topic: str) -> None:

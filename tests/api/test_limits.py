@@ -15,9 +15,9 @@ import httpx
 import pytest
 import trustme
 
-from penstock.model.errors import BadConfig, Insecure
-from penstock.node.process import check_secure
-from penstock.node.settings import Settings
+from headpond.model.errors import BadConfig, Insecure
+from headpond.node.process import check_secure
+from headpond.node.settings import Settings
 from tests.api.nodes import HttpNode
 from tests.fire.real_node import NodeDidNotStart, wait_until
 
@@ -122,7 +122,7 @@ def test_what_sends_no_messages_has_a_short_body(http: httpx.Client) -> None:
 def test_clients_that_hang_up_in_the_middle_are_counted_and_not_logged_as_faults(tight: HttpNode) -> None:
     def hung_up(http: httpx.Client) -> float:
         lines = http.get("/metrics").text.splitlines()
-        return float(next(line for line in lines if line.startswith("penstock_http_hung_up ")).split()[1])
+        return float(next(line for line in lines if line.startswith("headpond_http_hung_up ")).split()[1])
 
     with tight.client() as http:
         before = hung_up(http)
@@ -131,7 +131,7 @@ def test_clients_that_hang_up_in_the_middle_are_counted_and_not_logged_as_faults
             with connect(tight) as leaving:
                 head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 500\r\n\r\n{{"
                 leaving.sendall(head.encode())
-                wait_until(lambda: "penstock_http_requests 2.0" in http.get("/metrics").text)
+                wait_until(lambda: "headpond_http_requests 2.0" in http.get("/metrics").text)
         with connect(tight) as watching:  # a stream does not ask for the body of its request
             watching.sendall(
                 b"GET /v1/topics/t/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n\r\n"
@@ -168,9 +168,9 @@ def test_connections_that_say_nothing_do_not_keep_others_out(tight: HttpNode) ->
             stack.enter_context(connect(tight))
         with tight.client() as http:
             assert http.get("/livez").status_code == 200
-            assert http.get("/metrics").text.count("penstock_http_connections ") >= 1
+            assert http.get("/metrics").text.count("headpond_http_connections ") >= 1
             held = [
-                line for line in http.get("/metrics").text.splitlines() if line.startswith("penstock_http_c")
+                line for line in http.get("/metrics").text.splitlines() if line.startswith("headpond_http_c")
             ]
             assert float(held[0].split()[1]) <= 20
 
@@ -202,7 +202,7 @@ def test_a_stream_that_nobody_reads_is_cut(tight: HttpNode) -> None:
             lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             lazy.sendall(b"GET /v1/topics/large/events?start=earliest HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             deadline = time.monotonic() + 30
-            while "penstock_http_requests 1.0" not in http.get("/metrics").text:
+            while "headpond_http_requests 1.0" not in http.get("/metrics").text:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
 
@@ -302,7 +302,7 @@ def test_a_node_whose_disk_is_full_is_not_ready_and_says_why(tmp_path: Path) -> 
             answer = http.get("/readyz")
             assert (answer.status_code, answer.json()["code"]) == (503, "disk-full")
             assert http.get("/livez").text == "ok\n"
-            assert "penstock_node_disk_full 1.0" in http.get("/metrics").text
+            assert "headpond_node_disk_full 1.0" in http.get("/metrics").text
             assert http.get("/v1/node").json()["disk_full"] is True
         assert node.errors.count("disk-full: sends are refused") == 1
 

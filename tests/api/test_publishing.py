@@ -128,7 +128,7 @@ def test_lines_raw_bytes_and_arrow_are_taken_too(http: httpx.Client, topic: str)
     assert (
         http.post(path, content=lines, headers={"Content-Type": "application/x-ndjson"}).json()["stored"] == 3
     )
-    raw = {"Content-Type": "application/octet-stream", "Penstock-Header-Kind": "png"}
+    raw = {"Content-Type": "application/octet-stream", "Headpond-Header-Kind": "png"}
     answer = http.post(path, params={"key": "k", "id": "i"}, content=b"\x00\xff", headers=raw)
     assert answer.json()["stored"] == 1
     sink = io.BytesIO()

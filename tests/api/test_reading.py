@@ -53,7 +53,7 @@ def test_arrow_has_the_same_rows(http: httpx.Client, topic: str) -> None:
     node = http.get("/v1/node").json()["node"]
     assert table.column("node").to_pylist() == [node, node]
     assert [message["node"] for message in read(http, topic)["messages"]] == [node] * 4
-    assert (answer.headers["penstock-entry-next"], answer.headers["penstock-entry-end"]) == ("3", "4")
+    assert (answer.headers["headpond-entry-next"], answer.headers["headpond-entry-end"]) == ("3", "4")
 
 
 def test_a_read_that_waits_is_answered_when_a_message_comes(

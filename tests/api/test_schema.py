@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import httpx
 
-from penstock.api.app import make_app
-from penstock.api.status import status_of
-from penstock.model.errors import CATALOGUE
+from headpond.api.app import make_app
+from headpond.api.status import status_of
+from headpond.model.errors import CATALOGUE
 from tests.api import fuzz
 from tests.api.nodes import HttpNode
 
 
 def test_the_schema_is_served_and_names_fields(http: httpx.Client) -> None:
     schema = http.get("/schema/openapi.json").json()
-    assert schema["info"]["title"] == "Penstock"
+    assert schema["info"]["title"] == "Headpond"
     topic = schema["components"]["schemas"]["TopicShape"]
     assert {"topic", "uuid", "shards"} <= set(topic["required"])
     assert "shard_list" in topic["properties"] and "shard_list" not in topic["required"]

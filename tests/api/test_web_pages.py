@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from penstock.api.gate import OwnNames
-from penstock.model.errors import BadConfig
-from penstock.node.settings import Settings
+from headpond.api.gate import OwnNames
+from headpond.model.errors import BadConfig
+from headpond.node.settings import Settings
 from tests.api import matrix
 from tests.api.nodes import HttpNode
 
@@ -145,4 +145,4 @@ def test_no_get_changes_anything(tmp_path: Path) -> None:
         assert http.get(f"{path}/subscriptions/billing/events?ack=sent").status_code == 405
         assert http.get(f"{path}/subscriptions/billing").json() == billing
         assert contents(node.data) == before
-        assert "penstock_http_consumers 0.0" in http.get("/metrics").text
+        assert "headpond_http_consumers 0.0" in http.get("/metrics").text

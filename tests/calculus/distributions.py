@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from penstock.calculus.copies import Copies, Finite, bernoulli, geometric, resent
+from headpond.calculus.copies import Copies, Finite, bernoulli, geometric, resent
 
 PARTS = 12
 

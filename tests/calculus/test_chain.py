@@ -6,14 +6,14 @@ from fractions import Fraction
 
 import pytest
 
-from penstock.calculus.carried import Bounds
-from penstock.calculus.chain import Crash, chain_promise_of
-from penstock.calculus.channel import Channel
-from penstock.calculus.declaration import Fault
-from penstock.calculus.delivery import Mode
-from penstock.calculus.orders import Order
-from penstock.calculus.promise import promise_of
-from penstock.model.errors import BadRequest
+from headpond.calculus.carried import Bounds
+from headpond.calculus.chain import Crash, chain_promise_of
+from headpond.calculus.channel import Channel
+from headpond.calculus.declaration import Fault
+from headpond.calculus.delivery import Mode
+from headpond.calculus.orders import Order
+from headpond.calculus.promise import promise_of
+from headpond.model.errors import BadRequest
 
 LOSSY = Channel(loss=0.2, confirm_loss=0.1)
 ONE = Bounds(Fraction(1), Fraction(1))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.calculus.copies import Copies, Finite, bernoulli, finite, geometric, resent
-from penstock.calculus.series import exact
-from penstock.model.errors import BadRequest
+from headpond.calculus.copies import Copies, Finite, bernoulli, finite, geometric, resent
+from headpond.calculus.series import exact
+from headpond.model.errors import BadRequest
 from tests.calculus.distributions import finites, fractions, hops
 
 few = settings(max_examples=60, deadline=None)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.calculus.declaration import Declaration, Fault, Gift, Need, Side
-from penstock.calculus.declarations import DECLARATIONS, WINDOW, span_of
-from penstock.calculus.orders import Order
-from penstock.calculus.promise import promise_of
-from penstock.calculus.route import parse_route
+from headpond.calculus.declaration import Declaration, Fault, Gift, Need, Side
+from headpond.calculus.declarations import DECLARATIONS, WINDOW, span_of
+from headpond.calculus.orders import Order
+from headpond.calculus.promise import promise_of
+from headpond.calculus.route import parse_route
 
 each_pipe = pytest.mark.parametrize("pipe", DECLARATIONS, ids=lambda pipe: pipe.name)
 

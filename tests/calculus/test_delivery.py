@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.calculus.copies import Copies, bernoulli, finite, resent
-from penstock.calculus.delivery import (
+from headpond.calculus.copies import Copies, bernoulli, finite, resent
+from headpond.calculus.delivery import (
     Delivery,
     Mode,
     channel,
@@ -24,8 +24,8 @@ from penstock.calculus.delivery import (
     retry_until_confirmed,
     wrap,
 )
-from penstock.calculus.interval import tally_messages
-from penstock.model.errors import BadRequest
+from headpond.calculus.interval import tally_messages
+from headpond.model.errors import BadRequest
 from tests.calculus.distributions import fractions, hops, single
 
 few = settings(max_examples=60, deadline=None)

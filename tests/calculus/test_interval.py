@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.calculus.interval import Interval, Tally, normal_deviations, tally, tally_messages, wilson
-from penstock.model.errors import BadRequest
+from headpond.calculus.interval import Interval, Tally, normal_deviations, tally, tally_messages, wilson
+from headpond.model.errors import BadRequest
 
 
 def test_wilsons_interval_has_its_known_values() -> None:

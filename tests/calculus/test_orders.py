@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.calculus.orders import (
+from headpond.calculus.orders import (
     Order,
     OrderCheck,
     after_dedup,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.calculus.declarations import DECLARATIONS
+from headpond.calculus.declarations import DECLARATIONS
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "calculus.md"
 

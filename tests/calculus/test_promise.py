@@ -9,17 +9,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from penstock.calculus.carried import Bounds
-from penstock.calculus.channel import UNRATED, Channel
-from penstock.calculus.copies import finite, resent
-from penstock.calculus.declaration import Fault, Need, Tactic
-from penstock.calculus.declarations import DECLARATIONS
-from penstock.calculus.delivery import Mode, delivery
-from penstock.calculus.interval import tally_messages
-from penstock.calculus.orders import Order, OrderCheck, implies
-from penstock.calculus.promise import Outlook, Promise, promise_of
-from penstock.calculus.route import Route, parse_route
-from penstock.model.errors import BadRequest
+from headpond.calculus.carried import Bounds
+from headpond.calculus.channel import UNRATED, Channel
+from headpond.calculus.copies import finite, resent
+from headpond.calculus.declaration import Fault, Need, Tactic
+from headpond.calculus.declarations import DECLARATIONS
+from headpond.calculus.delivery import Mode, delivery
+from headpond.calculus.interval import tally_messages
+from headpond.calculus.orders import Order, OrderCheck, implies
+from headpond.calculus.promise import Outlook, Promise, promise_of
+from headpond.calculus.route import Route, parse_route
+from headpond.model.errors import BadRequest
 
 WORST = Channel(loss=0.2, duplicate=0.05, reorder=0.1, confirm_loss=0.1)
 LOSSY = Channel(loss=0.2, confirm_loss=0.1)

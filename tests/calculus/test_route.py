@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.calculus.declarations import DECLARATIONS
-from penstock.calculus.route import STAGES_MAX, Route, Value, find_stage, parse_route, pipe_names
-from penstock.model.errors import BadRequest
+from headpond.calculus.declarations import DECLARATIONS
+from headpond.calculus.route import STAGES_MAX, Route, Value, find_stage, parse_route, pipe_names
+from headpond.model.errors import BadRequest
 
 
 def test_pipes_are_read_from_the_innermost_out() -> None:

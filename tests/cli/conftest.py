@@ -15,7 +15,7 @@ from tests.fire import forked
 from tests.fire.real_node import RealNode
 
 Node = RealNode
-PENSTOCK = [sys.executable, "-m", "penstock"]
+HEADPOND = [sys.executable, "-m", "headpond"]
 SECONDS_MAX = 60
 
 
@@ -33,9 +33,9 @@ Cli = Callable[..., Done]
 
 def clean_environment() -> dict[str, str]:
     """What the user set does not count, but for the state folder, which is the test's own."""
-    kept = ("PENSTOCK_STATE",)
+    kept = ("HEADPOND_STATE",)
     return {
-        name: value for name, value in os.environ.items() if name in kept or not name.startswith("PENSTOCK_")
+        name: value for name, value in os.environ.items() if name in kept or not name.startswith("HEADPOND_")
     }
 
 
@@ -52,7 +52,7 @@ def cli() -> Cli:
     ) -> Done:
         names = clean_environment() | environment
         if url is not None:
-            names["PENSTOCK_URL"] = url
+            names["HEADPOND_URL"] = url
         done = forked.run([*map(str, arguments)], names, stdin, timeout)
         return Done(done.returncode, done.stdout, done.stderr.decode())
 
@@ -76,7 +76,7 @@ def spawn() -> Iterator[Spawn]:
 
         def start(*arguments: object, **environment: str) -> subprocess.Popen[bytes]:
             process = subprocess.Popen(
-                [*PENSTOCK, *map(str, arguments)],
+                [*HEADPOND, *map(str, arguments)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-import penstock
+import headpond
 from tests.cli.conftest import Cli, Node, clean_environment
 from tests.fire.forked import Forked
 
@@ -46,7 +46,7 @@ def end_of(arguments: list[str], url: str) -> tuple[int, str]:
     from_err, to_err = os.pipe()
     os.close(from_out)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    environment = clean_environment() | {"PENSTOCK_URL": url}
+    environment = clean_environment() | {"HEADPOND_URL": url}
     process = Forked(arguments, environment, (nothing, to_out, to_err))
     with os.fdopen(from_err) as errors:
         said = errors.read()
@@ -56,7 +56,7 @@ def end_of(arguments: list[str], url: str) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def read(service: Node) -> str:
     """A topic with messages and a subscription."""
-    with penstock.sync.connect(service.url) as client:
+    with headpond.sync.connect(service.url) as client:
         client.admin.create_topic("closed-pipe")
         client.admin.create_subscription("closed-pipe", "s")
         with client.producer("closed-pipe") as producer:
@@ -79,7 +79,7 @@ def test_where_nobody_reads_stderr_a_command_does_its_work(cli: Cli, service: No
     from_err, to_err = os.pipe()
     os.close(from_err)
     nothing = os.open(os.devnull, os.O_WRONLY)
-    environment = clean_environment() | {"PENSTOCK_URL": service.url}
+    environment = clean_environment() | {"HEADPOND_URL": service.url}
     process = Forked(["produce", topic], environment, (from_in, nothing, to_err))
     os.write(to_in, b"a\nb\n")
     os.close(to_in)

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client.contexts import Context, Contexts
-from penstock.model.errors import BadContext
-from penstock.node.bootstrap import bootstrap
+from headpond.client.contexts import Context, Contexts
+from headpond.model.errors import BadContext
+from headpond.node.bootstrap import bootstrap
 from tests.cli.conftest import Cli, Node
 
-NOWHERE = "penstock://127.0.0.1:1"
+NOWHERE = "headpond://127.0.0.1:1"
 
 
 @pytest.fixture
 def contexts(state_folder: Path) -> Path:
-    return state_folder / "config" / "penstock" / "contexts.json"
+    return state_folder / "config" / "headpond" / "contexts.json"
 
 
 def test_a_context_stands_in_for_url_and_token_where_nothing_else_is_said(
@@ -27,14 +27,14 @@ def test_a_context_stands_in_for_url_and_token_where_nothing_else_is_said(
     _, token = bootstrap(tmp_path / "node" / "data", "admin")
     with Node(tmp_path / "node") as node:
         assert cli("context", "add", "here", "--url", node.url, "--token", "-", stdin=token.encode()).code == 0
-        assert cli("context", "add", "nowhere", "--url", NOWHERE, "--token", "pst_x_SECRET").code == 0
+        assert cli("context", "add", "nowhere", "--url", NOWHERE, "--token", "hpd_x_SECRET").code == 0
         assert contexts.stat().st_mode & 0o777 == 0o600
         assert cli("topic", "list").code == 0, "the first is used at once"
         assert cli("topic", "list", "--url", NOWHERE).code == 1, "--url wins"
         assert cli("topic", "list", url=NOWHERE).code == 1, "the environment wins"
-        named = cli("topic", "list", PENSTOCK_CONTEXT="nowhere")
+        named = cli("topic", "list", HEADPOND_CONTEXT="nowhere")
         assert named.code == 1 and "127.0.0.1:1" in named.err
-        mine = cli("topic", "list", "--token", "pst_0_0", "--json")
+        mine = cli("topic", "list", "--token", "hpd_0_0", "--json")
         assert json.loads(mine.err)["code"] == "token-unknown", "--token wins"
         # A token is for the node that it was given for: another URL does not get it, not even the same node's.
         bare = cli("topic", "list", "--json", url=node.url)
@@ -46,7 +46,7 @@ def test_a_context_stands_in_for_url_and_token_where_nothing_else_is_said(
 
 
 def test_secrets_are_not_printed(cli: Cli, contexts: Path) -> None:
-    said = [cli("context", "add", "prod", "--url", NOWHERE, "--token", "pst_1234_SECRET")]
+    said = [cli("context", "add", "prod", "--url", NOWHERE, "--token", "hpd_1234_SECRET")]
     said += [cli("context", "list", "--json"), cli("context", "show"), cli("doctor", "--json")]
     assert not any("SECRET" in done.out.decode() + done.err for done in said)
     assert json.loads(said[1].out)[0]["token"] == "1234"
@@ -56,7 +56,7 @@ def test_secrets_are_not_printed(cli: Cli, contexts: Path) -> None:
     assert "SECRET" not in contexts.read_text()
 
 
-@pytest.mark.parametrize("text", [b"", b"\n", b'{"secret": "pst_1234_SECRET"}\n'])
+@pytest.mark.parametrize("text", [b"", b"\n", b'{"secret": "hpd_1234_SECRET"}\n'])
 def test_what_is_no_token_is_not_taken_for_one(cli: Cli, contexts: Path, text: bytes) -> None:
     done = cli("context", "add", "prod", "--url", NOWHERE, "--token", "-", stdin=text)
     assert done.code == 1 and "not a token" in done.err and "1234" not in done.err
@@ -65,7 +65,7 @@ def test_what_is_no_token_is_not_taken_for_one(cli: Cli, contexts: Path, text: b
 
 def test_a_file_that_others_may_read_is_not_used(cli: Cli, contexts: Path) -> None:
     it = Contexts(contexts)
-    it.add("prod", Context(NOWHERE, "pst_1234_SECRET"))
+    it.add("prod", Context(NOWHERE, "hpd_1234_SECRET"))
     it.save()
     contexts.chmod(0o644)
     with pytest.raises(BadContext, match="others may read it"):
@@ -99,5 +99,5 @@ def test_a_context_that_cannot_be_is_refused(cli: Cli, contexts: Path) -> None:
         with pytest.raises(BadContext):
             act()
     assert cli("context", "add", "a", "--url", "http://x").code == 1
-    assert "absent" in cli("topic", "list", PENSTOCK_CONTEXT="absent").err
+    assert "absent" in cli("topic", "list", HEADPOND_CONTEXT="absent").err
     assert not contexts.exists()

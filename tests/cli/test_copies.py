@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import penstock
+import headpond
 from tests.cli.conftest import Cli, Node
 
 
@@ -32,13 +32,13 @@ def test_lines_go_to_both_nodes_and_are_read_once(cli: Cli, service: Node, other
 
 def test_a_copy_that_does_not_answer_is_told_of(cli: Cli, service: Node, topic: str) -> None:
     cli("produce", topic, url=service.url, stdin=b"one\n")
-    done = cli("consume", topic, "-s", "s", "--copy", "penstock://127.0.0.1:1", "--count", "1", url=service.url)
+    done = cli("consume", topic, "-s", "s", "--copy", "headpond://127.0.0.1:1", "--count", "1", url=service.url)
     assert (done.code, done.out) == (0, b"one\n")
-    assert "penstock://127.0.0.1:1 did not answer" in done.err
+    assert "headpond://127.0.0.1:1 did not answer" in done.err
 
 
 async def _acked(node: Node, topic: str) -> tuple[int, int]:
-    async with penstock.connect(node.url) as client:
+    async with headpond.connect(node.url) as client:
         shown = await client.admin.show_subscription(topic, "s")
         return shown.unsettled, shown.acked
 

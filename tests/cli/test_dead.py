@@ -8,17 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
-import penstock
+import headpond
 from tests.cli.conftest import Cli, Node
 
-TWICE = penstock.Policy(max_attempts=2, backoff=0.0)
+TWICE = headpond.Policy(max_attempts=2, backoff=0.0)
 
 
-def refuse(url: str, topic: str, count: int, policy: penstock.Policy = TWICE) -> None:
+def refuse(url: str, topic: str, count: int, policy: headpond.Policy = TWICE) -> None:
     """A consumer that refuses all there is, until so many messages are dead, and goes away."""
 
     async def main() -> None:
-        async with penstock.connect(url) as client, client.consumer(topic, "s", policy=policy) as consumer:
+        async with headpond.connect(url) as client, client.consumer(topic, "s", policy=policy) as consumer:
             while (await client.admin.show_subscription(topic, "s")).dead < count:
                 if (message := await consumer.receive(0.1)) is not None:
                     await consumer.nack(message)
@@ -61,7 +61,7 @@ def test_dead_letters_outlive_a_kill_and_are_redriven_with_nobody_reading(cli: C
 
 def test_a_typed_topics_dead_letters_are_json_whatever_their_columns_hold(cli: Cli, node: Node) -> None:
     async def fill() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic(
                 "t", schema=pa.schema([("at", pa.timestamp("s")), ("n", pa.int64())])
             )
@@ -106,5 +106,5 @@ def test_what_is_dead_is_listed_and_redriven_without_its_copy(cli: Cli, service:
 
 def test_without_a_dead_letter_topic_the_originals_are_listed(cli: Cli, service: Node, topic: str) -> None:
     cli("produce", topic, url=service.url, stdin=b"a\nb\n")
-    refuse(service.url, topic, 2, penstock.Policy(max_attempts=1, dead_letter=""))
+    refuse(service.url, topic, 2, headpond.Policy(max_attempts=1, dead_letter=""))
     assert [row["value"] for row in listed(cli, service.url, topic)] == ["a", "b"]

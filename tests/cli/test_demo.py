@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from penstock.cli.demo import MESSAGES, Outcome
+from headpond.cli.demo import MESSAGES, Outcome
 from tests.cli.conftest import Cli
 from tests.cli.contract import check
 from tests.client.processes import environment
@@ -33,7 +33,7 @@ def test_the_demo_holds(cli: Cli) -> None:
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
 def test_a_demo_that_is_ended_leaves_no_node_behind(ending: signal.Signals) -> None:
-    command = [sys.executable, "-m", "penstock", "demo", "--no-spark"]
+    command = [sys.executable, "-m", "headpond", "demo", "--no-spark"]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment()
     ) as demo:

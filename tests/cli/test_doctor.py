@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from penstock.node.bootstrap import bootstrap
+from headpond.node.bootstrap import bootstrap
 from tests.cli.conftest import Cli, Node
 
-NOWHERE = "penstock://127.0.0.1:1"
+NOWHERE = "headpond://127.0.0.1:1"
 
 
 def test_every_address_is_asked_and_the_one_that_serves_is_named(cli: Cli, service: Node) -> None:
@@ -17,7 +17,7 @@ def test_every_address_is_asked_and_the_one_that_serves_is_named(cli: Cli, servi
     first, second = json.loads(done.out)["addresses"]
     assert first["error"]["code"] == "unavailable" and first["advice"]
     assert (second["serves"], second["tokens_needed"], second["tls"]) == (True, False, False)
-    assert second["software"].startswith("penstock ") and abs(second["clock_ahead_s"]) < 60
+    assert second["software"].startswith("headpond ") and abs(second["clock_ahead_s"]) < 60
     assert second["free_bytes"] > 0
     text = cli("doctor", url=service.url).out.decode()
     assert "open: this node has no tokens" in text
@@ -37,7 +37,7 @@ def test_how_the_last_run_ended_and_what_the_start_found_is_shown(cli: Cli, tmp_
 
 def test_where_none_answers_the_exit_code_says_so(cli: Cli) -> None:
     done = cli("doctor", NOWHERE)
-    assert done.code == 1 and "refused" in done.out.decode().lower() and "penstock node" in done.out.decode()
+    assert done.code == 1 and "refused" in done.out.decode().lower() and "headpond node" in done.out.decode()
 
 
 def test_a_tokens_rights_are_shown_and_its_end_is_foretold(cli: Cli, tmp_path: Path) -> None:
@@ -47,15 +47,15 @@ def test_a_tokens_rights_are_shown_and_its_end_is_foretold(cli: Cli, tmp_path: P
             *("token", "create", "till", "--produce", "--scope", "acme/shop", "--producer", "t1"),
             *("--expires", "2h", "--json"),
             url=node.url,
-            PENSTOCK_TOKEN=admin,
+            HEADPOND_TOKEN=admin,
         )
         secret = json.loads(made.out)["secret"]
-        done = cli("doctor", "--json", url=node.url, PENSTOCK_TOKEN=secret)
+        done = cli("doctor", "--json", url=node.url, HEADPOND_TOKEN=secret)
         (found,) = json.loads(done.out)["addresses"]
         assert (found["rights"], found["scopes"], found["producer"]) == (["produce"], ["acme/shop"], "t1")
         assert found["free_bytes"] is None, "that is for an admin of everything"
         assert any("ends in" in advice for advice in found["advice"])
-        text = cli("doctor", url=node.url, PENSTOCK_TOKEN=secret).out.decode()
+        text = cli("doctor", url=node.url, HEADPOND_TOKEN=secret).out.decode()
         assert "t1 alone" in text and secret not in text
         refused = cli("doctor", url=node.url)
         assert refused.code == 1 and "token-needed" in refused.out.decode()

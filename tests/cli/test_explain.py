@@ -1,4 +1,4 @@
-"""``penstock explain`` tells what a route promises, and exits with 1 where it is broken."""
+"""``headpond explain`` tells what a route promises, and exits with 1 where it is broken."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import penstock.sync
-from penstock.files.frame_file import Found, scan
-from penstock.io.os_disk import OsDisk
-from penstock.wire.frame import FrameType
-from penstock.wire.record import decode_record_header
+import headpond.sync
+from headpond.files.frame_file import Found, scan
+from headpond.io.os_disk import OsDisk
+from headpond.wire.frame import FrameType
+from headpond.wire.record import decode_record_header
 from tests.cli.conftest import Cli, Node
 
 LINES = b"".join(b"line %d\n" % number for number in range(10))
@@ -23,7 +23,7 @@ LINES = b"".join(b"line %d\n" % number for number in range(10))
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a node that got ten messages one by one, and was stopped."""
     node = Node(tmp_path_factory.mktemp("inspect")).start()
-    with penstock.sync.connect(node.url) as client, client.producer("t") as producer:
+    with headpond.sync.connect(node.url) as client, client.producer("t") as producer:
         for line in LINES.splitlines():
             producer.send(line)
     assert node.stop() == 0

@@ -21,13 +21,13 @@ class Interrupting:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupting())
-sys.argv = ["penstock", "errors"]
-from penstock.cli import main
+sys.argv = ["headpond", "errors"]
+from headpond.cli import main
 main()
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "penstock.cli.topic"])
+@pytest.mark.parametrize("module", ["typer", "headpond.cli.topic"])
 def test_while_commands_are_being_loaded_it_ends_without_a_traceback(module: str) -> None:
     done = subprocess.run([sys.executable, "-c", EARLY.format(module=module)], capture_output=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
@@ -50,7 +50,7 @@ def test_while_spark_starts_its_java_ends_too(tmp_path: Path) -> None:
     script.chmod(0o755)
     pipeline = tmp_path / "p.toml"
     pipeline.write_text('name = "p"\n[sources.a]\ntopic = "t"\n[sinks.b]\nfrom = "a"\ntopic = "u"\n')
-    command = [sys.executable, "-m", "penstock", "spark", "check", str(pipeline)]
+    command = [sys.executable, "-m", "headpond", "spark", "check", str(pipeline)]
     environment = os.environ | {"SPARK_HOME": str(tmp_path)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
         wait_until(lambda: noted.exists() and noted.read_text().endswith("\n"), 60)

@@ -14,15 +14,15 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-import penstock
-from penstock.cli.app import app
-from penstock.spark.summary import RouteSummary
-from penstock.spark.sweep import SweepResult
+import headpond
+from headpond.cli.app import app
+from headpond.spark.summary import RouteSummary
+from headpond.spark.sweep import SweepResult
 from tests.cli.conftest import Cli, Node, Spawn
 from tests.cli.contract import check, contract
 from tests.cli.test_usage import COMMANDS
 
-NOWHERE = "penstock://127.0.0.1:1"
+NOWHERE = "headpond://127.0.0.1:1"
 Run = Callable[..., Any]
 
 
@@ -38,9 +38,9 @@ def run(
         command = [*words.split(), *map(str, arguments), "--json"]
         with file.open("rb") as source, io.TextIOWrapper(source) as text:
             monkeypatch.setattr(sys, "stdin", text)
-            if "PENSTOCK_URL" not in command:
-                monkeypatch.setenv("PENSTOCK_URL", service.url)
-            ended = app(command, prog_name="penstock", standalone_mode=False)
+            if "HEADPOND_URL" not in command:
+                monkeypatch.setenv("HEADPOND_URL", service.url)
+            ended = app(command, prog_name="headpond", standalone_mode=False)
         out, err = capfd.readouterr()
         assert (ended or 0) == code, err
         return check(name or words, out.encode())
@@ -93,7 +93,7 @@ def test_places(run: Run, level: str, topic: str) -> None:
 
 
 def test_writers(run: Run, service: Node, topic: str) -> None:
-    with penstock.sync.connect(service.url) as client, client.writer(topic) as writer:
+    with headpond.sync.connect(service.url) as client, client.writer(topic) as writer:
         rows = pa.table({"value": [b"a"]})
         writer.commit(0, [writer.stage(topic, rows)])
         writer.stage(topic, rows)
@@ -137,7 +137,7 @@ def test_typed_rows(run: Run, service: Node, topic: str) -> None:
     run("topic create", topic, "--column", "n:int64")
 
     async def fill() -> None:
-        async with penstock.connect(service.url) as client, client.producer(topic) as producer:
+        async with headpond.connect(service.url) as client, client.producer(topic) as producer:
             await producer.send({"n": 1})
 
     asyncio.run(fill())
@@ -149,7 +149,7 @@ def test_unacked_and_skipped_entries(run: Run, service: Node, topic: str) -> Non
     run("produce", topic, stdin=b"a\nb\nc\n")
 
     async def settle() -> None:
-        async with penstock.connect(service.url) as client, client.consumer(topic, "s") as consumer:
+        async with headpond.connect(service.url) as client, client.consumer(topic, "s") as consumer:
             for settled in (consumer.nack, consumer.skip, consumer.nack):
                 message = await consumer.receive(10)
                 assert message is not None
@@ -168,9 +168,9 @@ def test_dead_messages(run: Run, service: Node, topic: str) -> None:
     run("produce", topic, stdin=b"a\n")
 
     async def refuse() -> None:
-        policy = penstock.Policy(max_attempts=1)
+        policy = headpond.Policy(max_attempts=1)
         async with (
-            penstock.connect(service.url) as client,
+            headpond.connect(service.url) as client,
             client.consumer(topic, "s", policy=policy) as consumer,
         ):
             message = await consumer.receive(10)
@@ -195,7 +195,7 @@ def test_lost_ranges(run: Run, service: Node, topic: str) -> None:
     run("produce", topic, stdin=b"a\n")
 
     async def until_lost() -> None:
-        async with penstock.connect(service.url) as client, asyncio.timeout(60):
+        async with headpond.connect(service.url) as client, asyncio.timeout(60):
             while not (await client.admin.show_subscription(topic, "s")).lost_ranges:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
@@ -275,7 +275,7 @@ def test_links(run: Run, service: Node, topic: str) -> None:
 
 
 def test_contexts(run: Run) -> None:
-    run("context add", "here", "--url", NOWHERE, "--token", "pst_1_SECRET", "--ca", "ca.pem")
+    run("context add", "here", "--url", NOWHERE, "--token", "hpd_1_SECRET", "--ca", "ca.pem")
     run("context use", "here")
     assert run("context show")["in_use"] is True
     assert [each["token"] for each in run("context list")] == ["1"]

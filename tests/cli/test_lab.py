@@ -1,4 +1,4 @@
-"""``penstock lab run``: predicted against measured, from a seed."""
+"""``headpond lab run``: predicted against measured, from a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``penstock lab sweep`` runs a grid on Spark, also where the machine has no Java, and exits by its verdict."""
+"""``headpond lab sweep`` runs a grid on Spark, also where the machine has no Java, and exits by its verdict."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.lab_sweep import _routes
-from tests.cli.conftest import PENSTOCK, Cli, clean_environment
+from headpond.cli.lab_sweep import _routes
+from tests.cli.conftest import HEADPOND, Cli, clean_environment
 from tests.spark.conftest import path_without_java  # noqa: F401  # a fixture
 
 SWEEP_S_MAX = 250
@@ -76,7 +76,7 @@ def test_a_machine_without_java_runs_a_sweep_and_prints_nothing_but_its_results(
         "local[2]",
     ]
     done = subprocess.run(
-        [*PENSTOCK, "lab", "sweep", "--routes", "dedup, resend_many | dedup", *options],
+        [*HEADPOND, "lab", "sweep", "--routes", "dedup, resend_many | dedup", *options],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -1,12 +1,12 @@
-"""``penstock ledger`` over a real node, which is also killed."""
+"""``headpond ledger`` over a real node, which is also killed."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import penstock.sync
-from penstock.sync.client import Client
+import headpond.sync
+from headpond.sync.client import Client
 from tests.cli.conftest import Cli, Node
 
 
@@ -31,7 +31,7 @@ def told(cli: Cli, node: Node, topic: str, *more: object) -> dict[str, Any]:
 
 
 def test_the_tables_show_both_hops_and_that_they_balance(cli: Cli, service: Node, topic: str) -> None:
-    with penstock.sync.connect(service.url) as client:
+    with headpond.sync.connect(service.url) as client:
         produce(client, topic, 10)
         consume(client, topic, 4)
         done = cli("ledger", topic, "--blocks", url=service.url)
@@ -48,7 +48,7 @@ def test_the_tables_show_both_hops_and_that_they_balance(cli: Cli, service: Node
 
 
 def test_one_producer_and_one_subscription_alone(cli: Cli, service: Node, topic: str) -> None:
-    with penstock.sync.connect(service.url) as client:
+    with headpond.sync.connect(service.url) as client:
         for name in ("till-1", "till-2"):
             produce(client, topic, 1, name)
             client.admin.create_subscription(topic, name)
@@ -61,7 +61,7 @@ def test_one_producer_and_one_subscription_alone(cli: Cli, service: Node, topic:
 
 
 def test_a_kill_leaves_bounds_where_nothing_can_be_known(cli: Cli, node: Node) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         produce(client, "orders", 10)
         consume(client, "orders", 4)
         node.restart()

@@ -22,7 +22,7 @@ def test_a_node_says_when_it_is_ready_and_stops_on(
     process = spawn(*START, "--data", tmp_path / "data")
     assert process.stdout is not None
     ready = process.stdout.readline().decode()
-    assert ready.startswith("ready penstock://127.0.0.1:")
+    assert ready.startswith("ready headpond://127.0.0.1:")
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, b"")
@@ -38,7 +38,7 @@ def test_a_node_without_tls_goes_on_when_it_is_told_to_read_its_files_again(node
 def test_with_json_ready_is_an_object(spawn: Spawn, tmp_path: Path) -> None:
     process = spawn(*START, "--data", tmp_path / "data", "--json")
     assert process.stdout is not None
-    assert json.loads(process.stdout.readline())["ready"].startswith("penstock://")
+    assert json.loads(process.stdout.readline())["ready"].startswith("headpond://")
     process.terminate()
     process.communicate(timeout=30)
 
@@ -49,8 +49,8 @@ def test_without_a_data_folder_it_takes_the_users_and_says_so(spawn: Spawn, tmp_
     assert process.stdout.readline().startswith(b"ready ")
     process.terminate()
     _, err = process.communicate(timeout=30)
-    assert str(tmp_path / "penstock") in err.decode()
-    assert (tmp_path / "penstock" / "NODE").exists()
+    assert str(tmp_path / "headpond") in err.decode()
+    assert (tmp_path / "headpond" / "NODE").exists()
 
 
 def test_a_settings_file_counts_and_options_win(cli: Cli, spawn: Spawn, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_fault_in_the_settings_is_named(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_a_folder_in_use_and_a_port_in_use_are_told(cli: Cli, service: Node, tmp_path: Path) -> None:
-    listen = service.url.removeprefix("penstock://")
+    listen = service.url.removeprefix("headpond://")
     taken = cli("node", "--data", tmp_path / "other", "--listen", listen)
     assert taken.code == 1
     assert f"cannot listen on {listen}" in taken.err

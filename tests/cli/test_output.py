@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.output import print_fields, print_table
+from headpond.cli.output import print_fields, print_table
 
 
 def test_no_fields_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""``penstock peer``: a link is added, looked at and removed by a person."""
+"""``headpond peer``: a link is added, looked at and removed by a person."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import penstock.sync
-from penstock.cli.app import app
+import headpond.sync
+from headpond.cli.app import app
 from tests.cli.conftest import Cli, Node
 from tests.fire.real_node import wait_until
 
@@ -21,22 +21,22 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 def test_a_link_from_the_command_line_brings_a_topic(
     service: Node, other: Node, topic: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_URL", service.url)
+    monkeypatch.setenv("HEADPOND_URL", service.url)
 
     def said(*words: str) -> str:
-        code = app(["peer", *words], prog_name="penstock", standalone_mode=False) or 0
+        code = app(["peer", *words], prog_name="headpond", standalone_mode=False) or 0
         out, err = capsys.readouterr()
         assert code == 0, err
         return out
 
-    with penstock.sync.connect(other.url) as there, there.producer(topic) as producer:
+    with headpond.sync.connect(other.url) as there, there.producer(topic) as producer:
         producer.send(b"x")
     assert said("add", other.url, "--topics", topic, "--name", topic) == f"linked {topic}\n"
     wait_until(lambda: "following" in said("show", topic))
     wait_until(lambda: "connected" in said("list"))
     shown = said("show", topic)
     assert "messages in   1" in shown and f"default/default/default/{topic}  pull" in shown
-    with penstock.sync.connect(service.url) as here, here.consumer(topic, "s") as consumer:
+    with headpond.sync.connect(service.url) as here, here.consumer(topic, "s") as consumer:
         message = consumer.receive(20)
         assert message is not None and message.value == b"x"
     assert said("remove", topic, "--yes") == f"removed {topic}\n"
@@ -51,14 +51,14 @@ def test_a_subscription_follows_is_refused_and_is_promoted(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_URL", service.url)
+    monkeypatch.setenv("HEADPOND_URL", service.url)
 
     def said(*words: str) -> str:
-        app([*words], prog_name="penstock", standalone_mode=False)
+        app([*words], prog_name="headpond", standalone_mode=False)
         out, err = capsys.readouterr()
         return out + err
 
-    with penstock.sync.connect(other.url) as there:
+    with headpond.sync.connect(other.url) as there:
         with there.producer(topic) as producer:
             for number in range(3):
                 producer.send(b"%d" % number)
@@ -76,7 +76,7 @@ def test_a_subscription_follows_is_refused_and_is_promoted(
     refused = cli("consume", topic, "--subscription", "billing", "--count", "1", url=service.url).err
     assert f"lives on node {first.node}" in refused.replace("\n", " ") and "sub promote" in refused
     assert said("sub", "promote", topic, "billing").endswith("is active here, with 2 to settle\n")
-    with penstock.sync.connect(service.url) as here, here.consumer(topic, "billing") as consumer:
+    with headpond.sync.connect(service.url) as here, here.consumer(topic, "billing") as consumer:
         messages = [consumer.receive(20) for _ in range(2)]
         assert [message and (message.value, message.attempt) for message in messages] == [(b"1", 1), (b"2", 1)]
     wait_until(lambda: "promoted" in said("peer", "show", topic).splitlines()[-1])

@@ -8,13 +8,13 @@ import time
 
 import pyarrow as pa
 
-import penstock.sync
+import headpond.sync
 from tests.cli.conftest import Cli, Node, Spawn
 
 
 def fill(node: Node, topic: str, lines: bytes) -> None:
     """Sends each line as a message."""
-    with penstock.sync.connect(node.url) as client, client.producer(topic) as producer:
+    with headpond.sync.connect(node.url) as client, client.producer(topic) as producer:
         producer.send_batch(pa.table({"value": pa.array(lines.splitlines(), pa.binary())}))
 
 
@@ -61,7 +61,7 @@ def test_a_line_too_long_is_rejected_and_the_others_are_stored(cli: Cli, service
 
 
 def test_the_longest_line_that_is_allowed_is_stored(cli: Cli, service: Node, topic: str) -> None:
-    from penstock.cli.produce import LINE_BYTES_MAX
+    from headpond.cli.produce import LINE_BYTES_MAX
 
     line = b"x" * LINE_BYTES_MAX + b"\n"
     assert cli("produce", topic, url=service.url, stdin=line).code == 0
@@ -93,13 +93,13 @@ def test_ctrl_c_ends_a_produce_that_waits_for_input(spawn: Spawn, service: Node,
 
 
 def wait_for_entries(node: Node, topic: str, count: int) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         while True:
             try:
                 shards = client.admin.show_topic(topic).shard_list
                 if sum(shard.entry_next for shard in shards) >= count:
                     return
-            except penstock.errors.TopicNotFound:
+            except headpond.errors.TopicNotFound:
                 pass
             time.sleep(0.02)
 
@@ -117,7 +117,7 @@ def test_json_rows_tell_all_of_a_message(cli: Cli, service: Node, topic: str) ->
     assert text["identity"].endswith("/0/0/1")
     assert text["sent_at"].endswith("Z")
     assert text["sent_at"] <= text["stored_at"]
-    with penstock.sync.connect(service.url) as client:
+    with headpond.sync.connect(service.url) as client:
         assert text["node"] == binary["node"] == client.admin.show_node()["node"]
 
 
@@ -177,7 +177,7 @@ def test_ctrl_c_ends_a_consume_and_settles_what_was_printed(
 
 
 def wait_until_settled(node: Node, topic: str, count: int) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         while sum(each.settled for each in client.admin.list_subscriptions(topic)) < count:
             time.sleep(0.02)
 

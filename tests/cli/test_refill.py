@@ -1,4 +1,4 @@
-"""``penstock refill list|show|drop`` and ``penstock inspect`` on refill files."""
+"""``headpond refill list|show|drop`` and ``headpond inspect`` on refill files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from penstock.io.folder_lock import FolderLock
-from penstock.io.os_disk import OsDisk
-from penstock.transport.refill import Refill
-from penstock.transport.refill_folder import file_name, slot_name
-from tests.cli.conftest import PENSTOCK, SECONDS_MAX, Cli, clean_environment
+from headpond.io.folder_lock import FolderLock
+from headpond.io.os_disk import OsDisk
+from headpond.transport.refill import Refill
+from headpond.transport.refill_folder import file_name, slot_name
+from tests.cli.conftest import HEADPOND, SECONDS_MAX, Cli, clean_environment
 from tests.transport.refills import BLOCK, ROWS, A, B, key, new_refill, segment_frame, write
 
 SLOT = slot_name("orders", "till-1")
@@ -93,7 +93,7 @@ def test_a_file_that_was_cut_short_is_listed_and_shown_with_what_it_lost(cli: Cl
 
 
 def test_the_state_folder_is_found_by_its_variable(cli: Cli, state: Path) -> None:
-    done = cli("refill", "list", "--json", PENSTOCK_STATE=str(state))
+    done = cli("refill", "list", "--json", HEADPOND_STATE=str(state))
     assert len(json.loads(done.out)) == 2
 
 
@@ -219,7 +219,7 @@ def test_at_a_terminal_it_asks(cli: Cli, state: Path, answer: bytes, code: int, 
     try:
         os.write(ours, answer)
         done = subprocess.run(
-            [*PENSTOCK, "refill", "drop", str(path_of(state))],
+            [*HEADPOND, "refill", "drop", str(path_of(state))],
             stdin=theirs,
             capture_output=True,
             env=clean_environment(),
@@ -247,7 +247,7 @@ def test_dropping_one_destinations_claim_leaves_the_others(cli: Cli, state: Path
 
 
 def test_a_destination_that_the_file_is_not_for_is_an_error(cli: Cli, state: Path) -> None:
-    done = cli("refill", "drop", SLOT, "--destination", "penstock://c:1", "--yes", "--state", state)
+    done = cli("refill", "drop", SLOT, "--destination", "headpond://c:1", "--yes", "--state", state)
     assert done.code == 1 and A in done.err and B in done.err
 
 

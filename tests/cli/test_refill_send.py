@@ -1,4 +1,4 @@
-"""``penstock produce`` with the node away, and ``penstock refill send`` when it is back."""
+"""``headpond produce`` with the node away, and ``headpond refill send`` when it is back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import penstock
+import headpond
 from tests.cli.conftest import Cli, Node
 from tests.client.processes import lines_until, lone_producer
 from tests.client.reading import values_at
@@ -106,7 +106,7 @@ def test_what_is_dropped_is_not_sent(
 async def spill_under_a_lease(node: Node, topic: str, **options: Any) -> None:
     """One message is stored, one is spilled, by an instance that holds the lease and closes."""
     async with (
-        penstock.connect(node.url) as client,
+        headpond.connect(node.url) as client,
         client.producer(topic, "till", access="single", close_timeout=0.1, **options) as producer,
     ):
         await producer.send(b"stored")
@@ -116,7 +116,7 @@ async def spill_under_a_lease(node: Node, topic: str, **options: Any) -> None:
 
 async def hold(node: Node, topic: str, value: bytes, **options: Any) -> None:
     async with (
-        penstock.connect(node.url) as client,
+        headpond.connect(node.url) as client,
         client.producer(topic, "till", access="single", wait=20, **options) as producer,
     ):
         await producer.send(value)
@@ -130,7 +130,7 @@ def test_what_the_holder_of_a_lease_spilled_is_sent_when_nobody_was_in_between(
     (spilled,) = json.loads(cli("refill", "list", "--json").out)
     assert spilled["late"] is False
     node.start()  # it keeps the lease for its holder, for a second
-    assert cli("refill", "send", "--state", state_folder, PENSTOCK_STATE="").code == 0
+    assert cli("refill", "send", "--state", state_folder, HEADPOND_STATE="").code == 0
     assert asyncio.run(values_at(node.url, topic)) == [b"stored", b"spilled"]
 
 
@@ -138,7 +138,7 @@ def test_a_lease_that_somebody_holds_is_not_waited_for(cli: Cli, node: Node, top
     cli("topic", "create", topic, "--set", "producer_lease=1s", url=node.url)
     asyncio.run(spill_under_a_lease(node, topic))
     node.start()
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         with client.producer(topic, "till", access="single", wait=20, refill=None):
             done = cli("refill", "send", "--timeout", 600)
         assert done.code == 1 and "is held by" in done.err

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import penstock
-from penstock.client.connect import Client
+import headpond
+from headpond.client.connect import Client
 from tests.cli.conftest import Cli
 from tests.client.processes import environment
 from tests.fire.real_node import RealNode
@@ -44,7 +44,7 @@ async def read_and_settle(client: Client, topic: str, subscription: str, count: 
 
 def test_soft_ttl_keeps_what_a_slow_subscription_has_not_settled(node: RealNode, cli: Cli) -> None:
     async def run() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic("soft", settings={"soft_ttl": TTL_S})
             for name in ("quick", "slow"):
                 await client.admin.create_subscription("soft", name)
@@ -62,7 +62,7 @@ def test_soft_ttl_keeps_what_a_slow_subscription_has_not_settled(node: RealNode,
 
 def test_hard_ttl_deletes_and_the_slow_subscription_sees_which_ranges_it_lost(node: RealNode, cli: Cli) -> None:
     async def run() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic("hard", settings={"hard_ttl": TTL_S})
             for name in ("quick", "slow"):
                 await client.admin.create_subscription("hard", name)
@@ -89,7 +89,7 @@ def test_hard_ttl_deletes_and_the_slow_subscription_sees_which_ranges_it_lost(no
 
 def test_a_message_with_a_time_to_live_is_not_delivered_after_it(node: RealNode, cli: Cli) -> None:
     async def run() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             async with client.producer("brief") as producer:
                 await producer.send(b"gone", ttl=0.05, headers={"a": "b"})
                 await producer.send(b"stays", ttl=3600)
@@ -97,7 +97,7 @@ def test_a_message_with_a_time_to_live_is_not_delivered_after_it(node: RealNode,
                 with_bad = producer.send(b"never", ttl=-1.0)
                 try:
                     await with_bad
-                except penstock.PenstockError as error:
+                except headpond.HeadpondError as error:
                     assert error.code == "bad-request"
                 else:
                     raise AssertionError("a negative time was taken")
@@ -116,14 +116,14 @@ def test_a_message_with_a_time_to_live_is_not_delivered_after_it(node: RealNode,
 
 
 def test_the_blocking_producer_takes_a_time_to_live_too(node: RealNode) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         with client.producer("brief") as producer:
             producer.send(b"gone", ttl=0.0)
             producer.post(b"stays", ttl=60.0).result()
         with client.consumer("brief", subscription="s") as consumer:
             message = consumer.receive(timeout=WAIT_S_MAX)
             assert message is not None
-            assert (message.value, message.headers) == (b"stays", {"penstock-ttl": "60"})
+            assert (message.value, message.headers) == (b"stays", {"headpond-ttl": "60"})
 
 
 def test_the_example_tells_the_story() -> None:

@@ -1,4 +1,4 @@
-"""``penstock spark audit`` and its neighbours: what they print, how they exit, and what is refused at once."""
+"""``headpond spark audit`` and its neighbours: what they print, how they exit, and what is refused at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.conftest import PENSTOCK, Cli, clean_environment
+from tests.cli.conftest import HEADPOND, Cli, clean_environment
 
 AUDIT_S_MAX = 250
 BLOCK = "0" * 32
@@ -27,7 +27,7 @@ def write(folder: Path, *rows: int) -> Path:
 def test_an_audit_prints_its_figures_and_exits_with_1_if_something_is_missing(tmp_path: Path) -> None:
     sent, received = write(tmp_path / "sent", 0, 1, 2, 3), write(tmp_path / "received", 0, 1, 1, 3)
     done = subprocess.run(
-        [*PENSTOCK, "spark", "audit", str(sent), str(received), "--master", "local[1]", "--out", "out"],
+        [*HEADPOND, "spark", "audit", str(sent), str(received), "--master", "local[1]", "--out", "out"],
         cwd=tmp_path,
         env=clean_environment() | {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
         capture_output=True,
@@ -63,7 +63,7 @@ def test_an_audit_prints_its_figures_and_exits_with_1_if_something_is_missing(tm
         (["audit", "a", "b", "--follow", "--by", "id"], 2, "--by"),
         (["audit", "a", "b", "--follow", "--out", "x"], 2, "--out"),
         (["audit", "./x.parquet", "b", "--follow"], 1, "cannot be followed"),
-        (["audit", "a", "b", "--url", "penstock://127.0.0.1:1"], 1, "127.0.0.1:1"),
+        (["audit", "a", "b", "--url", "headpond://127.0.0.1:1"], 1, "127.0.0.1:1"),
         (["run", "a.toml", "--idle", "soon"], 2, "--idle"),
         (["archive", "a", "x", "--follow", "--compact"], 2, "--compact"),
         (["archive", "a", "s3a://b/c"], 1, "renames in one step"),

@@ -8,13 +8,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.cli.options import DEFAULT_URL, Token, Url
-from penstock.cli.spark import _node
-from penstock.client.contexts import Context, Contexts
-from penstock.spark.pipeline import Pipeline
+from headpond.cli.options import DEFAULT_URL, Token, Url
+from headpond.cli.spark import _node
+from headpond.client.contexts import Context, Contexts
+from headpond.spark.pipeline import Pipeline
 
 FILE, LINE, ENVIRONMENT, CONTEXT = (
-    f"penstock://{name}:1" for name in ("file", "line", "environment", "context")
+    f"headpond://{name}:1" for name in ("file", "line", "environment", "context")
 )
 
 
@@ -24,11 +24,11 @@ FILE, LINE, ENVIRONMENT, CONTEXT = (
         ({}, [], {}, (CONTEXT, "context's")),
         ({"url": FILE}, [], {}, (FILE, None)),
         ({"url": FILE, "token": "file's"}, [], {}, (FILE, "file's")),
-        ({"url": FILE, "token": "file's"}, [], {"PENSTOCK_TOKEN": "environment's"}, (FILE, "file's")),
-        ({"url": FILE}, [], {"PENSTOCK_TOKEN": "environment's"}, (FILE, "environment's")),
+        ({"url": FILE, "token": "file's"}, [], {"HEADPOND_TOKEN": "environment's"}, (FILE, "file's")),
+        ({"url": FILE}, [], {"HEADPOND_TOKEN": "environment's"}, (FILE, "environment's")),
         ({"url": FILE, "token": "file's"}, ["--token", "line's"], {}, (FILE, "line's")),
         ({"url": FILE}, ["--url", LINE], {}, (LINE, None)),
-        ({}, [], {"PENSTOCK_URL": ENVIRONMENT}, (ENVIRONMENT, None)),
+        ({}, [], {"HEADPOND_URL": ENVIRONMENT}, (ENVIRONMENT, None)),
     ],
 )
 def test_the_line_goes_first_then_the_file_and_a_contexts_token_goes_to_its_own_node_alone(
@@ -38,7 +38,7 @@ def test_the_line_goes_first_then_the_file_and_a_contexts_token_goes_to_its_own_
     found: tuple[str, str | None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("PENSTOCK_URL", "PENSTOCK_TOKEN", "PENSTOCK_CONTEXT"):
+    for name in ("HEADPOND_URL", "HEADPOND_TOKEN", "HEADPOND_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
     contexts = Contexts()
     contexts.add("here", Context(CONTEXT, "context's"))

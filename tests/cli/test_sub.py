@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-import penstock
+import headpond
 from tests.cli.conftest import Cli, Node
 
 
@@ -76,8 +76,8 @@ def test_dead_messages_are_listed_shown_and_redriven(cli: Cli, service: Node, to
     cli("produce", topic, "--key-separator", ":", url=url, stdin=b"k:good\nk:bad\n")
 
     async def refuse() -> None:
-        policy = penstock.Policy(max_attempts=2, backoff=0.0)
-        async with penstock.connect(url) as client, client.consumer(topic, "s", policy=policy) as consumer:
+        policy = headpond.Policy(max_attempts=2, backoff=0.0)
+        async with headpond.connect(url) as client, client.consumer(topic, "s", policy=policy) as consumer:
             for _ in range(3):
                 message = await consumer.receive(5)
                 assert message is not None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import penstock.sync
-from penstock.node.bootstrap import bootstrap
+import headpond.sync
+from headpond.node.bootstrap import bootstrap
 from tests.cli.conftest import Cli, Node
 from tests.client.certificates import Certificates
 from tests.fire.real_node import NodeDidNotStart
@@ -19,7 +19,7 @@ def test_a_node_that_runs_is_closed_with_its_first_token(cli: Cli, node: Node) -
     made = cli("token", "bootstrap", "--data", node.data, url=node.url)
     assert made.code == 0, made.err
     admin = made.out.decode().strip()
-    assert admin.startswith("pst_") and admin not in made.err
+    assert admin.startswith("hpd_") and admin not in made.err
     refused = cli("topic", "list", "--json", url=node.url)
     assert (refused.code, json.loads(refused.err)["code"]) == (1, "token-needed")
     again = cli("token", "bootstrap", "--data", node.data, url=node.url)
@@ -41,7 +41,7 @@ def test_a_token_is_made_shown_listed_revoked_and_logged(cli: Cli, guarded: tupl
     node, admin = guarded
 
     def ask(*words: str) -> str:
-        done = cli(*words, "--json", url=node.url, PENSTOCK_TOKEN=admin)
+        done = cli(*words, "--json", url=node.url, HEADPOND_TOKEN=admin)
         assert done.code == 0, done.err
         return done.out.decode()
 
@@ -49,7 +49,7 @@ def test_a_token_is_made_shown_listed_revoked_and_logged(cli: Cli, guarded: tupl
     assert (made["rights"], made["scopes"]) == (["produce"], ["default/default/default/orders"])
     listed, shown = ask("token", "list"), ask("token", "show", "till")
     assert made["token"] in listed and json.loads(shown)["expires_at"] == made["expires_at"]
-    unasked = cli("token", "revoke", "till", url=node.url, PENSTOCK_TOKEN=admin)
+    unasked = cli("token", "revoke", "till", url=node.url, HEADPOND_TOKEN=admin)
     assert unasked.code == 2 and "--yes" in unasked.err
     ask("token", "revoke", "till", "--yes")
     log = ask("log", "admin")
@@ -61,12 +61,12 @@ def test_a_token_is_made_shown_listed_revoked_and_logged(cli: Cli, guarded: tupl
 def test_who_has_a_token_for_one_producer_sends_under_its_name(cli: Cli, guarded: tuple[Node, str]) -> None:
     node, admin = guarded
     words = ("token", "create", "bound", "--produce", "--topic", "orders*", "--producer", "till-1")
-    text = cli(*words, url=node.url, PENSTOCK_TOKEN=admin).out.decode().strip()
+    text = cli(*words, url=node.url, HEADPOND_TOKEN=admin).out.decode().strip()
     sent = cli(
-        "produce", "orders-bound", "--producer", "till-1", stdin=b"1\n", url=node.url, PENSTOCK_TOKEN=text
+        "produce", "orders-bound", "--producer", "till-1", stdin=b"1\n", url=node.url, HEADPOND_TOKEN=text
     )
     assert sent.code == 0, sent.err
-    other = cli("produce", "orders-bound", stdin=b"1\n", url=node.url, PENSTOCK_TOKEN=text)
+    other = cli("produce", "orders-bound", stdin=b"1\n", url=node.url, HEADPOND_TOKEN=text)
     assert other.code == 1 and "'till-1' alone" in other.err
 
 
@@ -86,7 +86,7 @@ def test_a_token_that_got_out_is_revoked_by_its_text_which_is_not_shown_again(
 
 def test_a_command_does_what_its_token_allows(cli: Cli, guarded: tuple[Node, str]) -> None:
     node, admin = guarded
-    with penstock.sync.connect(node.url, admin) as client:
+    with headpond.sync.connect(node.url, admin) as client:
         client.admin.create_topic("orders")
         made = client.admin.create_token("t", rights=["produce"], scopes=["default"])
         sent = cli("produce", "orders", "--token", made.secret, url=node.url, stdin=b"a\nb\n")
@@ -109,7 +109,7 @@ def test_whoever_lost_the_admins_token_makes_another_while_the_node_is_stopped(
     with Node(tmp_path / "node") as node:
         for made in (first, second):
             secret = json.loads(made.out)["secret"]
-            assert cli("topic", "list", url=node.url, PENSTOCK_TOKEN=secret).code == 0
+            assert cli("topic", "list", url=node.url, HEADPOND_TOKEN=secret).code == 0
 
 
 def test_a_folder_that_was_not_there_is_told_of(cli: Cli, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_no_secret_is_shown_to_whoever_looks_over_the_shoulder(
         ("topic", "create", f"{text}?", "--token", admin, "--url", node.url),
         ("topic", "list", "--url", node.url, "--token", wrong),
         ("topic", "list", "--url", node.url, "--token", text[:30]),
-        ("topic", "list", "--url", "penstock://127.0.0.1:1", "--token", text),
+        ("topic", "list", "--url", "headpond://127.0.0.1:1", "--token", text),
         ("doctor", node.url, "--token", text),
         ("log", "admin", "--url", node.url, "--token", admin),
     ]
@@ -154,7 +154,7 @@ def test_no_secret_is_shown_to_whoever_looks_over_the_shoulder(
 
 def test_a_token_says_what_for_and_where(cli: Cli) -> None:
     for words in (("--scope", "acme"), ("--produce",), ("--produce", "--scope", "a//b")):
-        done = cli("token", "create", "t", *words, url="penstock://127.0.0.1:1")
+        done = cli("token", "create", "t", *words, url="headpond://127.0.0.1:1")
         assert done.code in (1, 2) and "127.0.0.1" not in done.err
 
 
@@ -176,7 +176,7 @@ def test_other_machines_are_served_with_tokens_and_tls_or_where_told_so(cli: Cli
     node._listen = "0.0.0.0:0"
     cli("token", "bootstrap", "--data", node.data)
     with node:
-        assert node.url.startswith("penstocks://0.0.0.0:")
+        assert node.url.startswith("headponds://0.0.0.0:")
     told = Node(tmp_path / "two", config="insecure = true")
     told._listen = "0.0.0.0:0"
     with told:

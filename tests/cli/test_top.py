@@ -1,4 +1,4 @@
-"""``penstock top`` over a real node, which also goes away."""
+"""``headpond top`` over a real node, which also goes away."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import subprocess
 import time
 from pathlib import Path
 
-import penstock.sync
-from tests.cli.conftest import PENSTOCK, Cli, Node, clean_environment
+import headpond.sync
+from tests.cli.conftest import HEADPOND, Cli, Node, clean_environment
 
 WAIT_S_MAX = 60.0
 
 
 def test_one_sample_shows_the_furthest_behind_first(cli: Cli, service: Node, topic: str) -> None:
-    with penstock.sync.connect(service.url) as client:
+    with headpond.sync.connect(service.url) as client:
         for count, name in ((2, f"{topic}-a"), (5, f"{topic}-b")):
             with client.producer(name) as producer:
                 for _ in range(count):
@@ -37,19 +37,19 @@ def test_one_sample_shows_the_furthest_behind_first(cli: Cli, service: Node, top
 
 
 def test_a_node_that_is_not_there_is_an_error_for_a_single_sample(cli: Cli) -> None:
-    done = cli("top", "--once", "--json", url="penstock://127.0.0.1:1")
+    done = cli("top", "--once", "--json", url="headpond://127.0.0.1:1")
     assert done.code == 1
     assert json.loads(done.err)["hint"]
 
 
 class Terminal:
-    """``penstock top`` on a terminal of its own, read until something is on it."""
+    """``headpond top`` on a terminal of its own, read until something is on it."""
 
     def __init__(self, url: str) -> None:
         self._ours, theirs = pty.openpty()
-        environment = clean_environment() | {"PENSTOCK_URL": url, "COLUMNS": "100", "LINES": "30"}
+        environment = clean_environment() | {"HEADPOND_URL": url, "COLUMNS": "100", "LINES": "30"}
         self.process = subprocess.Popen(
-            [*PENSTOCK, "top", "--interval", "0.2"],
+            [*HEADPOND, "top", "--interval", "0.2"],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -76,7 +76,7 @@ class Terminal:
 
 def test_a_node_that_goes_away_is_waited_for(tmp_path: Path) -> None:
     with Node(tmp_path / "node") as node:
-        with penstock.sync.connect(node.url) as client:
+        with headpond.sync.connect(node.url) as client:
             client.admin.create_topic("orders")
         terminal = Terminal(node.url)
         try:

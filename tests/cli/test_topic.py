@@ -50,4 +50,4 @@ def test_what_is_wrong_is_told_by_its_code(cli: Cli, service: Node) -> None:
 
 
 def test_the_option_wins_over_the_environment(cli: Cli, service: Node) -> None:
-    assert cli("topic", "list", "--url", service.url, url="penstock://127.0.0.1:1").code == 0
+    assert cli("topic", "list", "--url", service.url, url="headpond://127.0.0.1:1").code == 0

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.model.errors import PenstockError, SchemaMismatch
-from penstock.shapes.columns import parse_column, parse_type, read_schema
+from headpond.model.errors import HeadpondError, SchemaMismatch
+from headpond.shapes.columns import parse_column, parse_type, read_schema
 from tests.cli.conftest import Cli, Node
 from tests.fire.typed_writer import TypedWriter
 
@@ -30,7 +30,7 @@ def options(columns: tuple[str, ...] = COLUMNS) -> list[str]:
 
 
 def address(url: str) -> tuple[str, int]:
-    host, _, port = url.removeprefix("penstock://").rpartition(":")
+    host, _, port = url.removeprefix("headpond://").rpartition(":")
     return host, int(port)
 
 
@@ -160,7 +160,7 @@ def test_a_column_that_cannot_be_read_is_named_with_a_hint(text: str) -> None:
 def test_a_file_that_lists_no_columns_is_told_with_a_hint(tmp_path: Path, text: str) -> None:
     file = tmp_path / "columns.json"
     file.write_text(text)
-    with pytest.raises(PenstockError) as refused:
+    with pytest.raises(HeadpondError) as refused:
         read_schema(file)
     assert refused.value.hint
 

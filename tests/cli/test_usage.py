@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import typer.main
 
-from penstock.cli.app import app
-from penstock.cli.sections import ORDER, TOPICS
-from penstock.model.errors import CATALOGUE
-from tests.cli.conftest import PENSTOCK, Cli, Node, clean_environment
+from headpond.cli.app import app
+from headpond.cli.sections import ORDER, TOPICS
+from headpond.model.errors import CATALOGUE
+from tests.cli.conftest import HEADPOND, Cli, Node, clean_environment
 from tests.fire import forked
 
 
@@ -29,7 +29,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], An
 
 COMMANDS = commands(typer.main.get_command(app))
 PROMISED = "node topic produce consume inspect errors demo"
-NOWHERE = "penstock://127.0.0.1:1"
+NOWHERE = "headpond://127.0.0.1:1"
 
 
 def test_help_lists_every_command(cli: Cli) -> None:
@@ -50,15 +50,15 @@ def test_help_has_each_command_in_one_line_of_its_section(cli: Cli) -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    code = "import sys, penstock.cli; print([m for m in ('pyarrow', 'rich', 'uvloop') if m in sys.modules])"
+    code = "import sys, headpond.cli; print([m for m in ('pyarrow', 'rich', 'uvloop') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]"
 
 
 def test_the_version_is_the_projects(cli: Cli) -> None:
-    import penstock
+    import headpond
 
-    assert cli("--version").out.decode() == f"penstock {penstock.__version__}\n"
+    assert cli("--version").out.decode() == f"headpond {headpond.__version__}\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -165,7 +165,7 @@ def test_consuming_a_topic_that_is_not_there_is_told(cli: Cli, service: Node, to
 def test_an_argument_that_is_no_text_is_an_error_and_no_traceback(
     service: Node, arguments: tuple[str | bytes, ...]
 ) -> None:
-    environment = clean_environment() | {"PENSTOCK_URL": service.url}
+    environment = clean_environment() | {"HEADPOND_URL": service.url}
     done = forked.run([os.fsdecode(argument) for argument in arguments], environment)
     assert done.returncode == 1
     assert [line.split(b":")[0] for line in done.stderr.splitlines()[-2:]] == [b"error", b"hint"]
@@ -176,7 +176,7 @@ def test_an_argument_that_is_no_text_is_an_error_and_no_traceback(
 def test_a_closed_stream_is_no_crash(service: Node, closed: str, code: int) -> None:
     command = f'exec "$@" {closed}>&-'
     done = subprocess.run(
-        ["sh", "-c", command, "sh", *PENSTOCK, "topic", "list", "--url", service.url],
+        ["sh", "-c", command, "sh", *HEADPOND, "topic", "list", "--url", service.url],
         capture_output=True,
         env=clean_environment(),
     )
@@ -185,7 +185,7 @@ def test_a_closed_stream_is_no_crash(service: Node, closed: str, code: int) -> N
 
 def test_an_error_with_stderr_closed_does_not_turn_up_on_stdout(service: Node) -> None:
     done = subprocess.run(
-        ["sh", "-c", 'exec "$@" 2>&-', "sh", *PENSTOCK, "topic", "show", "nothing-here", "--url", service.url],
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *HEADPOND, "topic", "show", "nothing-here", "--url", service.url],
         capture_output=True,
         env=clean_environment(),
     )

@@ -6,12 +6,12 @@ import json
 
 import pyarrow as pa
 
-import penstock
+import headpond
 from tests.cli.conftest import Cli, Node
 
 
 def test_writers_are_listed_shown_and_deleted(cli: Cli, service: Node, topic: str) -> None:
-    with penstock.sync.connect(service.url) as client, client.writer(topic) as writer:
+    with headpond.sync.connect(service.url) as client, client.writer(topic) as writer:
         rows = pa.table({"value": [b"a", b"b"]})
         writer.commit(7, [writer.stage(topic, rows)])
         left = writer.stage(topic, rows)
@@ -32,7 +32,7 @@ def test_writers_are_listed_shown_and_deleted(cli: Cli, service: Node, topic: st
 
 
 def test_a_stage_file_can_be_looked_into(cli: Cli, node: Node) -> None:
-    with penstock.sync.connect(node.url) as client, client.writer("w") as writer:
+    with headpond.sync.connect(node.url) as client, client.writer("w") as writer:
         stage = writer.stage("t", pa.table({"value": [b"a" * 100, b"b"]}))
     (path,) = (node.data / "stages").iterdir()
     found = json.loads(cli("inspect", str(path), "--json").out)

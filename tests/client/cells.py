@@ -9,20 +9,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.model.errors import ConnectionLost
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.model.errors import ConnectionLost
 
 KINDS = ("unique", "shared", "failover", "key_shared")
 MODES = ("resilient", "non_resilient")
 CELLS = list(itertools.product(KINDS, MODES))
 KEYS = 5
-QUICK = penstock.Policy(lease=0.4, backoff=0.02)
+QUICK = headpond.Policy(lease=0.4, backoff=0.02)
 
 each_cell = pytest.mark.parametrize(("kind", "mode"), CELLS)
 
 
-async def fill(client: penstock.Client, topic: str, count: int, *, rows: int = 16, first: int = 0) -> None:
+async def fill(client: headpond.Client, topic: str, count: int, *, rows: int = 16, first: int = 0) -> None:
     """Messages 0, 1, 2, … with keys that go round."""
     async with client.producer(topic, batch_rows=rows) as producer:
         for number in range(first, first + count):
@@ -30,31 +30,31 @@ async def fill(client: penstock.Client, topic: str, count: int, *, rows: int = 1
 
 
 @asynccontextmanager
-async def connected(url: str, count: int) -> AsyncIterator[list[penstock.Client]]:
+async def connected(url: str, count: int) -> AsyncIterator[list[headpond.Client]]:
     """Clients of their own, so that each consumer can die alone."""
     async with AsyncExitStack() as stack:
         yield [
-            await stack.enter_async_context(penstock.connect(url, backoff=Backoff(0.01, 0.1)))
+            await stack.enter_async_context(headpond.connect(url, backoff=Backoff(0.01, 0.1)))
             for _ in range(count)
         ]
 
 
-def die(client: penstock.Client) -> None:
+def die(client: headpond.Client) -> None:
     """The client's process is gone, as far as the node can tell."""
     client.link._closed = True
     cut(client)
 
 
-def cut(client: penstock.Client) -> None:
+def cut(client: headpond.Client) -> None:
     """The connection is gone, and is made anew."""
     connection = client.link._connection
     assert connection is not None
     connection.abort(ConnectionLost("cut by the test"))
 
 
-async def take(consumer: penstock.Consumer, count: int, timeout: float = 20.0) -> list[penstock.Message]:
+async def take(consumer: headpond.Consumer, count: int, timeout: float = 20.0) -> list[headpond.Message]:
     """So many messages, each acknowledged."""
-    found: list[penstock.Message] = []
+    found: list[headpond.Message] = []
     async with asyncio.timeout(timeout):
         while len(found) < count:
             message = await consumer.receive(timeout)
@@ -64,7 +64,7 @@ async def take(consumer: penstock.Consumer, count: int, timeout: float = 20.0) -
     return found
 
 
-async def rest(consumer: penstock.Consumer, idle_s: float = 0.4) -> list[penstock.Message]:
+async def rest(consumer: headpond.Consumer, idle_s: float = 0.4) -> list[headpond.Message]:
     """What comes until nothing comes for a while; all of it is acknowledged."""
     found = []
     while (message := await consumer.receive(idle_s)) is not None:
@@ -73,7 +73,7 @@ async def rest(consumer: penstock.Consumer, idle_s: float = 0.4) -> list[penstoc
     return found
 
 
-def numbers(messages: list[penstock.Message]) -> list[int]:
+def numbers(messages: list[headpond.Message]) -> list[int]:
     return [int(message.value) for message in messages]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import penstock
+import headpond
 
 IDLE_S = 1.5
 
@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 async def work(url: str, topic: str, kind: str, mode: str) -> None:
-    async with penstock.connect(url, name="stalled") as client:
+    async with headpond.connect(url, name="stalled") as client:
         consumer = await client.consumer(topic, "s", kind=kind, mode=mode, name="stalled").open()
         held = await consumer.receive(20)
         assert held is not None
@@ -33,7 +33,7 @@ async def work(url: str, topic: str, kind: str, mode: str) -> None:
                 await consumer.ack(message)
             await consumer.close()
             say("done")
-        except penstock.PenstockError as error:
+        except headpond.HeadpondError as error:
             say(f"error {error.code}")
 
 

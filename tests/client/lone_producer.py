@@ -12,8 +12,8 @@ import asyncio
 import sys
 from typing import Any
 
-import penstock
-import penstock.sync
+import headpond
+import headpond.sync
 
 
 def say(text: str) -> None:
@@ -21,7 +21,7 @@ def say(text: str) -> None:
 
 
 async def send(url: str, topic: str, name: str, count: int, options: dict[str, Any]) -> None:
-    client = await penstock.connect(url, wait=False)
+    client = await headpond.connect(url, wait=False)
     producer = await client.producer(topic, name=name, **options).open()
     say(f"block {producer.block.hex()}")
     for number in range(count):
@@ -32,7 +32,7 @@ async def send(url: str, topic: str, name: str, count: int, options: dict[str, A
 
 
 def post(url: str, topic: str, count: int) -> None:
-    producer = penstock.sync.connect(url, wait=False).producer(topic)
+    producer = headpond.sync.connect(url, wait=False).producer(topic)
     for number in range(count):
         producer.post(b"%d" % number)
 

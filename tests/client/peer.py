@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.connection import Event, Fault, NodeSide
-from penstock.wire.control import (
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.connection import Event, Fault, NodeSide
+from headpond.wire.control import (
     Ack,
     AckItem,
     Control,
@@ -29,10 +29,10 @@ from penstock.wire.control import (
     TopicInfo,
     encode_control,
 )
-from penstock.wire.frame import Frame, FrameType, encode
-from penstock.wire.record import RecordHeader
-from penstock.wire.segment import decode_plain, encode_plain
-from penstock.wire.title import decode_title
+from headpond.wire.frame import Frame, FrameType, encode
+from headpond.wire.record import RecordHeader
+from headpond.wire.segment import decode_plain, encode_plain
+from headpond.wire.title import decode_title
 
 Kind = TypeVar("Kind")
 
@@ -153,7 +153,7 @@ async def serving(shards: int = 1, port: int = 0) -> AsyncIterator[Peer]:
     peer = Peer(shards)
     server = await asyncio.start_server(peer._serve, "127.0.0.1", port)
     peer.port = server.sockets[0].getsockname()[1]
-    peer.url = f"penstock://127.0.0.1:{peer.port}"
+    peer.url = f"headpond://127.0.0.1:{peer.port}"
     try:
         yield peer
     finally:
@@ -184,7 +184,7 @@ async def listening(
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
-        yield f"penstock://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield f"headpond://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
         running = [task for task in tasks if task is not None and not task.done()]

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import penstock
+import headpond
 
 ROOT = Path(__file__).parents[2]
 
 
 def environment() -> dict[str, str]:
     """This process's own, with the package and the tests where they are found here."""
-    paths = [str(Path(penstock.__file__).parents[1]), str(ROOT)]
+    paths = [str(Path(headpond.__file__).parents[1]), str(ROOT)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-import penstock
+import headpond
 
 
-async def read_all(client: penstock.Client, topic: str, count: int) -> list[penstock.Message]:
+async def read_all(client: headpond.Client, topic: str, count: int) -> list[headpond.Message]:
     """The first ``count`` messages of a topic, through a subscription of their own."""
     async with client.consumer(topic, f"check-{random.randrange(10**9)}") as consumer:
-        messages: list[penstock.Message] = []
+        messages: list[headpond.Message] = []
         while len(messages) < count:
             message = await consumer.receive(20)
             assert message is not None, f"only {len(messages)} of {count} came"
@@ -20,7 +20,7 @@ async def read_all(client: penstock.Client, topic: str, count: int) -> list[pens
 
 async def values_at(url: str, topic: str, token: str | None = None) -> list[bytes]:
     """All values of a topic at a node, shard by shard."""
-    async with penstock.connect(url, token) as client:
+    async with headpond.connect(url, token) as client:
         info = await client.admin.show_topic(topic)
         count = sum(shard.entry_next for shard in info.shard_list)
         messages = await read_all(client, topic, count)

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-import penstock
-from penstock.model.errors import TopicExists, TopicNotFound
+import headpond
+from headpond.model.errors import TopicExists, TopicNotFound
 
 
 def test_topics_are_created_listed_shown_and_deleted(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             admin = client.admin
             made = await admin.create_topic(topic, shards=4)
             assert (made.topic, made.shards) == (f"default/default/default/{topic}", 4)
@@ -33,7 +33,7 @@ def test_topics_are_created_listed_shown_and_deleted(shared_url: str, topic: str
 
 def test_the_node_says_how_it_is(shared_url: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             assert await client.admin.show_node()
 
     asyncio.run(scenario())

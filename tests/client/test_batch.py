@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.client.batch import Batch
-from penstock.model.errors import BadRequest
-from penstock.model.message import Origin
-from penstock.wire.columns import rows_to_batch
+from headpond.client.batch import Batch
+from headpond.model.errors import BadRequest
+from headpond.model.message import Origin
+from headpond.wire.columns import rows_to_batch
 
 
 def batch_of(count: int) -> Batch:

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.client.connect import Client
-from penstock.client.link import LinkOptions
-from penstock.model.errors import (
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.client.connect import Client
+from headpond.client.link import LinkOptions
+from headpond.model.errors import (
     BadFrame,
     Closed,
     ConnectionLost,
@@ -19,8 +19,8 @@ from penstock.model.errors import (
     UnknownFrame,
     VersionUnsupported,
 )
-from penstock.wire.connection import NodeSide
-from penstock.wire.control import (
+from headpond.wire.connection import NodeSide
+from headpond.wire.control import (
     Control,
     DeleteTopic,
     Error,
@@ -47,7 +47,7 @@ def test_every_address_that_was_tried_is_named_with_its_reason() -> None:
     async def scenario() -> None:
         first, second = await closed_port(), await closed_port()
         with pytest.raises(Unavailable) as caught:
-            async with penstock.connect(f"penstock://127.0.0.1:{first},127.0.0.1:{second}"):
+            async with headpond.connect(f"headpond://127.0.0.1:{first},127.0.0.1:{second}"):
                 pass
         assert f"127.0.0.1:{first}" in caught.value.message
         assert f"127.0.0.1:{second}" in caught.value.message
@@ -62,7 +62,7 @@ def test_the_next_address_serves_where_the_first_does_not() -> None:
         nobody = await closed_port()
         async with (
             serving() as peer,
-            penstock.connect([f"penstock://127.0.0.1:{nobody}", peer.url]) as client,
+            headpond.connect([f"headpond://127.0.0.1:{nobody}", peer.url]) as client,
         ):
             assert client.connected
 
@@ -75,8 +75,8 @@ def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
 
     async def scenario() -> None:
         async with listening(say_nothing) as url:
-            with pytest.raises(Unavailable, match=f"{url.removeprefix('penstock://')}: no answer within"):
-                await penstock.connect(url, connect_timeout=0.05)
+            with pytest.raises(Unavailable, match=f"{url.removeprefix('headpond://')}: no answer within"):
+                await headpond.connect(url, connect_timeout=0.05)
 
     asyncio.run(scenario())
 
@@ -89,7 +89,7 @@ def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
     ],
 )
 def test_a_refusal_at_the_door_is_raised_as_what_it_is(
-    greeting: bytes, error: type[penstock.PenstockError]
+    greeting: bytes, error: type[headpond.HeadpondError]
 ) -> None:
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(greeting)
@@ -97,14 +97,14 @@ def test_a_refusal_at_the_door_is_raised_as_what_it_is(
     async def scenario() -> None:
         async with listening(greet) as url:
             with pytest.raises(error):
-                await penstock.connect(url)
+                await headpond.connect(url)
 
     asyncio.run(scenario())
 
 
 def test_a_client_that_is_not_open_says_so() -> None:
     with pytest.raises(Closed):
-        penstock.connect("penstock://127.0.0.1:1").producer("t")
+        headpond.connect("headpond://127.0.0.1:1").producer("t")
 
 
 def test_a_question_is_asked_again_after_a_loss_and_a_change_is_not() -> None:
@@ -154,7 +154,7 @@ def test_a_node_that_falls_silent_is_left_for_a_new_connection() -> None:
 
         async with (
             listening(greet_then_sulk) as url,
-            penstock.connect(url, backoff=Backoff(0.001, 0.001), ping_after=0.02, dead_after=0.06),
+            headpond.connect(url, backoff=Backoff(0.001, 0.001), ping_after=0.02, dead_after=0.06),
         ):
             await arrived.get()
             await arrived.get()
@@ -164,7 +164,7 @@ def test_a_node_that_falls_silent_is_left_for_a_new_connection() -> None:
 
 def test_pings_keep_an_idle_connection() -> None:
     async def scenario() -> None:
-        async with serving() as peer, penstock.connect(peer.url, ping_after=0.01, dead_after=0.2) as client:
+        async with serving() as peer, headpond.connect(peer.url, ping_after=0.01, dead_after=0.2) as client:
             await asyncio.sleep(0.4)
             assert client.connected
             assert client.link.reconnects == 0
@@ -235,7 +235,7 @@ def test_a_welcome_that_is_taken_back_at_once_is_no_connection() -> None:
     async def scenario() -> None:
         async with listening(greeting_then(*FAREWELL)) as url:
             with pytest.raises(UnknownFrame):
-                await penstock.connect(url)
+                await headpond.connect(url)
 
     asyncio.run(scenario())
 
@@ -257,7 +257,7 @@ def test_a_link_goes_on_trying_after_a_welcome_that_was_taken_back_at_once() -> 
 
         async with (
             listening(greet) as url,
-            penstock.connect(url, backoff=Backoff(0.001, 0.001)) as client,
+            headpond.connect(url, backoff=Backoff(0.001, 0.001)) as client,
             asyncio.timeout(10),
         ):
             await until(lambda: not client.connected)
@@ -307,5 +307,5 @@ def test_nothing_is_written_to_a_transport_that_is_lost(caplog: pytest.LogCaptur
     asyncio.run(scenario())
 
 
-def quick(peer: Peer, min_s: float = 0.001, random: float = 0.5) -> penstock.Client:
-    return penstock.connect(peer.url, backoff=Backoff(min_s, min_s, random=lambda: random))
+def quick(peer: Peer, min_s: float = 0.001, random: float = 0.5) -> headpond.Client:
+    return headpond.connect(peer.url, backoff=Backoff(min_s, min_s, random=lambda: random))

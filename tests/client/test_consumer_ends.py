@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock.client.options import ConsumerOptions
-from penstock.model.errors import BadRequest, SubscriptionBusy, SubscriptionNotFound, TimedOut, TopicMismatch
-from penstock.wire.control import Settle, Settled, Subscribe, Subscribed, Unsubscribe, Unsubscribed
+import headpond
+from headpond.client.options import ConsumerOptions
+from headpond.model.errors import BadRequest, SubscriptionBusy, SubscriptionNotFound, TimedOut, TopicMismatch
+from headpond.wire.control import Settle, Settled, Subscribe, Subscribed, Unsubscribe, Unsubscribed
 from tests.client.peer import TOPIC_UUID, Conversation, record, serving
 from tests.client.test_connecting import quick
 from tests.client.test_consumer_sessions import VALUES, consuming, entries
@@ -24,7 +24,7 @@ async def left(conversation: Conversation, number: int) -> list[tuple[int, int, 
     return goodbye.seen
 
 
-async def ended(consumer: penstock.Consumer, error: type[penstock.PenstockError]) -> str:
+async def ended(consumer: headpond.Consumer, error: type[headpond.HeadpondError]) -> str:
     """Waits until reading raises ``error``; its message."""
     with pytest.raises(error) as caught:
         await asyncio.wait_for(anext(aiter(consumer)), 10)
@@ -257,7 +257,7 @@ def test_what_is_said_to_a_consumer_that_was_closed_is_ignored() -> None:
 
 def test_a_subscription_can_be_opened_again_after_closing_timed_out(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             async with client.producer(topic) as producer:
                 await producer.send(b"1")
             consumer = await client.consumer(topic, "s", close_timeout=1e-9).open()
@@ -282,14 +282,14 @@ def test_more_credit_than_a_node_grants_is_refused_here() -> None:
 
 def test_a_consumer_that_fails_over_to_another_nodes_topic_settles_nothing_there(tmp_path: Path) -> None:
     async def fill(url: str, values: list[bytes]) -> None:
-        async with penstock.connect(url) as client, client.producer("t") as producer:
+        async with headpond.connect(url) as client, client.producer("t") as producer:
             for value in values:
                 producer.post(value)
 
     async def scenario(one: RealNode, other: RealNode) -> None:
         await fill(one.url, VALUES)
         await fill(other.url, VALUES)
-        async with penstock.connect([one.url, other.url]) as client:
+        async with headpond.connect([one.url, other.url]) as client:
             consumer = await client.consumer("t", "s").open()
             messages = [await consumer.receive(5) for _ in range(10)]
             one.kill()

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-import penstock
-from penstock.model.errors import Closed, SubscriptionBusy, SubscriptionNotFound, TimedOut
-from penstock.wire.control import (
+import headpond
+from headpond.model.errors import Closed, SubscriptionBusy, SubscriptionNotFound, TimedOut
+from headpond.wire.control import (
     Credit,
     Lost,
     Settle,
@@ -20,8 +20,8 @@ from penstock.wire.control import (
     Unsubscribe,
     Unsubscribed,
 )
-from penstock.wire.frame import OVERHEAD_BYTES, FrameType, encode
-from penstock.wire.record import RecordHeader
+from headpond.wire.frame import OVERHEAD_BYTES, FrameType, encode
+from headpond.wire.record import RecordHeader
 from tests.client.peer import TOPIC_UUID, Conversation, Peer, record, serving, until
 from tests.client.test_connecting import quick
 
@@ -31,7 +31,7 @@ VALUES = [b"%d" % number for number in range(10)]
 @asynccontextmanager
 async def consuming(
     peer: Peer, **options: int | float | str
-) -> AsyncIterator[tuple[penstock.Consumer, Conversation, int]]:
+) -> AsyncIterator[tuple[headpond.Consumer, Conversation, int]]:
     """An open consumer, its conversation, and its number there. It is left without waiting for answers."""
     async with quick(peer) as client:
         conversation = await peer.conversation()
@@ -44,7 +44,7 @@ async def consuming(
             await asyncio.gather(consumer.close(), return_exceptions=True)
 
 
-async def entries(consumer: penstock.Consumer, count: int) -> list[int]:
+async def entries(consumer: headpond.Consumer, count: int) -> list[int]:
     found = []
     for _ in range(count):
         message = await consumer.receive(5)

@@ -7,8 +7,8 @@ import asyncio
 import pyarrow as pa
 import pytest
 
-import penstock
-from penstock.model.errors import (
+import headpond
+from headpond.model.errors import (
     BadRequest,
     SubscriptionBusy,
     TopicNotFound,
@@ -16,13 +16,13 @@ from penstock.model.errors import (
 from tests.fire.real_node import RealNode
 
 
-async def fill(client: penstock.Client, topic: str, count: int, first: int = 0, batch_rows: int = 5000) -> None:
+async def fill(client: headpond.Client, topic: str, count: int, first: int = 0, batch_rows: int = 5000) -> None:
     async with client.producer(topic, batch_rows=batch_rows) as producer:
         for number in range(first, first + count):
             producer.post(b"%d" % number)
 
 
-async def numbers(consumer: penstock.Consumer, idle_s: float = 0.2) -> list[int]:
+async def numbers(consumer: headpond.Consumer, idle_s: float = 0.2) -> list[int]:
     """What comes until nothing comes for a while; all of it is acknowledged."""
     found = []
     while (message := await consumer.receive(idle_s)) is not None:
@@ -33,7 +33,7 @@ async def numbers(consumer: penstock.Consumer, idle_s: float = 0.2) -> list[int]
 
 def test_what_was_acknowledged_does_not_come_again(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 1000, batch_rows=64)
             async with client.consumer(topic, "s") as consumer:
                 async for message in consumer:
@@ -56,7 +56,7 @@ def test_batches_go_on_where_single_messages_were_taken(
 ) -> None:
     async def scenario() -> None:
         url = shared_url if where == "one node" else f"{shared_url},127.0.0.1:1"
-        async with penstock.connect(url) as client:
+        async with headpond.connect(url) as client:
             await fill(client, topic, 20, batch_rows=10)
             async with client.consumer(topic, "s") as consumer:
                 for entry in range(3):
@@ -79,7 +79,7 @@ def test_batches_go_on_where_single_messages_were_taken(
 
 def test_batches_are_acknowledged_whole_by_mask_or_by_row(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 30, batch_rows=10)
             async with client.consumer(topic, "s") as consumer:
                 batches = consumer.batches()
@@ -98,7 +98,7 @@ def test_batches_are_acknowledged_whole_by_mask_or_by_row(shared_url: str, topic
 @pytest.mark.parametrize("rows", [[True], [10], [-11], pa.array([True] * 9)])
 def test_rows_that_are_not_in_the_batch_are_refused(shared_url: str, topic: str, rows: object) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 10)
             async with client.consumer(topic, "s") as consumer:
                 batch = await anext(consumer.batches())
@@ -114,7 +114,7 @@ def test_rows_that_are_not_in_the_batch_are_refused(shared_url: str, topic: str,
 
 def test_a_nack_brings_the_message_again_with_the_next_attempt(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 3)
             async with client.consumer(topic, "s") as consumer:
                 for _ in range(3):
@@ -137,7 +137,7 @@ def test_a_nack_brings_the_message_again_with_the_next_attempt(shared_url: str, 
 
 def test_a_live_consumer_gets_what_is_sent_meanwhile(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.consumer(topic, "s") as consumer:
+        async with headpond.connect(shared_url) as client, client.consumer(topic, "s") as consumer:
             assert await consumer.receive(0.01) is None
             async with client.producer(topic) as producer:
                 for number in range(50):
@@ -154,7 +154,7 @@ def test_a_new_subscription_begins_where_it_is_told(
     shared_url: str, topic: str, start: str | int, expected: int
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 20)
             async with client.consumer(topic, "s", start=start) as consumer:
                 await fill(client, topic, 5, first=20)
@@ -165,7 +165,7 @@ def test_a_new_subscription_begins_where_it_is_told(
 
 def test_small_credit_still_delivers_everything(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 3000, batch_rows=7)
             async with client.consumer(topic, "s", credit_bytes=1) as consumer:
                 assert await numbers(consumer) == list(range(3000))
@@ -175,7 +175,7 @@ def test_small_credit_still_delivers_everything(shared_url: str, topic: str) -> 
 
 def test_what_is_taken_at_once_is_bounded_by_what_it_unfolds_to(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             async with client.producer(topic) as producer:
                 for _ in range(8):
                     await producer.send(bytes(4_000_000))
@@ -191,7 +191,7 @@ def test_what_is_taken_at_once_is_bounded_by_what_it_unfolds_to(shared_url: str,
 
 def test_several_tasks_share_a_consumer(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 500, batch_rows=20)
             async with client.consumer(topic, "s") as consumer:
                 found = await asyncio.gather(*(numbers(consumer) for _ in range(4)))
@@ -202,7 +202,7 @@ def test_several_tasks_share_a_consumer(shared_url: str, topic: str) -> None:
 
 def test_what_the_node_does_not_allow_is_raised_when_opening(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 1)
             with pytest.raises(BadRequest):
                 await client.consumer(topic, "s", kind="round").open()
@@ -219,7 +219,7 @@ def test_what_the_node_does_not_allow_is_raised_when_opening(shared_url: str, to
 
 def test_deleting_a_topic_tells_its_consumer(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 1)
             async with client.consumer(topic, "s") as consumer:
                 assert await consumer.receive(5) is not None
@@ -233,7 +233,7 @@ def test_deleting_a_topic_tells_its_consumer(shared_url: str, topic: str) -> Non
 
 def test_a_subscription_that_was_deleted_begins_anew(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 3)
             for _ in range(2):
                 async with client.consumer(topic, "s") as consumer:
@@ -246,7 +246,7 @@ def test_a_subscription_that_was_deleted_begins_anew(shared_url: str, topic: str
 
 def test_a_message_of_another_topic_is_not_settled_here(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             for name in (topic, f"{topic}.other"):
                 await fill(client, name, 1)
             async with client.consumer(topic, "s") as one, client.consumer(f"{topic}.other", "s") as other:
@@ -261,7 +261,7 @@ def test_a_message_of_another_topic_is_not_settled_here(shared_url: str, topic: 
 
 def test_a_wait_for_a_batch_may_be_given_up(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.consumer(topic, "s") as consumer:
+        async with headpond.connect(shared_url) as client, client.consumer(topic, "s") as consumer:
             batches = consumer.batches()
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(anext(batches), 0.01)
@@ -274,7 +274,7 @@ def test_a_wait_for_a_batch_may_be_given_up(shared_url: str, topic: str) -> None
 def test_a_consumer_goes_on_over_kills_of_the_node_without_loss_or_repeat(node: RealNode, topic: str) -> None:
     async def scenario() -> None:
         count = 6000
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await fill(client, topic, count, batch_rows=100)
             async with client.consumer(topic, "s", credit_bytes=20_000) as consumer:
                 found = []
@@ -288,7 +288,7 @@ def test_a_consumer_goes_on_over_kills_of_the_node_without_loss_or_repeat(node: 
                 assert found == list(range(count))
                 await consumer.flush()
                 assert await consumer.receive(0.2) is None
-        async with penstock.connect(node.url) as client, client.consumer(topic, "s") as consumer:
+        async with headpond.connect(node.url) as client, client.consumer(topic, "s") as consumer:
             assert await consumer.receive(0.1) is None
 
     asyncio.run(scenario())

@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import penstock
-import penstock.sync
-from penstock.client.backoff import Backoff
-from penstock.model.errors import BadRequest, Closed, TopicMismatch
-from penstock.wire.frame import Frame
+import headpond
+import headpond.sync
+from headpond.client.backoff import Backoff
+from headpond.model.errors import BadRequest, Closed, TopicMismatch
+from headpond.wire.frame import Frame
 from tests.client.peer import serving
 from tests.client.reading import values_at
 from tests.client.test_connecting import quick
@@ -34,7 +34,7 @@ def test_both_nodes_have_every_message_under_the_same_identity(
     one, two = pair
 
     async def scenario() -> None:
-        async with penstock.connect(one.url) as client:
+        async with headpond.connect(one.url) as client:
             await client.admin.create_topic(topic, shards=2)
             async with client.producer(topic, copies=[two.url]) as producer:
                 receipt = await producer.send(b"x", key=b"k")
@@ -46,7 +46,7 @@ def test_both_nodes_have_every_message_under_the_same_identity(
                 assert {copy.identity for copy in receipt.copies} == {receipt.identity}
                 result = await producer.send_batch(pa.table({"value": [b"a", b"b"], "key": [b"k", b"k"]}))
                 assert result.stored == 2
-        async with penstock.connect(two.url) as client:
+        async with headpond.connect(two.url) as client:
             assert (await client.admin.show_topic(topic)).shards == 2, "the copy was made like the first"
         assert await values_at(one.url, topic) == await values_at(two.url, topic) == [b"x", b"a", b"b"]
 
@@ -58,7 +58,7 @@ def test_one_away_and_back_gets_what_it_missed(pair: tuple[RealNode, RealNode], 
 
     async def scenario() -> None:
         async with (
-            penstock.connect(one.url, backoff=QUICK) as client,
+            headpond.connect(one.url, backoff=QUICK) as client,
             client.producer(topic, copies=[two.url], spill_after=0.1) as producer,
         ):
             await producer.send(b"0")
@@ -86,10 +86,10 @@ def test_the_first_may_be_away_while_the_copy_is_there(pair: tuple[RealNode, Rea
     one, two = pair
 
     async def scenario() -> None:
-        async with penstock.connect(two.url) as client:
+        async with headpond.connect(two.url) as client:
             await client.admin.create_topic(topic, shards=4)
         one.kill()
-        async with penstock.connect(one.url, backoff=QUICK, wait=False) as client:
+        async with headpond.connect(one.url, backoff=QUICK, wait=False) as client:
             async with client.producer(topic, copies=[two.url]) as producer:
                 await producer.send(b"early", key=b"k")
                 await asyncio.to_thread(one.start)
@@ -109,11 +109,11 @@ def test_a_copy_with_other_shards_refuses_and_the_first_still_stores(
     one, two = pair
 
     async def scenario() -> None:
-        async with penstock.connect(one.url) as client:
+        async with headpond.connect(one.url) as client:
             await client.admin.create_topic(topic, shards=2)
-        async with penstock.connect(two.url) as client:
+        async with headpond.connect(two.url) as client:
             await client.admin.create_topic(topic, shards=8)
-        async with penstock.connect(one.url) as client:
+        async with headpond.connect(one.url) as client:
             producer = await client.producer(topic, copies=[two.url]).open()
             promise = producer.post(b"x")
             with pytest.raises(TopicMismatch, match="8 shards") as caught:
@@ -148,7 +148,7 @@ def test_a_number_of_destinations_that_cannot_be_is_refused() -> None:
 def test_waiting_for_a_delivery_ends_with_the_producer(node: RealNode, topic: str) -> None:
     async def scenario() -> None:
         node.kill()
-        async with penstock.connect(node.url, backoff=QUICK, wait=False) as client:
+        async with headpond.connect(node.url, backoff=QUICK, wait=False) as client:
             producer = await client.producer(topic).open()
             promise = producer.post(b"x")
             assert (await promise).outcome == "spilled"
@@ -164,7 +164,7 @@ def test_waiting_for_a_delivery_ends_with_the_producer(node: RealNode, topic: st
 def test_the_blocking_twin_waits_for_one_or_all(pair: tuple[RealNode, RealNode], topic: str) -> None:
     one, two = pair
     two.kill()
-    with penstock.sync.connect(one.url, backoff=QUICK) as client:
+    with headpond.sync.connect(one.url, backoff=QUICK) as client:
         producer = client.producer(topic, copies=[two.url])
         promise = producer.post(b"x")
         assert promise.confirmed("one", timeout=20).stored

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from penstock.model.errors import ConnectionLost
-from penstock.model.message import Message
-from penstock.model.policy import Policy
+from headpond.model.errors import ConnectionLost
+from headpond.model.message import Message
+from headpond.model.policy import Policy
 from tests.fire.client_world import ClientWorld, Reader, in_world
 
 WAIT_S = 30.0

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.model.errors import ProtocolError, TopicMismatch, TopicNotFound
-from penstock.wire.control import Ack, AckItem, Hole
-from penstock.wire.frame import Frame, FrameType
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.model.errors import ProtocolError, TopicMismatch, TopicNotFound
+from headpond.wire.control import Ack, AckItem, Hole
+from headpond.wire.frame import Frame, FrameType
 from tests.client.peer import serving
 from tests.client.test_connecting import quick
 from tests.fire.real_node import RealNode
@@ -155,8 +155,8 @@ def test_a_topic_that_is_deleted_in_the_middle_refuses_and_one_made_anew_is_anot
     async def scenario() -> None:
         backoff = Backoff(0.01, 0.05)
         async with (
-            penstock.connect(node.url, backoff=backoff) as client,
-            penstock.connect(node.url) as other,
+            headpond.connect(node.url, backoff=backoff) as client,
+            headpond.connect(node.url) as other,
         ):
             producer = await client.producer(topic).open()
             await producer.send(b"a")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock.errors import BadRequest, PenstockError
+import headpond
+from headpond.errors import BadRequest, HeadpondError
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_consumers_argument_of_a_wrong_type_is_refused_at_once(
     shared_url: str, topic: str, arguments: dict[str, Any]
 ) -> None:
     async def main() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             with pytest.raises(BadRequest):
                 async with client.consumer(topic, **arguments):
                     pass
@@ -40,7 +40,7 @@ def test_a_consumers_argument_of_a_wrong_type_is_refused_at_once(
 
 def test_a_producers_name_and_a_number_of_shards_are_checked(shared_url: str, topic: str) -> None:
     async def main() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             with pytest.raises(BadRequest, match="shards"):
                 await client.admin.create_topic(topic, "4", exist_ok=True)  # type: ignore[arg-type]
             with pytest.raises(BadRequest, match="name"):
@@ -53,21 +53,21 @@ def test_a_producers_name_and_a_number_of_shards_are_checked(shared_url: str, to
 @pytest.mark.parametrize("table", [[b"x"], {"value": [b"x"]}, None, 5])
 def test_a_batch_is_an_arrow_table(shared_url: str, topic: str, table: Any) -> None:
     async def main() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
             with pytest.raises(BadRequest, match="Arrow table"):
                 await producer.send_batch(table)
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("url", [None, 5, ["penstock://a", None], []])
+@pytest.mark.parametrize("url", [None, 5, ["headpond://a", None], []])
 def test_an_address_is_text(url: Any) -> None:
     with pytest.raises(BadRequest):
-        penstock.connect(url)
+        headpond.connect(url)
 
 
 def test_a_client_cannot_be_used_on_another_loop(shared_url: str, topic: str) -> None:
-    client = penstock.connect(shared_url)
+    client = headpond.connect(shared_url)
     here, there = asyncio.new_event_loop(), asyncio.new_event_loop()
     try:
         here.run_until_complete(client.open())
@@ -85,7 +85,7 @@ def test_a_client_cannot_be_used_on_another_loop(shared_url: str, topic: str) ->
 def test_a_wait_for_a_message_can_be_given_up_and_taken_up_again(shared_url: str, topic: str) -> None:
     async def main() -> None:
         async with (
-            penstock.connect(shared_url) as client,
+            headpond.connect(shared_url) as client,
             client.producer(topic) as producer,
             client.consumer(topic, "s") as consumer,
         ):
@@ -101,7 +101,7 @@ def test_a_wait_for_a_message_can_be_given_up_and_taken_up_again(shared_url: str
 def test_rows_chosen_of_a_single_message_are_refused(shared_url: str, topic: str) -> None:
     async def main() -> None:
         async with (
-            penstock.connect(shared_url) as client,
+            headpond.connect(shared_url) as client,
             client.producer(topic) as producer,
             client.consumer(topic, "s") as consumer,
         ):
@@ -116,7 +116,7 @@ def test_rows_chosen_of_a_single_message_are_refused(shared_url: str, topic: str
 
 def test_what_was_put_back_is_not_an_attempt(shared_url: str, topic: str) -> None:
     async def main() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             async with client.producer(topic) as producer:
                 for number in range(6):
                     producer.post(b"%d" % number)
@@ -140,25 +140,25 @@ def test_what_a_blocking_producer_posted_goes_out_when_the_program_just_ends(
     shared_url: str, topic: str
 ) -> None:
     script = (
-        "import sys, penstock.sync\n"
-        "client = penstock.sync.connect(sys.argv[1])\n"
+        "import sys, headpond.sync\n"
+        "client = headpond.sync.connect(sys.argv[1])\n"
         "producer = client.producer(sys.argv[2])\n"
         "for number in range(1000): producer.post(b'%d' % number)\n"
     )
     ended = subprocess.run([sys.executable, "-c", script, shared_url, topic], capture_output=True, timeout=60)
     assert ended.returncode == 0
     assert b"left open" in ended.stderr
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         info = client.admin.show_topic(topic)
     assert sum(shard.entry_next for shard in info.shard_list) == 1000
 
 
 def test_a_blocking_client_can_be_closed_twice(shared_url: str) -> None:
-    client = penstock.sync.connect(shared_url)
+    client = headpond.sync.connect(shared_url)
     client.close()
     client.close()
 
 
 def test_the_catalogue_can_be_imported_by_its_public_name() -> None:
-    assert issubclass(BadRequest, PenstockError)
-    assert penstock.errors.BadRequest is BadRequest
+    assert issubclass(BadRequest, HeadpondError)
+    assert headpond.errors.BadRequest is BadRequest

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-import penstock
-import penstock.sync
-from penstock.client.backoff import Backoff
-from penstock.client.tables import Piece, cut_again
-from penstock.transport.sharder import Sharder
-from penstock.wire.columns import rows_to_batch
+import headpond
+import headpond.sync
+from headpond.client.backoff import Backoff
+from headpond.client.tables import Piece, cut_again
+from headpond.transport.sharder import Sharder
+from headpond.wire.columns import rows_to_batch
 from tests.client.processes import lone_producer
 from tests.client.reading import read_all, values_at
 from tests.fire.real_node import RealNode
@@ -20,8 +20,8 @@ from tests.fire.real_node import RealNode
 QUICK = Backoff(0.01, 0.05)
 
 
-def connect(url: str) -> penstock.Client:
-    return penstock.connect(url, backoff=QUICK, wait=False)
+def connect(url: str) -> headpond.Client:
+    return headpond.connect(url, backoff=QUICK, wait=False)
 
 
 def refill_files(folder: Path) -> list[Path]:
@@ -52,7 +52,7 @@ def test_a_producer_starts_with_the_node_away_and_delivers_when_it_is_there(
 
 def test_with_a_topic_that_is_remembered_messages_are_cut_for_its_shards(node: RealNode, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic(topic, shards=4)
             async with client.producer(topic) as producer:
                 await producer.send(b"first", key=b"a")
@@ -62,7 +62,7 @@ def test_with_a_topic_that_is_remembered_messages_are_cut_for_its_shards(node: R
             receipts = [await producer.send(b"%d" % n, key=b"key %d" % n) for n in range(8)]
             await asyncio.to_thread(node.start)
             await producer.reached()
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             messages = await read_all(client, topic, 9)
         found = {message.value: message.identity for message in messages}
         assert [found[b"%d" % n] for n in range(8)] == [receipt.identity for receipt in receipts]
@@ -74,7 +74,7 @@ def test_shards_that_were_guessed_wrong_are_encoded_anew_and_every_key_keeps_its
     node: RealNode, topic: str, state_folder: Path
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic(topic, shards=4)
         node.kill()
         async with connect(node.url) as client, client.producer(topic, batch_rows=10) as producer:
@@ -87,7 +87,7 @@ def test_shards_that_were_guessed_wrong_are_encoded_anew_and_every_key_keeps_its
             await producer.reached()
             assert producer.shards == 4
             assert (await producer.send(b"400", key=b"key 10")).stored
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             messages = await read_all(client, topic, 401)
             info = await client.admin.show_topic(topic)
         assert sum(shard.entry_next for shard in info.shard_list) == 401
@@ -103,7 +103,7 @@ def test_shards_that_were_guessed_wrong_are_encoded_anew_and_every_key_keeps_its
 
 def test_tables_under_way_when_the_shards_turn_out_are_cut_for_them(node: RealNode, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic(topic, shards=4)
         node.kill()
 
@@ -123,7 +123,7 @@ def test_tables_under_way_when_the_shards_turn_out_are_cut_for_them(node: RealNo
                 sent += 2000
                 after -= producer.shards == 4
             await starting
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             messages = await read_all(client, topic, sent)
         last: dict[bytes | None, int] = {}
         for message in messages:
@@ -156,7 +156,7 @@ def test_a_remembered_topic_that_was_made_anew_with_other_shards_is_recognised(
     node: RealNode, topic: str
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic(topic, shards=2)
             async with client.producer(topic) as producer:
                 await producer.send(b"gone with the topic")
@@ -246,6 +246,6 @@ def test_a_program_that_ends_without_closing_leaves_nothing_behind_in_memory(
         assert process.wait(60) == 0
     assert len(refill_files(state_folder)) == 1
     node.start()
-    with penstock.sync.connect(node.url) as client, client.producer(topic):
+    with headpond.sync.connect(node.url) as client, client.producer(topic):
         pass
     assert len(asyncio.run(values_at(node.url, topic))) == 1010

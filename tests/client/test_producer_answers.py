@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock.model.errors import (
+import headpond
+from headpond.model.errors import (
     BadSegment,
     Closed,
     Conflict,
     TimedOut,
 )
-from penstock.model.receipt import Outcome
-from penstock.wire.control import Ack, AckItem, BlockEnd, Hole, encode_control
-from penstock.wire.frame import Frame
+from headpond.model.receipt import Outcome
+from headpond.wire.control import Ack, AckItem, BlockEnd, Hole, encode_control
+from headpond.wire.frame import Frame
 from tests.client.peer import serving, until
 from tests.client.test_connecting import quick
 
@@ -106,7 +106,7 @@ def test_a_node_that_refuses_for_now_is_named_in_receipt_stats_and_log(
 def test_what_is_spilled_while_the_node_is_away_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with (
-            penstock.connect("penstock://127.0.0.1:1", wait=False) as client,
+            headpond.connect("headpond://127.0.0.1:1", wait=False) as client,
             client.producer("t", refill=tmp_path, close_timeout=0.1) as producer,
         ):
             receipt = await producer.send(b"a")

@@ -7,9 +7,9 @@ import asyncio
 import pyarrow as pa
 import pytest
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.model.errors import (
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.model.errors import (
     BadRequest,
     BadTopicName,
     BufferFull,
@@ -18,7 +18,7 @@ from penstock.model.errors import (
     SegmentTooLarge,
     TopicNotFound,
 )
-from penstock.transport.sharder import Sharder
+from headpond.transport.sharder import Sharder
 from tests.client.peer import until
 from tests.client.reading import read_all
 from tests.fire.real_node import RealNode
@@ -26,7 +26,7 @@ from tests.fire.real_node import RealNode
 
 def test_a_message_comes_back_as_it_was_sent(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             async with client.producer(topic, name="till-1") as producer:
                 receipt = await producer.send(b"v", key=b"k", id="o-1", headers={"a": "b", "ü": "☃"})
                 assert receipt.outcome == "stored"
@@ -46,7 +46,7 @@ def test_a_message_comes_back_as_it_was_sent(shared_url: str, topic: str) -> Non
 
 def test_mutable_bytes_are_taken_as_they_are_when_they_are_posted(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
             buffer = bytearray(b"before")
             producer.post(buffer)
             producer.post(memoryview(b"view")[1:3])
@@ -59,7 +59,7 @@ def test_mutable_bytes_are_taken_as_they_are_when_they_are_posted(shared_url: st
 
 def test_posts_keep_their_order_in_few_segments(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
             promises = [producer.post(b"%d" % number) for number in range(20_000)]
             await producer.flush()
             assert [(await promise).entry for promise in promises] == list(range(20_000))
@@ -74,7 +74,7 @@ def test_posts_keep_their_order_in_few_segments(shared_url: str, topic: str) -> 
 
 def test_concurrent_sends_share_segments(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
             receipts = await asyncio.gather(*(producer.send(b"x") for _ in range(200)))
             assert {receipt.identity.segment for receipt in receipts} == {0}
             assert sorted(receipt.entry or 0 for receipt in receipts) == list(range(200))
@@ -84,7 +84,7 @@ def test_concurrent_sends_share_segments(shared_url: str, topic: str) -> None:
 
 def test_keys_stay_on_their_shard_in_order(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, shards=8)
             async with client.producer(topic, batch_rows=100) as producer:
                 for number in range(3000):
@@ -102,7 +102,7 @@ def test_keys_stay_on_their_shard_in_order(shared_url: str, topic: str) -> None:
 
 def test_messages_without_a_key_use_all_shards(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, shards=4)
             async with client.producer(topic, batch_rows=10) as producer:
                 receipts = [producer.post(b"x") for _ in range(80)]
@@ -124,7 +124,7 @@ def test_a_table_is_sent_in_columns_with_receipts_in_its_order(
                 "key": pa.array([None if row % 5 == 0 else f"k{row % 11}" for row in range(rows)]),
             }
         )
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, shards=shards)
             async with client.producer(topic, batch_bytes=32 * 1024) as producer:
                 result = await producer.send_batch(table)
@@ -141,7 +141,7 @@ def test_a_table_is_sent_in_columns_with_receipts_in_its_order(
 
 def test_a_table_comes_behind_what_was_posted_before_it(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
             producer.post(b"first")
             await producer.send_batch(pa.table({"value": [b"second"]}))
             await producer.send(b"third")
@@ -153,7 +153,7 @@ def test_a_table_comes_behind_what_was_posted_before_it(shared_url: str, topic: 
 
 def test_a_table_at_fault_sends_nothing(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
             with pytest.raises(SchemaMismatch, match="colour"):
                 await producer.send_batch(pa.table({"value": [b"x"], "colour": ["red"]}))
             assert producer.stats.posted == 0
@@ -177,7 +177,7 @@ def test_a_message_of_the_wrong_kind_is_refused_at_once(
     shared_url: str, topic: str, arguments: dict[str, object], words: str
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
             with pytest.raises(BadRequest, match=words):
                 producer.post(**arguments)  # type: ignore[arg-type]
             assert (await producer.send(b"fine")).entry == 0
@@ -189,7 +189,7 @@ def test_a_message_too_large_for_a_segment_is_refused_at_once_and_the_largest_pa
     shared_url: str, topic: str
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
             with pytest.raises(SegmentTooLarge):
                 producer.post(b"x" * 8 * 1024 * 1024)
             largest = 8 * 1024 * 1024 - 5000
@@ -201,7 +201,7 @@ def test_a_message_too_large_for_a_segment_is_refused_at_once_and_the_largest_pa
 
 def test_a_full_buffer_refuses_posts_and_makes_sends_wait(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic, memory_max=1000) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic, memory_max=1000) as producer:
             for _ in range(7):
                 producer.post(b"x" * 100)
             with pytest.raises(BufferFull):
@@ -215,7 +215,7 @@ def test_a_full_buffer_refuses_posts_and_makes_sends_wait(shared_url: str, topic
 
 def test_lingering_rows_wait_for_company(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic, linger_s=0.2) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic, linger_s=0.2) as producer:
             first = producer.post(b"a")
             await asyncio.sleep(0.01)
             second = producer.post(b"b")
@@ -226,7 +226,7 @@ def test_lingering_rows_wait_for_company(shared_url: str, topic: str) -> None:
 
 def test_a_topic_is_created_on_first_use_only_if_asked(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             with pytest.raises(TopicNotFound):
                 await client.producer("nowhere", create=False).open()
             with pytest.raises(BadTopicName):
@@ -242,7 +242,7 @@ def test_a_topic_is_created_on_first_use_only_if_asked(shared_url: str, topic: s
 
 def test_a_producer_that_was_closed_takes_nothing(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             async with client.producer(topic) as producer:
                 await producer.send(b"x")
             for call in (
@@ -263,7 +263,7 @@ def test_tables_over_kills_of_the_node_keep_the_order_of_every_key(node: RealNod
         table = pa.table(
             {"value": [b"%d" % row for row in range(rows)], "key": [b"%d" % (row % 97) for row in range(rows)]}
         )
-        async with penstock.connect(node.url, backoff=Backoff(0.01, 0.05)) as client:
+        async with headpond.connect(node.url, backoff=Backoff(0.01, 0.05)) as client:
             await client.admin.create_topic(topic, shards=4)
             async with client.producer(topic, batch_bytes=20_000, window_bytes=200_000) as producer:
                 sending = asyncio.create_task(producer.send_batch(table))
@@ -287,7 +287,7 @@ def test_nothing_is_lost_repeated_or_out_of_order_over_kills_of_the_node(node: R
     async def scenario() -> None:
         backoff = Backoff(0.01, 0.05)
         async with (
-            penstock.connect(node.url, backoff=backoff) as client,
+            headpond.connect(node.url, backoff=backoff) as client,
             client.producer(topic, batch_rows=50) as producer,
         ):
 
@@ -298,7 +298,7 @@ def test_nothing_is_lost_repeated_or_out_of_order_over_kills_of_the_node(node: R
                     await until(lambda: client.connected)
 
             killing = asyncio.create_task(kill_now_and_then())
-            promises: list[penstock.Promise] = []
+            promises: list[headpond.Promise] = []
             while not killing.done():
                 promises += [producer.post(b"%d" % (len(promises) + row)) for row in range(40)]
                 await asyncio.sleep(0.002)

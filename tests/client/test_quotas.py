@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 
-import penstock
+import headpond
 from tests.client.reading import values_at
 from tests.fire.real_node import RealNode
 
 
 def test_a_producer_over_its_rate_is_slowed_down_and_delivers_all(node: RealNode) -> None:
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_tenant("acme", settings={"tenant_bytes_s": "1MiB"})
             async with client.producer("acme/a/b/c", refill=None, batch_bytes=20_000) as producer:
                 began = time.monotonic()

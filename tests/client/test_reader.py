@@ -9,26 +9,26 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import penstock
-import penstock.sync
-from penstock.client.reader import Reader
-from penstock.model.errors import (
+import headpond
+import headpond.sync
+from headpond.client.reader import Reader
+from headpond.model.errors import (
     BadFilter,
     BadRequest,
     Closed,
+    HeadpondError,
     IncarnationChanged,
     LimitReached,
-    PenstockError,
     TopicMismatch,
     TopicNotFound,
 )
-from penstock.node.core.fetching import READS_MAX
+from headpond.node.core.fetching import READS_MAX
 from tests.fire.real_node import RealNode
 from tests.fire.stored_topic import TOPIC, flip, log_files, records
 from tests.fire.stored_topic import fill as fill_topic
 
 
-async def fill(client: penstock.Client, topic: str, count: int, first: int = 0) -> None:
+async def fill(client: headpond.Client, topic: str, count: int, first: int = 0) -> None:
     async with client.producer(topic, batch_rows=10) as producer:
         for number in range(first, first + count):
             producer.post(b"%d" % number)
@@ -45,7 +45,7 @@ async def values(reader: Reader, start: int, end: int, **options: Any) -> list[b
 
 def test_any_range_is_read_exactly_also_from_the_middle_of_a_segment(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 95)
             async with client.reader(topic) as reader:
                 (ends,) = await reader.ends()
@@ -67,7 +67,7 @@ def test_a_part_ends_where_its_rows_take_too_much_however_small_they_were_stored
     shared_url: str, topic: str
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             async with client.producer(topic, batch_rows=1) as producer:
                 for number in range(10):
                     await producer.send(b"%d" % number + b"x" * 100_000)
@@ -86,7 +86,7 @@ def test_a_part_ends_where_its_rows_take_too_much_however_small_they_were_stored
 
 def test_a_position_of_another_incarnation_or_topic_is_recognised(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 3)
             async with client.reader(topic) as reader:
                 with pytest.raises(IncarnationChanged):
@@ -114,7 +114,7 @@ def test_a_position_of_another_incarnation_or_topic_is_recognised(shared_url: st
 
 def test_a_wait_for_growth_ends_with_it_and_not_before(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, shards=2)
             await client.admin.create_topic(f"{topic}-other")
             names = [topic, f"{topic}-other", f"{topic}-none"]
@@ -143,7 +143,7 @@ def test_a_wait_for_growth_ends_with_it_and_not_before(shared_url: str, topic: s
 
 def test_entries_are_found_by_the_time_they_were_stored(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
             await producer.send(b"before")
             async with client.reader(topic) as reader:
                 (batch,) = (await reader.fetch(0, 0)).batches
@@ -162,13 +162,13 @@ def test_entries_are_found_by_the_time_they_were_stored(shared_url: str, topic: 
 
 def test_fetches_of_one_connection_are_bounded_and_each_is_answered(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 50)
             async with client.reader(topic) as reader:
                 asked = [reader.fetch(0, number % 50, number % 50 + 1) for number in range(3 * READS_MAX)]
                 answers = await asyncio.gather(*asked, return_exceptions=True)
         served = [answer for answer in answers if not isinstance(answer, BaseException)]
-        refused = [answer for answer in answers if isinstance(answer, PenstockError)]
+        refused = [answer for answer in answers if isinstance(answer, HeadpondError)]
         assert len(served) + len(refused) == 3 * READS_MAX and len(served) >= READS_MAX
         assert all(isinstance(answer, LimitReached) for answer in refused)
 
@@ -177,7 +177,7 @@ def test_fetches_of_one_connection_are_bounded_and_each_is_answered(shared_url: 
 
 def test_a_subscription_is_advanced_by_positions_and_never_goes_back(node: RealNode, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic(topic, shards=2)
             await fill(client, topic, 40)
             ends = [shard.entry_next for shard in (await client.admin.ends([topic]))[0].shards]
@@ -203,7 +203,7 @@ def test_a_subscription_is_advanced_by_positions_and_never_goes_back(node: RealN
 
 def test_what_retention_deleted_is_told_by_exact_ranges(node: RealNode, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic(topic, settings={"hard_ttl": 1.0})
             await fill(client, topic, 10)
             kept = 0
@@ -221,7 +221,7 @@ def test_what_retention_deleted_is_told_by_exact_ranges(node: RealNode, topic: s
 
 
 def test_the_blocking_twin_reads_the_same(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         with client.producer(topic) as producer:
             for number in range(20):
                 producer.post(b"%d" % number)
@@ -236,7 +236,7 @@ def test_the_blocking_twin_reads_the_same(shared_url: str, topic: str) -> None:
 
 def test_a_filter_is_held_against_the_rows_at_the_node(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             async with client.producer(topic, batch_rows=10) as producer:
                 for number in range(100):
                     producer.post(b"%d" % number, key=b"k%d" % (number // 50), headers={"odd": str(number % 2)})
@@ -265,7 +265,7 @@ def test_chosen_columns_alone_travel_and_producers_have_names(shared_url: str, t
     columns = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string())])
 
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(typed, schema=columns)
             async with client.producer(topic, name="till-1") as producer, client.producer(typed) as other:
                 for number in range(20):
@@ -303,7 +303,7 @@ def test_what_is_damaged_is_told_by_exact_ranges_and_never_served(node: RealNode
     place, header = found[len(found) // 2]
     flip(path, place.end - 20)
     node.start()
-    with penstock.sync.connect(node.url) as client, client.reader(TOPIC) as reader:
+    with headpond.sync.connect(node.url) as client, client.reader(TOPIC) as reader:
         parts = list(reader.read(0, 0, len(stored)))
     lost = [(span.start, span.end, span.reason) for part in parts for span in part.lost]
     assert lost == [(header.first_entry, header.end_entry, "damaged")]

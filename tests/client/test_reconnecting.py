@@ -8,15 +8,15 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 
-import penstock
-import penstock.sync
-from penstock.model.errors import SubscriptionBusy
+import headpond
+import headpond.sync
+from headpond.model.errors import SubscriptionBusy
 from tests.client.cells import QUICK, connected, cut, each_cell, fill, numbers, take
 from tests.client.peer import until
 from tests.fire.real_node import RealNode
 
 
-async def opened(client: penstock.Client, topic: str, kind: str, mode: str) -> penstock.Consumer:
+async def opened(client: headpond.Client, topic: str, kind: str, mode: str) -> headpond.Consumer:
     """A consumer; of a unique subscription as soon as the one before it has lost its lease."""
     while True:
         try:
@@ -25,7 +25,7 @@ async def opened(client: penstock.Client, topic: str, kind: str, mode: str) -> p
             await asyncio.sleep(0.02)
 
 
-def hold_up(client: penstock.Client) -> asyncio.Event:
+def hold_up(client: headpond.Client) -> asyncio.Event:
     """The client does not connect again before the event that is returned."""
     go, connect = asyncio.Event(), client.link._connect
 
@@ -74,7 +74,7 @@ def test_in_a_storm_of_reconnects_everything_is_settled_once_and_every_repeat_is
             settled: set[int] = set()
             repeats: list[str] = []
 
-            async def work(client: penstock.Client) -> None:
+            async def work(client: headpond.Client) -> None:
                 consumer = await opened(client, topic, kind, mode)
                 while len(settled) < count:
                     message = await consumer.receive(0.1)
@@ -97,7 +97,7 @@ def test_in_a_storm_of_reconnects_everything_is_settled_once_and_every_repeat_is
                         asyncio.get_running_loop().create_task(confirmed(consumer, message.entry))
                 await consumer.close()
 
-            async def confirmed(consumer: penstock.Consumer, entry: int) -> None:
+            async def confirmed(consumer: headpond.Consumer, entry: int) -> None:
                 await consumer.flush()
                 settled.add(entry)
 
@@ -119,7 +119,7 @@ def test_in_a_storm_of_reconnects_everything_is_settled_once_and_every_repeat_is
 
 
 def test_the_blocking_consumer_drops_what_its_thread_had_not_handed_out(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client, penstock.sync.connect(shared_url) as other:
+    with headpond.sync.connect(shared_url) as client, headpond.sync.connect(shared_url) as other:
         with client.producer(topic, batch_rows=5) as producer:
             for number in range(20):
                 producer.post(b"%d" % number)
@@ -136,7 +136,7 @@ def test_the_blocking_consumer_drops_what_its_thread_had_not_handed_out(shared_u
             assert consumer.receive(0.1) is None
 
 
-async def lose(client: penstock.Client) -> None:
+async def lose(client: headpond.Client) -> None:
     hold_up(client)
     cut(client)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import penstock
+import headpond
 from tests.client.cells import fill
 from tests.fire.real_node import RealNode
 
@@ -22,9 +22,9 @@ def test_the_backlog_comes_first_and_then_the_refused_message(
     shared_url: str, topic: str, kind: str, redelivery: str, last: bool
 ) -> None:
     async def scenario() -> list[tuple[int, int]]:
-        policy = penstock.Policy(redelivery=redelivery)
+        policy = headpond.Policy(redelivery=redelivery)
         found: list[tuple[int, int]] = []
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 100, rows=1)
             options = {"kind": kind, "policy": policy, "credit_bytes": LITTLE}
             async with client.consumer(topic, "s", **options) as consumer:  # type: ignore[arg-type]
@@ -52,7 +52,7 @@ def test_a_delay_and_its_attempt_outlive_a_kill_of_the_node(tmp_path: Path) -> N
     delay_s, long_s = 0.6, 3600.0
 
     async def refuse(url: str) -> float:
-        async with penstock.connect(url) as client:
+        async with headpond.connect(url) as client:
             await fill(client, "orders", 4, rows=1)
             async with client.consumer("orders", "s") as consumer:
                 first, second = await consumer.receive(5), await consumer.receive(5)
@@ -66,7 +66,7 @@ def test_a_delay_and_its_attempt_outlive_a_kill_of_the_node(tmp_path: Path) -> N
 
     async def read_on(url: str) -> list[tuple[int, int, float]]:
         found: list[tuple[int, int, float]] = []
-        async with penstock.connect(url) as client, client.consumer("orders", "s") as consumer:
+        async with headpond.connect(url) as client, client.consumer("orders", "s") as consumer:
             while len(found) < 3:
                 message = await consumer.receive(5)
                 assert message is not None

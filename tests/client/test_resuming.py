@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.model.errors import Conflict, RefillInUse
-from penstock.transport.numbers import RESERVE
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.model.errors import Conflict, RefillInUse
+from headpond.transport.numbers import RESERVE
 from tests.client.processes import lines_until, lone_producer
 from tests.client.reading import read_all, values_at
 from tests.fire.real_node import RealNode
@@ -18,8 +18,8 @@ from tests.fire.real_node import RealNode
 BLOCK = bytes(range(16))
 
 
-def connect(url: str) -> penstock.Client:
-    return penstock.connect(url, backoff=Backoff(0.01, 0.05), wait=False)
+def connect(url: str) -> headpond.Client:
+    return headpond.connect(url, backoff=Backoff(0.01, 0.05), wait=False)
 
 
 def remove_numbers(folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_sequence_that_went_backwards_is_answered_with_a_conflict(
 
 def test_a_second_producer_of_a_kept_block_is_refused(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic, "p", resume=True):
+        async with headpond.connect(shared_url) as client, client.producer(topic, "p", resume=True):
             with pytest.raises(RefillInUse, match="process"):
                 await client.producer(topic, "p", resume=True).open()
             async with client.producer(topic, "other", resume=True) as producer:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.client.seen import FORGET_AFTER_S, Seen, There
-from penstock.model.message import Origin
+from headpond.client.seen import FORGET_AFTER_S, Seen, There
+from headpond.model.message import Origin
 
 BLOCK = b"b" * 16
 ROWS = 3

@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 import pyarrow as pa
 import pytest
 
-import penstock
-import penstock.sync
-from penstock.client.backoff import Backoff
-from penstock.client.consumer import Consumer
-from penstock.client.several import Several
-from penstock.model.errors import BadRequest, NotAcrossNodes, TopicMismatch, TopicNotFound
-from penstock.model.policy import Policy
-from penstock.wire.control import SubscriptionInfo
+import headpond
+import headpond.sync
+from headpond.client.backoff import Backoff
+from headpond.client.consumer import Consumer
+from headpond.client.several import Several
+from headpond.model.errors import BadRequest, NotAcrossNodes, TopicMismatch, TopicNotFound
+from headpond.model.policy import Policy
+from headpond.wire.control import SubscriptionInfo
 from tests.client.peer import until
 from tests.fire.real_node import RealNode
 
@@ -46,7 +46,7 @@ async def fill(pair: Pair, topic: str, values: list[bytes] = EVERY, *, rows: int
     """Both nodes get everything, under the same identities."""
     one, two = pair
     async with (
-        penstock.connect(one.url, backoff=QUICK) as client,
+        headpond.connect(one.url, backoff=QUICK) as client,
         client.producer(topic, copies=[two.url], refill=None) as producer,
     ):
         for at in range(0, len(values), rows):
@@ -59,14 +59,14 @@ async def reading(
 ) -> AsyncIterator[Several]:
     one, two = pair
     async with (
-        penstock.connect(one.url, backoff=QUICK) as client,
+        headpond.connect(one.url, backoff=QUICK) as client,
         client.consumer(topic, "s", copies=[two.url] if copies else (), policy=policy) as consumer,
     ):
         assert isinstance(consumer, Several)
         yield consumer
 
 
-async def take(consumer: Consumer, count: int) -> list[penstock.Message]:
+async def take(consumer: Consumer, count: int) -> list[headpond.Message]:
     async with asyncio.timeout(30):
         return [await anext(consumer) for _ in range(count)]
 
@@ -76,7 +76,7 @@ async def nothing_more(consumer: Consumer) -> None:
 
 
 async def standing(node: RealNode, topic: str) -> SubscriptionInfo:
-    async with penstock.connect(node.url) as client:
+    async with headpond.connect(node.url) as client:
         return await client.admin.show_subscription(topic, "s")
 
 
@@ -98,7 +98,7 @@ async def until_state(consumer: Several, *states: str) -> None:
 
 def test_a_consumer_of_two_nodes_gets_each_message_once_and_settles_it_at_both(pair: Pair, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(pair[0].url) as client:
+        async with headpond.connect(pair[0].url) as client:
             await client.admin.create_topic(topic, shards=2)
         await fill(pair, topic)
         async with reading(pair, topic) as consumer:
@@ -127,7 +127,7 @@ def test_batches_have_the_rows_alone_that_did_not_come_before(pair: Pair, topic:
 
     async def scenario() -> None:
         await fill(pair, topic, rows=COUNT)
-        async with penstock.connect(one.url) as client, client.consumer(topic, "s") as before:
+        async with headpond.connect(one.url) as client, client.consumer(topic, "s") as before:
             (first,) = await before.next_batches(1)
             await before.ack(first, rows=list(range(0, COUNT, 2)))  # so one node has settled some of it
         async with reading((two, one), topic) as consumer:
@@ -235,7 +235,7 @@ def test_a_topic_that_a_copy_does_not_have_yet_is_waited_for_and_not_made(pair: 
     one, two = pair
 
     async def scenario() -> None:
-        async with penstock.connect(one.url) as client:
+        async with headpond.connect(one.url) as client:
             await client.admin.create_topic(topic, shards=4)
         async with reading(pair, topic) as consumer:
             waiting = asyncio.create_task(take(consumer, COUNT))
@@ -245,7 +245,7 @@ def test_a_topic_that_a_copy_does_not_have_yet_is_waited_for_and_not_made(pair: 
             waiting = asyncio.create_task(take(consumer, 1))
             await until_state(consumer, "reading", "reading")
             waiting.cancel()
-        async with penstock.connect(two.url) as client:
+        async with headpond.connect(two.url) as client:
             assert (await client.admin.show_topic(topic)).shards == 4, "made by who knew it"
 
     asyncio.run(scenario())
@@ -256,7 +256,7 @@ def test_a_node_that_fails_for_good_is_told_and_the_others_are_read(pair: Pair, 
 
     async def scenario() -> None:
         await fill(pair, topic)
-        async with reading(pair, topic) as consumer, penstock.connect(two.url) as admin:
+        async with reading(pair, topic) as consumer, headpond.connect(two.url) as admin:
             messages = await take(consumer, COUNT)
             await admin.admin.delete_topic(topic)
             waiting = asyncio.create_task(take(consumer, 1))
@@ -265,13 +265,13 @@ def test_a_node_that_fails_for_good_is_told_and_the_others_are_read(pair: Pair, 
             for message in messages:  # whichever node they came from
                 await consumer.ack(message)
             await consumer.flush()
-            async with penstock.connect(one.url) as client, client.producer(topic) as producer:
+            async with headpond.connect(one.url) as client, client.producer(topic) as producer:
                 await producer.send(b"more")
             (more,) = await waiting
             assert more.value == b"more"
             assert (await standing(one, topic)).settled == COUNT
             await consumer.ack(more)
-            async with penstock.connect(one.url) as client:
+            async with headpond.connect(one.url) as client:
                 await client.admin.delete_topic(topic)
             with pytest.raises(TopicNotFound):
                 await take(consumer, 1)
@@ -305,7 +305,7 @@ def test_a_subscription_set_back_at_both_nodes_brings_each_message_once_more(pai
             await nothing_more(consumer)
             for step in ("pause", "seek", "resume"):  # what comes between two seeks would come twice
                 for node in pair:
-                    async with penstock.connect(node.url) as client:
+                    async with headpond.connect(node.url) as client:
                         to = ["earliest"] if step == "seek" else []
                         await getattr(client.admin, step)(topic, "s", *to)
             again = await take(consumer, COUNT)
@@ -329,7 +329,7 @@ def test_the_copy_of_a_dead_letter_is_not_wanted_and_a_redrive_passes(pair: Pair
             states = [await standing(node, topic) for node in pair]
             assert sorted((state.dead, state.skipped) for state in states) == [(0, 1), (1, 0)]
             place = next(node for node, state in zip(pair, states, strict=True) if state.dead)
-            async with penstock.connect(place.url) as client:
+            async with headpond.connect(place.url) as client:
                 await client.admin.redrive(topic, "s")
             (message,) = await take(consumer, 1)
             await consumer.ack(message)
@@ -344,7 +344,7 @@ def test_without_dedup_every_copy_comes(pair: Pair, topic: str) -> None:
     async def scenario() -> None:
         await fill(pair, topic)
         async with (
-            penstock.connect(one.url) as client,
+            headpond.connect(one.url) as client,
             client.consumer(topic, "s", kind="shared", copies=[two.url], dedup=False) as consumer,
         ):
             for message in await take(consumer, 2 * COUNT):
@@ -371,7 +371,7 @@ def test_what_cannot_be_had_from_several_nodes_is_refused_in_words(
     one, two = pair
 
     async def scenario() -> None:
-        async with penstock.connect(one.url) as client:
+        async with headpond.connect(one.url) as client:
             with pytest.raises(NotAcrossNodes, match=why):
                 client.consumer(topic, "s", copies=[two.url], **options)  # type: ignore[arg-type]
             with pytest.raises(BadRequest, match="already"):
@@ -387,7 +387,7 @@ def test_the_blocking_twin_reads_two_nodes_too(pair: Pair, topic: str) -> None:
     one, two = pair
     asyncio.run(fill(pair, topic))
     with (
-        penstock.sync.connect(one.url, backoff=QUICK) as client,
+        headpond.sync.connect(one.url, backoff=QUICK) as client,
         client.consumer(topic, "s", copies=[two.url]) as consumer,
     ):
         got = []
@@ -413,7 +413,7 @@ def test_a_consumer_goes_on_at_the_next_address_and_back_and_repeats_nothing_it_
     async def scenario() -> None:
         await fill(pair, topic)
         async with (
-            penstock.connect([one.url, two.url], backoff=QUICK) as client,
+            headpond.connect([one.url, two.url], backoff=QUICK) as client,
             client.consumer(topic, "s", mode=mode, credit_bytes=1, policy=Policy(lease=1.0)) as consumer,
         ):
             got = await take_settling(consumer, COUNT // 3)
@@ -434,7 +434,7 @@ def test_a_consumer_goes_on_at_the_next_address_and_back_and_repeats_nothing_it_
     asyncio.run(scenario())
 
 
-async def take_settling(consumer: Consumer, count: int) -> list[penstock.Message]:
+async def take_settling(consumer: Consumer, count: int) -> list[headpond.Message]:
     got = []
     for _ in range(count):
         got += await take(consumer, 1)
@@ -449,7 +449,7 @@ def test_a_producer_moves_to_the_next_node_in_mid_stream_and_a_reader_of_both_ge
 
     async def scenario() -> None:
         async with (
-            penstock.connect([one.url, two.url], backoff=QUICK) as client,
+            headpond.connect([one.url, two.url], backoff=QUICK) as client,
             client.producer(topic, batch_rows=3) as producer,
         ):
             block = producer.block
@@ -478,7 +478,7 @@ def test_a_writer_does_not_count_its_batches_at_another_node(pair: Pair, topic: 
 
     async def scenario() -> None:
         async with (
-            penstock.connect([one.url, two.url], backoff=QUICK) as client,
+            headpond.connect([one.url, two.url], backoff=QUICK) as client,
             client.writer(f"w-{topic}") as writer,
         ):
             stage = await writer.stage(topic, pa.table({"value": [b"x"]}))
@@ -497,7 +497,7 @@ def test_a_reader_by_position_does_not_take_another_node_for_the_first(pair: Pai
     async def scenario() -> None:
         await fill(pair, topic)
         async with (
-            penstock.connect([one.url, two.url], backoff=QUICK) as client,
+            headpond.connect([one.url, two.url], backoff=QUICK) as client,
             client.reader(topic) as reader,
         ):
             assert (await reader.fetch(0, 0)).batches

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock import sync
-from penstock.client.refill_send import send_slot
-from penstock.io.os_disk import OsDisk
-from penstock.model.address import Address, parse_addresses
-from penstock.model.errors import BadRequest, Fenced, ProducerBusy, ProducerMismatch, TopicNotFound
-from penstock.transport.refill_folder import files, slots
-from penstock.wire.control import OpenProducer
+import headpond
+from headpond import sync
+from headpond.client.refill_send import send_slot
+from headpond.io.os_disk import OsDisk
+from headpond.model.address import Address, parse_addresses
+from headpond.model.errors import BadRequest, Fenced, ProducerBusy, ProducerMismatch, TopicNotFound
+from headpond.transport.refill_folder import files, slots
+from headpond.wire.control import OpenProducer
 from tests.fire.raw_client import RawClient
 from tests.fire.real_node import RealNode
 
 LEASE_S = 0.3
 
 
-async def values(client: penstock.Client, topic: str, count: int) -> list[bytes]:
+async def values(client: headpond.Client, topic: str, count: int) -> list[bytes]:
     """The first messages of a topic, as somebody new reads them."""
     found: list[bytes] = []
     async with client.consumer(topic, subscription="audit", create=False) as consumer:
@@ -32,10 +32,10 @@ async def values(client: penstock.Client, topic: str, count: int) -> list[bytes]
     return found
 
 
-def send_astray(client: penstock.Client) -> list[Address]:
+def send_astray(client: headpond.Client) -> list[Address]:
     """Ends the client's connection, and lets it look where there is no node; returns where it is."""
     link = client.link
-    there, link.dialling.given = link.dialling.given, parse_addresses("penstock://127.0.0.1:1")
+    there, link.dialling.given = link.dialling.given, parse_addresses("headpond://127.0.0.1:1")
     connection = link._connection
     assert connection is not None and connection._transport is not None
     connection._transport.abort()
@@ -45,8 +45,8 @@ def send_astray(client: penstock.Client) -> list[Address]:
 def test_a_second_instance_is_refused_by_the_holders_name_until_it_closes(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with (
-            penstock.connect(shared_url, name="shop-a") as one,
-            penstock.connect(shared_url, name="shop-b") as two,
+            headpond.connect(shared_url, name="shop-a") as one,
+            headpond.connect(shared_url, name="shop-b") as two,
         ):
             async with one.producer(topic, name="till", access="single") as producer:
                 await producer.send(b"a")
@@ -69,7 +69,7 @@ def test_a_second_instance_is_refused_by_the_holders_name_until_it_closes(shared
 
 def test_an_instance_that_waits_takes_over_when_the_holder_closes(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as one, penstock.connect(shared_url) as two:
+        async with headpond.connect(shared_url) as one, headpond.connect(shared_url) as two:
             first = await one.producer(topic, name="till", access="single").open()
             waiting = asyncio.create_task(two.producer(topic, name="till", access="single", wait=None).open())
             await first.send(b"a")
@@ -87,8 +87,8 @@ def test_an_instance_that_waits_takes_over_when_the_holder_closes(shared_url: st
 def test_waiting_ends_when_its_time_is_over(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with (
-            penstock.connect(shared_url) as one,
-            penstock.connect(shared_url) as two,
+            headpond.connect(shared_url) as one,
+            headpond.connect(shared_url) as two,
             one.producer(topic, name="till", access="single"),
         ):
             with pytest.raises(ProducerBusy):
@@ -101,7 +101,7 @@ def test_a_holder_that_is_frozen_keeps_its_connection_and_loses_its_lease(shared
     """It pings nobody and closes nothing, as a program does that was stopped or hangs."""
 
     async def scenario() -> None:
-        async with penstock.connect(shared_url, name="standby") as client:
+        async with headpond.connect(shared_url, name="standby") as client:
             await client.admin.create_topic(topic, settings={"producer_lease": LEASE_S})
             address = parse_addresses(shared_url)[0]
             with RawClient((address.host, address.port)) as frozen:
@@ -119,7 +119,7 @@ def test_a_holder_that_is_frozen_keeps_its_connection_and_loses_its_lease(shared
 
 def test_a_holder_that_sends_nothing_for_long_keeps_its_lease(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as one, penstock.connect(shared_url) as two:
+        async with headpond.connect(shared_url) as one, headpond.connect(shared_url) as two:
             await one.admin.create_topic(topic, settings={"producer_lease": LEASE_S})
             async with one.producer(topic, name="till", access="single") as producer:
                 with pytest.raises(ProducerBusy):
@@ -131,7 +131,7 @@ def test_a_holder_that_sends_nothing_for_long_keeps_its_lease(shared_url: str, t
 
 def test_single_access_needs_a_name(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             for options in ({"access": "single"}, {"access": "several"}, {"wait": -1.0}):
                 with pytest.raises(BadRequest):
                     client.producer(topic, **options)
@@ -141,7 +141,7 @@ def test_single_access_needs_a_name(shared_url: str, topic: str) -> None:
 
 def test_the_holder_goes_on_with_its_epoch_over_a_restart_of_the_node(node: RealNode) -> None:
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             async with client.producer("t", name="till", access="single", spill_after=60) as producer:
                 await producer.send(b"a")
                 await asyncio.to_thread(node.restart)
@@ -159,10 +159,10 @@ def test_a_zombie_is_fenced_and_what_it_had_not_delivered_is_kept_and_sent_late(
     refill = tmp_path / "refill"
 
     async def zombie_and_holder() -> None:
-        async with penstock.connect(node.url) as admin:
+        async with headpond.connect(node.url) as admin:
             await admin.admin.create_topic("t", settings={"producer_lease": LEASE_S})
-        async with penstock.connect(
-            node.url, name="zombie", backoff=penstock.client.backoff.Backoff(1.5, 1.5)
+        async with headpond.connect(
+            node.url, name="zombie", backoff=headpond.client.backoff.Backoff(1.5, 1.5)
         ) as one:
             zombie = await one.producer(
                 "t", name="till", access="single", refill=refill, spill_after=60, close_timeout=5
@@ -170,7 +170,7 @@ def test_a_zombie_is_fenced_and_what_it_had_not_delivered_is_kept_and_sent_late(
             await zombie.send(b"in time")
             there = send_astray(one)
             late = zombie.post(b"late")  # in memory while the connection is away
-            async with penstock.connect(node.url, name="holder") as two:
+            async with headpond.connect(node.url, name="holder") as two:
                 taken = two.producer("t", name="till", access="single", wait=20, refill=tmp_path / "other")
                 async with taken as holder:
                     await holder.send(b"the holder's")
@@ -184,13 +184,13 @@ def test_a_zombie_is_fenced_and_what_it_had_not_delivered_is_kept_and_sent_late(
 
     async def next_instance_leaves_it_alone() -> None:
         async with (
-            penstock.connect(node.url) as client,
+            headpond.connect(node.url) as client,
             client.producer("t", name="till", access="single", refill=refill) as producer,
         ):
             await producer.send(b"next")
 
     async def what_is_there(count: int) -> list[bytes]:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             return await values(client, "t", count)
 
     asyncio.run(zombie_and_holder())
@@ -212,7 +212,7 @@ def test_a_crashed_instance_is_followed_by_one_that_sends_what_it_left(node: Rea
     """On the same machine, with nobody else in between: that is a restart, and nothing is late."""
 
     async def leave_something_behind() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic("t", settings={"producer_lease": LEASE_S})
             producer = await client.producer(
                 "t", name="till", access="single", refill=tmp_path, spill_after=0.0, close_timeout=0.2
@@ -224,14 +224,14 @@ def test_a_crashed_instance_is_followed_by_one_that_sends_what_it_left(node: Rea
 
     async def come_back() -> None:
         async with (
-            penstock.connect(node.url) as client,
+            headpond.connect(node.url) as client,
             client.producer("t", name="till", access="single", refill=tmp_path, wait=20) as producer,
         ):
             await producer.send(b"after")
             assert (await client.admin.show_producer("t", "till")).epoch == 2
 
     async def what_is_there() -> list[bytes]:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             return await values(client, "t", 3)
 
     asyncio.run(leave_something_behind())
@@ -244,10 +244,10 @@ def test_an_instance_that_starts_with_the_node_away_gets_the_lease_when_it_is_th
     node: RealNode, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic("t")
         await asyncio.to_thread(node.kill)
-        async with penstock.connect(node.url, wait=False) as client:
+        async with headpond.connect(node.url, wait=False) as client:
             producer = await client.producer("t", name="till", access="single", refill=tmp_path).open()
             assert (await producer.send(b"away")).outcome == "spilled"
             await asyncio.to_thread(node.start)
@@ -262,7 +262,7 @@ def test_an_instance_that_starts_with_the_node_away_gets_the_lease_when_it_is_th
 
 def test_the_epoch_reaches_every_copy(node: RealNode, tmp_path: Path) -> None:
     async def scenario(copy: RealNode) -> None:
-        async with penstock.connect(node.url) as client, penstock.connect(copy.url) as there:
+        async with headpond.connect(node.url) as client, headpond.connect(copy.url) as there:
             async with client.producer("t", name="till", access="single", copies=[copy.url]) as producer:
                 await producer.send(b"a")
             async with client.producer("t", name="till", access="single", copies=[copy.url]) as producer:
@@ -276,7 +276,7 @@ def test_the_epoch_reaches_every_copy(node: RealNode, tmp_path: Path) -> None:
 
 def test_producers_of_a_deleted_tenant_are_told(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             name = f"{topic}/shop/web/orders"
             producer = await client.producer(name, refill=None).open()
             await producer.send(b"a")

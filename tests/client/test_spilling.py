@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.model.errors import BadRequest, BufferFull, PenstockError, StorageFailed, TimedOut
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.model.errors import BadRequest, BufferFull, HeadpondError, StorageFailed, TimedOut
 from tests.client.peer import serving, until
 from tests.client.processes import lines_until, lone_producer
 from tests.client.reading import values_at
@@ -20,8 +20,8 @@ from tests.fire.real_node import RealNode
 QUICK = Backoff(0.01, 0.05)
 
 
-def connect(url: str) -> penstock.Client:
-    return penstock.connect(url, backoff=QUICK, wait=False)
+def connect(url: str) -> headpond.Client:
+    return headpond.connect(url, backoff=QUICK, wait=False)
 
 
 def slots(folder: Path) -> list[str]:
@@ -94,7 +94,7 @@ def test_when_the_refill_is_full_too_send_waits_and_goes_on_when_the_node_is_bac
         values = await values_at(node.url, topic)
         assert [int(value[:4]) for value in values] == list(range(100))
 
-    with caplog.at_level(logging.WARNING, "penstock.client"):
+    with caplog.at_level(logging.WARNING, "headpond.client"):
         asyncio.run(scenario())
     assert any("of at most 30,000 bytes" in record.message for record in caplog.records)
 
@@ -164,7 +164,7 @@ def test_closing_with_the_node_away_spills_and_says_nothing_against_it(
 def test_closing_with_the_refill_full_names_what_is_lost(
     node: RealNode, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.client.run.CLOSE_DISK_S", 0.3)
+    monkeypatch.setattr("headpond.client.run.CLOSE_DISK_S", 0.3)
 
     async def scenario() -> None:
         node.kill()
@@ -251,7 +251,7 @@ def test_what_waits_for_a_destination_that_was_taken_off_the_list_is_kept_and_to
             assert await values_at(two.url, topic) == [b"x", b"z"]
             assert refill_files(state_folder) == []
 
-    with caplog.at_level(logging.WARNING, "penstock.client"):
+    with caplog.at_level(logging.WARNING, "headpond.client"):
         asyncio.run(scenario())
     assert any("does not send to" in record.message for record in caplog.records)
 
@@ -270,11 +270,11 @@ def test_a_folder_that_cannot_be_written_is_an_error_where_it_was_named_and_a_wa
         async with connect(node.url) as client:
             with pytest.raises(StorageFailed, match="cannot be used"):
                 await client.producer(topic, refill=blocked / "refill").open()
-            monkeypatch.setenv("PENSTOCK_STATE", str(blocked))
+            monkeypatch.setenv("HEADPOND_STATE", str(blocked))
             async with client.producer(topic) as producer:
                 assert (await producer.send(b"x")).stored
 
-    with caplog.at_level(logging.WARNING, "penstock.client"):
+    with caplog.at_level(logging.WARNING, "headpond.client"):
         asyncio.run(scenario())
     assert any("nothing is spilled to disk" in record.message for record in caplog.records)
 
@@ -289,7 +289,7 @@ def test_without_a_refill_nothing_is_written_and_what_is_not_confirmed_fails(
             promise = producer.post(b"x")
             with pytest.raises(TimedOut):
                 await producer.close()
-            with pytest.raises(PenstockError):
+            with pytest.raises(HeadpondError):
                 await promise
             assert refill_files(state_folder) == []
 
@@ -304,7 +304,7 @@ def test_without_a_refill_nothing_is_written_and_what_is_not_confirmed_fails(
         ({"resume": True, "refill": None, "name": "p"}, "needs a refill"),
         ({"on_full": "explode"}, "on_full"),
         ({"refill_max": 0}, "above 0"),
-        ({"copies": "penstock://a:1"}, "list of text"),
+        ({"copies": "headpond://a:1"}, "list of text"),
         ({"refill_durability": "maybe"}, "refill_durability"),
     ],
 )
@@ -312,7 +312,7 @@ def test_options_that_cannot_be_are_refused_at_once(
     shared_url: str, topic: str, options: dict[str, object], words: str
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             with pytest.raises(BadRequest, match=words):
                 client.producer(topic, **options)  # type: ignore[arg-type]
 

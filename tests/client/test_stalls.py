@@ -10,14 +10,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import penstock
-from penstock.model.errors import SubscriptionBusy
-from penstock.wire.control import SubscriptionInfo
+import headpond
+from headpond.model.errors import SubscriptionBusy
+from headpond.wire.control import SubscriptionInfo
 from tests.client.cells import KEYS, each_cell, fill, in_key_order
 from tests.client.processes import environment
 
 COUNT = 20
-POLICY = penstock.Policy(deadline=0.5, lease=0.5, backoff=0.02, failover_after=1, max_attempts=0)
+POLICY = headpond.Policy(deadline=0.5, lease=0.5, backoff=0.02, failover_after=1, max_attempts=0)
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def next_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-async def opened(client: penstock.Client, topic: str, kind: str, mode: str) -> penstock.Consumer:
+async def opened(client: headpond.Client, topic: str, kind: str, mode: str) -> headpond.Consumer:
     """Another consumer; the lease of the one that stalls is good for a moment yet."""
     while True:
         try:
@@ -47,9 +47,9 @@ async def opened(client: penstock.Client, topic: str, kind: str, mode: str) -> p
             await asyncio.sleep(0.1)
 
 
-async def read_the_rest(client: penstock.Client, topic: str, kind: str, mode: str) -> list[penstock.Message]:
+async def read_the_rest(client: headpond.Client, topic: str, kind: str, mode: str) -> list[headpond.Message]:
     """What another consumer gets while the first one stands still: all there is."""
-    found: list[penstock.Message] = []
+    found: list[headpond.Message] = []
     async with asyncio.timeout(60):
         async with await opened(client, topic, kind, mode) as consumer:
             while (await client.admin.show_subscription(topic, "s")).unsettled:
@@ -68,14 +68,14 @@ def test_a_stalled_consumer_holds_nobody_up_and_breaks_nothing_when_it_wakes(
     """Nobody else may read, and there is no lease: what it held waits for it."""
 
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, COUNT, rows=4)
             await client.admin.create_subscription(topic, "s", kind=kind, mode=mode, policy=POLICY)
             with lone_consumer(shared_url, topic, kind, mode) as process:
                 word, entry = (await asyncio.to_thread(next_line, process)).split()
                 assert (word, entry) == ("held", "0")
                 os.kill(process.pid, signal.SIGSTOP)
-                others: list[penstock.Message] = []
+                others: list[headpond.Message] = []
                 if alone:
                     while not (await client.admin.show_subscription(topic, "s")).unacked:  # noqa: ASYNC110
                         await asyncio.sleep(0.05)  # until its deadline has passed
@@ -93,7 +93,7 @@ def test_a_stalled_consumer_holds_nobody_up_and_breaks_nothing_when_it_wakes(
 
 
 def check(
-    kind: str, mode: str, said: list[str], others: list[penstock.Message], info: SubscriptionInfo
+    kind: str, mode: str, said: list[str], others: list[headpond.Message], info: SubscriptionInfo
 ) -> None:
     assert said[-1] == "done"
     woken = [int(line.split()[1]) for line in said[:-1]]

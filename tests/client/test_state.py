@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.errors import BadRequest, KeyMissing, ValueMissing
-from penstock.sync import connect as connect_blocking
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.errors import BadRequest, KeyMissing, ValueMissing
+from headpond.sync import connect as connect_blocking
 from tests.client.cells import each_cell
 from tests.fire.real_node import RealNode, wait_until
 
@@ -25,7 +25,7 @@ Entry = tuple[int, bytes | None, bytes | None]
 """Entry, key and value."""
 
 
-async def write(client: penstock.Client, topic: str, count: int, draw: random.Random, rows: int = 7) -> None:
+async def write(client: headpond.Client, topic: str, count: int, draw: random.Random, rows: int = 7) -> None:
     """Values and deletes of keys that come again and again."""
     async with client.producer(topic, batch_rows=rows) as producer:
         for number in range(count):
@@ -35,7 +35,7 @@ async def write(client: penstock.Client, topic: str, count: int, draw: random.Ra
                 await asyncio.sleep(0)
 
 
-async def read_rest(consumer: penstock.Consumer, idle_s: float = 0.5) -> dict[int, list[Entry]]:
+async def read_rest(consumer: headpond.Consumer, idle_s: float = 0.5) -> dict[int, list[Entry]]:
     """By shard, what comes until nothing does; all of it is settled."""
     found: dict[int, list[Entry]] = defaultdict(list)
     while (message := await consumer.receive(idle_s)) is not None:
@@ -61,7 +61,7 @@ def test_the_state_then_the_stream_without_gap_or_repeat_while_a_producer_writes
 ) -> None:
     async def scenario() -> None:
         draw = random.Random(f"{kind} {mode}")
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, shards=2, state=True)
             await client.admin.create_subscription(topic, "all")
             await write(client, topic, 150, draw)
@@ -80,7 +80,7 @@ def test_the_state_then_the_stream_without_gap_or_repeat_while_a_producer_writes
 
 def test_a_key_is_deleted_by_none_and_both_doors_ask_for_keys(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, state=True)
             async with client.producer(topic) as producer:
                 await producer.send(b"1", key=b"a")
@@ -121,7 +121,7 @@ def test_the_blocking_twin_deletes_and_compacts(node: RealNode) -> None:
 def test_a_kill_between_making_the_subscription_and_reading_changes_nothing(node: RealNode) -> None:
     async def scenario() -> None:
         draw = random.Random(5)
-        async with penstock.connect(node.url, backoff=Backoff(0.02, 0.2)) as client:
+        async with headpond.connect(node.url, backoff=Backoff(0.02, 0.2)) as client:
             await client.admin.create_topic("t", state=True)
             await client.admin.create_subscription("t", "all")
             await write(client, "t", 100, draw)
@@ -144,7 +144,7 @@ def test_a_kill_between_making_the_subscription_and_reading_changes_nothing(node
 def test_compaction_between_kills_takes_nothing_from_a_slow_subscription(tmp_path: Path) -> None:
     async def scenario(node: RealNode) -> None:
         draw = random.Random(6)
-        async with penstock.connect(node.url, backoff=Backoff(0.02, 0.2)) as client:
+        async with headpond.connect(node.url, backoff=Backoff(0.02, 0.2)) as client:
             await client.admin.create_topic("t", state=True, settings={"tombstone_ttl": 0})
             await client.admin.create_subscription("t", "slow")
             rows: list[Entry] = []
@@ -183,7 +183,7 @@ def test_compaction_between_kills_takes_nothing_from_a_slow_subscription(tmp_pat
 def test_files_are_compacted_under_a_reader_that_goes_on_undisturbed(tmp_path: Path) -> None:
     async def scenario(node: RealNode) -> None:
         draw = random.Random(7)
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic("t", state=True)
             await write(client, "t", 600, draw, rows=3)
             async with client.consumer("t", "s", credit_bytes=2000) as consumer:
@@ -207,7 +207,7 @@ def test_a_typed_state_topic_keeps_the_latest_row_of_a_key_and_compacts_the_othe
     schema = pa.schema([("price", pa.float64()), ("unit", pa.string())])
 
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             await client.admin.create_topic("prices", schema=schema, state=True)
             async with client.producer("prices") as producer:
                 with pytest.raises(KeyMissing):

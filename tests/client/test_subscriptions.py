@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-import penstock
-from penstock.model.errors import BadRequest, SubscriptionBusy, SubscriptionMismatch
+import headpond
+from headpond.model.errors import BadRequest, SubscriptionBusy, SubscriptionMismatch
 from tests.client.cells import QUICK, connected, cut, die, each_cell, fill, in_key_order, numbers, rest, take
 from tests.client.peer import until
 
@@ -17,7 +17,7 @@ def test_a_consumer_that_settles_as_it_goes_gets_everything_in_order(
     shared_url: str, topic: str, kind: str, mode: str
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 120)
             async with client.consumer(topic, "s", kind=kind, mode=mode) as consumer:
                 found = numbers(await take(consumer, 120))
@@ -55,7 +55,7 @@ def test_two_consumers_share_as_their_kind_says(shared_url: str, topic: str, kin
                     in_hand: set[int] = set()
                     most = 0
 
-                    async def work(consumer: penstock.Consumer, found: list[int]) -> None:
+                    async def work(consumer: headpond.Consumer, found: list[int]) -> None:
                         nonlocal most
                         while (message := await consumer.receive(0.6)) is not None:
                             in_hand.add(message.entry)
@@ -79,7 +79,7 @@ def test_two_consumers_share_as_their_kind_says(shared_url: str, topic: str, kin
     asyncio.run(scenario())
 
 
-async def opened(client: penstock.Client, topic: str, kind: str, mode: str) -> penstock.Consumer:
+async def opened(client: headpond.Client, topic: str, kind: str, mode: str) -> headpond.Consumer:
     """A consumer of a subscription whose holder may only just have died: its lease is good for a moment yet."""
     while True:
         try:
@@ -124,7 +124,7 @@ def test_a_message_that_is_not_settled_in_time_goes_to_whoever_can_take_it(
     shared_url: str, topic: str, kind: str, mode: str
 ) -> None:
     async def scenario() -> None:
-        policy = penstock.Policy(deadline=0.3, lease=0.4, failover_after=1)
+        policy = headpond.Policy(deadline=0.3, lease=0.4, failover_after=1)
         async with connected(shared_url, 2) as clients:
             await fill(clients[0], topic, 10, rows=10)
             async with clients[0].consumer(topic, "s", kind=kind, mode=mode, policy=policy) as stuck:
@@ -140,7 +140,7 @@ def test_a_message_that_is_not_settled_in_time_goes_to_whoever_can_take_it(
                     assert again.attempt == 2
                     return
                 async with clients[1].consumer(topic, "s", kind=kind, mode=mode) as consumer:
-                    found: list[penstock.Message] = []
+                    found: list[headpond.Message] = []
                     async with asyncio.timeout(20):
                         while held.entry not in [message.entry for message in found]:
                             message = await consumer.receive(5)
@@ -162,7 +162,7 @@ def test_a_refused_message_comes_again_and_a_skipped_one_does_not(
     shared_url: str, topic: str, kind: str, mode: str
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 20)
             async with client.consumer(topic, "s", kind=kind, mode=mode, policy=QUICK) as consumer:
                 found: list[tuple[int, int]] = []
@@ -197,7 +197,7 @@ def test_what_was_settled_out_of_order_does_not_come_again(
     shared_url: str, topic: str, kind: str, mode: str
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 50)
             async with client.consumer(topic, "s", kind=kind, mode=mode) as consumer:
                 await consumer.ack_range(0, 30, 39)
@@ -245,27 +245,27 @@ def test_a_lost_connection_neither_loses_nor_repeats_what_was_settled(
 
 def test_an_existing_subscription_keeps_its_kind_mode_and_policy(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 1)
             await client.admin.create_subscription(
-                topic, "s", kind="shared", policy=penstock.Policy(max_attempts=3)
+                topic, "s", kind="shared", policy=headpond.Policy(max_attempts=3)
             )
             with pytest.raises(SubscriptionMismatch):
                 await client.consumer(topic, "s").open()
-            other = penstock.Policy(max_attempts=9)
+            other = headpond.Policy(max_attempts=9)
             async with client.consumer(topic, "s", kind="shared", policy=other) as consumer:
                 assert consumer.policy.max_attempts == 3
                 assert consumer.policy.dead_letter == f"default/default/default/{topic}.dead"
                 assert consumer.policy.deadline is None
             with pytest.raises(BadRequest):
-                penstock.Policy(deadline=-1.0).checked()
+                headpond.Policy(deadline=-1.0).checked()
 
     asyncio.run(scenario())
 
 
 def test_a_subscription_holds_what_comes_while_nobody_is_connected(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 3)
             await client.admin.create_subscription(topic, "s", start="latest")
             await fill(client, topic, 4, first=3)
@@ -279,7 +279,7 @@ def test_a_cumulative_acknowledgement_settles_all_before_it_and_is_refused_where
     shared_url: str, topic: str
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 30)
             async with client.consumer(topic, "s") as consumer:
                 messages = [await consumer.receive(5) for _ in range(20)]
@@ -299,9 +299,9 @@ def test_a_cumulative_acknowledgement_settles_all_before_it_and_is_refused_where
 
 def test_an_extended_message_is_not_taken_away(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 2, rows=2)
-            policy = penstock.Policy(deadline=0.2)
+            policy = headpond.Policy(deadline=0.2)
             async with client.consumer(topic, "s", policy=policy) as consumer:
                 extended, other = await consumer.receive(5), await consumer.receive(5)
                 assert extended is not None
@@ -319,9 +319,9 @@ def test_an_extended_message_is_not_taken_away(shared_url: str, topic: str) -> N
 
 def test_messages_that_were_only_sent_ahead_do_not_miss_their_deadline(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 40, rows=10)
-            async with client.consumer(topic, "s", policy=penstock.Policy(deadline=0.3)) as consumer:
+            async with client.consumer(topic, "s", policy=headpond.Policy(deadline=0.3)) as consumer:
                 found = []
                 while (message := await consumer.receive(0.5)) is not None:
                     found.append((message.entry, message.attempt))
@@ -334,7 +334,7 @@ def test_messages_that_were_only_sent_ahead_do_not_miss_their_deadline(shared_ur
 
 def test_a_resilient_consumer_that_does_not_settle_waits(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await fill(client, topic, 3)
             async with client.consumer(topic, "s", mode="resilient") as consumer:
                 first = await consumer.receive(5)
@@ -360,7 +360,7 @@ def test_a_failover_consumer_steps_back_after_it_failed_one_message_too_often(
     shared_url: str, topic: str
 ) -> None:
     async def scenario() -> None:
-        policy = penstock.Policy(failover_after=2, backoff=0.01, lease=1.0)
+        policy = headpond.Policy(failover_after=2, backoff=0.01, lease=1.0)
         async with connected(shared_url, 2) as clients:
             await fill(clients[0], topic, 10)
             options = {"kind": "failover", "mode": "resilient", "policy": policy}

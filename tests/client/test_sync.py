@@ -7,8 +7,8 @@ import threading
 import pyarrow as pa
 import pytest
 
-import penstock.sync
-from penstock.model.errors import (
+import headpond.sync
+from headpond.model.errors import (
     BadRequest,
     BufferFull,
     Closed,
@@ -20,7 +20,7 @@ from tests.fire.real_node import RealNode, wait_until
 
 
 def test_batches_go_on_where_single_messages_were_taken(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         with client.producer(topic, batch_rows=10) as producer:
             for number in range(20):
                 producer.post(b"%d" % number)
@@ -36,7 +36,7 @@ def test_batches_go_on_where_single_messages_were_taken(shared_url: str, topic: 
 
 
 def test_messages_go_there_and_back(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         with client.producer(topic, name="p") as producer:
             assert producer.send(b"0", key=b"k", id="i", headers={"a": "b"}).entry == 0
             promises = [producer.post(b"%d" % number) for number in range(1, 5000)]
@@ -59,7 +59,7 @@ def test_messages_go_there_and_back(shared_url: str, topic: str) -> None:
 
 
 def test_batches_nack_and_skip(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         with client.producer(topic) as producer:
             producer.send_batch(pa.table({"value": [b"a", b"b", b"c"]}))
         with client.consumer(topic, "s") as consumer:
@@ -76,7 +76,7 @@ def test_batches_nack_and_skip(shared_url: str, topic: str) -> None:
 
 
 def test_many_threads_post_to_one_producer(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         with client.producer(topic) as producer:
 
             def post(thread: int) -> None:
@@ -101,7 +101,7 @@ def test_many_threads_post_to_one_producer(shared_url: str, topic: str) -> None:
 
 
 def test_a_full_buffer_refuses_posts_and_makes_sends_wait(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client, client.producer(topic, memory_max=3000) as producer:
+    with headpond.sync.connect(shared_url) as client, client.producer(topic, memory_max=3000) as producer:
 
         def fill() -> None:
             for _ in range(10_000):
@@ -115,8 +115,8 @@ def test_a_full_buffer_refuses_posts_and_makes_sends_wait(shared_url: str, topic
 
 def test_errors_are_those_of_the_client(shared_url: str, topic: str) -> None:
     with pytest.raises(Unavailable):
-        penstock.sync.connect("penstock://127.0.0.1:1")
-    with penstock.sync.connect(shared_url) as client:
+        headpond.sync.connect("headpond://127.0.0.1:1")
+    with headpond.sync.connect(shared_url) as client:
         with pytest.raises(TopicNotFound):
             client.admin.show_topic("nowhere")
         with client.producer(topic) as producer, pytest.raises(BadRequest):
@@ -129,7 +129,7 @@ def test_errors_are_those_of_the_client(shared_url: str, topic: str) -> None:
 
 
 def test_a_result_that_does_not_come_times_out(node: RealNode, topic: str) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         producer = client.producer(topic, close_timeout=0.01)
         node.kill()
         with pytest.raises(TimedOut):
@@ -141,14 +141,14 @@ def test_a_result_that_does_not_come_times_out(node: RealNode, topic: str) -> No
 
 def test_no_thread_is_left_behind(shared_url: str, topic: str) -> None:
     before = threading.active_count()
-    with penstock.sync.connect(shared_url) as client, client.producer(topic) as producer:
+    with headpond.sync.connect(shared_url) as client, client.producer(topic) as producer:
         producer.send(b"x")
     assert threading.active_count() == before
 
 
 def test_lingering_rows_wait_for_company_and_full_segments_do_not(shared_url: str, topic: str) -> None:
     with (
-        penstock.sync.connect(shared_url) as client,
+        headpond.sync.connect(shared_url) as client,
         client.producer(topic, linger_s=60.0, batch_rows=3) as producer,
     ):
         promises = [producer.post(b"x") for _ in range(4)]
@@ -163,11 +163,11 @@ def test_what_came_ahead_and_was_not_read_does_not_count_as_an_attempt(
     shared_url: str, topic: str, by_client: bool
 ) -> None:
     """Whichever of the two is closed."""
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         with client.producer(topic, batch_rows=5) as producer:
             for number in range(20):
                 producer.post(b"%d" % number)
-        with penstock.sync.connect(shared_url) as reader:
+        with headpond.sync.connect(shared_url) as reader:
             consumer = reader.consumer(topic, "s")
             wait_until(lambda: len(consumer._consumer._intake._deliveries) == 4)
             message = consumer.receive(timeout=5)  # its hop brings all four batches
@@ -183,12 +183,12 @@ def test_what_came_ahead_and_was_not_read_does_not_count_as_an_attempt(
 
 
 def test_a_copy_goes_to_another_service(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client, pytest.raises(BadRequest):
+    with headpond.sync.connect(shared_url) as client, pytest.raises(BadRequest):
         client.producer(topic, copies=[shared_url])
 
 
 def test_a_row_that_comes_behind_the_last_segment_is_refused(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         producer = client.producer(topic)
         producer.close()
         with pytest.raises(Closed):  # as by a thread that looked just before whether it was open
@@ -196,15 +196,15 @@ def test_a_row_that_comes_behind_the_last_segment_is_refused(shared_url: str, to
 
 
 def test_a_row_posted_while_its_producer_is_closed_is_stored_or_refused(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         for _ in range(5):
             producer = client.producer(topic)
-            promises: list[penstock.sync.Promise] = []
+            promises: list[headpond.sync.Promise] = []
             started = threading.Event()
 
             def post(
-                producer: penstock.sync.Producer,
-                promises: list[penstock.sync.Promise],
+                producer: headpond.sync.Producer,
+                promises: list[headpond.sync.Promise],
                 started: threading.Event,
             ) -> None:
                 while True:
@@ -227,12 +227,12 @@ def test_a_row_posted_while_its_producer_is_closed_is_stored_or_refused(shared_u
 def test_a_blocking_consumer_of_a_resilient_subscription_settles_one_after_the_other(
     shared_url: str, topic: str
 ) -> None:
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         with client.producer(topic) as producer:
             for number in range(5):
                 producer.post(b"%d" % number)
             producer.flush()
-        policy = penstock.Policy(backoff=0.01, max_attempts=3)
+        policy = headpond.Policy(backoff=0.01, max_attempts=3)
         with client.consumer(topic, "s", mode="resilient", policy=policy) as consumer:
             first = consumer.receive(5)
             assert first is not None

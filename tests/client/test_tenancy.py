@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-import penstock
-from penstock.model.errors import NotEmpty, PlaceNotFound, SegmentTooLarge
-from penstock.wire.control import PlaceInfo, TopicInfo
+import headpond
+from headpond.model.errors import NotEmpty, PlaceNotFound, SegmentTooLarge
+from headpond.wire.control import PlaceInfo, TopicInfo
 from tests.fire.real_node import RealNode
 
 
@@ -19,7 +19,7 @@ def origin(info: TopicInfo | PlaceInfo, name: str) -> tuple[object, str]:
 
 def test_all_levels_are_made_set_unset_and_deleted(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             admin, tenant = client.admin, topic
             await admin.create_tenant(tenant, settings={"hard_ttl": "7d"})
             await admin.create_product(f"{tenant}/shop")
@@ -47,7 +47,7 @@ def test_all_levels_are_made_set_unset_and_deleted(shared_url: str, topic: str) 
 
 def test_receipts_name_the_durability_that_the_topic_asks_for(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, settings={"durability": "os"})
             async with client.producer(topic) as producer:
                 assert (await producer.send(b"a")).durability == "os"
@@ -59,7 +59,7 @@ def test_receipts_name_the_durability_that_the_topic_asks_for(shared_url: str, t
 
 def test_a_message_longer_than_the_topic_takes_is_refused_here_and_there(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, settings={"message_bytes_max": 1000})
             async with client.producer(topic) as producer:
                 await producer.send(b"x" * 1000)
@@ -77,7 +77,7 @@ def test_what_was_answered_is_there_after_a_kill_in_the_middle_of_changes(node: 
     """SIGKILL while tenants, topics, settings and producers come and go."""
 
     async def check(answered: int) -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             there = {info.topic: info for info in await client.admin.list_topics()}
             for number in range(answered):
                 name = f"tenant-{number}/shop/web/orders"
@@ -94,7 +94,7 @@ def test_what_was_answered_is_there_after_a_kill_in_the_middle_of_changes(node: 
         enough = asyncio.Event()
 
         async def keep_count(url: str) -> None:
-            async with penstock.connect(url) as client:
+            async with headpond.connect(url) as client:
                 while True:
                     number = len(answered)
                     name = f"tenant-{number}/shop/web/orders"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.client.checkup import check_up
-from penstock.model.errors import PenstockError, TlsFailed, Unavailable
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.client.checkup import check_up
+from headpond.model.errors import HeadpondError, TlsFailed, Unavailable
 from tests.client.certificates import Certificates
 from tests.fire.real_node import RealNode, wait_until
 
@@ -31,25 +31,25 @@ def tls_node(certificates: Certificates, tmp_path_factory: pytest.TempPathFactor
         yield node
 
 
-def trial(url: str, **files: str) -> type[PenstockError] | None:
+def trial(url: str, **files: str) -> type[HeadpondError] | None:
     """How connecting ends: with the class of the error, or well."""
 
     async def scenario() -> None:
-        async with penstock.connect(url, **files) as client:  # type: ignore[arg-type]
+        async with headpond.connect(url, **files) as client:  # type: ignore[arg-type]
             await client.admin.list_topics()
 
     try:
         asyncio.run(scenario())
-    except PenstockError as error:
+    except HeadpondError as error:
         return type(error)
     return None
 
 
 def test_messages_go_and_come_over_tls(tls_node: RealNode, certificates: Certificates) -> None:
     async def scenario() -> None:
-        assert tls_node.url.startswith("penstocks://")
+        assert tls_node.url.startswith("headponds://")
         payload = b"x" * 3_000_000  # several records of TLS, and more than a buffer
-        async with penstock.connect(tls_node.url, ca=certificates.ca) as client:
+        async with headpond.connect(tls_node.url, ca=certificates.ca) as client:
             async with client.producer("large") as producer:
                 for _ in range(4):
                     await producer.send(payload)
@@ -66,7 +66,7 @@ def test_a_client_goes_on_over_tls_after_the_node_was_killed(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     async def scenario(node: RealNode) -> None:
-        async with penstock.connect(node.url, ca=certificates.ca, backoff=Backoff(0.01, 0.05)) as client:
+        async with headpond.connect(node.url, ca=certificates.ca, backoff=Backoff(0.01, 0.05)) as client:
             async with client.producer("orders") as producer:
                 await producer.send(b"0")
                 await asyncio.to_thread(node.restart)
@@ -91,7 +91,7 @@ def test_a_certificate_of_another_host_is_not_trusted(tls_node: RealNode, certif
 def test_the_environment_names_the_files_too(
     tls_node: RealNode, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_CA", certificates.ca)
+    monkeypatch.setenv("HEADPOND_CA", certificates.ca)
     assert trial(tls_node.url) is None
 
 
@@ -99,18 +99,18 @@ def test_a_file_that_is_none_of_certificates_is_named(tls_node: RealNode, tmp_pa
     (tmp_path / "ca.pem").write_text("nonsense")
     for name in ("ca.pem", "absent.pem"):
         with pytest.raises(TlsFailed, match=name):
-            asyncio.run(penstock.connect(tls_node.url, ca=str(tmp_path / name)).open())
+            asyncio.run(headpond.connect(tls_node.url, ca=str(tmp_path / name)).open())
 
 
 def test_the_two_sides_must_agree_on_tls(
     tls_node: RealNode, shared_url: str, certificates: Certificates
 ) -> None:
-    plain = tls_node.url.replace("penstocks", "penstock")
+    plain = tls_node.url.replace("headponds", "headpond")
     with pytest.raises(Unavailable) as caught:
-        asyncio.run(penstock.connect(plain).open())
-    assert "penstocks://" in caught.value.hint
+        asyncio.run(headpond.connect(plain).open())
+    assert "headponds://" in caught.value.hint
     with pytest.raises(TlsFailed, match="does not speak TLS"):
-        asyncio.run(penstock.connect(shared_url.replace("penstock", "penstocks"), ca=certificates.ca).open())
+        asyncio.run(headpond.connect(shared_url.replace("headpond", "headponds"), ca=certificates.ca).open())
 
 
 def test_where_clients_must_show_a_certificate_those_without_are_told(
@@ -122,7 +122,7 @@ def test_where_clients_must_show_a_certificate_those_without_are_told(
         foreign = Certificates.made(tmp_path / "foreign")
         for shown in (None, foreign.client):
             with pytest.raises((Unavailable, TlsFailed)) as caught:
-                asyncio.run(penstock.connect(node.url, ca=certificates.ca, cert=shown).open())
+                asyncio.run(headpond.connect(node.url, ca=certificates.ca, cert=shown).open())
             assert "certificate" in caught.value.hint
         assert trial(node.url, ca=certificates.ca, cert=certificates.client) is None, "the others are served on"
 
@@ -194,7 +194,7 @@ def test_a_handshake_that_never_ends_is_given_up(tls_node: RealNode) -> None:
 def test_a_checkup_tells_the_certificate_that_a_node_shows(
     tls_node: RealNode, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_CA", certificates.ca)
+    monkeypatch.setenv("HEADPOND_CA", certificates.ca)
     (found,) = asyncio.run(check_up(tls_node.url, None))
     assert found.certificate is not None, found.error
     assert "127.0.0.1" in found.certificate.names and found.certificate.ends_in_s > 0

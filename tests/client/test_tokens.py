@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-import penstock.sync
-from penstock.client.backoff import Backoff
-from penstock.client.refill_send import send_slot
-from penstock.model.errors import (
+import headpond
+import headpond.sync
+from headpond.client.backoff import Backoff
+from headpond.client.refill_send import send_slot
+from headpond.model.errors import (
     AccessRefused,
     NotAllowed,
     TokenNeeded,
@@ -21,7 +21,7 @@ from penstock.model.errors import (
     TokenUnknown,
     TopicNotFound,
 )
-from penstock.node.bootstrap import bootstrap
+from headpond.node.bootstrap import bootstrap
 from tests.client.reading import values_at
 from tests.fire.real_node import RealNode
 
@@ -35,8 +35,8 @@ class Guarded(RealNode):
         super().__init__(folder)
         _, self.token = bootstrap(self.data, "admin")
 
-    def connect(self, token: str | None = None) -> penstock.Client:
-        return penstock.connect(self.url, token or self.token, backoff=QUICK, wait=False)
+    def connect(self, token: str | None = None) -> headpond.Client:
+        return headpond.connect(self.url, token or self.token, backoff=QUICK, wait=False)
 
     async def token_for(self, *rights: str, scope: str, **more: str) -> tuple[str, str]:
         """A new token's id and text."""
@@ -57,7 +57,7 @@ def test_who_has_no_good_token_is_told_so_at_once(guarded: Guarded) -> None:
         for token, error in ((None, TokenNeeded), ("nonsense", TokenUnknown)):
             for wait in (True, False):
                 with pytest.raises(error):
-                    async with penstock.connect(guarded.url, token, wait=wait):
+                    async with headpond.connect(guarded.url, token, wait=wait):
                         pass
 
     asyncio.run(scenario())
@@ -66,7 +66,7 @@ def test_who_has_no_good_token_is_told_so_at_once(guarded: Guarded) -> None:
 def test_of_several_addresses_the_one_that_refuses_the_token_is_the_one_to_tell(guarded: Guarded) -> None:
     async def scenario() -> None:
         with pytest.raises(TokenUnknown):
-            async with penstock.connect(f"penstock://127.0.0.1:1,{guarded.url}", "nonsense"):
+            async with headpond.connect(f"headpond://127.0.0.1:1,{guarded.url}", "nonsense"):
                 pass
 
     asyncio.run(scenario())
@@ -215,7 +215,7 @@ def test_each_copy_gets_its_own_nodes_token(guarded: Guarded, tmp_path: Path) ->
     async def scenario(copy: Guarded) -> None:
         tokens = {guarded.url: guarded.token, copy.url: copy.token}
         async with (
-            penstock.connect(guarded.url, tokens) as client,
+            headpond.connect(guarded.url, tokens) as client,
             client.producer("copied", copies=[copy.url]) as producer,
         ):
             receipt = await producer.send(b"1")
@@ -228,7 +228,7 @@ def test_each_copy_gets_its_own_nodes_token(guarded: Guarded, tmp_path: Path) ->
 
 
 def test_the_blocking_twin_looks_after_tokens_too(guarded: Guarded) -> None:
-    with penstock.sync.connect(guarded.url, guarded.token) as client:
+    with headpond.sync.connect(guarded.url, guarded.token) as client:
         made = client.admin.create_token("blocking", rights=["consume"], scopes=["acme"], lasts=60.0)
         assert made.info.expires_at_us is not None
         assert client.admin.show_token("blocking").token == made.info.token
@@ -240,7 +240,7 @@ def test_the_blocking_twin_looks_after_tokens_too(guarded: Guarded) -> None:
         assert client.admin.show_access().guarded
         assert client.admin.list_admin_log(3)[-1].result == "token-not-found"
         with pytest.raises(TokenRevoked):
-            penstock.sync.connect(guarded.url, made.secret)
+            headpond.sync.connect(guarded.url, made.secret)
 
 
 def test_no_secret_is_in_the_nodes_log_or_data(guarded: Guarded) -> None:

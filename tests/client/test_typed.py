@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-import penstock
-import penstock.sync
-from penstock.model.errors import SchemaMismatch, TopicExists, TopicNotFound
-from penstock.wire.schema import decode_schema, encode_schema
+import headpond
+import headpond.sync
+from headpond.model.errors import SchemaMismatch, TopicExists, TopicNotFound
+from headpond.wire.schema import decode_schema, encode_schema
 from tests.fire.real_node import RealNode
 from tests.fire.typed_writer import TypedWriter
 
@@ -36,13 +36,13 @@ def lines(count: int) -> list[dict[str, object]]:
 
 
 def address(url: str) -> tuple[str, int]:
-    host, _, port = url.removeprefix("penstock://").rpartition(":")
+    host, _, port = url.removeprefix("headpond://").rpartition(":")
     return host, int(port)
 
 
 def test_a_message_of_a_typed_topic_is_a_row(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             info = await client.admin.create_topic(topic, schema=SCHEMA)
             assert info.schema is not None
             assert decode_schema(info.schema).equals(SCHEMA)
@@ -64,7 +64,7 @@ def test_a_message_of_a_typed_topic_is_a_row(shared_url: str, topic: str) -> Non
 
 def test_a_batch_has_the_rows_as_a_struct_column(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, schema=SCHEMA)
             with TypedWriter(address(shared_url), topic, SCHEMA) as writer:
                 await asyncio.to_thread(writer.send, lines(3))
@@ -85,7 +85,7 @@ def test_a_consumer_that_is_open_while_the_schema_evolves_reads_on_in_the_new_on
     shared_url: str, topic: str
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, schema=SCHEMA)
             async with client.consumer(topic, "s") as consumer:
                 with TypedWriter(address(shared_url), topic, SCHEMA) as old:
@@ -110,7 +110,7 @@ def test_a_consumer_that_is_open_while_the_schema_evolves_reads_on_in_the_new_on
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
 def test_rows_that_follow_their_record_come_in_the_new_schema(shared_url: str, topic: str, kind: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, schema=SCHEMA)
             with TypedWriter(address(shared_url), topic, SCHEMA) as writer:
                 await asyncio.to_thread(writer.send, lines(3), key=b"k")
@@ -128,7 +128,7 @@ def test_rows_that_follow_their_record_come_in_the_new_schema(shared_url: str, t
 
 def test_a_change_that_is_not_compatible_is_refused_and_the_column_named(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             admin = client.admin
             await admin.create_topic(topic, schema=SCHEMA)
             with pytest.raises(SchemaMismatch, match="column 'raw'"):
@@ -147,7 +147,7 @@ def test_a_change_that_is_not_compatible_is_refused_and_the_column_named(shared_
 
 def test_changes_asked_for_at_once_are_made_one_after_the_other(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, schema=SCHEMA)
             one, two = WIDER, pa.schema([*WIDER, ("more", pa.int8())])
             results = await asyncio.gather(
@@ -162,7 +162,7 @@ def test_changes_asked_for_at_once_are_made_one_after_the_other(shared_url: str,
 
 def test_a_topic_that_exists_is_taken_if_rows_of_the_schema_fit_it(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             admin = client.admin
             made = await admin.create_topic(topic, schema=SCHEMA)
             await admin.alter_topic(topic, schema=WIDER)
@@ -180,7 +180,7 @@ def test_a_topic_that_exists_is_taken_if_rows_of_the_schema_fit_it(shared_url: s
 
 
 def test_the_blocking_twin_does_the_same(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         client.admin.create_topic(topic, schema=SCHEMA)
         with TypedWriter(address(shared_url), topic, SCHEMA) as writer:
             writer.send(lines(1))
@@ -194,12 +194,12 @@ def test_the_blocking_twin_does_the_same(shared_url: str, topic: str) -> None:
 def test_rows_and_schemas_survive_a_kill(node: RealNode) -> None:
     async def read(count: int) -> list[object]:
         async with (
-            penstock.connect(node.url) as client,
+            headpond.connect(node.url) as client,
             client.consumer("m", "s", start="earliest") as consumer,
         ):
             return [(await anext(consumer)).value for _ in range(count)]
 
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         client.admin.create_topic("m", schema=SCHEMA)
         writer = TypedWriter(node.address, "m", SCHEMA)
         assert writer.send(lines(2)).outcome == "stored"
@@ -218,7 +218,7 @@ def test_rows_and_schemas_survive_a_kill(node: RealNode) -> None:
     writer.client.close()
     values = asyncio.run(read(4))
     assert values == [{**row(number), "unit": None} for number in (0, 1, 0, 0)]
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         assert client.admin.show_topic("m").schema_version == 2
         with pytest.raises(SchemaMismatch):
             client.admin.alter_topic("m", schema=SCHEMA)

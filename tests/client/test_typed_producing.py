@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import penstock
-import penstock.sync
-from penstock.client.backoff import Backoff
-from penstock.model.errors import SchemaMismatch
+import headpond
+import headpond.sync
+from headpond.client.backoff import Backoff
+from headpond.model.errors import SchemaMismatch
 from tests.client.reading import read_all
 from tests.fire.real_node import RealNode
 
@@ -31,19 +31,19 @@ def files(folder: Path) -> int:
     return len(list(folder.glob("**/*.refill")))
 
 
-async def stored(client: penstock.Client, topic: str, count: int) -> list[object]:
+async def stored(client: headpond.Client, topic: str, count: int) -> list[object]:
     return [message.value for message in await read_all(client, topic, count)]
 
 
 async def create(url: str, topic: str, shards: int = 1) -> None:
-    async with penstock.connect(url) as client:
+    async with headpond.connect(url) as client:
         await client.admin.create_topic(topic, shards=shards, schema=SCHEMA)
 
 
 def test_rows_and_tables_over_kills_of_the_node_arrive_once_and_in_order(node: RealNode, topic: str) -> None:
     async def scenario() -> None:
         await create(node.url, topic)
-        async with penstock.connect(node.url, backoff=QUICK) as client:
+        async with headpond.connect(node.url, backoff=QUICK) as client:
             async with client.producer(topic, batch_rows=7, spill_after=0.2) as producer:
                 for start in range(0, 300, 100):
                     for number in range(start, start + 50):
@@ -64,18 +64,18 @@ def test_what_was_spilled_with_the_node_away_is_decoded_with_its_own_dictionary(
 ) -> None:
     async def scenario() -> None:
         await create(node.url, topic)
-        async with penstock.connect(node.url) as client, client.producer(topic, "p") as producer:
+        async with headpond.connect(node.url) as client, client.producer(topic, "p") as producer:
             for number in range(30):
                 await producer.send(row(number))
         node.kill()
         for start in (30, 60, 90):  # three runs, each goes on with the block of the one before
-            away = penstock.connect(node.url, backoff=QUICK, wait=False)
+            away = headpond.connect(node.url, backoff=QUICK, wait=False)
             async with away as client, client.producer(topic, "p", batch_rows=3) as producer:
                 for number in range(start, start + 30):
                     assert (await producer.send(row(number))).outcome == "spilled"
         assert files(state_folder) == 1
         node.start()
-        async with penstock.connect(node.url, backoff=QUICK) as client:
+        async with headpond.connect(node.url, backoff=QUICK) as client:
             async with client.producer(topic, "p") as producer:
                 await producer.send(row(120))
             assert await stored(client, topic, 121) == [row(number) for number in range(121)]
@@ -91,7 +91,7 @@ def test_a_copy_that_was_away_is_restored_from_the_refill_and_made_with_the_sche
         with RealNode(tmp_path / "one") as one, RealNode(tmp_path / "two") as two:
             await create(one.url, topic, shards=2)
             two.kill()
-            async with penstock.connect(one.url, backoff=QUICK) as client:
+            async with headpond.connect(one.url, backoff=QUICK) as client:
                 async with client.producer(topic, copies=[two.url], batch_rows=5) as producer:
                     for number in range(40):
                         await producer.send(row(number), key=b"k")
@@ -100,7 +100,7 @@ def test_a_copy_that_was_away_is_restored_from_the_refill_and_made_with_the_sche
                     receipt = await producer.send(row(40), key=b"k")
                     assert {str(copy.outcome) for copy in receipt.copies} <= {"stored", "spilled"}
                 assert await stored(client, topic, 41) == [row(number) for number in range(41)]
-            async with penstock.connect(two.url) as client:
+            async with headpond.connect(two.url) as client:
                 assert await stored(client, topic, 41) == [row(number) for number in range(41)]
 
     asyncio.run(scenario())
@@ -110,7 +110,7 @@ def test_a_node_that_lost_its_disk_has_what_is_lost_named_by_segment(tmp_path: P
     async def scenario() -> None:
         with RealNode(tmp_path / "one") as node, RealNode(tmp_path / "empty") as other:
             await create(node.url, topic)
-            async with penstock.connect(node.url, backoff=QUICK) as client:
+            async with headpond.connect(node.url, backoff=QUICK) as client:
                 async with client.producer(topic, batch_rows=1) as producer:
                     for number in range(5):
                         await producer.send(row(number))
@@ -131,7 +131,7 @@ def test_a_node_that_lost_its_disk_has_what_is_lost_named_by_segment(tmp_path: P
 def test_rows_that_do_not_fit_are_refused_at_once_and_the_others_arrive(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         await create(shared_url, topic)
-        async with penstock.connect(shared_url) as client, client.producer(topic) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
             for bad in (b"bytes", {"number": "text"}, {"word": "no number"}, {"number": 1, "more": 2}):
                 with pytest.raises(SchemaMismatch):
                     producer.post(bad)
@@ -146,14 +146,14 @@ def test_rows_that_do_not_fit_are_refused_at_once_and_the_others_arrive(shared_u
 
 def test_the_blocking_twin_posts_rows(shared_url: str, topic: str) -> None:
     asyncio.run(create(shared_url, topic))
-    with penstock.sync.connect(shared_url) as client, client.producer(topic, batch_rows=10) as producer:
+    with headpond.sync.connect(shared_url) as client, client.producer(topic, batch_rows=10) as producer:
         promises = [producer.post(row(number)) for number in range(200)]
         assert [promise.result(20).entry for promise in promises] == list(range(200))
         with pytest.raises(SchemaMismatch):
             producer.post({"number": None})
 
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             assert await stored(client, topic, 200) == [row(number) for number in range(200)]
 
     asyncio.run(scenario())

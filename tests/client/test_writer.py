@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import penstock
-from penstock.model.errors import (
+import headpond
+from headpond.model.errors import (
     BadRequest,
     BatchDiffers,
     BatchOutOfTurn,
@@ -32,7 +32,7 @@ def rows(first: int, count: int, *, keyed: bool = False) -> pa.Table:
     return pa.table(columns)
 
 
-async def stored(client: penstock.Client, topic: str, count: int) -> list[penstock.Message]:
+async def stored(client: headpond.Client, topic: str, count: int) -> list[headpond.Message]:
     """Everything in the topic: ``count`` messages, and none behind them."""
     found = await read_all(client, topic, count)
     info = await client.admin.show_topic(topic)
@@ -42,7 +42,7 @@ async def stored(client: penstock.Client, topic: str, count: int) -> list[pensto
 
 def test_stages_of_several_connections_become_one_batch(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as driver, penstock.connect(shared_url) as task:
+        async with headpond.connect(shared_url) as driver, headpond.connect(shared_url) as task:
             await driver.admin.create_topic(topic, 4)
             async with driver.writer(topic) as writer, task.writer(topic) as there:
                 stages = [await there.stage(topic, rows(at, 100, keyed=True)) for at in (0, 100)]
@@ -69,7 +69,7 @@ def test_stages_of_several_connections_become_one_batch(shared_url: str, topic: 
 
 def test_a_batch_takes_finished_stages_of_its_own_writer_and_nothing_else(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             async with client.writer(topic) as writer, client.writer(f"{topic}-other") as other:
                 good = await writer.stage(topic, rows(0, 5))
                 foreign = await other.stage(topic, rows(5, 5))
@@ -78,7 +78,7 @@ def test_a_batch_takes_finished_stages_of_its_own_writer_and_nothing_else(shared
                 gone = await writer.stage(topic, rows(15, 5))
                 assert await writer.abort([gone, foreign]) == 1
                 assert await writer.abort([gone]) == 0
-                wrongs: list[tuple[list[penstock.Stage | bytes], type[penstock.PenstockError]]] = [
+                wrongs: list[tuple[list[headpond.Stage | bytes], type[headpond.HeadpondError]]] = [
                     ([good, foreign], StageMismatch),
                     ([good, unfinished.id], StageMismatch),
                     ([good, gone], StageNotFound),
@@ -108,7 +108,7 @@ def test_a_batch_takes_finished_stages_of_its_own_writer_and_nothing_else(shared
 
 
 def test_a_batch_that_comes_again_must_have_the_rows_that_it_had(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client, client.writer(topic) as writer:
+    with headpond.sync.connect(shared_url) as client, client.writer(topic) as writer:
         for batch in (4, 9):
             writer.commit(batch, [writer.stage(topic, rows(10 * batch, 10))])
         for batch, table, error in (
@@ -128,7 +128,7 @@ def test_a_batch_that_comes_again_must_have_the_rows_that_it_had(shared_url: str
 
 
 def test_a_writer_that_was_deleted_begins_anew(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client, client.writer(topic) as writer:
+    with headpond.sync.connect(shared_url) as client, client.writer(topic) as writer:
         for _ in range(2):
             writer.commit(0, [writer.stage(topic, iter([rows(0, 3), rows(3, 2).to_batches()[0]]))])
             client.admin.delete_writer(topic)
@@ -141,7 +141,7 @@ def test_rows_of_a_typed_topic_are_checked_when_they_are_staged(shared_url: str,
     table = pa.table({"name": ["a", "b"], "size": [1, None]}, schema=schema)
 
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, 2, schema=schema)
             async with client.writer(topic) as writer:
                 for wrong in (pa.table({"value": [b"x"]}), pa.table({"name": ["a"], "more": [1]})):
@@ -160,7 +160,7 @@ def test_a_large_stage_over_a_node_that_is_killed_arrives_once(node: RealNode) -
     batch = pa.record_batch({"value": [bytes(4000)] * 250})
 
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client, client.writer("w") as writer:
+        async with headpond.connect(node.url) as client, client.writer("w") as writer:
             stage = await writer.begin("big")
             for number in range(24):
                 if number in (8, 20):
@@ -177,7 +177,7 @@ def test_a_large_stage_over_a_node_that_is_killed_arrives_once(node: RealNode) -
 
 def test_the_node_is_killed_between_stage_commit_and_publish(node: RealNode) -> None:
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client, client.writer("w") as writer:
+        async with headpond.connect(node.url) as client, client.writer("w") as writer:
             await client.admin.create_topic("t", 2)
             for batch in range(5):
                 stages = [await writer.stage("t", rows(100 * batch + 50 * part, 50)) for part in range(2)]

@@ -15,12 +15,12 @@ from typing import Any, get_type_hints
 import pyarrow as pa
 import pytest
 
-import penstock
-from penstock.client.arguments import check_argument
-from penstock.client.backoff import Backoff
-from penstock.client.options import ConsumerOptions, ProducerOptions
-from penstock.errors import BadRequest, PenstockError
-from penstock.node.bootstrap import bootstrap
+import headpond
+from headpond.client.arguments import check_argument
+from headpond.client.backoff import Backoff
+from headpond.client.options import ConsumerOptions, ProducerOptions
+from headpond.errors import BadRequest, HeadpondError
+from headpond.node.bootstrap import bootstrap
 from tests.fire.real_node import RealNode
 
 TOPIC = "wrong"
@@ -31,7 +31,7 @@ TEXTS = ["x", "", "\0", "\ud800", b"x"]
 SEVERAL = [[], [None], ["x"], (1, 2), {}, {5: 5}, {"x": STRANGE}, pa.schema([]), pa.table({"x": [1]})]
 WRONG: list[Any] = [None, STRANGE, lambda: None, datetime(1, 1, 1, tzinfo=UTC), *NUMBERS, *TEXTS, *SEVERAL]
 VALID: dict[str, Any] = {
-    "url": "penstock://127.0.0.1:1",
+    "url": "headpond://127.0.0.1:1",
     "topic": TOPIC,
     "topics": [TOPIC],
     "subscription": "s",
@@ -82,7 +82,7 @@ OPTIONS = {
 """What methods take without naming it."""
 
 Method = Callable[..., Any]
-FUNCTIONS: list[Method] = [penstock.connect, Backoff]
+FUNCTIONS: list[Method] = [headpond.connect, Backoff]
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 """The argument that is wrong, then all of them."""
 
@@ -99,7 +99,7 @@ class GuardedNode(RealNode):
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
     with GuardedNode(tmp_path_factory.mktemp("wrong")) as running:
         assert isinstance(running, GuardedNode)
-        with penstock.sync.connect(running.url, running.token) as client:
+        with headpond.sync.connect(running.url, running.token) as client:
             client.admin.create_topic(TOPIC)
             client.admin.create_subscription(TOPIC, "s")
             with client.producer(TOPIC) as producer:
@@ -139,7 +139,7 @@ async def outcome(made: Any) -> None:
     """Whatever a call returned, looked at as a program would."""
     if inspect.iscoroutine(made):
         made = await made
-    if isinstance(made, penstock.Producer | penstock.Consumer | penstock.Writer):
+    if isinstance(made, headpond.Producer | headpond.Consumer | headpond.Writer):
         await made.open()
         await made.close()
     elif hasattr(made, "__anext__"):
@@ -162,7 +162,7 @@ def shown(method: Method, call: Call, error: Exception | None) -> str:
     return f"{method.__qualname__}({name}={kwargs.get(name, args)!r:.60}): {error!r:.120}"
 
 
-async def opened(client: penstock.Client) -> list[object]:
+async def opened(client: headpond.Client) -> list[object]:
     """One of everything that a client opens."""
     producer = await client.producer(TOPIC, "p").open()
     consumer = await client.consumer(TOPIC, "c", kind="shared").open()
@@ -181,12 +181,12 @@ def test_only_errors_of_the_catalogue_come_of_wrong_arguments(
     monkeypatch.chdir(tmp_path)  # some are names of files
 
     async def main() -> list[str]:
-        async with penstock.connect(node.url, node.token) as client:
+        async with headpond.connect(node.url, node.token) as client:
             return [
                 shown(method, call, error)
                 for method in [*FUNCTIONS, *methods(*await opened(client))]
                 for call in calls(method, WRONG)
-                if not isinstance(error := await raised(method, call), PenstockError | None)
+                if not isinstance(error := await raised(method, call), HeadpondError | None)
             ]
 
     assert asyncio.run(main()) == []
@@ -204,7 +204,7 @@ def test_what_no_argument_can_be_is_refused_by_the_arguments_name(node: GuardedN
         return isinstance(error, BadRequest) and any(each in error.message for each in words)
 
     async def main() -> list[str]:
-        async with penstock.connect(node.url, node.token) as client:
+        async with headpond.connect(node.url, node.token) as client:
             return [
                 shown(method, call, error)
                 for method in [*FUNCTIONS, *methods(*await opened(client))]
@@ -220,7 +220,7 @@ def test_the_blocking_twin_does_the_same(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = []
-    with penstock.sync.connect(node.url, node.token) as client:
+    with headpond.sync.connect(node.url, node.token) as client:
         producer, consumer = client.producer(TOPIC, "p"), client.consumer(TOPIC, "d", kind="shared")
         batch = next(consumer.batches())
         VALID["what"], VALID["message"] = batch, batch.messages()[0]
@@ -233,7 +233,7 @@ def test_the_blocking_twin_does_the_same(
                     continue  # it might wait for something
                 try:
                     method(*args, **kwargs)
-                except PenstockError:
+                except HeadpondError:
                     pass
                 except Exception as error:  # which is what is looked for
                     found.append(shown(method, (name, args, kwargs), error))
@@ -255,7 +255,7 @@ def fits(value: Any, hint: Any) -> bool:
         (int, True, "it is True (bool); it must be a whole number"),
         (float | None, math.nan, "it is nan (float); it must be a number or None"),
         (str, b"x", "it is b'x' (bytes); it must be text"),
-        (penstock.Policy | None, {}, "it is of type dict; it must be a Policy or None"),
+        (headpond.Policy | None, {}, "it is of type dict; it must be a Policy or None"),
         (Sequence[str], "abc", "it is 'abc' (str); it must be a list of text"),
         (Mapping[str, int], {"a": "b"}, "it is of type dict; it must be a mapping of text to a whole number"),
         (Iterable[tuple[int, str]], [(1,)], "it is of type list; it must be a list of (a whole number, text)"),
@@ -269,7 +269,7 @@ def test_an_error_says_what_came_and_what_is_wanted(hint: Any, value: Any, words
 
 
 def test_no_error_repeats_a_token() -> None:
-    for wrong in (b"pst_id_s3cr3t", ["pst_id_s3cr3t"], "pst_id_s3cr3t\ud800"):
+    for wrong in (b"hpd_id_s3cr3t", ["hpd_id_s3cr3t"], "hpd_id_s3cr3t\ud800"):
         with pytest.raises(BadRequest) as caught:
-            penstock.connect("penstock://127.0.0.1:1", wrong)  # type: ignore[arg-type]
+            headpond.connect("headpond://127.0.0.1:1", wrong)  # type: ignore[arg-type]
         assert "s3cr3t" not in str(caught.value) and "token" in caught.value.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.files.commit_journal import (
+from headpond.files.commit_journal import (
     FOLDER,
     Commit,
     begin_generation,
@@ -15,7 +15,7 @@ from penstock.files.commit_journal import (
     retire_generation,
     sync_generation,
 )
-from penstock.io.memory_disk import Keep, MemoryDisk
+from headpond.io.memory_disk import Keep, MemoryDisk
 
 SIZE = 4096
 LOG = "topics/t/00000/a.log"

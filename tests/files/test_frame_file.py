@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.files.frame_file import CHUNK_BYTES, Bad, Found, following_frame, looks_torn, read_frame, scan
-from penstock.io.memory_disk import MemoryDisk, MemoryFile
-from penstock.model.errors import BadFrame
-from penstock.wire.frame import FILE_BODY_BYTES_MAX, FrameType, encode
+from headpond.files.frame_file import CHUNK_BYTES, Bad, Found, following_frame, looks_torn, read_frame, scan
+from headpond.io.memory_disk import MemoryDisk, MemoryFile
+from headpond.model.errors import BadFrame
+from headpond.wire.frame import FILE_BODY_BYTES_MAX, FrameType, encode
 
 SHARD = 7
 

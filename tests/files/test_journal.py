@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.files.disk import Disk
-from penstock.files.journal import FileJournal, Journal
-from penstock.files.journal_file import encode_header
-from penstock.io.memory_disk import Keep, MemoryDisk, Operation
-from penstock.io.os_disk import OsDisk
-from penstock.model.errors import StorageFailed
-from penstock.wire.frame import FrameType, encode
+from headpond.files.disk import Disk
+from headpond.files.journal import FileJournal, Journal
+from headpond.files.journal_file import encode_header
+from headpond.io.memory_disk import Keep, MemoryDisk, Operation
+from headpond.io.os_disk import OsDisk
+from headpond.model.errors import StorageFailed
+from headpond.wire.frame import FrameType, encode
 
 FOLDER = "catalog"
 

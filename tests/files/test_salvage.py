@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from penstock.files.salvage import SALVAGE_BYTES, open_salvaged
-from penstock.io.memory_disk import MemoryDisk
+from headpond.files.salvage import SALVAGE_BYTES, open_salvaged
+from headpond.io.memory_disk import MemoryDisk
 
 DATA = random.Random(1).randbytes(5 * SALVAGE_BYTES + 123)
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from penstock.files.journal import FileJournal
-from penstock.files.seal import SEAL_FILE, Seal, SealedFile, read_seal, remove_seal, write_seal
-from penstock.io.memory_disk import MemoryDisk
+from headpond.files.journal import FileJournal
+from headpond.files.seal import SEAL_FILE, Seal, SealedFile, read_seal, remove_seal, write_seal
+from headpond.io.memory_disk import MemoryDisk
 
 FOLDER = "tokens"
 PATH = f"{FOLDER}/00000001.journal"

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import penstock.sync
+import headpond.sync
 from tests.fire.lost_worker import fill, pipeline
 from tests.fire.real_node import RealNode
 from tests.spark.standalone import RUN_S_MAX, Cluster
@@ -15,7 +15,7 @@ from tests.spark.standalone import RUN_S_MAX, Cluster
 
 @dataclass
 class Found:
-    """What ``penstock spark run`` printed at its end, by what the workers lacked."""
+    """What ``headpond spark run`` printed at its end, by what the workers lacked."""
 
     told: dict[str, str] = field(default_factory=dict)
 
@@ -34,7 +34,7 @@ def run(folder: Path) -> Found:
     with (
         RealNode(folder / "node") as node,
         Cluster(folder / "spark", workers=1) as cluster,
-        penstock.sync.connect(node.url) as client,
+        headpond.sync.connect(node.url) as client,
     ):
         fill(client, 100)
         lacks = {"packages": bare / "bin" / "python", "a Python": folder / "gone" / "python"}
@@ -44,7 +44,7 @@ def run(folder: Path) -> Found:
                 (
                     sys.executable,
                     "-m",
-                    "penstock",
+                    "headpond",
                     "spark",
                     "run",
                     file,

@@ -16,24 +16,24 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import penstock
-from penstock.client import consumer as consumer_module
-from penstock.client import heartbeat as heartbeat_module
-from penstock.client.backoff import Backoff
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import ConnectionLost, PenstockError, SubscriptionBusy
-from penstock.model.message import Message
-from penstock.model.policy import Policy
-from penstock.node.core import consuming
-from penstock.node.settings import LogSettings, Settings
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.frame import FrameType, encode
-from penstock.wire.segment import encode_plain
+import headpond
+from headpond.client import consumer as consumer_module
+from headpond.client import heartbeat as heartbeat_module
+from headpond.client.backoff import Backoff
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import ConnectionLost, HeadpondError, SubscriptionBusy
+from headpond.model.message import Message
+from headpond.model.policy import Policy
+from headpond.node.core import consuming
+from headpond.node.settings import LogSettings, Settings
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.segment import encode_plain
 from tests.fire.raw_client import title_frame
 from tests.fire.virtual_node import VirtualLoop, VirtualNode, run_virtual
 
 TOPIC = "orders"
-URL = "penstock://virtual:7411"
+URL = "headpond://virtual:7411"
 PLAIN = Settings(data="memory", log=LogSettings(preallocate_bytes=1024))
 READ_BYTES = 1500
 """A read brings a few records, so that much is under way while others come and go."""
@@ -108,8 +108,8 @@ class Judge:
 @dataclass(eq=False)
 class Reader:
     name: str
-    client: penstock.Client
-    consumer: penstock.Consumer
+    client: headpond.Client
+    consumer: headpond.Consumer
     think_s: float = 0.0
     hold_max: int = 1
     """How many messages its program takes before it settles one."""
@@ -153,7 +153,7 @@ class ClientWorld:
         info = await self.admin.admin.create_topic(TOPIC, shards=self.shards)
         connection = self.node.connect(asyncio.Protocol())
         self._writer = connection.number
-        greeting = penstock.wire.connection.ClientSide(client="writer").data_to_send()
+        greeting = headpond.wire.connection.ClientSide(client="writer").data_to_send()
         title = title_frame(
             self.random.randbytes(16), info.uuid, power=self.shards.bit_length() - 1, topic=info.topic
         )
@@ -173,8 +173,8 @@ class ClientWorld:
 
     # --- readers ------------------------------------------------------------------------------------
 
-    async def _connect(self) -> penstock.Client:
-        client = penstock.connect(URL, backoff=Backoff(0.01, 0.2, self.random.random))
+    async def _connect(self) -> headpond.Client:
+        client = headpond.connect(URL, backoff=Backoff(0.01, 0.2, self.random.random))
         return await client.open()
 
     async def open(self, credit_bytes: int = 1 << 20) -> Reader | None:
@@ -205,7 +205,7 @@ class ClientWorld:
     async def _guarded(self, reader: Reader) -> None:
         try:
             await self._work(reader)
-        except (PenstockError, AssertionError) as error:
+        except (HeadpondError, AssertionError) as error:
             self._failure = self._failure or error
 
     async def _work(self, reader: Reader) -> None:
@@ -331,13 +331,13 @@ class ClientWorld:
 
     async def _pause_or_resume(self) -> None:
         pause = self.random.random() < 0.5
-        with suppress(PenstockError):  # nobody has subscribed yet
+        with suppress(HeadpondError):  # nobody has subscribed yet
             await (self.admin.admin.pause if pause else self.admin.admin.resume)(TOPIC, "s")
 
     async def _redrive(self) -> None:
         try:
             dead = await self.admin.admin.show_subscription(TOPIC, "s")
-        except PenstockError:
+        except HeadpondError:
             return
         for shard, start, end in dead.dead_entries:
             for entry in range(start, end):

@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--speculated", type=int, default=5_000, help="for the tasks that run twice")
     asked = parser.parse_args()
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="penstock-cluster-") as folder:
+    with tempfile.TemporaryDirectory(prefix="headpond-cluster-") as folder:
         lost = lost_worker.run(Path(folder, "lost"), asked.messages)
         print(lost, flush=True)
         speculated = speculation.run(Path(folder, "speculation"), asked.speculated)

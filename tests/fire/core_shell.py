@@ -10,13 +10,13 @@ import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from penstock.files.disk import Disk
-from penstock.node.core.effects import Close, Commit, Fetch, RemoveTree, Send
-from penstock.node.core.log import Run
-from penstock.node.core.node import NodeCore
-from penstock.node.settings import LogSettings, Settings
-from penstock.wire.connection import ClientSide, Event, Fault
-from penstock.wire.control import Control, Error, Operation, Request, Response, encode_control
+from headpond.files.disk import Disk
+from headpond.node.core.effects import Close, Commit, Fetch, RemoveTree, Send
+from headpond.node.core.log import Run
+from headpond.node.core.node import NodeCore
+from headpond.node.settings import LogSettings, Settings
+from headpond.wire.connection import ClientSide, Event, Fault
+from headpond.wire.control import Control, Error, Operation, Request, Response, encode_control
 
 Kind = TypeVar("Kind", bound=Event)
 

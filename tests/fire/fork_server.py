@@ -1,4 +1,4 @@
-"""Starts ``python -m penstock`` by forking a process that has loaded it all already.
+"""Starts ``python -m headpond`` by forking a process that has loaded it all already.
 
 Half a thousand commands and nodes run in the tests, and loading Arrow takes each of them far longer than what
 it is there for. A forked one is a process like any other: its own memory, environment, streams, signals and
@@ -26,7 +26,7 @@ import sys
 from typing import Any
 
 LINE_BYTES_MAX = 1 << 20
-NOT_LOADED = ("penstock.spark", "penstock.console")
+NOT_LOADED = ("headpond.spark", "headpond.console")
 """Spark is asked for by few, and what of it is loaded has threads of its own."""
 
 
@@ -34,14 +34,14 @@ def load() -> None:
     """All modules of the package, the tree of commands, and what a first command loads."""
     import pyarrow as pa
 
-    import penstock
-    from penstock.cli.app import command
+    import headpond
+    from headpond.cli.app import command
 
-    for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
+    for module in pkgutil.walk_packages(headpond.__path__, "headpond."):
         if not module.name.startswith(NOT_LOADED) and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-        command()(["errors"], prog_name="penstock")
+        command()(["errors"], prog_name="headpond")
     pa.array([0])  # loads pandas, where it is installed
     gc.collect()
     gc.freeze()
@@ -133,8 +133,8 @@ def main() -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
-    sys.argv = ["penstock", *request["arguments"]]
-    runpy.run_module("penstock", run_name="__main__", alter_sys=True)
+    sys.argv = ["headpond", *request["arguments"]]
+    runpy.run_module("headpond", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

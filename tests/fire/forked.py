@@ -1,4 +1,4 @@
-"""``penstock ...`` in a process of its own that starts at once; see ``fork_server``."""
+"""``headpond ...`` in a process of its own that starts at once; see ``fork_server``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 from typing import Any
 
-import penstock
+import headpond
 
 RUN_S_MAX = 60.0
 SERVER = Path(__file__).with_name("fork_server.py")
@@ -56,7 +56,7 @@ class Forked:
     def wait(self, timeout: float | None = None) -> int:
         code = self._ended(timeout)
         if code is None:
-            raise TimeoutExpired("penstock", timeout or 0.0)
+            raise TimeoutExpired("headpond", timeout or 0.0)
         return code
 
     def send_signal(self, number: int) -> None:
@@ -109,7 +109,7 @@ def run(
         process.kill()
         for thread in threads:
             thread.join()
-    return CompletedProcess(["penstock", *arguments], code, said[from_out], said[from_err])
+    return CompletedProcess(["headpond", *arguments], code, said[from_out], said[from_err])
 
 
 def _write(sink: int, data: bytes) -> None:
@@ -125,9 +125,9 @@ def _read(source: int, said: dict[int, bytes]) -> None:
 @cache
 def server() -> str:
     """The socket of this process's own fork server, which ends when this process does."""
-    folder = tempfile.mkdtemp(prefix="penstock-fork-")
+    folder = tempfile.mkdtemp(prefix="headpond-fork-")
     path = str(Path(folder) / "socket")
-    places = os.pathsep.join([str(Path(penstock.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    places = os.pathsep.join([str(Path(headpond.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     running = subprocess.Popen(
         [sys.executable, "-P", str(SERVER), path],
         stdin=subprocess.PIPE,

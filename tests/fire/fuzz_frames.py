@@ -27,11 +27,11 @@ from typing import Any
 
 import msgspec
 
-import penstock.sync
-from penstock.model.errors import PenstockError
-from penstock.node.bootstrap import bootstrap
-from penstock.wire.connection import Event, Fault
-from penstock.wire.control import (
+import headpond.sync
+from headpond.model.errors import HeadpondError
+from headpond.node.bootstrap import bootstrap
+from headpond.wire.connection import Event, Fault
+from headpond.wire.control import (
     Ack,
     Control,
     CreateTopic,
@@ -45,7 +45,7 @@ from penstock.wire.control import (
     encode_control,
     read_result,
 )
-from penstock.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame, FrameType, encode
+from headpond.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame, FrameType, encode
 from tests.fire.good_pair import GoodPair
 from tests.fire.raw_client import RawClient, segment_frame, title_frame
 from tests.fire.real_node import RealNode
@@ -152,7 +152,7 @@ class Attack:
 
     def run(self, frames: int) -> None:
         while (left := frames - sum(self.sent.values())) > 0:
-            with contextlib.suppress(OSError, PenstockError, AssertionError):
+            with contextlib.suppress(OSError, HeadpondError, AssertionError):
                 self._connection(min(PER_CONNECTION, left))
 
     def _connection(self, count: int) -> None:
@@ -222,7 +222,7 @@ def fuzz(folder: Path, frames: int, seed: int, say: Callable[[str], None] = prin
     node = RealNode(folder, config=CONFIG)
     _, secret = bootstrap(node.data, "admin")
     with node:
-        with penstock.sync.connect(node.url, token=secret) as client:
+        with headpond.sync.connect(node.url, token=secret) as client:
             client.admin.create_topic("good/shop/till/orders")
             client.admin.create_topic(TOPIC)
             rights = ["produce", "consume", "admin"]

@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-import penstock
+import headpond
 from tests.fire.real_node import wait_until
 
 TOPIC = "good"
@@ -37,7 +37,7 @@ class GoodPair:
 
     async def _exchange(self) -> None:
         async with (
-            penstock.connect(self._url, token=self._token) as client,
+            headpond.connect(self._url, token=self._token) as client,
             client.producer(self._topic) as producer,
             client.consumer(self._topic, subscription="pair") as consumer,
         ):

@@ -19,13 +19,13 @@ from typing import Any
 
 import pyarrow as pa
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.client.connect import Client
-from penstock.client.consumer import Consumer
-from penstock.client.producer import Producer
-from penstock.model.message import Message
-from penstock.model.receipt import Outcome, Receipt
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.client.connect import Client
+from headpond.client.consumer import Consumer
+from headpond.client.producer import Producer
+from headpond.model.message import Message
+from headpond.model.receipt import Outcome, Receipt
 from tests.fire.real_node import RealNode
 
 KEYED, UNKEYED = "keyed", "unkeyed"
@@ -192,8 +192,8 @@ async def run(folder: Path, *, cycles: int, seed: int) -> Ledger:
     with RealNode(folder, config="[log]\nrotate_bytes = 262144\npreallocate_bytes = 65536\n") as node:
         backoff = Backoff(0.02, 0.2)
         async with (
-            penstock.connect(node.url, backoff=backoff) as client,
-            penstock.connect(node.url, backoff=backoff) as reader,
+            headpond.connect(node.url, backoff=backoff) as client,
+            headpond.connect(node.url, backoff=backoff) as reader,
         ):
             await client.admin.create_topic(KEYED, shards=4)
             await client.admin.create_topic(UNKEYED)

@@ -24,12 +24,12 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.client.refill_send import send_slot
-from penstock.io.os_disk import OsDisk
-from penstock.model.identity import Identity
-from penstock.transport.refill_folder import files, slots
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.client.refill_send import send_slot
+from headpond.io.os_disk import OsDisk
+from headpond.model.identity import Identity
+from headpond.transport.refill_folder import files, slots
 from tests.fire.real_node import RealNode
 
 TOPIC = "numbers"
@@ -119,7 +119,7 @@ async def work(url: str, copy: str, note_path: Path, total: int) -> None:
     number = Noted.read(note_path).safe
     with _open_notes(note_path) as notes:
         async with (
-            penstock.connect(url, wait=False, backoff=QUICK) as client,
+            headpond.connect(url, wait=False, backoff=QUICK) as client,
             client.producer(TOPIC, NAME, copies=[copy], spill_after=0.3, close_timeout=0.5) as producer,
         ):
             while number < total:
@@ -164,7 +164,7 @@ class Worker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._errors.open("ab") as errors:
-            environment = {**os.environ, "PENSTOCK_STATE": str(self.state)}
+            environment = {**os.environ, "HEADPOND_STATE": str(self.state)}
             return subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stderr=errors, stdout=errors, env=environment
             )
@@ -227,7 +227,7 @@ async def read(url: str, noted: Noted, messages: int) -> Found:
     numbers: set[int] = set()
     last = -1
     async with (
-        penstock.connect(url) as client,
+        headpond.connect(url) as client,
         client.consumer(TOPIC, "all", start="earliest") as consumer,
     ):
         while (message := await consumer.receive(timeout=2.0)) is not None:

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.client.connect import Client
-from penstock.model.policy import Policy
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.client.connect import Client
+from headpond.model.policy import Policy
 from tests.fire.real_node import RealNode
 
 TOPIC = "t"
@@ -57,7 +57,7 @@ class Tally:
 async def produce(nodes: list[RealNode], refill: Path, stop: asyncio.Event, tally: Tally) -> None:
     first, *others = (node.url for node in nodes)
     async with (
-        penstock.connect(first, backoff=QUICK, wait=False) as client,
+        headpond.connect(first, backoff=QUICK, wait=False) as client,
         client.producer(TOPIC, copies=others, refill=refill, spill_after=0.2, close_timeout=60) as producer,
     ):
         while not stop.is_set():
@@ -107,14 +107,14 @@ async def consume(
 async def storm(nodes: list[RealNode], folder: Path, seconds: float, seed: int, *, listed: bool) -> Tally:
     chance, tally, stop = random.Random(seed), Tally(), asyncio.Event()
     urls = [node.url for node in nodes]
-    async with penstock.connect(urls if listed else urls[0], backoff=QUICK) as client:
+    async with headpond.connect(urls if listed else urls[0], backoff=QUICK) as client:
         work = asyncio.gather(
             produce(nodes, folder / "refill", stop, tally), kill(nodes, seconds, chance, stop, tally)
         )
         await consume(client, [] if listed else urls[1:], work, chance, tally)
         await work
     for url in [] if listed else urls:
-        async with penstock.connect(url) as client:
+        async with headpond.connect(url) as client:
             info = await client.admin.show_subscription(TOPIC, "s")
             assert info.unsettled == 0, f"{url} has {info.unsettled} unsettled"
     return tally
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--list", action="store_true")
     asked = parser.parse_args()
-    logging.getLogger("penstock").setLevel(logging.ERROR)
+    logging.getLogger("headpond").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         nodes = [stack.enter_context(RealNode(folder / each)) for each in ("one", "two")]

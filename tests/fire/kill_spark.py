@@ -26,7 +26,7 @@ from typing import Self
 
 import pyarrow as pa
 
-import penstock.sync
+import headpond.sync
 from tests.client.reading import values_at
 from tests.fire.real_node import RealNode
 
@@ -181,7 +181,7 @@ class Torture:
     def __enter__(self) -> Self:
         self._node.start()
         self._note_node()
-        self._client = penstock.sync.connect(self._node.url)
+        self._client = headpond.sync.connect(self._node.url)
         self._client.admin.create_topic(SOURCE, 2)
         self._client.admin.create_topic(SINK, 4)
         self._producer = self._client.producer(SOURCE, refill=None)
@@ -361,7 +361,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     steps = plan(asked.scale, asked.drivers)
-    logging.getLogger("penstock").setLevel(logging.ERROR)  # that connections are lost is no news here
+    logging.getLogger("headpond").setLevel(logging.ERROR)  # that connections are lost is no news here
     failures = sum(times for _, times in steps)
     print(f"{failures} failures of {len(KINDS)} kinds in {len(steps)} steps", flush=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

@@ -17,11 +17,11 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import penstock
-from penstock.cli.ledger import print_ledger
-from penstock.client.connect import Client
-from penstock.model.policy import Policy
-from penstock.wire.ledger import LedgerInfo
+import headpond
+from headpond.cli.ledger import print_ledger
+from headpond.client.connect import Client
+from headpond.model.policy import Policy
+from headpond.wire.ledger import LedgerInfo
 from tests.fire.real_node import RealNode
 
 TOPIC = "orders"
@@ -97,7 +97,7 @@ async def ledger_when(client: Client, total: int) -> LedgerInfo:
 
 async def scenario(node: RealNode, messages: int) -> Outcome:
     writers = [Writer(name, messages) for name in PRODUCERS]
-    async with penstock.connect(node.url) as client:
+    async with headpond.connect(node.url) as client:
         await client.admin.create_topic(TOPIC, shards=2)
         readers = [asyncio.create_task(consume(client, name)) for name in SUBSCRIPTIONS]
         sending = [asyncio.create_task(writer.run(client)) for writer in writers]
@@ -121,7 +121,7 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=20_000, help="of each producer")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, RealNode(Path(folder) / "node") as node:
-        os.environ["PENSTOCK_STATE"] = f"{folder}/state"
+        os.environ["HEADPOND_STATE"] = f"{folder}/state"
         outcome = asyncio.run(scenario(node, arguments.messages))
     for title, info in (
         ("before the kill", outcome.before),

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import penstock.sync
+import headpond.sync
 from tests.fire.real_node import RealNode
 from tests.spark.standalone import RUN_S_MAX, Cluster, submit
 
@@ -63,13 +63,13 @@ class Found:
         ]
         counts = f"{self.sent:,} sent, {self.copies:,} copies, {self.lost} lost, {self.repeated} repeated"
         lines += [
-            f"penstock spark run: {counts}; a worker was killed after {self.killed_after:,}",
+            f"headpond spark run: {counts}; a worker was killed after {self.killed_after:,}",
             f"spark-submit: {self.counted:,} counted by key",
         ]
         return "\n".join(lines)
 
 
-def fill(client: penstock.sync.Client, count: int) -> None:
+def fill(client: headpond.sync.Client, count: int) -> None:
     client.admin.create_topic("orders", shards=4)
     client.admin.create_topic("copies", shards=2)
     client.admin.create_topic("counts")
@@ -86,10 +86,10 @@ def pipeline(cluster: Cluster, batch: int) -> Path:
     return file
 
 
-def run_pipeline(cluster: Cluster, url: str, client: penstock.sync.Client, found: Found, batch: int) -> None:
-    """``penstock spark run``, and a worker killed once it has written something."""
+def run_pipeline(cluster: Cluster, url: str, client: headpond.sync.Client, found: Found, batch: int) -> None:
+    """``headpond spark run``, and a worker killed once it has written something."""
     file = pipeline(cluster, batch)
-    command = (sys.executable, "-m", "penstock", "spark", "run", file, "--master", cluster.url, "--url", url)
+    command = (sys.executable, "-m", "headpond", "spark", "run", file, "--master", cluster.url, "--url", url)
     with cluster.log("run").open("ab") as log:
         run = subprocess.Popen(
             command, env=cluster.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
@@ -108,11 +108,11 @@ def run_pipeline(cluster: Cluster, url: str, client: penstock.sync.Client, found
     assert code == 0, cluster.log("run").read_text()
 
 
-def _stored(client: penstock.sync.Client, topic: str) -> int:
+def _stored(client: headpond.sync.Client, topic: str) -> int:
     return sum(shard.entry_next for shard in client.admin.show_topic(topic).shard_list)
 
 
-def lost_and_repeated(client: penstock.sync.Client) -> tuple[int, int, int]:
+def lost_and_repeated(client: headpond.sync.Client) -> tuple[int, int, int]:
     """How many copies there are, how many messages have none, and how many copies are too many."""
 
     def rows(topic: str) -> list[tuple[str, str]]:
@@ -137,7 +137,7 @@ def run(folder: Path, messages: int) -> Found:
     with (
         RealNode(folder / "node") as node,
         Cluster(folder / "spark") as cluster,
-        penstock.sync.connect(node.url) as client,
+        headpond.sync.connect(node.url) as client,
     ):
         fill(client, messages)
         run_pipeline(cluster, node.url, client, found, batch=max(1, messages // 5))

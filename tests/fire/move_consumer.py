@@ -19,11 +19,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.client.connect import Client
-from penstock.model.message import Message
-from penstock.wire.control import SubscriptionInfo
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.client.connect import Client
+from headpond.model.message import Message
+from headpond.wire.control import SubscriptionInfo
 from tests.fire.real_node import RealNode
 
 TOPIC, NAME = "orders", "billing"
@@ -69,7 +69,7 @@ class Outcome:
 
 async def produce(url: str, name: str, messages: int, outcome: Outcome) -> None:
     async with (
-        penstock.connect(url, backoff=QUICK) as client,
+        headpond.connect(url, backoff=QUICK) as client,
         client.producer(TOPIC, name, batch_rows=20) as producer,
     ):
         values = [f"{name} {number}".encode() for number in range(messages)]
@@ -86,7 +86,7 @@ async def consume_at_a(url: str, enough: int, reached: asyncio.Event, outcome: O
     """Settles what comes, and asks now and then that it be confirmed, until the node is gone."""
     waiting: list[Message] = []
     async with (
-        penstock.connect(url, backoff=QUICK) as client,
+        headpond.connect(url, backoff=QUICK) as client,
         client.consumer(TOPIC, subscription=NAME, kind="shared") as consumer,
     ):
         async for message in consumer:
@@ -103,7 +103,7 @@ async def consume_at_a(url: str, enough: int, reached: asyncio.Event, outcome: O
 
 async def consume_at_b(url: str, outcome: Outcome) -> None:
     async with (
-        penstock.connect(url) as client,
+        headpond.connect(url) as client,
         client.consumer(TOPIC, subscription=NAME, kind="shared") as consumer,
     ):
         async for message in consumer:
@@ -131,7 +131,7 @@ async def settled(client: Client) -> None:
 
 async def scenario(a: RealNode, b: RealNode, messages: int) -> Outcome:
     outcome, reached = Outcome(), asyncio.Event()
-    async with penstock.connect(a.url) as at_a, penstock.connect(b.url) as at_b:
+    async with headpond.connect(a.url) as at_a, headpond.connect(b.url) as at_b:
         await at_a.admin.create_topic(TOPIC, shards=2)
         await at_a.admin.create_subscription(TOPIC, NAME, kind="shared")
         await at_b.admin.add_peer(a.url, [TOPIC], name="west", subscriptions=["*"])
@@ -183,7 +183,7 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=20_000, help="of each of two producers")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["PENSTOCK_STATE"] = f"{folder}/state"
+        os.environ["HEADPOND_STATE"] = f"{folder}/state"
         with RealNode(Path(folder) / "a") as a, RealNode(Path(folder) / "b") as b:
             outcome = asyncio.run(asyncio.wait_for(scenario(a, b, arguments.messages), 300))
     tell(outcome)

@@ -5,8 +5,8 @@ Run as ``python node_without_sync.py node ...``.
 
 from __future__ import annotations
 
-from penstock.cli import main
-from penstock.io.os_disk import OsDiskFile
+from headpond.cli import main
+from headpond.io.os_disk import OsDiskFile
 
 
 def _pretend(self: OsDiskFile) -> None:

@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from penstock.io.memory_disk import Keep, MemoryDisk
-from penstock.node.settings import Settings
-from penstock.wire.control import (
+from headpond.io.memory_disk import Keep, MemoryDisk
+from headpond.node.settings import Settings
+from headpond.wire.control import (
     Ack,
     CreateTopic,
     Deliver,
@@ -25,9 +25,9 @@ from penstock.wire.control import (
     TopicInfo,
     read_result,
 )
-from penstock.wire.frame import Frame
-from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
-from penstock.wire.segment import decode_plain
+from headpond.wire.frame import Frame
+from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
+from headpond.wire.segment import decode_plain
 from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
 from tests.fire.raw_client import segment_frame, title_frame
 

@@ -9,12 +9,12 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from penstock.model.errors import PenstockError
-from penstock.wire.connection import ClientSide, Event, Fault
-from penstock.wire.control import Control, Error, Operation, Request, Response, Welcome, encode_control
-from penstock.wire.frame import FrameType, encode
-from penstock.wire.segment import encode_plain, rows_to_batch
-from penstock.wire.title import Title, encode_title
+from headpond.model.errors import HeadpondError
+from headpond.wire.connection import ClientSide, Event, Fault
+from headpond.wire.control import Control, Error, Operation, Request, Response, Welcome, encode_control
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.segment import encode_plain, rows_to_batch
+from headpond.wire.title import Title, encode_title
 
 Kind = TypeVar("Kind", bound=Event)
 
@@ -90,7 +90,7 @@ class RawClient:
             if isinstance(event, Fault):
                 raise event.error
             if event is None:
-                raise PenstockError("the node closed the connection")
+                raise HeadpondError("the node closed the connection")
 
     def close(self) -> None:
         self.socket.close()

@@ -15,7 +15,7 @@ from tests.fire.forked import Forked, fork_node
 
 START_S_MAX = 30.0
 STOP_S_MAX = 20.0
-NODE = (sys.executable, "-m", "penstock", "node")
+NODE = (sys.executable, "-m", "headpond", "node")
 
 
 class NodeDidNotStart(Exception):

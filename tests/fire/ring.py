@@ -23,10 +23,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-import penstock
-from penstock.client.backoff import Backoff
-from penstock.io.lossy_link import LossyLink
-from penstock.model.identity import Identity
+import headpond
+from headpond.client.backoff import Backoff
+from headpond.io.lossy_link import LossyLink
+from headpond.model.identity import Identity
 from tests.fire.real_node import RealNode
 
 TOPIC = "ring/one/two/numbers"
@@ -130,7 +130,7 @@ class World:
         """Sends numbers to a node until there were so many, whatever happens to it."""
         number, total = 0, self.total // 2
         async with (
-            penstock.connect(self.nodes[name].url, wait=False, backoff=QUICK) as client,
+            headpond.connect(self.nodes[name].url, wait=False, backoff=QUICK) as client,
             client.producer(TOPIC, f"till-{name}", refill=None) as producer,
         ):
             while number < total:
@@ -178,7 +178,7 @@ class World:
 
     async def count(self, name: str) -> None:
         """A node counts for a life; this adds up its lives, but for what it counted in its last moment."""
-        async with penstock.connect(self.nodes[name].url) as client:
+        async with headpond.connect(self.nodes[name].url) as client:
             node = Counter((await client.admin.show_node())["counters"])
             self.refused[name] += node["segments_duplicate"]
             self.conflicts[name] += node["segments_rejected_conflict"] + node["peer_conflicts"]
@@ -219,7 +219,7 @@ class World:
         """Waits until every node has all that was acknowledged."""
         deadline = time.monotonic() + ALIKE_S_MAX
         while time.monotonic() < deadline:
-            with contextlib.suppress(penstock.PenstockError, OSError):
+            with contextlib.suppress(headpond.HeadpondError, OSError):
                 ends = [await self._end(name) for name in NAMES]
                 self.tell(f"{self.under_way} under way, ends {ends}, acknowledged {len(self.acknowledged):,}")
                 if not self.under_way and min(ends) == max(ends) >= len(self.acknowledged):
@@ -232,14 +232,14 @@ class World:
 
     async def _end(self, name: str) -> int:
         """How many entries the node's topic has."""
-        async with penstock.connect(self.nodes[name].url, wait=False) as client:
+        async with headpond.connect(self.nodes[name].url, wait=False) as client:
             info = await client.admin.show_topic(TOPIC)
             return sum(shard.entry_next for shard in info.shard_list)
 
     async def read(self, name: str) -> tuple[Had, set[Identity]]:
         had, found = Had(name), set()
         async with (
-            penstock.connect(self.nodes[name].url) as client,
+            headpond.connect(self.nodes[name].url) as client,
             client.consumer(TOPIC, "all", start="earliest") as consumer,
         ):
             while (message := await consumer.receive(timeout=2.0)) is not None:
@@ -262,7 +262,7 @@ async def run(folder: Path, *, shape: str, messages: int, seed: int, doubled: bo
         for name in NAMES:
             world.nodes[name] = stack.enter_context(RealNode(folder / name))
         await _link(world, stack, 2 if doubled else 1)
-        async with penstock.connect(world.nodes["A"].url) as client:
+        async with headpond.connect(world.nodes["A"].url) as client:
             await client.admin.create_topic(TOPIC, shards=SHARDS)
         await world.until_alike()  # a producer that is earlier than the links would make it, with one shard
         kept = await world.copy("A")  # its topic and its links, and nothing else yet
@@ -288,7 +288,7 @@ async def _link(world: World, stack: contextlib.AsyncExitStack, paths: int) -> N
             host, port = world.nodes[source].address
             link = LossyLink(host, port, delay_s=0.01, cut_s=2.0, seed=world.chance.randrange(1 << 30))
             world.links.append(await stack.enter_async_context(link))
-            async with penstock.connect(world.nodes[reader].url) as client:
+            async with headpond.connect(world.nodes[reader].url) as client:
                 await client.admin.add_peer(link.url, topics=[PATTERN], name=f"from-{source}-{path}")
 
 

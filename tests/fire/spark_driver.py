@@ -20,10 +20,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, InputPartition, WriterCommitMessage
 
-import penstock.spark
-from penstock.spark.sink import Staged, StreamSink, stream_writer
-from penstock.spark.source import schema as source_schema
-from penstock.spark.source_stream import StreamReader
+import headpond.spark
+from headpond.spark.sink import Staged, StreamSink, stream_writer
+from headpond.spark.source import schema as source_schema
+from headpond.spark.source_stream import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -186,8 +186,8 @@ def live(start: Callable[[], Any], folder: Path) -> None:
 
 
 def main(folder: Path, url: str, source: str, sink: str) -> None:
-    spark = penstock.spark.session(
-        "penstock torture",
+    spark = headpond.spark.session(
+        "headpond torture",
         master="local[2, 8]",
         conf={
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",

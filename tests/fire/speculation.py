@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import penstock.sync
+import headpond.sync
 from tests.fire.lost_worker import fill, lost_and_repeated
 from tests.fire.real_node import RealNode
 from tests.spark.standalone import Cluster, submit
@@ -64,7 +64,7 @@ def run(folder: Path, messages: int) -> Found:
     with (
         RealNode(folder / "node") as node,
         Cluster(folder / "spark") as cluster,
-        penstock.sync.connect(node.url) as client,
+        headpond.sync.connect(node.url) as client,
     ):
         fill(client, messages)
         submit(cluster, PROGRAM, node.url, str(folder), conf=SPECULATION)

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from penstock.io.memory_disk import Keep, MemoryDisk
-from penstock.model.errors import BatchDiffers, PenstockError
-from penstock.node.settings import LogSettings, Settings, StagingSettings
-from penstock.wire.control import (
+from headpond.io.memory_disk import Keep, MemoryDisk
+from headpond.model.errors import BatchDiffers, HeadpondError
+from headpond.node.settings import LogSettings, Settings, StagingSettings
+from headpond.wire.control import (
     AbortStages,
     BatchInfo,
     CommitBatch,
@@ -28,10 +28,10 @@ from penstock.wire.control import (
     Subscribe,
     read_result,
 )
-from penstock.wire.frame import Frame
-from penstock.wire.record import RECORD_HEADER_BYTES
-from penstock.wire.segment import decode_plain
-from penstock.wire.staging import encode_chunk
+from headpond.wire.frame import Frame
+from headpond.wire.record import RECORD_HEADER_BYTES
+from headpond.wire.segment import decode_plain
+from headpond.wire.staging import encode_chunk
 from tests.fire.core_shell import CoreShell
 from tests.fire.raw_client import segment_body
 
@@ -142,7 +142,7 @@ class StagingWorld:
                 shard = self.random.randrange(shards)
                 self.client.send(encode_chunk(stage, shard, number, segment_body([value])))
             self._request(FinishStage(stage, len(values)))
-        except (PenstockError, OSError, NoAnswer):
+        except (HeadpondError, OSError, NoAnswer):
             self.never |= set(values) - set(known)
             return None
         return stage
@@ -181,7 +181,7 @@ class StagingWorld:
         except BatchDiffers as error:
             if not other:
                 self.faults.append(f"batch {batch.number} of {writer} was refused: {error.message}")
-        except (PenstockError, OSError, NoAnswer):
+        except (HeadpondError, OSError, NoAnswer):
             pass
 
     def _value(self) -> bytes:

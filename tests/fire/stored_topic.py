@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-import penstock
-from penstock.files.frame_file import Found, scan
-from penstock.io.os_disk import OsDisk
-from penstock.wire.control import TopicInfo
-from penstock.wire.frame import FrameType
-from penstock.wire.record import RecordHeader, decode_record_header
+import headpond
+from headpond.files.frame_file import Found, scan
+from headpond.io.os_disk import OsDisk
+from headpond.wire.control import TopicInfo
+from headpond.wire.frame import FrameType
+from headpond.wire.record import RecordHeader, decode_record_header
 from tests.fire.real_node import RealNode
 
 CONFIG = "[log]\nrotate_bytes = 16384\npreallocate_bytes = 4096\nindex_every_bytes = 1024\n"
@@ -31,7 +31,7 @@ class Served:
 
     values: dict[int, bytes]
     """By entry."""
-    lost: list[penstock.LostSpan]
+    lost: list[headpond.LostSpan]
     info: TopicInfo
 
     @property
@@ -53,7 +53,7 @@ def fill(url: str, segments: int = 120, topic: str = TOPIC) -> dict[int, bytes]:
 
     async def run() -> dict[int, bytes]:
         stored: dict[int, bytes] = {}
-        async with penstock.connect(url) as client, client.producer(topic) as producer:
+        async with headpond.connect(url) as client, client.producer(topic) as producer:
             for number in range(segments):
                 values = [value(number * ROWS + row) for row in range(ROWS)]
                 receipt = await producer.send_batch(pa.table({"value": values}))
@@ -69,7 +69,7 @@ def serve(url: str, subscription: str = "audit", topic: str = TOPIC, *, settle: 
     """Reads the topic to its end, as far as the subscription has not; ``settle`` acknowledges all of it."""
 
     async def run() -> Served:
-        async with penstock.connect(url) as client:
+        async with headpond.connect(url) as client:
             values: dict[int, bytes] = {}
             async with client.consumer(topic, subscription=subscription) as consumer:
                 while True:
@@ -84,7 +84,7 @@ def serve(url: str, subscription: str = "audit", topic: str = TOPIC, *, settle: 
                 lost = list(consumer.lost)
             return Served(values, lost, await client.admin.show_topic(topic))
 
-    async def nothing_left(client: penstock.Client, held: int) -> bool:
+    async def nothing_left(client: headpond.Client, held: int) -> bool:
         """Whether everything that is not settled is in the consumer's hands."""
         infos = await client.admin.list_subscriptions(topic)
         (info,) = [info for info in infos if info.subscription == subscription]

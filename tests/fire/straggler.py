@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource
 
-import penstock.spark
-from penstock.spark.sink import Staged, StreamSink, stream_writer
+import headpond.spark
+from headpond.spark.sink import Staged, StreamSink, stream_writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,10 +77,10 @@ class Straggling(DataSource):
 
 
 def main(url: str, folder: str) -> None:
-    spark = penstock.spark.session("straggler")  # the one that spark-submit asks for
+    spark = headpond.spark.session("straggler")  # the one that spark-submit asks for
     assert Path(str(spark.conf.get("spark.sql.warehouse.dir"))).name == "warehouse", "as spark-submit was told"
     spark.dataSource.register(Straggling)
-    source = spark.readStream.format("penstock").options(url=url, topic="orders")
+    source = spark.readStream.format("headpond").options(url=url, topic="orders")
     rows = source.option("maxEntriesPerTrigger", str(ROWS_A_BATCH)).load()
     copies = rows.selectExpr("key", "value", "map('origin', identity) as headers").repartition(2, "key")
     sink = copies.writeStream.format("straggling").options(url=url, topic="copies", folder=folder)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from penstock.wire.frame import Frame
+from headpond.wire.frame import Frame
 from tests.fire.core_shell import CoreClient
 
 LEASE_S = 1.0

@@ -11,11 +11,11 @@ import errno
 import random
 from collections.abc import Callable
 
-from penstock.io.memory_disk import Keep, MemoryDisk, Operation
-from penstock.model.policy import Policy
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.connection import Event
-from penstock.wire.control import (
+from headpond.io.memory_disk import Keep, MemoryDisk, Operation
+from headpond.model.policy import Policy
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.connection import Event
+from headpond.wire.control import (
     Ack,
     CreateTopic,
     Credit,
@@ -35,9 +35,9 @@ from penstock.wire.control import (
     Unsubscribed,
     read_result,
 )
-from penstock.wire.frame import OVERHEAD_BYTES, Frame, FrameType, encode
-from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
-from penstock.wire.segment import decode_plain, encode_plain
+from headpond.wire.frame import OVERHEAD_BYTES, Frame, FrameType, encode
+from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
+from headpond.wire.segment import decode_plain, encode_plain
 from tests.fire.core_shell import CoreShell
 from tests.fire.raw_client import title_frame
 from tests.fire.subscription_model import LEASE_S, Consumer, Line, Model, Place, spans_of, value_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from penstock.files.frame_write import NEW_SUFFIX
-from penstock.wire.connection import FROM_NODE
-from penstock.wire.control import Ack, Settled, decode_control
-from penstock.wire.frame import (
+from headpond.files.frame_write import NEW_SUFFIX
+from headpond.wire.connection import FROM_NODE
+from headpond.wire.control import Ack, Settled, decode_control
+from headpond.wire.frame import (
     CONTROL_BYTES_MAX,
     FILE_BODY_BYTES_MAX,
     OVERHEAD_BYTES,
@@ -17,7 +17,7 @@ from penstock.wire.frame import (
     FrameType,
     decode_at,
 )
-from penstock.wire.record import decode_record_header
+from headpond.wire.record import decode_record_header
 from tests.fire.tracer import Call
 
 SegmentId = tuple[bytes, int, int]

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock.io.memory_disk import Keep, MemoryDisk
-from penstock.model.errors import PenstockError
-from penstock.node.settings import LogSettings, Settings
-from penstock.wire.control import (
+from headpond.io.memory_disk import Keep, MemoryDisk
+from headpond.model.errors import HeadpondError
+from headpond.node.settings import LogSettings, Settings
+from headpond.wire.control import (
     ChangeSettings,
     CloseProducer,
     CreatePlace,
@@ -81,7 +81,7 @@ def run(shell: CoreShell) -> tuple[list[Any], bool]:
         for operation in SCRIPT:
             client.request(operation)
             states.append(state(shell))
-    except (OSError, PenstockError, ValueError, ExceptionGroup):  # refused without power, or never answered
+    except (OSError, HeadpondError, ValueError, ExceptionGroup):  # refused without power, or never answered
         return states, True
     return states, False
 
@@ -125,7 +125,7 @@ def test_a_deletion_that_the_power_cut_short_is_finished_at_the_next_opening(kee
         try:
             client.request(DeletePlace("tenant", "acme", recursive=True))
             answered = True
-        except (OSError, PenstockError, ValueError, ExceptionGroup):
+        except (OSError, HeadpondError, ValueError, ExceptionGroup):
             answered = False
         disk.crash(keep=keep)
         shell = CoreShell(disk, seed=4, settings=TINY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.node.core.attachment import Attachment
+from headpond.node.core.attachment import Attachment
 from tests.fire.client_world import lived
 from tests.fire.seeds import seeds
 

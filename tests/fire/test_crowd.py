@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.wire.connection import Fault
-from penstock.wire.control import Hello, ListTopics, encode_control
+from headpond.wire.connection import Fault
+from headpond.wire.control import Hello, ListTopics, encode_control
 from tests.fire.raw_client import RawClient
 from tests.fire.real_node import RealNode, wait_until
 

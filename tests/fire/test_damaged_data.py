@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock.wire.frame import FrameType, encode
+import headpond
+from headpond.wire.frame import FrameType, encode
 from tests.fire.real_node import NodeDidNotStart, RealNode
 from tests.fire.stored_topic import (
     CONFIG,
@@ -233,7 +233,7 @@ def test_a_damaged_settlement_brings_messages_again_and_skips_none(
 
 
 async def settle_one_by_one(url: str, count: int) -> None:
-    async with penstock.connect(url) as client, client.consumer("kept", subscription="careful") as consumer:
+    async with headpond.connect(url) as client, client.consumer("kept", subscription="careful") as consumer:
         for number in range(count):
             message = await consumer.receive(timeout=10.0)
             assert message is not None
@@ -332,7 +332,7 @@ def test_a_node_without_room_refuses_goes_on_and_takes_all_once_there_is_room(tm
 
 async def send_without_room(node: RealNode, make_room: Callable[[], None], code: str) -> None:
     """Four messages that do not fit: none is acknowledged before there is room, all are after."""
-    async with penstock.connect(node.url) as client, client.producer("kept") as producer:
+    async with headpond.connect(node.url) as client, client.producer("kept") as producer:
         promises = [producer.post(random.Random(number).randbytes(100 * 1024)) for number in range(4)]
         counters = dict(await client.admin.show_node())["counters"]
         while counters.get("writes_failed", 0) < 2:

@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.model.bounds import TOPIC_LENGTH_MAX
-from penstock.model.errors import PenstockError
-from penstock.wire.control import (
+from headpond.model.bounds import TOPIC_LENGTH_MAX
+from headpond.model.errors import HeadpondError
+from headpond.wire.control import (
     Ack,
     AckItem,
     BlockEnd,
@@ -44,8 +44,8 @@ from penstock.wire.control import (
     encode_control,
     read_result,
 )
-from penstock.wire.frame import HEADER, TITLE_BYTES_MAX, FrameType, encode
-from penstock.wire.segment import HEADER as SEGMENT_HEADER
+from headpond.wire.frame import HEADER, TITLE_BYTES_MAX, FrameType, encode
+from headpond.wire.segment import HEADER as SEGMENT_HEADER
 from tests.fire.good_pair import GoodPair
 from tests.fire.raw_client import RawClient, segment_body, segment_frame, title_frame
 from tests.fire.real_node import RealNode, wait_until
@@ -412,7 +412,7 @@ def test_a_topic_or_subscription_name_that_is_not_one_is_refused(target: Target,
     code = "bad-topic-name" if len(name) <= TOPIC_LENGTH_MAX else "bad-request"
     with target.connect() as client:
         for ask in (CreateTopic(name), OpenTopic(name, True), ShowTopic(name)):
-            with pytest.raises(PenstockError) as refused:
+            with pytest.raises(HeadpondError) as refused:
                 client.request(ask)
             assert refused.value.code == code
         client.send(Subscribe(1, name, "s", "unique", "non_resilient", "earliest", 1000, "", True))
@@ -426,7 +426,7 @@ def test_a_topic_or_subscription_name_that_is_not_one_is_refused(target: Target,
 
 @pytest.mark.parametrize("shards", [0, -1, 3, 8192, 2**62])
 def test_a_number_of_shards_that_cannot_be_is_refused(target: Target, shards: int) -> None:
-    with target.connect() as client, pytest.raises(PenstockError) as refused:
+    with target.connect() as client, pytest.raises(HeadpondError) as refused:
         client.request(CreateTopic("shards", shards))
     assert refused.value.code == "bad-request"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from penstock.model.message import Message, Origin
+from headpond.model.message import Message, Origin
 from tests.fire.kill_node import UNKEYED, Books, Ledger, compare, run
 
 

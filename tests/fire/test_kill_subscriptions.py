@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import penstock
-from penstock.client.backoff import Backoff
+import headpond
+from headpond.client.backoff import Backoff
 from tests.client.cells import CELLS, fill, in_key_order
 from tests.fire.real_node import RealNode
 
 COUNT = 400
 KILLS = 3
-POLICY = penstock.Policy(lease=1.0, backoff=0.01, max_attempts=0)
+POLICY = headpond.Policy(lease=1.0, backoff=0.01, max_attempts=0)
 
 
-async def read(client: penstock.Client, topic: str, kind: str, mode: str, done: asyncio.Event) -> None:
+async def read(client: headpond.Client, topic: str, kind: str, mode: str, done: asyncio.Event) -> None:
     """Settles everything, refuses some of it once, and checks each message against what was confirmed."""
     confirmed: set[int] = set()
     handled: list[int] = []
@@ -49,7 +49,7 @@ async def read(client: penstock.Client, topic: str, kind: str, mode: str, done: 
 
 def test_subscriptions_of_every_kind_and_mode_go_on_over_kills_of_the_node(tmp_path: Path) -> None:
     async def scenario(node: RealNode) -> None:
-        async with penstock.connect(node.url, backoff=Backoff(0.02, 0.2)) as client:
+        async with headpond.connect(node.url, backoff=Backoff(0.02, 0.2)) as client:
             await fill(client, "orders", COUNT, rows=20)
             ends = [asyncio.Event() for _ in CELLS]
             async with asyncio.TaskGroup() as readers:

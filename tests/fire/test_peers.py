@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-import penstock.sync
-from penstock.client.backoff import Backoff
-from penstock.model.errors import PenstockError
-from penstock.node.bootstrap import bootstrap
-from penstock.wire.peering import PeerInfo
+import headpond
+import headpond.sync
+from headpond.client.backoff import Backoff
+from headpond.model.errors import HeadpondError
+from headpond.node.bootstrap import bootstrap
+from headpond.wire.peering import PeerInfo
 from tests.fire.real_node import RealNode, wait_until
 
 QUICK = Backoff(0.01, 0.1)
@@ -31,17 +31,17 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RealNode]]:
 
 
 def peer(node: RealNode, name: str) -> PeerInfo:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         return client.admin.show_peer(name)
 
 
 def link(node: RealNode, other: RealNode, topics: str, *, direction: str = "pull", name: str) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         client.admin.add_peer(other.url, [topics], direction=direction, name=name)
 
 
 def unlink(node: RealNode, name: str) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         client.admin.remove_peer(name)
 
 
@@ -50,7 +50,7 @@ def identities(node: RealNode, topic: str) -> Counter[tuple[str, bytes]]:
     found: Counter[tuple[str, bytes]] = Counter()
 
     async def read() -> None:
-        async with penstock.connect(node.url) as client, client.reader(topic) as reader:
+        async with headpond.connect(node.url) as client, client.reader(topic) as reader:
             for shard, ends in enumerate(await reader.ends()):
                 async for part in reader.read(shard, ends.entry_first, ends.entry_next):
                     for batch in part.batches:
@@ -63,7 +63,7 @@ def identities(node: RealNode, topic: str) -> Counter[tuple[str, bytes]]:
 def the_same(nodes: list[RealNode], topic: str, count: int) -> bool:
     try:
         found = [identities(node, topic) for node in nodes]
-    except PenstockError:  # not there yet, or not up
+    except HeadpondError:  # not there yet, or not up
         return False
     for each in found:
         assert max(each.values(), default=1) == 1, "an identity is there twice"
@@ -73,7 +73,7 @@ def the_same(nodes: list[RealNode], topic: str, count: int) -> bool:
 async def produce(node: RealNode, topic: str, name: str, count: int) -> None:
     """Messages in small segments, a few at a time."""
     async with (
-        penstock.connect(node.url, backoff=QUICK) as client,
+        headpond.connect(node.url, backoff=QUICK) as client,
         client.producer(topic, name, batch_rows=10) as producer,
     ):
         for number in range(count):
@@ -84,7 +84,7 @@ async def produce(node: RealNode, topic: str, name: str, count: int) -> None:
 
 
 def create(node: RealNode, topic: str, shards: int = 1) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         client.admin.create_topic(topic, shards=shards)
 
 
@@ -160,11 +160,11 @@ def test_a_link_says_what_keeps_it_from_being_connected(
     def states(name: str) -> list[str]:
         return [each.state for each in peer(a, f"{topic}-{name}").topic_list]
 
-    with guarded, penstock.sync.connect(a.url) as client, penstock.sync.connect(guarded.url, secret) as there:
+    with guarded, headpond.sync.connect(a.url) as client, headpond.sync.connect(guarded.url, secret) as there:
         there.admin.create_topic(topic)
         token = there.admin.create_token("link", rights=["consume"], scopes=["*"])
         for name, url, its_token in (
-            ("away", "penstock://127.0.0.1:1", None),
+            ("away", "headpond://127.0.0.1:1", None),
             ("itself", a.url, None),
             ("closed", guarded.url, None),
             ("good", guarded.url, token.secret),

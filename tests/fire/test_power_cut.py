@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from penstock.io.memory_disk import Keep, MemoryDisk, MemoryFile
-from penstock.wire.control import (
+from headpond.io.memory_disk import Keep, MemoryDisk, MemoryFile
+from headpond.wire.control import (
     Ack,
     AckItem,
     CreateTopic,

@@ -7,9 +7,9 @@ import random
 import msgspec
 import pytest
 
-from penstock.io.memory_disk import Keep, MemoryDisk
-from penstock.node.settings import LogSettings
-from penstock.wire.control import (
+from headpond.io.memory_disk import Keep, MemoryDisk
+from headpond.node.settings import LogSettings
+from headpond.wire.control import (
     Ack,
     CreateSubscription,
     CreateTopic,
@@ -21,8 +21,8 @@ from penstock.wire.control import (
     TopicInfo,
     read_result,
 )
-from penstock.wire.frame import Frame
-from penstock.wire.record import decode_record_header
+from headpond.wire.frame import Frame
+from headpond.wire.record import decode_record_header
 from tests.fire.core_shell import SMALL_FILES, CoreShell
 from tests.fire.raw_client import segment_frame, title_frame
 from tests.fire.seeds import seeds

@@ -7,11 +7,11 @@ import errno
 import msgspec
 import pytest
 
-from penstock.files.commit_journal import FOLDER, SPARE_SUFFIX, SUFFIX
-from penstock.io.memory_disk import Keep, MemoryDisk, MemoryFile
-from penstock.node.settings import LogSettings, Settings
-from penstock.wire.control import Ack, CreateTopic, ShowTopic, TopicInfo, read_result
-from penstock.wire.frame import FrameType, encode
+from headpond.files.commit_journal import FOLDER, SPARE_SUFFIX, SUFFIX
+from headpond.io.memory_disk import Keep, MemoryDisk, MemoryFile
+from headpond.node.settings import LogSettings, Settings
+from headpond.wire.control import Ack, CreateTopic, ShowTopic, TopicInfo, read_result
+from headpond.wire.frame import FrameType, encode
 from tests.fire.core_shell import SMALL_FILES, CoreShell
 from tests.fire.power_world import PAUSE_US, PowerWorld
 from tests.fire.raw_client import segment_body, title_frame

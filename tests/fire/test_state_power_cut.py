@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.io.memory_disk import Keep
-from penstock.node.core import log_rewrite
-from penstock.wire.control import Ack, CompactTopic, DeleteSubscription, Request, Settle
+from headpond.io.memory_disk import Keep
+from headpond.node.core import log_rewrite
+from headpond.wire.control import Ack, CompactTopic, DeleteSubscription, Request, Settle
 from tests.fire.seeds import seeds
 from tests.node.core.state_world import Reader, Row, StateWorld, current
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from penstock.model.entry_set import EntrySet
-from penstock.node.core.attachment import Attachment
-from penstock.node.core.confirming import Confirming
-from penstock.node.core.session import Session
-from penstock.node.core.settlement import Subscriptions
-from penstock.wire.control import Settled, encode_control
+from headpond.model.entry_set import EntrySet
+from headpond.node.core.attachment import Attachment
+from headpond.node.core.confirming import Confirming
+from headpond.node.core.session import Session
+from headpond.node.core.settlement import Subscriptions
+from headpond.wire.control import Settled, encode_control
 from tests.fire.seeds import seeds
 from tests.fire.subscription_world import SubscriptionWorld
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-import penstock
+import headpond
 from tests.fire.real_node import NODE, RealNode
 from tests.fire.sync_order import check_acks, check_settlements
 from tests.fire.tracer import Call, read_trace
@@ -26,7 +26,7 @@ def trace_of(folder: Path, node: tuple[str, ...]) -> list[Call]:
 
 
 async def send_and_settle_one_by_one(url: str) -> None:
-    async with penstock.connect(url) as client:
+    async with headpond.connect(url) as client:
         async with client.producer("traced") as producer:
             for number in range(MESSAGES):
                 receipt = await producer.send(f"message {number}".encode())

@@ -15,12 +15,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.files.disk import Disk
-from penstock.node.core.commits import Committer, Write
-from penstock.node.core.effects import Close, Commit, Effect, Fetch, Send
-from penstock.node.core.node import NodeCore
-from penstock.node.settings import Settings
-from penstock.wire.control import Control, encode_control
+from headpond.files.disk import Disk
+from headpond.node.core.commits import Committer, Write
+from headpond.node.core.effects import Close, Commit, Effect, Fetch, Send
+from headpond.node.core.node import NodeCore
+from headpond.node.settings import Settings
+from headpond.wire.control import Control, encode_control
 
 Result = TypeVar("Result")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.files.disk import Disk
+from headpond.files.disk import Disk
 
 
 class DiskContract:

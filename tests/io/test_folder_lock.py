@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.io.folder_lock import LOCK_NAME, FolderLock, holder, take_first
-from penstock.io.state_folder import refill_root, state_folder
-from penstock.model.errors import RefillInUse
+from headpond.io.folder_lock import LOCK_NAME, FolderLock, holder, take_first
+from headpond.io.state_folder import refill_root, state_folder
+from headpond.model.errors import RefillInUse
 
 HOLD = """
 import sys, pathlib
-from penstock.io.folder_lock import FolderLock
+from headpond.io.folder_lock import FolderLock
 lock = FolderLock.take(pathlib.Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
@@ -138,11 +138,11 @@ def test_no_handle_stays_open(tmp_path: Path) -> None:
 
 
 def test_the_state_folder_is_the_one_named_or_the_users_own(tmp_path: Path) -> None:
-    both = {"PENSTOCK_STATE": "/state", "XDG_STATE_HOME": "/xdg"}
+    both = {"HEADPOND_STATE": "/state", "XDG_STATE_HOME": "/xdg"}
     assert state_folder("/given", both) == Path("/given")
     assert state_folder(None, both) == Path("/state")
-    assert state_folder(None, {"PENSTOCK_STATE": "", "XDG_STATE_HOME": "/xdg"}) == Path("/xdg/penstock")
-    own = Path.home() / ".local" / "state" / "penstock"
+    assert state_folder(None, {"HEADPOND_STATE": "", "XDG_STATE_HOME": "/xdg"}) == Path("/xdg/headpond")
+    own = Path.home() / ".local" / "state" / "headpond"
     assert state_folder(None, {"XDG_STATE_HOME": "relative"}) == own
     assert state_folder(None, {}) == own
     assert refill_root(tmp_path) == tmp_path / "refill"

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
+from headpond.io.memory_disk import MemoryDisk
 from tests.io.disks import DiskContract
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.io.os_disk import OsDisk
-from penstock.model.errors import DataLocked
+from headpond.io.os_disk import OsDisk
+from headpond.model.errors import DataLocked
 from tests.io.disks import DiskContract
 
 HOLDER = """
 import pathlib, sys
-from penstock.io.os_disk import OsDisk
+from headpond.io.os_disk import OsDisk
 OsDisk(pathlib.Path(sys.argv[1])).lock()
 print("locked", flush=True)
 sys.stdin.read()

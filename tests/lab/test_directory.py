@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from penstock.calculus.declaration import Declaration, Fault, Gift, Need
-from penstock.calculus.declarations import DECLARATIONS
-from penstock.calculus.orders import Order
-from penstock.lab.faults import Crash, Delay, Faults
-from penstock.lab.run import LabResult, run
+from headpond.calculus.declaration import Declaration, Fault, Gift, Need
+from headpond.calculus.declarations import DECLARATIONS
+from headpond.calculus.orders import Order
+from headpond.lab.faults import Crash, Delay, Faults
+from headpond.lab.run import LabResult, run
 
 MESSAGES = 60
 SEEDS = 40

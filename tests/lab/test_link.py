@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from penstock.calculus.interval import wilson
-from penstock.lab.faults import Delay
-from penstock.lab.link import Inbox, Link
-from penstock.pipes.packet import Kind, Packet
+from headpond.calculus.interval import wilson
+from headpond.lab.faults import Delay
+from headpond.lab.link import Inbox, Link
+from headpond.pipes.packet import Kind, Packet
 
 MESSAGES = 20_000
 TICKS = 4

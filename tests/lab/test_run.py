@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.calculus.orders import Order
-from penstock.lab.faults import Crash, Delay, Faults
-from penstock.lab.measure import Measure
-from penstock.lab.run import run
-from penstock.lab.world import spans
-from penstock.model.errors import BadRequest
+from headpond.calculus.orders import Order
+from headpond.lab.faults import Crash, Delay, Faults
+from headpond.lab.measure import Measure
+from headpond.lab.run import run
+from headpond.lab.world import spans
+from headpond.model.errors import BadRequest
 
 LOSSY = Faults(loss=0.2, duplicate=0.05, reorder=0.1, confirm_loss=0.1)
 MESSAGES = 20_000

@@ -10,8 +10,8 @@ import sys
 import msgspec
 import pytest
 
-from penstock.lab.faults import Crash, Delay, Faults
-from penstock.lab.run import LabResult, run
+from headpond.lab.faults import Crash, Delay, Faults
+from headpond.lab.run import LabResult, run
 
 STORM = Faults(
     loss=0.2,

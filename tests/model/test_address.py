@@ -2,21 +2,21 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.model.address import Address, parse_addresses
-from penstock.model.errors import BadURL
+from headpond.model.address import Address, parse_addresses
+from headpond.model.errors import BadURL
 
 
 @pytest.mark.parametrize(
     ("url", "addresses"),
     [
-        ("penstock://127.0.0.1:7000", [Address("127.0.0.1", 7000)]),
-        ("penstock://node", [Address("node", 7411)]),
-        ("penstock://node:7411/", [Address("node", 7411)]),
-        ("penstock://a:1,b:2,c", [Address("a", 1), Address("b", 2), Address("c", 7411)]),
-        ("penstock://a:1,penstock://b:2", [Address("a", 1), Address("b", 2)]),
-        ("penstock://[::1]:9,[fe80::1%eth0]", [Address("::1", 9), Address("fe80::1%eth0", 7411)]),
-        (["penstock://a:1", "penstock://b:2,c:3"], [Address("a", 1), Address("b", 2), Address("c", 3)]),
-        (["penstock://a:1", "penstock://a:1"], [Address("a", 1)]),
+        ("headpond://127.0.0.1:7000", [Address("127.0.0.1", 7000)]),
+        ("headpond://node", [Address("node", 7411)]),
+        ("headpond://node:7411/", [Address("node", 7411)]),
+        ("headpond://a:1,b:2,c", [Address("a", 1), Address("b", 2), Address("c", 7411)]),
+        ("headpond://a:1,headpond://b:2", [Address("a", 1), Address("b", 2)]),
+        ("headpond://[::1]:9,[fe80::1%eth0]", [Address("::1", 9), Address("fe80::1%eth0", 7411)]),
+        (["headpond://a:1", "headpond://b:2,c:3"], [Address("a", 1), Address("b", 2), Address("c", 3)]),
+        (["headpond://a:1", "headpond://a:1"], [Address("a", 1)]),
     ],
 )
 def test_addresses_are_read_in_order(url: str | list[str], addresses: list[Address]) -> None:
@@ -29,20 +29,20 @@ def test_addresses_are_read_in_order(url: str | list[str], addresses: list[Addre
         "",
         "127.0.0.1:7411",
         "http://node:7411",
-        "penstock://",
-        "penstock://:7411",
-        "penstock://node:",
-        "penstock://node:port",
-        "penstock://node:0",
-        "penstock://node:65536",
-        "penstock://node:٣",
-        "penstock://a:1,,b:2",
-        "penstock://::1:7411",
-        "penstock://[::1",
-        "penstock://[::1]7411",
-        "penstock://no de:1",
-        "penstock://user@node:1",
-        "penstock://node:1/path",
+        "headpond://",
+        "headpond://:7411",
+        "headpond://node:",
+        "headpond://node:port",
+        "headpond://node:0",
+        "headpond://node:65536",
+        "headpond://node:٣",
+        "headpond://a:1,,b:2",
+        "headpond://::1:7411",
+        "headpond://[::1",
+        "headpond://[::1]7411",
+        "headpond://no de:1",
+        "headpond://user@node:1",
+        "headpond://node:1/path",
         [],
         [7411],
     ],
@@ -53,7 +53,7 @@ def test_anything_else_is_a_bad_url_with_a_hint(url: str | list[str]) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("url", ["penstock://node:1", "penstock://[::1]:7411"])
+@pytest.mark.parametrize("url", ["headpond://node:1", "headpond://[::1]:7411"])
 def test_an_address_is_written_as_it_is_read(url: str) -> None:
     assert parse_addresses(url)[0].url == url
 

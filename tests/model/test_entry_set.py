@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.entry_set import EntrySet
-from penstock.model.ranges import RangeSet
+from headpond.model.entry_set import EntrySet
+from headpond.model.ranges import RangeSet
 
 SPANS = st.lists(st.tuples(st.booleans(), st.integers(0, 200), st.integers(0, 40)), max_size=30)
 

@@ -7,21 +7,21 @@ import re
 
 import pytest
 
-from penstock.model import errors
-from penstock.model.errors import CATALOGUE, PenstockError, from_code
+from headpond.model import errors
+from headpond.model.errors import CATALOGUE, HeadpondError, from_code
 
-CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, PenstockError)]
+CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, HeadpondError)]
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_an_entry_is_complete(kind: type[PenstockError]) -> None:
+def test_an_entry_is_complete(kind: type[HeadpondError]) -> None:
     assert "__doc__" in vars(kind)
     assert kind.__doc__
     assert kind.__doc__.strip()
     assert "code" in vars(kind), "an entry has a code of its own"
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", kind.code)
     assert kind.default_hint.endswith(".")
-    assert kind is PenstockError or "default_hint" in vars(kind)
+    assert kind is HeadpondError or "default_hint" in vars(kind)
     assert isinstance(kind.retryable, bool)
 
 
@@ -44,6 +44,6 @@ def test_a_hint_of_its_own_replaces_the_entrys() -> None:
 
 def test_an_unknown_code_keeps_its_text() -> None:
     error = from_code("new-thing", "what happened", "hint")
-    assert type(error) is PenstockError
+    assert type(error) is HeadpondError
     assert str(error) == "what happened (new-thing)"
     assert error.hint == "hint"

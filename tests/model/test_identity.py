@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.identity import Identity
+from headpond.model.identity import Identity
 
 IDENTITIES = st.builds(
     Identity,

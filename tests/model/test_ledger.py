@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.ledger import (
+from headpond.model.ledger import (
     AT_LEAST,
     AT_MOST,
     EXACT,

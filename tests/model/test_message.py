@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from penstock.model.errors import Gap
-from penstock.model.identity import Identity
-from penstock.model.message import Message, Origin, from_micros
-from penstock.model.receipt import Durability, Outcome, Receipt
+from headpond.model.errors import Gap
+from headpond.model.identity import Identity
+from headpond.model.message import Message, Origin, from_micros
+from headpond.model.receipt import Durability, Outcome, Receipt
 
 BLOCK = b"b" * 16
 ORIGIN = Origin("default/default/default/orders", 3, 1000, BLOCK, 7, 1_700_000_000_000_001, "node-a")
@@ -37,7 +37,7 @@ def test_times_are_aware_and_exact_to_the_microsecond() -> None:
 def test_a_receipt_counts_a_duplicate_as_stored_and_nothing_else() -> None:
     identity = Identity(BLOCK, 3, 7, 4)
     receipts = {
-        outcome: Receipt(outcome, "penstock://a:7411", "orders", identity, durability=Durability.SYNC)
+        outcome: Receipt(outcome, "headpond://a:7411", "orders", identity, durability=Durability.SYNC)
         for outcome in Outcome
     }
     assert [outcome for outcome in Outcome if receipts[outcome].stored] == [Outcome.STORED, Outcome.DUPLICATE]

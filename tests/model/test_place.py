@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadTopicName
-from penstock.model.place import LEVELS, Place
-from penstock.model.topic import TopicName
+from headpond.model.errors import BadTopicName
+from headpond.model.place import LEVELS, Place
+from headpond.model.topic import TopicName
 
 parts = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,8}", fullmatch=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.ranges import RangeSet
+from headpond.model.ranges import RangeSet
 
 BOUND = st.integers(0, 30)
 STEPS = st.lists(st.tuples(st.booleans(), BOUND, BOUND), max_size=20)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadSetting
-from penstock.model.policy import Policy
-from penstock.model.setting import Value
-from penstock.model.topic_settings import (
+from headpond.model.errors import BadSetting
+from headpond.model.policy import Policy
+from headpond.model.setting import Value
+from headpond.model.topic_settings import (
     SETTINGS,
     Level,
     TopicSettings,

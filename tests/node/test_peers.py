@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.model.errors import Unavailable
-from penstock.node.core.peer_links import LinkMade
-from penstock.node.core.peer_status import LinkStatus
-from penstock.node.peers import Peers
+from headpond.model.errors import Unavailable
+from headpond.node.core.peer_links import LinkMade
+from headpond.node.core.peer_status import LinkStatus
+from headpond.node.peers import Peers
 from tests.node.core.peer_world import MemoryNode
 
-MADE = LinkMade("west", "penstock://127.0.0.1:1", ["*"], "both", None, 0, "")
+MADE = LinkMade("west", "headpond://127.0.0.1:1", ["*"], "both", None, 0, "")
 
 
 class FailingPeers(Peers):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from penstock.pipes import (
+from headpond.pipes import (
     bare,
     confirming,
     continuous,
@@ -20,8 +20,8 @@ from penstock.pipes import (
     storage,
     stream,
 )
-from penstock.pipes.machine import Arrive, Event, Fail, Input, Machine, Settle, Submit, Table, Wake
-from penstock.pipes.packet import Kind, Packet
+from headpond.pipes.machine import Arrive, Event, Fail, Input, Machine, Settle, Submit, Table, Wake
+from headpond.pipes.packet import Kind, Packet
 
 EPOCH = 5
 Make = Callable[[], Machine]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.model.errors import BadRequest
-from penstock.pipes.compose import ReceiverStack, Relay, SenderStack, inject, receiver_of, sender_of
-from penstock.pipes.machine import WAKE, Arrive, Effects, Fail, Machine, Settle, Submit
-from penstock.pipes.packet import Kind, Packet, Run, decode_packet, encode_packet
+from headpond.model.errors import BadRequest
+from headpond.pipes.compose import ReceiverStack, Relay, SenderStack, inject, receiver_of, sender_of
+from headpond.pipes.machine import WAKE, Arrive, Effects, Fail, Machine, Settle, Submit
+from headpond.pipes.packet import Kind, Packet, Run, decode_packet, encode_packet
 
 
 def payloads(effects: Effects) -> list[Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipes import dedup
-from penstock.pipes.machine import Arrive, Effects, Fail, Settle
+from headpond.pipes import dedup
+from headpond.pipes.machine import Arrive, Effects, Fail, Settle
 from tests.pipes.machines import data
 
 EPOCH = 5

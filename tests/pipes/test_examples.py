@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.calculus.route import pipe_names
+from headpond.calculus.route import pipe_names
 
 FOLDER = Path(__file__).parents[2] / "examples" / "pipes"
 SHOWN = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from penstock.pipes import continuous, index, sequential
-from penstock.pipes.machine import WAKE, Arrive, Effects, Fail, Machine, Settle, Submit
-from penstock.pipes.packet import Kind, Packet
+from headpond.pipes import continuous, index, sequential
+from headpond.pipes.machine import WAKE, Arrive, Effects, Fail, Machine, Settle, Submit
+from headpond.pipes.packet import Kind, Packet
 from tests.pipes.machines import data, packet
 
 EPOCH = 5

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipes.packet import NUMBERS_MAX, Kind, Packet, decode_packet, encode_packet, seal, unseal
+from headpond.pipes.packet import NUMBERS_MAX, Kind, Packet, decode_packet, encode_packet, seal, unseal
 
 numbers = st.integers(0, 2**63 - 1)
 lists = st.lists(numbers, min_size=1, max_size=20)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipes import resend, resend_many
-from penstock.pipes.machine import WAKE, Arrive, Effects, Fail, Settle, Submit
-from penstock.pipes.packet import NUMBERS_MAX, Kind, Packet
-from penstock.pipes.timeout import TimeoutSettings
+from headpond.pipes import resend, resend_many
+from headpond.pipes.machine import WAKE, Arrive, Effects, Fail, Settle, Submit
+from headpond.pipes.packet import NUMBERS_MAX, Kind, Packet
+from headpond.pipes.timeout import TimeoutSettings
 from tests.pipes.machines import data
 
 EPOCH = 5

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.pipes import stream
-from penstock.pipes.machine import WAKE, Arrive, Effects, Machine
-from penstock.pipes.packet import Kind, Packet
+from headpond.pipes import stream
+from headpond.pipes.machine import WAKE, Arrive, Effects, Machine
+from headpond.pipes.packet import Kind, Packet
 from tests.pipes.machines import data, packet
 
 EPOCH = 5

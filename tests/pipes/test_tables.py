@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from penstock.pipes.machine import Effects, Event
+from headpond.pipes.machine import Effects, Event
 from tests.pipes.machines import CASES, Case, inputs_of
 
 MOMENTS = (1.0, 1000.0)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipes.compose import sender_of
-from penstock.pipes.machine import Submit
-from penstock.pipes.timeout import Timeout, TimeoutSettings
+from headpond.pipes.compose import sender_of
+from headpond.pipes.machine import Submit
+from headpond.pipes.timeout import Timeout, TimeoutSettings
 
 SETTINGS = TimeoutSettings(initial_s=1.0, min_s=0.01, max_s=30.0)
 

@@ -1,6 +1,6 @@
 """A program for ``spark-submit``: counts the messages of ``orders`` by key and writes a message a key.
 
-The session is Spark's own and nothing of Penstock is called: that it is installed makes the format known.
+The session is Spark's own and nothing of Headpond is called: that it is installed makes the format known.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pyspark.sql import SparkSession
 
 def main(url: str) -> None:
     spark = SparkSession.builder.appName("counts").getOrCreate()
-    orders = spark.read.format("penstock").options(url=url, topic="orders", minPartitions="8").load()
+    orders = spark.read.format("headpond").options(url=url, topic="orders", minPartitions="8").load()
     counts = orders.groupBy("key").count().selectExpr("key", "cast(cast(count as string) as binary) as value")
-    counts.write.format("penstock").options(url=url, topic="counts", sinkId="counts", batch="1").mode(
+    counts.write.format("headpond").options(url=url, topic="counts", sinkId="counts", batch="1").mode(
         "append"
     ).save()
-    assert "penstock" not in sys.modules
-    import penstock.spark
+    assert "headpond" not in sys.modules
+    import headpond.spark
 
-    assert penstock.spark.session(master=spark.conf.get("spark.master")) is spark, "it is taken as it is"
+    assert headpond.spark.session(master=spark.conf.get("spark.master")) is spark, "it is taken as it is"
     spark.stop()
 
 

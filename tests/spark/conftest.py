@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import penstock.spark
+import headpond.spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,8 +21,8 @@ QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = penstock.spark.session(
-        "penstock tests", master=MASTER, conf={"spark.driver.extraJavaOptions": QUICK_JAVA}
+    session = headpond.spark.session(
+        "headpond tests", master=MASTER, conf={"spark.driver.extraJavaOptions": QUICK_JAVA}
     )
     yield session
     session.stop()

@@ -1,6 +1,6 @@
 """A client of Spark Connect: reads topic ``a``, writes it to ``b`` as a batch and to ``c`` as a stream.
 
-What it says in the end, as JSON: the rows of each, and what ``penstock.spark.session`` told.
+What it says in the end, as JSON: the rows of each, and what ``headpond.spark.session`` told.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ def main(url: str, checkpoint: str) -> None:
     spark = SparkSession.builder.remote("local[1]").getOrCreate()
 
     def rows(topic: str) -> DataFrame:
-        return spark.read.format("penstock").options(url=url, topic=topic).load()
+        return spark.read.format("headpond").options(url=url, topic=topic).load()
 
-    rows("a").select("key", "value").write.format("penstock").options(url=url, topic="b").mode("append").save()
-    stream = spark.readStream.format("penstock").options(url=url, topic="a").load().select("key", "value")
+    rows("a").select("key", "value").write.format("headpond").options(url=url, topic="b").mode("append").save()
+    stream = spark.readStream.format("headpond").options(url=url, topic="a").load().select("key", "value")
     query = (
-        stream.writeStream.format("penstock")
+        stream.writeStream.format("headpond")
         .options(url=url, topic="c", checkpointLocation=checkpoint)
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    assert "penstock" not in sys.modules
-    import penstock.spark
-    from penstock.errors import BadRequest
+    assert "headpond" not in sys.modules
+    import headpond.spark
+    from headpond.errors import BadRequest
 
     try:
-        told = repr(penstock.spark.session())
+        told = repr(headpond.spark.session())
     except BadRequest as error:
         told = error.message
     counts = {topic: rows(topic).count() for topic in "abc"}
-    said = {"told": told, "of": type(spark).__module__, "lag": penstock.spark.lag(query)}
+    said = {"told": told, "of": type(spark).__module__, "lag": headpond.spark.lag(query)}
     print(json.dumps(counts | said))
     spark.stop()
 

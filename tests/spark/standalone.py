@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from penstock.spark.java import find_java, java_home
+from headpond.spark.java import find_java, java_home
 
 HOST = "127.0.0.1"
 HOSTS = (HOST, "localhost")
@@ -43,7 +43,7 @@ class Cluster:
     @property
     def environment(self) -> dict[str, str]:
         """What Spark is told, and nothing else but where programs are and the sources of this package."""
-        kept = ("HOME", "PATH", "PYTHONPATH", "PENSTOCK_STATE", "XDG_CONFIG_HOME")
+        kept = ("HOME", "PATH", "PYTHONPATH", "HEADPOND_STATE", "XDG_CONFIG_HOME")
         return {name: os.environ[name] for name in kept if name in os.environ} | {
             "JAVA_HOME": str(java_home(find_java())),
             "SPARK_LOCAL_IP": HOST,

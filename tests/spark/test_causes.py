@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from penstock.model.errors import EntriesMissing, PenstockError, SparkFailed, SparkWorker
-from penstock.spark.causes import cause_of, job_errors
+from headpond.model.errors import EntriesMissing, HeadpondError, SparkFailed, SparkWorker
+from headpond.spark.causes import cause_of, job_errors
 
 FAILED = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure
 Traceback (most recent call last):
@@ -31,26 +31,26 @@ RuntimeError: no row"""
 @pytest.mark.parametrize(
     ("raised", "kind", "message"),
     [
-        ("penstock.model.errors.EntriesMissing: gone [entries-missing] Go on.", EntriesMissing, "gone"),
+        ("headpond.model.errors.EntriesMissing: gone [entries-missing] Go on.", EntriesMissing, "gone"),
         ("ValueError: 5 is too many", SparkFailed, "ValueError: 5 is too many"),
         ("shop.TooMany: 5", SparkFailed, "shop.TooMany: 5"),
         (
-            "ModuleNotFoundError: No module named 'penstock'",
+            "ModuleNotFoundError: No module named 'headpond'",
             SparkWorker,
-            "the Python of Spark's workers has no penstock",
+            "the Python of Spark's workers has no headpond",
         ),
         (AGAIN, SparkFailed, "KeyError: 'customer'"),
     ],
 )
 def test_what_python_raised_is_told_whatever_it_is_called(
-    raised: str, kind: type[PenstockError], message: str
+    raised: str, kind: type[HeadpondError], message: str
 ) -> None:
     cause = cause_of(RuntimeError(FAILED.format(raised=raised)))
     assert (type(cause), cause.message) == (kind, message)
 
 
 def test_what_a_job_failed_with_is_told_with_its_own_way_out() -> None:
-    raised = "penstock.model.errors.EntriesMissing: gone [entries-missing] Go on."
+    raised = "headpond.model.errors.EntriesMissing: gone [entries-missing] Go on."
     with pytest.raises(EntriesMissing, match="gone") as caught, job_errors():
         raise PySparkException(FAILED.format(raised=raised))
     assert caught.value.hint == "Go on."

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.cli.spark import _note_unfinished
-from penstock.spark.checkpoints import clear_unfinished_start, newest_batch, unfinished_start
-from penstock.spark.pipeline import Pipeline
+from headpond.cli.spark import _note_unfinished
+from headpond.spark.checkpoints import clear_unfinished_start, newest_batch, unfinished_start
+from headpond.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

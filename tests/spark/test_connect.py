@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-import penstock.spark
-import penstock.sync
-from penstock.model.errors import BadRequest
-from penstock.spark.java import find_java, java_home
+import headpond.spark
+import headpond.sync
+from headpond.model.errors import BadRequest
+from headpond.spark.java import find_java, java_home
 from tests.fire.real_node import RealNode
 
 
 def test_a_client_of_spark_connect_reads_writes_and_streams(node: RealNode, tmp_path: Path) -> None:
-    with penstock.sync.connect(node.url) as client, client.producer("a") as producer:
+    with headpond.sync.connect(node.url) as client, client.producer("a") as producer:
         for number in range(20):
             producer.send(b"%d" % number, key=b"%d" % (number % 3))
     program = Path(__file__).with_name("connect_program.py")
@@ -45,5 +45,5 @@ def test_a_client_of_spark_connect_reads_writes_and_streams(node: RealNode, tmp_
 def test_a_process_that_is_to_use_spark_connect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
     with pytest.raises(BadRequest, match=r"over Spark Connect") as caught:
-        penstock.spark.session()
+        headpond.spark.session()
     assert "spark.read.format" in (caught.value.hint or "")

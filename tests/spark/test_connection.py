@@ -6,25 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client.contexts import Context, Contexts
-from penstock.model.errors import BadContext, BadRequest, BadURL, TlsFailed
-from penstock.spark.connection import Connection, read_connection
-from penstock.spark.options import options_table
-from penstock.spark.pipeline.frames import Node
-from penstock.spark.pipeline.plan import Plan, Sink
-from penstock.spark.pipeline.running import node_of
-from penstock.spark.sink_options import SINK_OPTIONS, read_options
+from headpond.client.contexts import Context, Contexts
+from headpond.model.errors import BadContext, BadRequest, BadURL, TlsFailed
+from headpond.spark.connection import Connection, read_connection
+from headpond.spark.options import options_table
+from headpond.spark.pipeline.frames import Node
+from headpond.spark.pipeline.plan import Plan, Sink
+from headpond.spark.pipeline.running import node_of
+from headpond.spark.sink_options import SINK_OPTIONS, read_options
 from tests.client.certificates import Certificates
 from tests.fire.real_node import RealNode
 
-HERE, THERE = "penstock://here:1", "penstock://there:1"
+HERE, THERE = "headpond://here:1", "headpond://there:1"
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
 def context() -> Context:
     """The one in use."""
-    context = Context(HERE, "pst_a_b", "/ca.pem", "/cert.pem", "/key.pem")
+    context = Context(HERE, "hpd_a_b", "/ca.pem", "/cert.pem", "/key.pem")
     contexts = Contexts()
     contexts.add("here", context)
     contexts.save()
@@ -32,14 +32,14 @@ def context() -> Context:
 
 
 def test_nothing_given_is_the_node_on_this_machine() -> None:
-    assert read_connection({}) == Connection("penstock://127.0.0.1:7411", timeout_s=120.0)
+    assert read_connection({}) == Connection("headpond://127.0.0.1:7411", timeout_s=120.0)
 
 
 def test_the_context_in_use_gives_url_token_and_certificates(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert read_connection({}) == Connection(HERE, "pst_a_b", "/ca.pem", "/cert.pem", "/key.pem")
-    monkeypatch.setenv("PENSTOCK_CONTEXT", "elsewhere")
+    assert read_connection({}) == Connection(HERE, "hpd_a_b", "/ca.pem", "/cert.pem", "/key.pem")
+    monkeypatch.setenv("HEADPOND_CONTEXT", "elsewhere")
     with pytest.raises(BadContext, match="elsewhere"):
         read_connection({})
 
@@ -47,19 +47,19 @@ def test_the_context_in_use_gives_url_token_and_certificates(
 def test_the_environment_wins_over_the_context_and_an_option_over_both(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_TOKEN", "pst_c_d")
-    monkeypatch.setenv("PENSTOCK_CA", "/other.pem")
-    assert read_connection({}) == Connection(HERE, "pst_c_d", None, "/cert.pem", "/key.pem")
-    assert read_connection({"token": "pst_e_f", "ca": "/mine.pem"}).token == "pst_e_f"
+    monkeypatch.setenv("HEADPOND_TOKEN", "hpd_c_d")
+    monkeypatch.setenv("HEADPOND_CA", "/other.pem")
+    assert read_connection({}) == Connection(HERE, "hpd_c_d", None, "/cert.pem", "/key.pem")
+    assert read_connection({"token": "hpd_e_f", "ca": "/mine.pem"}).token == "hpd_e_f"
     assert read_connection({"ca": "/mine.pem"}).ca == "/mine.pem"
-    monkeypatch.setenv("PENSTOCK_URL", THERE)
-    assert read_connection({}) == Connection(THERE, "pst_c_d")
+    monkeypatch.setenv("HEADPOND_URL", THERE)
+    assert read_connection({}) == Connection(THERE, "hpd_c_d")
     assert read_connection({"url": HERE}).url == HERE
 
 
 def test_a_contexts_token_goes_to_its_own_url_alone(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_connection({"url": THERE}) == Connection(THERE)
-    monkeypatch.setenv("PENSTOCK_URL", THERE)
+    monkeypatch.setenv("HEADPOND_URL", THERE)
     assert read_connection({}) == Connection(THERE)
 
 
@@ -70,10 +70,10 @@ def test_a_pipeline_hands_its_context_to_its_own_node_and_the_environments_token
     node = node_of(plan)
     here = node.options(Sink(from_="a", topic="t"))
     assert read_connection(here) == read_connection({}) and here["ca"] == "/ca.pem"
-    monkeypatch.setenv("PENSTOCK_TOKEN", "pst_c_d")
+    monkeypatch.setenv("HEADPOND_TOKEN", "hpd_c_d")
     there = node.options(Sink(from_="a", topic="t", url=THERE))
     assert read_connection(there) == Connection(THERE)
-    assert node_of(Plan(name="p", sources={}, sinks={}, url=THERE)) == Node(THERE, "pst_c_d")
+    assert node_of(Plan(name="p", sources={}, sinks={}, url=THERE)) == Node(THERE, "hpd_c_d")
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "soon", "1e9"])
@@ -84,7 +84,7 @@ def test_a_timeout_is_a_time(text: str) -> None:
 
 
 def test_a_url_that_is_none_is_refused_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_URL", "http://x")
+    monkeypatch.setenv("HEADPOND_URL", "http://x")
     with pytest.raises(BadURL):
         read_connection({})
 

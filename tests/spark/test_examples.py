@@ -32,7 +32,7 @@ def test_an_example_prints_what_it_promises(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     shutil.copytree(EXAMPLES, tmp_path / "spark", ignore=shutil.ignore_patterns("made"))
-    monkeypatch.setenv("PENSTOCK_URL", node.url)
+    monkeypatch.setenv("HEADPOND_URL", node.url)
     runpy.run_path(str(tmp_path / "spark" / f"{name}.py"), run_name="__main__")
     printed = capfd.readouterr().out
     for line in TOLD[name]:

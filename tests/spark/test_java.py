@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model.errors import JavaMissing, JavaTooOld
-from penstock.spark.java import Java, find_java, java_home
+from headpond.model.errors import JavaMissing, JavaTooOld
+from headpond.spark.java import Java, find_java, java_home
 
 VECTOR = "--add-modules=jdk.incubator.vector"
 
@@ -58,7 +58,7 @@ def test_no_java_at_all_is_told_with_what_brings_one(tmp_path: Path) -> None:
     with pytest.raises(JavaMissing, match="none was found") as raised:
         find_java({"PATH": str(tmp_path), "JAVA_HOME": ""})
     assert type(raised.value) is JavaMissing
-    assert "penstock[spark]" in raised.value.hint
+    assert "headpond[spark]" in raised.value.hint
 
 
 @pytest.mark.usefixtures("no_package")

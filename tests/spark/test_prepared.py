@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.cli.app import app
-from penstock.model.errors import SparkNotPrepared
-from penstock.spark import preparing
-from penstock.spark.java import Java, find_java, java_home
-from penstock.spark.prepared import (
+from headpond.cli.app import app
+from headpond.model.errors import SparkNotPrepared
+from headpond.spark import preparing
+from headpond.spark.java import Java, find_java, java_home
+from headpond.spark.prepared import (
     CLASS_LIST,
     CLASSES,
     GIVEN,
@@ -27,8 +27,8 @@ from penstock.spark.prepared import (
     spark_home,
     start_folder,
 )
-from penstock.spark.preparing import prepare, write_start
-from penstock.spark.session import _launching
+from headpond.spark.preparing import prepare, write_start
+from headpond.spark.session import _launching
 from tests.cli.contract import check
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def test_two_that_prepare_at_once_leave_one_that_is_whole(
     for thread in threads:
         thread.join(120)
     assert len(folders) == 2
-    assert [path.name for path in (tmp_path / "penstock").iterdir()] == [Path(folders[0]).name]
+    assert [path.name for path in (tmp_path / "headpond").iterdir()] == [Path(folders[0]).name]
     assert read_prepared(Path(folders[0])) is not None
 
 
@@ -272,7 +272,7 @@ def test_what_java_refuses_is_told_and_leaves_nothing(java: Java, class_path: st
 
 
 def test_the_rehearsal_runs_on_this_spark(spark: SparkSession, tmp_path: Path) -> None:
-    from penstock.spark import rehearsal
+    from headpond.spark import rehearsal
 
     spark.dataSource.register(rehearsal.Rehearsed)
     gateway: Any = spark.sparkContext._gateway

@@ -14,19 +14,19 @@ import pandas
 import pyarrow as pa
 import pytest
 
-import penstock.spark
-import penstock.sync
-from penstock.model.errors import BadRequest, SparkFailed, SparkMissing, SparkPackages, SparkWorker
-from penstock.spark.causes import job_errors
-from penstock.spark.packages import need_plots, need_spark, need_worker
-from penstock.spark.registration import WORKER_PYTHON, is_found, registered
-from penstock.spark.session import local_cores
+import headpond.spark
+import headpond.sync
+from headpond.model.errors import BadRequest, SparkFailed, SparkMissing, SparkPackages, SparkWorker
+from headpond.spark.causes import job_errors
+from headpond.spark.packages import need_plots, need_spark, need_worker
+from headpond.spark.registration import WORKER_PYTHON, is_found, registered
+from headpond.spark.session import local_cores
 from tests.spark.conftest import MASTER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-START = "import penstock.spark; penstock.spark.session(master='local[1]')"
+START = "import headpond.spark; headpond.spark.session(master='local[1]')"
 
 
 def start_elsewhere(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -41,22 +41,22 @@ def start_elsewhere(**environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_session_that_is_there_is_taken(spark: SparkSession) -> None:
-    assert penstock.spark.session() is spark
-    assert penstock.spark.session(master=MASTER) is spark
+    assert headpond.spark.session() is spark
+    assert headpond.spark.session(master=MASTER) is spark
 
 
 def test_another_master_than_the_sessions_is_refused(spark: SparkSession) -> None:
     with pytest.raises(BadRequest, match=r"on local\[2, 4\] is active, and one on local\[3\]"):
-        penstock.spark.session(master="local[3]")
+        headpond.spark.session(master="local[3]")
     assert spark.range(1).count() == 1
 
 
 def test_a_setting_of_the_session_can_be_changed_unless_it_is_fixed(spark: SparkSession) -> None:
-    penstock.spark.session(conf={"spark.sql.shuffle.partitions": 3})
+    headpond.spark.session(conf={"spark.sql.shuffle.partitions": 3})
     assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
-    penstock.spark.session(conf={"spark.sql.shuffle.partitions": 2, "spark.ui.enabled": False})
+    headpond.spark.session(conf={"spark.sql.shuffle.partitions": 2, "spark.ui.enabled": False})
     with pytest.raises(BadRequest, match=r"spark.ui.enabled cannot be changed"):
-        penstock.spark.session(conf={"spark.ui.enabled": True})
+        headpond.spark.session(conf={"spark.ui.enabled": True})
 
 
 def test_a_local_session_keeps_to_this_machine(spark: SparkSession) -> None:
@@ -78,13 +78,13 @@ def test_a_session_makes_no_folder_where_its_program_was_started(spark: SparkSes
 
 def test_workers_run_this_python_with_these_packages(spark: SparkSession) -> None:
     def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import penstock as there
+        import headpond as there
 
         for _ in batches:
             yield pa.RecordBatch.from_pydict({"python": [sys.executable], "version": [there.__version__]})
 
     rows = spark.range(1).mapInArrow(tell, "python string, version string").collect()
-    assert [tuple(row) for row in rows] == [(sys.executable, penstock.__version__)]
+    assert [tuple(row) for row in rows] == [(sys.executable, headpond.__version__)]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_clusters_master_does_not(master: str) -> None:
 
 
 def test_the_format_is_registered_only_where_spark_would_not_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    package = find_spec("pyspark_penstock")
+    package = find_spec("pyspark_headpond")
     assert package is not None and package.origin is not None
     monkeypatch.setenv("PYTHONPATH", str(Path(package.origin).parents[1]))
     assert is_found()
@@ -110,7 +110,7 @@ def test_the_format_is_registered_only_where_spark_would_not_find_it(monkeypatch
 
 
 def test_nothing_of_spark_is_loaded_before_it_is_used() -> None:
-    code = "import sys, penstock.spark, penstock.cli; print({'pyspark', 'pandas'} & sys.modules.keys())"
+    code = "import sys, headpond.spark, headpond.cli; print({'pyspark', 'pandas'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "set()"
 
@@ -121,8 +121,8 @@ def test_nothing_of_spark_is_loaded_before_it_is_used() -> None:
 def test_without_pyspark_the_hint_is_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkMissing) as raised:
-        penstock.spark.session()
-    assert raised.value.hint == "Run pip install 'penstock[spark]'."
+        headpond.spark.session()
+    assert raised.value.hint == "Run pip install 'headpond[spark]'."
 
 
 def test_a_pandas_that_is_too_new_or_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,9 +199,9 @@ def test_a_package_that_a_worker_lacks_is_named(spark: SparkSession) -> None:
 
 
 def read_a_message(spark: SparkSession, url: str, topic: str) -> DataFrame:
-    with penstock.sync.connect(url) as client, client.producer(topic) as producer:
+    with headpond.sync.connect(url) as client, client.producer(topic) as producer:
         producer.send(b"a message")
-    return spark.read.format("penstock").options(url=url, topic=topic).load()
+    return spark.read.format("headpond").options(url=url, topic=topic).load()
 
 
 def test_a_worker_without_packages_is_named(
@@ -221,7 +221,7 @@ def test_plans_are_made_in_this_python_and_tasks_run_in_the_one_told(
     told = str(tmp_path / "there" / "python")
     monkeypatch.setenv("PYSPARK_PYTHON", told)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", told)
-    monkeypatch.setattr(spark.sparkContext, "_python_includes", ["penstock.zip"])
+    monkeypatch.setattr(spark.sparkContext, "_python_includes", ["headpond.zip"])
     rows = read_a_message(registered(spark.newSession()), shared_url, topic)
     with pytest.raises(SparkWorker, match="there/python, and there is none"), job_errors():
         rows.collect()

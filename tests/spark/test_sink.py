@@ -15,19 +15,19 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-import penstock.sync
-from penstock.model.errors import (
+import headpond.sync
+from headpond.model.errors import (
     BadRequest,
     BatchDiffers,
+    HeadpondError,
     KeyMissing,
-    PenstockError,
     SchemaMismatch,
     ValueMissing,
 )
-from penstock.node.bootstrap import bootstrap
-from penstock.spark.connection import Connection
-from penstock.spark.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
-from penstock.spark.source_schema import arrow_schema, source_schema
+from headpond.node.bootstrap import bootstrap
+from headpond.spark.connection import Connection
+from headpond.spark.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
+from headpond.spark.source_schema import arrow_schema, source_schema
 from tests.fire.real_node import RealNode
 
 PLAIN = pa.schema([("value", pa.string())])
@@ -55,7 +55,7 @@ def as_query(query: str, message: Staged) -> Staged:
 
 
 def values(url: str, topic: str) -> Counter[Any]:
-    with penstock.sync.connect(url) as client:
+    with headpond.sync.connect(url) as client:
         count = sum(shard.entry_next for shard in client.admin.show_topic(topic).shard_list)
         with client.consumer(topic, "audit") as consumer:
             found: Counter[Any] = Counter()
@@ -119,7 +119,7 @@ def test_speculative_and_late_tasks_and_aborts_add_and_take_nothing(shared_url: 
     zombie = task(sink, batches(0, 100))
     sink.abort([zombie, None], 1)
     assert values(shared_url, topic) == rows(100)
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         assert client.admin.show_writer(f"default/default/default/{topic}/s").stages == 0
 
 
@@ -134,7 +134,7 @@ def test_a_task_that_fails_leaves_nothing_behind(shared_url: str, topic: str) ->
     with pytest.raises(ValueMissing):
         sink.write(iter([pa.record_batch({"value": pa.array(["a", None])})]))
     sink.commit([task(sink, batches(0, 1))], 0)
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         assert client.admin.show_writer(f"default/default/default/{topic}/s").stages == 0
     assert values(shared_url, topic) == rows(1)
 
@@ -166,14 +166,14 @@ def test_a_column_says_which_topic_a_row_goes_to(shared_url: str, topic: str) ->
 
 
 def test_a_column_says_which_shard_a_row_goes_to(shared_url: str, topic: str) -> None:
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         client.admin.create_topic(topic, 4)
     columns = pa.schema([("value", pa.string()), ("shard", pa.int32())])
     sink = stream_sink(shared_url, columns, topic=topic)
     chosen = [3, 0, None, 3, None, 1]
     batch = pa.record_batch({"value": [f"{shard}" for shard in chosen], "shard": pa.array(chosen, pa.int32())})
     sink.commit([task(sink, iter([batch]))], 0)
-    with penstock.sync.connect(shared_url) as client, client.consumer(topic, "s") as consumer:
+    with headpond.sync.connect(shared_url) as client, client.consumer(topic, "s") as consumer:
         found = [consumer.receive(20) for _ in chosen]
     at = {(message.value, message.shard) for message in found if message is not None}
     assert {(b"3", 3), (b"0", 0), (b"1", 1)} <= at and len(
@@ -188,7 +188,7 @@ def test_a_column_says_which_shard_a_row_goes_to(shared_url: str, topic: str) ->
 def test_a_null_value_deletes_a_key_of_a_state_topic_and_is_refused_elsewhere(
     shared_url: str, topic: str
 ) -> None:
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         client.admin.create_topic(topic, state=True)
     columns = pa.schema([("value", pa.string()), ("key", pa.string())])
     sink = stream_sink(shared_url, columns, topic=topic)
@@ -196,7 +196,7 @@ def test_a_null_value_deletes_a_key_of_a_state_topic_and_is_refused_elsewhere(
     second = pa.record_batch({"value": pa.array([None, "3"]), "key": ["a", "c"]})
     for number, batch in enumerate((first, second)):
         sink.commit([task(sink, iter([batch]))], number)
-    with penstock.sync.connect(shared_url) as client, client.consumer(topic, "s", start="state") as consumer:
+    with headpond.sync.connect(shared_url) as client, client.consumer(topic, "s", start="state") as consumer:
         assert {(m.key, m.value) for m in (consumer.receive(20) for _ in range(2)) if m is not None} == {
             (b"b", b"2"),
             (b"c", b"3"),
@@ -213,7 +213,7 @@ def test_a_typed_topic_takes_its_columns_or_a_struct_of_them(shared_url: str, to
     schema = pa.schema(
         [pa.field("name", pa.string(), nullable=False), ("topic", pa.int64()), ("value", pa.int64())]
     )
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         client.admin.create_topic(topic, schema=schema)
     flat = pa.record_batch({"name": ["a", "b"], "topic": [1, 2], "value": [None, 3]}, schema)
     sink = stream_sink(shared_url, flat.schema, topic=topic)
@@ -240,7 +240,7 @@ def test_a_typed_topic_takes_what_spark_has_instead_of_its_types(shared_url: str
             ("fixed", pa.binary(2)),
         ]
     )
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         client.admin.create_topic(topic, schema=own)
     shown = arrow_schema(source_schema(["value"], own)).field("value").type
     row = {"wide": 2**64 - 1, "deep": {"bytes": [255], "at": time(1, 2, 3)}, "long": "1.50", "fixed": b"ab"}
@@ -279,7 +279,7 @@ def test_a_typed_topic_takes_what_spark_has_instead_of_its_types(shared_url: str
 def test_what_is_wrong_with_columns_and_options_is_told_before_the_first_task(
     shared_url: str, columns: Sequence[tuple[str, pa.DataType]], options: dict[str, str], word: str
 ) -> None:
-    with pytest.raises(PenstockError, match=word):
+    with pytest.raises(HeadpondError, match=word):
         stream_sink(**{"url": shared_url, **options}, columns=pa.schema(columns))
 
 
@@ -300,7 +300,7 @@ def test_a_batch_job_is_committed_once_under_its_own_name(shared_url: str, topic
     gone = batch_writer(schema, {"url": shared_url, "topic": topic}, False)
     gone.abort([task(gone, batches(0, 40))])
     assert values(shared_url, topic) == rows(100)
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         mine = [info for info in client.admin.list_writers() if topic in info.writer]
         assert [(info.writer, info.batch, info.stages) for info in mine] == [
             (f"default/default/default/{topic}/{topic}", 4, 0)
@@ -329,7 +329,7 @@ def test_a_stream_waits_for_its_node_for_as_long_as_the_option_timeout_says(
     waits: list[float] = []
     opening = Connection.open
 
-    def opened(self: Connection, *, wait_s: float = 0.0) -> penstock.sync.Client:
+    def opened(self: Connection, *, wait_s: float = 0.0) -> headpond.sync.Client:
         waits.append(wait_s)
         return opening(self, wait_s=wait_s)
 
@@ -343,7 +343,7 @@ def test_a_stream_waits_for_its_node_for_as_long_as_the_option_timeout_says(
 def test_a_token_that_may_only_produce_writes_a_batch_once_and_without_an_error(tmp_path: Path) -> None:
     node = RealNode(tmp_path / "node")
     _, admin = bootstrap(node.data, "admin")
-    with node, penstock.sync.connect(node.url, admin) as client:
+    with node, headpond.sync.connect(node.url, admin) as client:
         client.admin.create_topic("acme/shop/till/orders")
         token = client.admin.create_token("t", rights=["produce"], scopes=["acme/shop"]).secret
         options = {"url": node.url, "token": token, "topic": "acme/shop/till/orders"}

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
-import penstock.sync
-from penstock.model.errors import BatchDiffers
-from penstock.spark.causes import cause_of
+import headpond.sync
+from headpond.model.errors import BatchDiffers
+from headpond.spark.causes import cause_of
 from tests.fire.real_node import RealNode
 from tests.spark.test_sink import rows, values
 
@@ -65,7 +65,7 @@ class Query:
         shuffled: DataFrame = read.json(str(self.input)).repartition(3, "value")
         query = (
             shuffled.mapInArrow(fail_at_first, "value string")
-            .writeStream.format("penstock")
+            .writeStream.format("headpond")
             .options(**self.options)
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
@@ -126,7 +126,7 @@ def test_a_frame_is_appended_with_its_columns_and_what_is_wrong_is_told(
     frame = spark.sql(
         "select concat('row ', id) value, cast(id as string) key, map('n', 'x') headers from range(500)"
     )
-    frame.write.format("penstock").mode("append").options(url=shared_url, topic=topic).save()
+    frame.write.format("headpond").mode("append").options(url=shared_url, topic=topic).save()
     assert values(shared_url, topic) == rows(500)
     wrong: list[tuple[Any, str]] = [
         (frame.withColumnRenamed("key", "kee"), "kee"),
@@ -135,9 +135,9 @@ def test_a_frame_is_appended_with_its_columns_and_what_is_wrong_is_told(
     ]
     for each, word in wrong:
         with pytest.raises(Exception, match=word):
-            each.write.format("penstock").mode("append").options(url=shared_url, topic=topic).save()
+            each.write.format("headpond").mode("append").options(url=shared_url, topic=topic).save()
     with pytest.raises(Exception, match="append"):
-        frame.write.format("penstock").mode("overwrite").options(url=shared_url, topic=topic).save()
+        frame.write.format("headpond").mode("overwrite").options(url=shared_url, topic=topic).save()
     assert values(shared_url, topic) == rows(500)
 
 
@@ -156,7 +156,7 @@ def test_the_pages_foreach_batch_writes_each_row_once_also_when_its_batch_is_don
         exec(program.replace(".start()", ".trigger(availableNow=True).start()"), names)
         names["query"].awaitTermination()
 
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         client.admin.create_topic("orders.amounts", schema=pa.schema([("other", pa.int64())]))
         with pytest.raises(StreamingQueryException, match="other"):  # the second write fails
             run()
@@ -180,7 +180,7 @@ def test_what_a_worker_has_loaded_is_left_alone_by_its_collector(
     spark: SparkSession, shared_url: str, topic: str
 ) -> None:
     frame = spark.range(8, numPartitions=2).selectExpr("concat('row ', id) value")
-    frame.write.format("penstock").mode("append").options(url=shared_url, topic=topic).save()
+    frame.write.format("headpond").mode("append").options(url=shared_url, topic=topic).save()
     counts = spark.range(8, numPartitions=2).mapInArrow(frozen, "frozen long").collect()
     assert max(row.frozen for row in counts) > 10_000
     assert gc.get_freeze_count() == 0, "the process of the program is its own"

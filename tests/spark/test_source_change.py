@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-import penstock.sync
+import headpond.sync
 from tests.fire.real_node import RealNode, wait_until
 from tests.spark.test_source_spark import Query, post
 
@@ -44,7 +44,7 @@ def test_a_running_query_tells_every_gap_and_loses_nothing_that_is_there(
         wait_until(lambda: len(query.rows) >= count or not running.isActive, WAIT_S)
         assert running.isActive, running.exception()
 
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         post(client, "orders", *range(10))
     node.stop()
     shutil.copytree(node.data, tmp_path / "copy")
@@ -52,7 +52,7 @@ def test_a_running_query_tells_every_gap_and_loses_nothing_that_is_there(
     query = Query(spark, node.url, tmp_path / "checkpoint", topic="orders", onGap="report", subscription="s")
     running = query.start()
     try:
-        with penstock.sync.connect(node.url) as client:
+        with headpond.sync.connect(node.url) as client:
             post(client, "orders", *range(10, 20))
             expect(20)
         # An old copy is restored, and grows further than the topic had been before the query looks again.
@@ -60,7 +60,7 @@ def test_a_running_query_tells_every_gap_and_loses_nothing_that_is_there(
         shutil.rmtree(node.data)
         shutil.copytree(tmp_path / "copy", node.data)
         node.start()
-        with penstock.sync.connect(node.url) as client:
+        with headpond.sync.connect(node.url) as client:
             post(client, "orders", *range(100, 130))
             expect(20 + 1 + 30)
             assert gaps(query.rows) == [("incarnation", 20, 20)]
@@ -75,7 +75,7 @@ def test_a_running_query_tells_every_gap_and_loses_nothing_that_is_there(
     finally:
         running.stop()
     query.rows.clear()
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         # Retention deletes what a query that is away has not read.
         post(client, "orders", *range(10))
         client.admin.set_topic("orders", hard_ttl=0.05)
@@ -86,7 +86,7 @@ def test_a_running_query_tells_every_gap_and_loses_nothing_that_is_there(
     assert running.awaitTermination(WAIT_S)
     assert (gaps(query.rows), numbers(query.rows)) == ([("retention", 2, 12)], [50])
     strict = Query(spark, node.url, tmp_path / "checkpoint", topic="orders", subscription="s")
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         client.admin.delete_topic("orders")
         post(client, "orders", 1)
     with pytest.raises(Exception, match=r"created again while it was read.*\[topic-mismatch\]"):
@@ -96,7 +96,7 @@ def test_a_running_query_tells_every_gap_and_loses_nothing_that_is_there(
 def test_a_new_schema_ends_a_query_and_its_checkpoint_goes_on_with_the_new_columns(
     spark: SparkSession, node: RealNode, tmp_path: Path
 ) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         client.admin.create_topic("typed", schema=pa.schema([("n", pa.int32())]))
         with client.producer("typed") as producer:
             producer.send({"n": 1})

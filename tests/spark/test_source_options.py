@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model.errors import BadRequest, BadTopicName, PenstockError
-from penstock.spark.connection import CONNECTION_OPTIONS
-from penstock.spark.options import Option, options_table
-from penstock.spark.source_offset import TopicOffset, offset_json, read_offset
-from penstock.spark.source_options import (
+from headpond.model.errors import BadRequest, BadTopicName, HeadpondError
+from headpond.spark.connection import CONNECTION_OPTIONS
+from headpond.spark.options import Option, options_table
+from headpond.spark.source_offset import TopicOffset, offset_json, read_offset
+from headpond.spark.source_options import (
     BATCH_OPTIONS,
     COLUMNS,
     READING_OPTIONS,
@@ -26,7 +26,7 @@ FULL = "default/default/default/"
 
 def test_what_is_not_said_has_defaults() -> None:
     options = read_options({"topic": "orders"})
-    assert options.topics == (f"{FULL}orders",) and options.connection.url == "penstock://127.0.0.1:7411"
+    assert options.topics == (f"{FULL}orders",) and options.connection.url == "headpond://127.0.0.1:7411"
     assert (options.start, options.end, options.on_gap) == ("earliest", "latest", "fail")
     assert options.columns == COLUMNS and options.partitions_min == 1
 
@@ -86,7 +86,7 @@ def test_some_shards_of_topics_may_be_assigned() -> None:
         ({"topic": ""}, None, "topic is empty"),
         ({"topics": "a,a"}, None, "named twice"),
         ({"topicPattern": "("}, None, "no regular expression"),
-        ({"topic": "a", "url": "http://x"}, None, "penstock://"),
+        ({"topic": "a", "url": "http://x"}, None, "headpond://"),
         ({"topic": "a", "onGap": "ignore"}, None, "none of fail, report, skip"),
         ({"topic": "a", "minPartitions": "0"}, None, "above 0"),
         ({"topic": "a", "minPartitions": "10001"}, None, "10,001 is more than 10,000"),
@@ -111,7 +111,7 @@ def test_some_shards_of_topics_may_be_assigned() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused(told: dict[str, str], streaming: bool | None, words: str) -> None:
-    with pytest.raises(PenstockError) as refused:
+    with pytest.raises(HeadpondError) as refused:
         read_options(told, streaming=streaming)
     assert words in refused.value.message and refused.value.hint
 

@@ -1,4 +1,4 @@
-"""``format("penstock")`` in a real Spark, from a real node's disk to the DataFrame."""
+"""``format("headpond")`` in a real Spark, from a real node's disk to the DataFrame."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-import penstock.spark
-import penstock.sync
+import headpond.spark
+import headpond.sync
 from tests.fire.real_node import RealNode, wait_until
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def client(shared_url: str) -> Iterator[penstock.sync.Client]:
-    with penstock.sync.connect(shared_url) as made:
+def client(shared_url: str) -> Iterator[headpond.sync.Client]:
+    with headpond.sync.connect(shared_url) as made:
         yield made
 
 
-def post(client: penstock.sync.Client, topic: str, *numbers: int) -> None:
+def post(client: headpond.sync.Client, topic: str, *numbers: int) -> None:
     with client.producer(topic, batch_rows=5) as producer:
         for number in numbers:
             producer.post(b"%d" % number)
 
 
 def read(spark: SparkSession, url: str, **options: str) -> DataFrame:
-    return spark.read.format("penstock").option("url", url).options(**options).load()
+    return spark.read.format("headpond").option("url", url).options(**options).load()
 
 
 def numbers(rows: list[Any]) -> list[int]:
@@ -42,7 +42,7 @@ def numbers(rows: list[Any]) -> list[int]:
 
 
 def test_a_plain_topic_becomes_rows_with_nothing_lost_on_the_way(
-    spark: SparkSession, client: penstock.sync.Client, shared_url: str, topic: str
+    spark: SparkSession, client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     client.admin.create_topic(topic, shards=2)
     with client.producer(topic) as producer:
@@ -77,7 +77,7 @@ def test_a_plain_topic_becomes_rows_with_nothing_lost_on_the_way(
 
 
 def test_a_part_of_topics_is_read_by_entry_time_and_pattern(
-    spark: SparkSession, client: penstock.sync.Client, shared_url: str, topic: str
+    spark: SparkSession, client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     one, two = f"{topic}-1", f"{topic}-2"
     post(client, one, *range(10))
@@ -101,7 +101,7 @@ def test_a_part_of_topics_is_read_by_entry_time_and_pattern(
 
 
 def test_a_typed_topic_becomes_a_struct_whatever_its_columns_are_called(
-    spark: SparkSession, client: penstock.sync.Client, shared_url: str, topic: str
+    spark: SparkSession, client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     columns = pa.schema(
         [
@@ -164,7 +164,7 @@ class Query:
     """A stream whose rows are gathered, with a checkpoint that outlives it."""
 
     def __init__(self, spark: SparkSession, url: str, folder: Path, **options: str) -> None:
-        self._frame = spark.readStream.format("penstock").option("url", url).options(**options).load()
+        self._frame = spark.readStream.format("headpond").option("url", url).options(**options).load()
         self._folder = folder
         self.rows: list[Any] = []
         self.fail = False
@@ -183,7 +183,7 @@ class Query:
 def test_a_stream_goes_on_from_its_checkpoint_and_over_a_killed_node(
     spark: SparkSession, node: RealNode, tmp_path: Path, topic: str
 ) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         post(client, topic, *range(10))
         options = {"topic": topic, "start": "latest", "subscription": "spark", "minEntriesPerTrigger": "2"}
         query = Query(spark, node.url, tmp_path / "checkpoint", **options)
@@ -204,14 +204,14 @@ def test_a_stream_goes_on_from_its_checkpoint_and_over_a_killed_node(
             wait_until(lambda: len(query.rows) == 30, 60)
             node.kill()
             node.start()
-            with penstock.sync.connect(node.url) as fresh:
+            with headpond.sync.connect(node.url) as fresh:
                 post(fresh, topic, *range(40, 50))
             wait_until(lambda: len(query.rows) >= 40 or not going.isActive, 60)
             assert numbers(query.rows) == list(range(10, 50))
             wait_until(lambda: client.admin.show_subscription(topic, "spark").unsettled == 0, 60)
-            assert penstock.spark.lag(going) == {f"default/default/default/{topic}": 0}
+            assert headpond.spark.lag(going) == {f"default/default/default/{topic}": 0}
             source = going.lastProgress["sources"][0]  # type: ignore[index]
-            assert json.loads(source["latestOffset"])["backlog"] == penstock.spark.lag(going)
+            assert json.loads(source["latestOffset"])["backlog"] == headpond.spark.lag(going)
             client.admin.delete_topic(topic)
             with pytest.raises(Exception, match=r"was deleted while it was read.*\[topic-not-found\]"):
                 going.awaitTermination(60)

@@ -20,13 +20,13 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
-import penstock.sync
-from penstock.model.errors import (
+import headpond.sync
+from headpond.model.errors import (
     BadRequest,
     EntriesMissing,
+    HeadpondError,
     IncarnationChanged,
     NotAllowed,
-    PenstockError,
     SchemaChanged,
     SchemaMismatch,
     TimedOut,
@@ -34,9 +34,9 @@ from penstock.model.errors import (
     TopicNotFound,
     Unavailable,
 )
-from penstock.spark.connection import Connection
-from penstock.spark.source import batch_reader, schema
-from penstock.spark.source_stream import StreamReader
+from headpond.spark.connection import Connection
+from headpond.spark.source import batch_reader, schema
+from headpond.spark.source_stream import StreamReader
 from tests.fire.real_node import RealNode, wait_until
 
 Json = dict[str, Any]
@@ -75,12 +75,12 @@ def stream(url: str, offset: Json | None = None, **options: str) -> Iterator[Str
 
 
 @pytest.fixture
-def client(shared_url: str) -> Iterator[penstock.sync.Client]:
-    with penstock.sync.connect(shared_url) as made:
+def client(shared_url: str) -> Iterator[headpond.sync.Client]:
+    with headpond.sync.connect(shared_url) as made:
         yield made
 
 
-def post(client: penstock.sync.Client, topic: str, *numbers: int) -> None:
+def post(client: headpond.sync.Client, topic: str, *numbers: int) -> None:
     with client.producer(topic, batch_rows=5) as producer:
         for number in numbers:
             producer.post(b"%d" % number)
@@ -95,7 +95,7 @@ def numbers(rows: list[Json]) -> list[int]:
 
 
 def test_each_entry_comes_once_whatever_the_limit(
-    client: penstock.sync.Client, shared_url: str, topic: str
+    client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     client.admin.create_topic(topic, shards=2)
     post(client, topic, *range(50))
@@ -121,18 +121,18 @@ def test_each_entry_comes_once_whatever_the_limit(
 
 
 def test_an_idle_source_answers_at_once_after_a_batch_of_its_query_and_waits_while_that_is_idle(
-    client: penstock.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+    client: headpond.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    ends = penstock.sync.admin.Admin.ends
+    ends = headpond.sync.admin.Admin.ends
 
     def asked(admin: Any, topics: Any, known: Any = None, *, wait: float = 0.0, subscription: str) -> Any:
         waits.append(wait)
         return ends(admin, topics, known)
 
-    monkeypatch.setattr(penstock.sync.admin.Admin, "ends", asked)
-    monkeypatch.setattr("penstock.spark.source_limit.IDLE_SHARE", 1e9)
-    monkeypatch.setattr("penstock.spark.source_limit.IDLE_WAIT_S_MAX", 30.0)
+    monkeypatch.setattr(headpond.sync.admin.Admin, "ends", asked)
+    monkeypatch.setattr("headpond.spark.source_limit.IDLE_SHARE", 1e9)
+    monkeypatch.setattr("headpond.spark.source_limit.IDLE_WAIT_S_MAX", 30.0)
     client.admin.create_topic(topic)
     with stream(shared_url, topic=topic) as read:
         read.next()
@@ -145,22 +145,22 @@ def test_an_idle_source_answers_at_once_after_a_batch_of_its_query_and_waits_whi
 
 
 def test_tasks_reach_the_node_that_the_driver_was_told_of(
-    client: penstock.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+    client: headpond.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     post(client, topic, 1)
-    monkeypatch.setenv("PENSTOCK_URL", shared_url)
+    monkeypatch.setenv("HEADPOND_URL", shared_url)
     reader = StreamReader(schema({"topic": topic}), {"topic": topic})
     start = reader.initialOffset()
     (part,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
     sent = pickle.dumps((reader, part))
     reader.stop()
-    monkeypatch.setenv("PENSTOCK_URL", "penstock://127.0.0.1:1")  # as on another machine
+    monkeypatch.setenv("HEADPOND_URL", "headpond://127.0.0.1:1")  # as on another machine
     task, part = pickle.loads(sent)
     assert [batch.num_rows for batch in task.read(part)] == [1]
 
 
 def test_a_query_that_is_to_end_reads_what_was_there_when_it_began(
-    client: penstock.sync.Client, shared_url: str, topic: str
+    client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     post(client, topic, *range(10))
     with stream(shared_url, topicPattern=f"{topic}(-new)?", maxEntriesPerTrigger="6") as read:
@@ -173,7 +173,7 @@ def test_a_query_that_is_to_end_reads_what_was_there_when_it_began(
 
 
 def test_ranges_of_several_topics_that_share_a_task_come_as_if_each_had_its_own(
-    client: penstock.sync.Client, shared_url: str, topic: str
+    client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     kinds = {f"{topic}-a": pa.int64(), f"{topic}-b": pa.uint32(), f"{topic}-c": pa.int64()}  # one to Spark
     for name, kind in kinds.items():
@@ -205,7 +205,7 @@ def test_ranges_of_several_topics_that_share_a_task_come_as_if_each_had_its_own(
 
 
 def test_topics_that_a_pattern_finds_later_are_read_from_their_first_entry(
-    client: penstock.sync.Client, shared_url: str, topic: str
+    client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     post(client, f"{topic}-a", 1)
     with stream(shared_url, topicPattern=f"{topic}-.*", start="latest", subscription="s") as read:
@@ -220,7 +220,7 @@ def test_topics_that_a_pattern_finds_later_are_read_from_their_first_entry(
 
 
 def test_a_topic_with_other_columns_that_a_pattern_finds_later_is_skipped_and_reported(
-    client: penstock.sync.Client, shared_url: str, topic: str, caplog: pytest.LogCaptureFixture
+    client: headpond.sync.Client, shared_url: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain, other = f"{topic}-a", f"{topic}-0"  # in order of their names the skipped one comes first
     pattern = f"{topic}-.*"
@@ -261,7 +261,7 @@ def test_a_topic_with_other_columns_that_a_pattern_finds_later_is_skipped_and_re
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_topic_that_a_pattern_found_later_and_that_was_deleted_brings_nothing(
-    client: penstock.sync.Client, shared_url: str, topic: str, ends: bool
+    client: headpond.sync.Client, shared_url: str, topic: str, ends: bool
 ) -> None:
     post(client, f"{topic}-a", 1)
     with stream(shared_url, topicPattern=f"{topic}-.*", onGap="report") as read:
@@ -278,7 +278,7 @@ def test_a_topic_that_a_pattern_found_later_and_that_was_deleted_brings_nothing(
 
 
 def test_the_place_of_a_start_that_moves_is_kept_at_the_node(
-    client: penstock.sync.Client, shared_url: str, topic: str
+    client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     post(client, topic, 1, 2)
     with stream(shared_url, topic=topic, start="latest", subscription="kept") as read:
@@ -299,7 +299,7 @@ def test_the_place_of_a_start_that_moves_is_kept_at_the_node(
 
 
 def test_a_query_says_where_it_starts_if_its_subscription_exists(
-    client: penstock.sync.Client, shared_url: str, topic: str, caplog: pytest.LogCaptureFixture
+    client: headpond.sync.Client, shared_url: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     post(client, topic, *range(10))
     client.admin.create_subscription(topic, "s", start=4)
@@ -316,7 +316,7 @@ def test_a_query_says_where_it_starts_if_its_subscription_exists(
 
 
 def test_a_start_time_behind_the_last_entry_is_the_end_or_an_error(
-    client: penstock.sync.Client, shared_url: str, topic: str
+    client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     client.admin.create_topic(topic, shards=2)
     with client.producer(topic) as producer:
@@ -336,7 +336,7 @@ def test_a_start_time_behind_the_last_entry_is_the_end_or_an_error(
 
 
 def test_shards_that_are_not_assigned_are_left_alone_until_they_are(
-    client: penstock.sync.Client, shared_url: str, topic: str
+    client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     client.admin.create_topic(topic, shards=2)
     keys: dict[int, bytes] = {}
@@ -378,7 +378,7 @@ def batch(url: str, **options: str) -> list[Json]:
 
 
 def test_a_batch_waits_for_enough_entries_unless_the_query_is_to_end(
-    client: penstock.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+    client: headpond.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     post(client, topic, 0, 1)
     options = {"topic": topic, "minEntriesPerTrigger": "5"}
@@ -406,7 +406,7 @@ def test_a_batch_waits_for_enough_entries_unless_the_query_is_to_end(
 @pytest.fixture(scope="module")
 def short_lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Json, int, int]]:
     """A topic whose first entries retention deleted: url, an offset of before, what is kept, and the end."""
-    with RealNode(tmp_path_factory.mktemp("short") / "node") as node, penstock.sync.connect(node.url) as client:
+    with RealNode(tmp_path_factory.mktemp("short") / "node") as node, headpond.sync.connect(node.url) as client:
         client.admin.create_topic("short", settings={"hard_ttl": 1.0})
         with stream(node.url, topic="short") as read:
             offset = read.offset
@@ -444,7 +444,7 @@ def test_what_retention_deleted_fails_a_stream_unless_it_is_told_otherwise(
 
 
 def test_a_topic_that_went_or_came_anew_is_never_read_as_if_it_were_the_same(
-    client: penstock.sync.Client, shared_url: str, topic: str
+    client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     post(client, topic, 1, 2, 3)
     with (
@@ -479,7 +479,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Js
     It had 30 entries and ten were in the copy; 40 came since. Told are the offsets at entries 0, 20 and 30.
     """
     with RealNode(tmp_path_factory.mktemp("restored") / "node") as node:
-        with penstock.sync.connect(node.url) as client:
+        with headpond.sync.connect(node.url) as client:
             post(client, "orders", *range(10))
         node.stop()
         shutil.copytree(node.data, node.data.with_name("copy"))
@@ -487,7 +487,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Js
         with stream(node.url, topic="orders") as read:
             offsets = [read.offset]
             for first in (10, 20):
-                with penstock.sync.connect(node.url) as client:
+                with headpond.sync.connect(node.url) as client:
                     post(client, "orders", *range(first, first + 10))
                 read.next()
                 offsets.append(read.offset)
@@ -495,7 +495,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Js
         shutil.rmtree(node.data)
         node.data.with_name("copy").rename(node.data)
         node.start()
-        with penstock.sync.connect(node.url) as client:
+        with headpond.sync.connect(node.url) as client:
             post(client, "orders", *range(100, 140))
         begin, middle, end = offsets
         yield node.url, begin, middle, end
@@ -529,7 +529,7 @@ def test_an_old_copy_is_recognised_however_far_it_has_grown(restored: tuple[str,
 
 
 def test_a_topic_of_many_shards_is_known_again_without_a_search_through_all_for_each(
-    client: penstock.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+    client: headpond.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.admin.create_topic(topic, shards=16)
     with client.producer(topic) as producer, stream(shared_url, topic=topic) as read:
@@ -539,12 +539,12 @@ def test_a_topic_of_many_shards_is_known_again_without_a_search_through_all_for_
         for number in range(32, 64):
             producer.send(b"%d" % number, key=b"%d" % number)
     with stream(shared_url, read.offset, topic=topic) as again:
-        monkeypatch.setattr(penstock.sync.Reader, "entries_at", lambda *_: pytest.fail("a search"))
+        monkeypatch.setattr(headpond.sync.Reader, "entries_at", lambda *_: pytest.fail("a search"))
         assert numbers(again.next()) == list(range(32, 64))
 
 
 def test_a_compacted_topic_is_not_taken_for_an_old_copy(
-    client: penstock.sync.Client, shared_url: str, topic: str
+    client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     client.admin.create_topic(topic, state=True)
     with client.producer(topic) as producer:
@@ -561,12 +561,12 @@ def test_a_compacted_topic_is_not_taken_for_an_old_copy(
 
 
 def lag(url: str, subscription: str) -> int:
-    with penstock.sync.connect(url) as client:
+    with headpond.sync.connect(url) as client:
         return client.admin.show_subscription("orders", subscription).unsettled
 
 
 def test_a_new_schema_stops_a_stream_and_is_read_by_the_next(
-    client: penstock.sync.Client, shared_url: str, topic: str
+    client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     client.admin.create_topic(topic, schema=pa.schema([("id", pa.int32())]))
     with client.producer(topic) as producer:
@@ -590,13 +590,13 @@ def test_a_new_schema_stops_a_stream_and_is_read_by_the_next(
 def test_a_query_lives_through_a_restart_of_its_node_and_waits_for_it_as_long_as_timeout_says(
     node: RealNode, topic: str
 ) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         post(client, topic, 1)
     with stream(node.url, topic=topic, subscription="s") as read:
         assert numbers(read.next()) == [1]
         node.kill()
         node.start()
-        with penstock.sync.connect(node.url) as client:
+        with headpond.sync.connect(node.url) as client:
             post(client, topic, 2)
         assert numbers(read.next()) == [2]
     with stream(node.url, topic=topic, timeout="0.2") as read:
@@ -608,10 +608,10 @@ def test_a_query_lives_through_a_restart_of_its_node_and_waits_for_it_as_long_as
 
 
 def test_a_token_that_is_bound_to_a_subscription_reads_with_that_subscription(node: RealNode) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         post(client, "orders", 1, 2)
         admin = client.admin.create_token("admin", rights=["admin"], scopes=["*"]).secret
-    with penstock.sync.connect(node.url, admin) as client:
+    with headpond.sync.connect(node.url, admin) as client:
         bound = client.admin.create_token("s", rights=["consume"], scopes=["default"], subscription="s").secret
         with stream(node.url, topic="orders", token=bound, start="2026-01-01", subscription="s") as read:
             assert numbers(read.next()) == [1, 2] and read.next() == []
@@ -624,7 +624,7 @@ def test_a_token_that_is_bound_to_a_subscription_reads_with_that_subscription(no
 
 
 def test_a_checkpoint_is_not_read_on_without_one_of_its_topics_and_takes_another_in(
-    client: penstock.sync.Client, shared_url: str, topic: str
+    client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     one, two = f"{topic}-1", f"{topic}-2"
     post(client, one, 1)
@@ -644,5 +644,5 @@ def test_a_checkpoint_is_not_read_on_without_one_of_its_topics_and_takes_another
 
 def test_options_that_contradict_are_refused_when_the_reader_is_used(shared_url: str, topic: str) -> None:
     reader = StreamReader(None, {"topic": topic, "end": "latest"})  # type: ignore[arg-type]
-    with pytest.raises(PenstockError, match="end is for batches"):
+    with pytest.raises(HeadpondError, match="end is for batches"):
         reader.initialOffset()

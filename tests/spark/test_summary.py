@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.spark.grid import Grid
-from penstock.spark.summary import RouteSummary, chance_of, summarize
-from penstock.spark.trial import SCHEMA, run_cell
+from headpond.spark.grid import Grid
+from headpond.spark.summary import RouteSummary, chance_of, summarize
+from headpond.spark.trial import SCHEMA, run_cell
 
 
 @functools.cache

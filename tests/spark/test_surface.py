@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.spark.grid import Grid
-from penstock.spark.surface import NOTHING, PICTURES_MAX, WRONG, draw, pictures_of
-from penstock.spark.trial import SCHEMA, run_cell
+from headpond.spark.grid import Grid
+from headpond.spark.surface import NOTHING, PICTURES_MAX, WRONG, draw, pictures_of
+from headpond.spark.trial import SCHEMA, run_cell
 
 GRID = Grid(
     routes=("dedup", "resend"),

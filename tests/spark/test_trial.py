@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.lab.faults import Faults
-from penstock.lab.run import run
-from penstock.spark.grid import Grid
-from penstock.spark.trial import SCHEMA, run_cell, run_cells
+from headpond.lab.faults import Faults
+from headpond.lab.run import run
+from headpond.spark.grid import Grid
+from headpond.spark.trial import SCHEMA, run_cell, run_cells
 
 
 def cell(route: str, **changed: Any) -> dict[str, Any]:

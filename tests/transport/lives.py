@@ -12,13 +12,13 @@ import sys
 import time
 from collections.abc import Callable
 
-from penstock.io.memory_disk import Operation
-from penstock.model.errors import PenstockError
+from headpond.io.memory_disk import Operation
+from headpond.model.errors import HeadpondError
 from tests.transport.world import World
 
 STEPS = 250
 FAILING: tuple[Operation, ...] = ("write", "write", "sync", "create", "rename", "sync_folder", "remove")
-OTHERS = ("penstock://node-0", "penstock://node-1", "penstock://node-2")
+OTHERS = ("headpond://node-0", "headpond://node-1", "headpond://node-2")
 
 
 class Life:
@@ -82,7 +82,7 @@ class Life:
     def _send(self) -> None:
         try:
             self.world.send(rows=self.chance.randint(1, 3))
-        except PenstockError:
+        except HeadpondError:
             assert self.disk_fails, "only a number that cannot be reserved keeps a message from being sent"
 
     def _hear(self) -> None:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from penstock.model.errors import PenstockError, SnapshotNeeded
-from penstock.model.identity import SegmentKey
-from penstock.transport.keeper import Burst
-from penstock.wire.control import Ack, AckItem, Hole, decode_control
-from penstock.wire.frame import FILE_BODY_BYTES_MAX, Frame, FrameType, decode_at
-from penstock.wire.schema import decode_schema
-from penstock.wire.segment import decode_plain
-from penstock.wire.typed import Decoder, Segment, Snapshot
-from penstock.wire.typed_rows import row_schema
+from headpond.model.errors import HeadpondError, SnapshotNeeded
+from headpond.model.identity import SegmentKey
+from headpond.transport.keeper import Burst
+from headpond.wire.control import Ack, AckItem, Hole, decode_control
+from headpond.wire.frame import FILE_BODY_BYTES_MAX, Frame, FrameType, decode_at
+from headpond.wire.schema import decode_schema
+from headpond.wire.segment import decode_plain
+from headpond.wire.typed import Decoder, Segment, Snapshot
+from headpond.wire.typed_rows import row_schema
 
 Lane = tuple[bytes, int]
 """Block and shard."""
@@ -129,7 +129,7 @@ class ModelNode:
         if burst.schema is not None and wanted:
             try:
                 self._decode(burst, frame)
-            except PenstockError:
+            except HeadpondError:
                 return
 
     def numbers(self, read: Callable[[pa.RecordBatch], int]) -> list[int]:

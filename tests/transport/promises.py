@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.model.receipt import Fate
+from headpond.model.receipt import Fate
 
 
 class Heard:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from penstock.files.disk import Disk
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.identity import SegmentKey
-from penstock.transport.refill import Refill
-from penstock.wire.frame import FrameType, encode
-from penstock.wire.title import Title
+from headpond.files.disk import Disk
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.identity import SegmentKey
+from headpond.transport.refill import Refill
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.title import Title
 
 PATH = "slot/one.refill"
 BLOCK = bytes(range(16))
-A, B = "penstock://a:7411", "penstock://b:7411"
+A, B = "headpond://a:7411", "headpond://b:7411"
 PLAIN = Title("default/default/default/orders", bytes(16), "till-1")
 TYPED = Title("default/default/default/meters", bytes(16), "till-1", schema=b"a schema")
 ROWS = 3

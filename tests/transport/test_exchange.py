@@ -6,10 +6,10 @@ import gc
 
 import pytest
 
-from penstock.model.errors import Closed
-from penstock.model.identity import SegmentKey
-from penstock.model.receipt import Durability, Fate, Outcome
-from penstock.transport.exchange import AWAITED, Exchange
+from headpond.model.errors import Closed
+from headpond.model.identity import SegmentKey
+from headpond.model.receipt import Durability, Fate, Outcome
+from headpond.transport.exchange import AWAITED, Exchange
 from tests.transport.promises import Heard
 
 SYNC = Durability.SYNC

@@ -6,13 +6,13 @@ import errno
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import PenstockError, RefillFull
-from penstock.model.identity import SegmentKey
-from penstock.transport.jobs import Budget, Finish, Note, Read, Spill, Store
-from penstock.transport.refill import Refill
-from penstock.transport.refill_form import NOTE_SUFFIX
-from penstock.wire.title import Title
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import HeadpondError, RefillFull
+from headpond.model.identity import SegmentKey
+from headpond.transport.jobs import Budget, Finish, Note, Read, Spill, Store
+from headpond.transport.refill import Refill
+from headpond.transport.refill_form import NOTE_SUFFIX
+from headpond.wire.title import Title
 from tests.transport.refills import BLOCK, PATH, PLAIN, TYPED, A, B, key, segment_frame, snapshot_frame
 
 NOTE = PATH + NOTE_SUFFIX
@@ -78,7 +78,7 @@ def test_a_sync_that_fails_has_written_nothing() -> None:
     spill(key(0)).run(place)
     disk.fail_next("sync", errno.EIO)
     job = spill(key(1))
-    with pytest.raises(PenstockError):
+    with pytest.raises(HeadpondError):
         job.run(place)
     assert job.written == []
     assert place.refill is not None and place.refill.pending(A) == [key(0)]
@@ -134,7 +134,7 @@ def test_a_file_that_cannot_be_removed_is_left_and_let_go_of() -> None:
     spill(key(0)).run(place)
     disk.fail_next("remove", errno.EIO, count=2)
     job = Finish([(key(0), A), (key(0), B)], [], None)
-    with pytest.raises(PenstockError):
+    with pytest.raises(HeadpondError):
         job.run(place)
     assert job.left_path == PATH and place.refill is None
 

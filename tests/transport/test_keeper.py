@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.model.errors import TopicMismatch
-from penstock.model.receipt import Outcome
-from penstock.transport.keeper import Rotation
-from penstock.transport.numbers import RESERVE
-from penstock.transport.sender import Hole
-from penstock.wire.frame import FILE_BODY_BYTES_MAX, OVERHEAD_BYTES, Frame, FrameType, decode_at
+from headpond.model.errors import TopicMismatch
+from headpond.model.receipt import Outcome
+from headpond.transport.keeper import Rotation
+from headpond.transport.numbers import RESERVE
+from headpond.transport.sender import Hole
+from headpond.wire.frame import FILE_BODY_BYTES_MAX, OVERHEAD_BYTES, Frame, FrameType, decode_at
 from tests.transport.world import SPILL_AFTER_S, World
 
 
@@ -302,8 +302,8 @@ def test_a_destination_that_is_new_is_not_said_to_lack_what_was_never_for_it() -
     world.send()
     world.run_job()
     world.kill()
-    world.names = ("penstock://node-0", "penstock://node-1")
-    world.everywhere["penstock://node-1"] = type(world.everywhere["penstock://node-0"])()
+    world.names = ("headpond://node-0", "headpond://node-1")
+    world.everywhere["headpond://node-1"] = type(world.everywhere["headpond://node-0"])()
     world.kill()
     world.send()
     world.heal()
@@ -423,9 +423,9 @@ def test_files_of_a_destination_that_was_taken_off_the_list_are_kept_and_told() 
     world.restart(world.names[:1])
     world.heal()
     (path,) = files(world)
-    assert world.keeper.left.foreign == {"penstock://node-1": 1}
+    assert world.keeper.left.foreign == {"headpond://node-1": 1}
     assert world.numbers_at(0) == [0]
-    world.restart(("penstock://node-0", "penstock://node-1"))
+    world.restart(("headpond://node-0", "headpond://node-1"))
     world.heal()
     world.check(lambda parcel: True)
     assert path not in files(world)
@@ -591,7 +591,7 @@ def test_a_typed_file_without_its_snapshot_is_named_and_not_sent() -> None:
 def test_a_block_ends_before_its_file_has_no_room_for_what_is_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.transport.keeper.BLOCK_SEGMENTS_MAX", 3)
+    monkeypatch.setattr("headpond.transport.keeper.BLOCK_SEGMENTS_MAX", 3)
     world = World(1, destinations=1, rotation=Rotation(None, 10**9, after_rejects=False))
     for _ in range(10):
         world.send()

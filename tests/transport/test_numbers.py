@@ -7,11 +7,11 @@ import errno
 import pyarrow as pa
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import BadData, StorageFailed
-from penstock.transport.encoder import Encoder, PlainEncoder
-from penstock.transport.numbers import RESERVE, Numbers
-from penstock.wire.columns import rows_to_batch
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import BadData, StorageFailed
+from headpond.transport.encoder import Encoder, PlainEncoder
+from headpond.transport.numbers import RESERVE, Numbers
+from headpond.wire.columns import rows_to_batch
 
 BLOCK, OTHER = b"b" * 16, b"o" * 16
 

@@ -7,20 +7,20 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import PenstockError, TopicMismatch
-from penstock.model.identity import SegmentKey
-from penstock.transport.encoder import PlainEncoder
-from penstock.transport.recut import recut, shard_power_of
-from penstock.transport.refill import Refill
-from penstock.transport.refill_folder import file_name
-from penstock.transport.sharder import Sharder
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.frame import HEADER_BYTES, TRAILER
-from penstock.wire.segment import decode_plain
-from penstock.wire.title import Predecessor, Title
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import HeadpondError, TopicMismatch
+from headpond.model.identity import SegmentKey
+from headpond.transport.encoder import PlainEncoder
+from headpond.transport.recut import recut, shard_power_of
+from headpond.transport.refill import Refill
+from headpond.transport.refill_folder import file_name
+from headpond.transport.sharder import Sharder
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.frame import HEADER_BYTES, TRAILER
+from headpond.wire.segment import decode_plain
+from headpond.wire.title import Predecessor, Title
 
-A, B = "penstock://a:7411", "penstock://b:7411"
+A, B = "headpond://a:7411", "headpond://b:7411"
 BLOCK = b"b" * 16
 PATH = f"slot/{file_name(1_794_718_800_000_000, BLOCK)}"
 
@@ -91,7 +91,7 @@ def test_a_power_cut_at_any_write_loses_and_repeats_nothing(changes: int) -> Non
     disk = MemoryDisk(changes)
     spilled(disk).close(None)
     disk.cut_power_after(changes)
-    with suppress(PenstockError, OSError):
+    with suppress(HeadpondError, OSError):
         recut(disk, PATH, 1, "sync")
     disk.crash(keep="some")
     paths = refills(disk)
@@ -105,7 +105,7 @@ def test_a_disk_that_is_full_leaves_the_old_file_as_it_was() -> None:
     spilled(disk).close(None)
     before = disk.contents(PATH)
     disk.fail_next("write", errno.ENOSPC, count=3, after=2)
-    with pytest.raises(PenstockError):
+    with pytest.raises(HeadpondError):
         recut(disk, PATH, 1, "sync")
     assert disk.contents(PATH) == before
     disk._faults.clear()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.files.frame_file import Found, scan
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import (
+from headpond.files.frame_file import Found, scan
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import (
     BadData,
     BadFrame,
     BadRequest,
@@ -16,9 +16,9 @@ from penstock.model.errors import (
     UnknownSegment,
     UnknownShard,
 )
-from penstock.transport.refill import Refill
-from penstock.transport.refill_form import Status, decode_body, encode_head
-from penstock.wire.frame import FrameType, encode
+from headpond.transport.refill import Refill
+from headpond.transport.refill_form import Status, decode_body, encode_head
+from headpond.wire.frame import FrameType, encode
 from tests.transport.refills import (
     BLOCK,
     PATH,
@@ -323,9 +323,9 @@ def test_a_destination_that_is_not_the_refills_is_an_error(disk: MemoryDisk) -> 
     refill = new_refill(disk)
     for call in (refill.ack, refill.reject):
         with pytest.raises(BadRequest):
-            call(key(0), "penstock://c:7411")
+            call(key(0), "headpond://c:7411")
     with pytest.raises(BadRequest):
-        refill.pending("penstock://c:7411")
+        refill.pending("headpond://c:7411")
 
 
 def test_the_next_segments_are_one_past_all_that_was_seen(disk: MemoryDisk) -> None:
@@ -462,12 +462,12 @@ def test_a_snapshot_counts_against_the_limit_too(disk: MemoryDisk) -> None:
 def test_more_segments_than_an_index_holds_are_refused(
     disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.transport.refill.SEGMENTS_MAX", 3)
+    monkeypatch.setattr("headpond.transport.refill.SEGMENTS_MAX", 3)
     refill = new_refill(disk)
     write(refill, 0, 1, 2)
     with pytest.raises(RefillFull):
         write(refill, 3)
-    monkeypatch.setattr("penstock.transport.refill_scan.SEGMENTS_MAX", 2)
+    monkeypatch.setattr("headpond.transport.refill_scan.SEGMENTS_MAX", 2)
     again = Refill.open(disk, PATH)
     assert again.index.count == 2 and again.damage and not again.done()
 

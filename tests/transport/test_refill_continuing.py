@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import BadRequest
-from penstock.transport.refill import Refill
-from penstock.transport.refill_form import Rejection, Status, encode_rejections, encode_status
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import BadRequest
+from headpond.transport.refill import Refill
+from headpond.transport.refill_form import Rejection, Status, encode_rejections, encode_status
 from tests.transport.refills import (
     PATH,
     TYPED,
@@ -56,7 +56,7 @@ def test_rule_2_2_of_a_file_the_destinations_are_read(disk: MemoryDisk) -> None:
     assert Refill.open(disk, PATH, [A, B]).continuable
 
 
-@pytest.mark.parametrize("others", [[A], [A, B, "penstock://c:7411"], [A, "penstock://c:7411"], []])
+@pytest.mark.parametrize("others", [[A], [A, B, "headpond://c:7411"], [A, "headpond://c:7411"], []])
 def test_rule_2_2_1_other_destinations_make_it_not_continuable(disk: MemoryDisk, others: list[str]) -> None:
     closed_file(disk)
     refill = Refill.open(disk, PATH, others)
@@ -73,7 +73,7 @@ def test_rule_2_2_1_the_order_of_the_destinations_makes_no_difference(disk: Memo
 
 def test_rule_2_2_2_what_they_have_is_kept_for_those_of_the_file(disk: MemoryDisk) -> None:
     closed_file(disk)
-    refill = Refill.open(disk, PATH, ["penstock://c:7411"])
+    refill = Refill.open(disk, PATH, ["headpond://c:7411"])
     assert refill.destinations == (A, B)
     assert (refill.pending(A), refill.pending(B)) == ([], keys(6, 7, 8, 9))
 

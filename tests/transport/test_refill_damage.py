@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from penstock.files.frame_file import Found, scan
-from penstock.io.memory_disk import Keep, MemoryDisk
-from penstock.io.os_disk import OsDisk
-from penstock.model.errors import BadData, PenstockError, UnknownSegment, UnknownShard
-from penstock.model.identity import SegmentKey
-from penstock.transport.refill import Refill
-from penstock.transport.refill_form import NOTE_SUFFIX
-from penstock.wire.frame import FrameType
-from penstock.wire.title import Title
+from headpond.files.frame_file import Found, scan
+from headpond.io.memory_disk import Keep, MemoryDisk
+from headpond.io.os_disk import OsDisk
+from headpond.model.errors import BadData, HeadpondError, UnknownSegment, UnknownShard
+from headpond.model.identity import SegmentKey
+from headpond.transport.refill import Refill
+from headpond.transport.refill_form import NOTE_SUFFIX
+from headpond.wire.frame import FrameType
+from headpond.wire.title import Title
 from tests.transport.refills import (
     PATH,
     PLAIN,
@@ -196,7 +196,7 @@ def test_power_cut_after_every_change_what_was_synced_is_found(keep: Keep) -> No
             disk = MemoryDisk(seed)
             disk.cut_power_after(after)
             run = Run(disk)
-            with suppress(PenstockError, OSError):
+            with suppress(HeadpondError, OSError):
                 run.go()
             disk.crash(keep=keep)
             check_after_power_cut(run, (seed, after))
@@ -223,7 +223,7 @@ def test_with_durability_os_a_power_cut_may_lose_but_never_falsifies() -> None:
             disk = MemoryDisk(seed)
             disk.cut_power_after(after)
             run = Run(disk, "os")
-            with suppress(PenstockError, OSError):
+            with suppress(HeadpondError, OSError):
                 run.go()
             disk.crash(keep="some")
             if disk.exists(PATH):

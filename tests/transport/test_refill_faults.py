@@ -6,9 +6,9 @@ import errno
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import DiskFull, PenstockError, StorageFailed
-from penstock.transport.refill import Refill
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import DiskFull, HeadpondError, StorageFailed
+from headpond.transport.refill import Refill
 from tests.transport.refills import (
     PATH,
     TYPED,
@@ -37,7 +37,7 @@ def check(disk: MemoryDisk, *segments: int) -> Refill:
 @pytest.mark.parametrize(("error", "kind"), [(errno.ENOSPC, DiskFull), (errno.EIO, StorageFailed)])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_write_that_fails_is_cut_off_and_can_be_made_again(
-    error: int, kind: type[PenstockError], seed: int
+    error: int, kind: type[HeadpondError], seed: int
 ) -> None:
     disk = MemoryDisk(seed)
     refill = new_refill(disk)
@@ -101,7 +101,7 @@ def test_a_sync_that_fails_takes_back_all_since_the_last(error: int) -> None:
     refill.reject(key(3), B, "bad-segment")
     refill.write_statuses()
     disk.fail_next("sync", error)
-    with pytest.raises(PenstockError) as told:
+    with pytest.raises(HeadpondError) as told:
         refill.sync()
     assert told.value.retryable
     assert refill.size_bytes == size and refill.pending(B) == keys(0, 1)
@@ -121,7 +121,7 @@ def test_a_snapshot_that_was_not_synced_is_asked_for_again() -> None:
     disk.fail_next("sync", errno.EIO)
     with pytest.raises(StorageFailed):
         refill.sync()
-    with pytest.raises(PenstockError) as told:
+    with pytest.raises(HeadpondError) as told:
         write(refill, 4)
     assert told.value.code == "unknown-shard"
 
@@ -177,7 +177,7 @@ def test_resuming_on_a_disk_that_fails_is_told() -> None:
     disk.fail_next("sync", errno.EIO)
     with pytest.raises(StorageFailed):
         again.resume()
-    with pytest.raises(PenstockError):
+    with pytest.raises(HeadpondError):
         again.write_segment(key(1), segment_frame(1))
 
 

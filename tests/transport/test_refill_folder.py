@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.files.disk import Disk
-from penstock.io.memory_disk import MemoryDisk
-from penstock.io.os_disk import OsDisk
-from penstock.model.errors import BadTopicName
-from penstock.transport.refill_folder import (
+from headpond.files.disk import Disk
+from headpond.io.memory_disk import MemoryDisk
+from headpond.io.os_disk import OsDisk
+from headpond.model.errors import BadTopicName
+from headpond.transport.refill_folder import (
     FileName,
     file_name,
     files,

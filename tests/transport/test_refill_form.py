@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.model.errors import BadFrame
-from penstock.transport.refill_form import (
+from headpond.model.errors import BadFrame
+from headpond.transport.refill_form import (
     HEAD_BYTES,
     REJECTIONS_A_FRAME,
     Rejection,
@@ -17,9 +17,9 @@ from penstock.transport.refill_form import (
     encode_status,
     rows_of,
 )
-from penstock.wire.frame import FILE_BODY_BYTES_MAX, FrameType, decode_at
-from penstock.wire.segment import encode_plain, rows_to_batch
-from penstock.wire.typed import Encoder
+from headpond.wire.frame import FILE_BODY_BYTES_MAX, FrameType, decode_at
+from headpond.wire.segment import encode_plain, rows_to_batch
+from headpond.wire.typed import Encoder
 
 
 @pytest.mark.parametrize("rows", [1, 2, 127, 128, 300, 20_000])

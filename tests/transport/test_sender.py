@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.transport.sender import GO_BACKS_FREE, HOLD_MAX_S, PATIENCE, Flight, Hole, Sender, Step
-from penstock.wire.control import AckItem
+from headpond.transport.sender import GO_BACKS_FREE, HOLD_MAX_S, PATIENCE, Flight, Hole, Sender, Step
+from headpond.wire.control import AckItem
 
 
 def up(first: int = 0, *, typed: bool = False, flight: Flight | None = None) -> Sender:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import SchemaMismatch
-from penstock.transport.sharder import Sharder
+from headpond.model.errors import SchemaMismatch
+from headpond.transport.sharder import Sharder
 
 KEYS = st.lists(st.none() | st.binary(max_size=4), min_size=1, max_size=60)
 

@@ -19,22 +19,22 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import PenstockError, StorageFailed, TimedOut
-from penstock.model.receipt import Fate, Outcome
-from penstock.transport.blocks import Blocks, Form
-from penstock.transport.blocks import Place as Folder
-from penstock.transport.jobs import Budget, Job
-from penstock.transport.keeper import Burst, Keeper, Rotation
-from penstock.transport.manager import Manager
-from penstock.transport.numbers import Numbers
-from penstock.transport.policy import Policy
-from penstock.transport.refill_sender import Open
-from penstock.transport.sender import Hole
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.control import Ack
-from penstock.wire.schema import encode_schema
-from penstock.wire.typed_rows import messages_of
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import HeadpondError, StorageFailed, TimedOut
+from headpond.model.receipt import Fate, Outcome
+from headpond.transport.blocks import Blocks, Form
+from headpond.transport.blocks import Place as Folder
+from headpond.transport.jobs import Budget, Job
+from headpond.transport.keeper import Burst, Keeper, Rotation
+from headpond.transport.manager import Manager
+from headpond.transport.numbers import Numbers
+from headpond.transport.policy import Policy
+from headpond.transport.refill_sender import Open
+from headpond.transport.sender import Hole
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.control import Ack
+from headpond.wire.schema import encode_schema
+from headpond.wire.typed_rows import messages_of
 from tests.transport.model_node import ModelNode
 
 SLOT = "slot"
@@ -105,7 +105,7 @@ class World:
         self.disk = MemoryDisk(seed)
         self.now = 1000.0
         self.shards = shards
-        self.names = tuple(f"penstock://node-{index}" for index in range(destinations))
+        self.names = tuple(f"headpond://node-{index}" for index in range(destinations))
         """The destinations of the present run."""
         self.everywhere = {name: _Route() for name in self.names}
         """All that there ever were."""
@@ -203,7 +203,7 @@ class World:
         for _ in range(20):
             try:
                 self.start()
-            except (PenstockError, OSError):
+            except (HeadpondError, OSError):
                 continue  # whoever starts it tries again
             return
         raise AssertionError("it cannot be started")
@@ -335,7 +335,7 @@ class World:
             else:
                 assert manager is not None and manager.store is not None
                 job.run(manager.store)
-        except PenstockError as error:
+        except HeadpondError as error:
             job.error = error
         except OSError as error:
             job.error = StorageFailed(str(error))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.model.policy import Policy
-from penstock.wire.control import (
+from headpond.model.policy import Policy
+from headpond.wire.control import (
     Ack,
     AckItem,
     AdvanceSubscription,
@@ -80,7 +80,7 @@ OPERATIONS: list[Operation] = [
 
 MESSAGES: list[Control] = [
     Hello([1, 2], "python/0.1", "secret"),
-    Welcome(1, "node-a", "penstock/0.1", 8, 1, 64),
+    Welcome(1, "node-a", "headpond/0.1", 8, 1, 64),
     Error("gap", "what", "hint", True, 3, 4, BLOCK),
     Ping(1),
     Pong(2),

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.model.errors import BadFrame, BadRequest
-from penstock.wire.connection import NodeSide
-from penstock.wire.control import (
+from headpond.model.errors import BadFrame, BadRequest
+from headpond.wire.connection import NodeSide
+from headpond.wire.control import (
     CreateTopic,
     Extend,
     GiveBack,
@@ -26,8 +26,8 @@ from penstock.wire.control import (
     decode_control,
     encode_control,
 )
-from penstock.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
-from penstock.wire.greeting import Hello
+from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
+from headpond.wire.greeting import Hello
 
 
 def body_of(message: Any) -> tuple[int, bytes]:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadFrame, PenstockError, ProtocolError, UnknownFrame, VersionUnsupported
-from penstock.wire.connection import FROM_CLIENT, FROM_NODE, ClientSide, Fault, NodeSide, State
-from penstock.wire.control import (
+from headpond.model.errors import BadFrame, HeadpondError, ProtocolError, UnknownFrame, VersionUnsupported
+from headpond.wire.connection import FROM_CLIENT, FROM_NODE, ClientSide, Fault, NodeSide, State
+from headpond.wire.control import (
     CONTROL_TYPES,
     PROTOCOL_VERSION,
     Control,
@@ -20,7 +20,7 @@ from penstock.wire.control import (
     decode_control,
     encode_control,
 )
-from penstock.wire.frame import CONTROL_BYTES_MAX, Frame, FrameType, decode_at, encode
+from headpond.wire.frame import CONTROL_BYTES_MAX, Frame, FrameType, decode_at, encode
 from tests.wire.samples import MESSAGES
 
 HELLO = Hello([PROTOCOL_VERSION], "test")
@@ -237,7 +237,7 @@ def test_frames_in_any_order_and_noise_give_events_or_one_fault(
     events = [event for at in range(0, len(stream), step) for event in side.receive(stream[at : at + step])]
     faults = [event for event in events if isinstance(event, Fault)]
     assert len(faults) <= 1
-    assert all(isinstance(fault.error, PenstockError) for fault in faults)
+    assert all(isinstance(fault.error, HeadpondError) for fault in faults)
     if faults:
         assert events[-1] is faults[0]
     assert (side.state is State.CLOSED) == bool(faults)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import CATALOGUE, BadFrame, Gap, PenstockError
-from penstock.wire.control import (
+from headpond.model.errors import CATALOGUE, BadFrame, Gap, HeadpondError
+from headpond.wire.control import (
     CONTROL_TYPES,
     Control,
     Error,
@@ -22,7 +22,7 @@ from penstock.wire.control import (
     encode_control,
     read_result,
 )
-from penstock.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at
+from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at
 from tests.wire.samples import MESSAGES
 
 TYPES = sorted(CONTROL_TYPES.values())
@@ -119,7 +119,7 @@ def test_an_error_of_the_catalogue_survives_the_wire(code: str) -> None:
 
 def test_an_error_of_a_newer_peer_keeps_its_code_in_the_text() -> None:
     error = Error("from-the-future", "what happened", "hint", False).as_exception()
-    assert type(error) is PenstockError
+    assert type(error) is HeadpondError
     assert "from-the-future" in str(error)
     assert not isinstance(error, Gap)
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadFilter
-from penstock.wire.filter import DEPTH_MAX, FILTER_LENGTH_MAX, TESTS_MAX, Filter
+from headpond.model.errors import BadFilter
+from headpond.wire.filter import DEPTH_MAX, FILTER_LENGTH_MAX, TESTS_MAX, Filter
 
 COLUMNS: dict[str, pa.Array] = {
     "key": pa.array([b"a", b"b", None, b"\xff"]),

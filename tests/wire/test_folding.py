@@ -8,13 +8,13 @@ import struct
 import pyarrow as pa
 import pytest
 
-from penstock.model.entry_set import EntrySet
-from penstock.model.errors import BadSegment, SegmentTooLarge
-from penstock.node.core.log_rewrite import _without
-from penstock.wire.expiry import expiries_us, with_ttl
-from penstock.wire.frame import SEGMENT_BYTES_MAX
-from penstock.wire.ipc_sizes import unfolded_bytes
-from penstock.wire.segment import (
+from headpond.model.entry_set import EntrySet
+from headpond.model.errors import BadSegment, SegmentTooLarge
+from headpond.node.core.log_rewrite import _without
+from headpond.wire.expiry import expiries_us, with_ttl
+from headpond.wire.frame import SEGMENT_BYTES_MAX
+from headpond.wire.ipc_sizes import unfolded_bytes
+from headpond.wire.segment import (
     FORM_FOLDED,
     FORM_IPC,
     HEADER,

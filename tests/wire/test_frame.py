@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadChecksum, BadFrame, FrameTooLarge, UnknownFrame
-from penstock.wire.frame import (
+from headpond.model.errors import BadChecksum, BadFrame, FrameTooLarge, UnknownFrame
+from headpond.wire.frame import (
     FILE_BODY_BYTES_MAX,
     HEADER,
     Frame,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import SchemaMismatch
-from penstock.wire.schema import (
+from headpond.model.errors import SchemaMismatch
+from headpond.wire.schema import (
     SCHEMA_BYTES_MAX,
     check_evolves,
     check_fits,
@@ -20,7 +20,7 @@ from penstock.wire.schema import (
     is_widening,
     width_bytes,
 )
-from penstock.wire.typed_rows import message_schema
+from headpond.wire.typed_rows import message_schema
 from tests.wire.mutations import mutations
 
 NUMBERS = [

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadRequest, BadSegment, SchemaMismatch, SegmentTooLarge
-from penstock.wire.frame import SEGMENT_BYTES_MAX
-from penstock.wire.segment import (
+from headpond.model.errors import BadRequest, BadSegment, SchemaMismatch, SegmentTooLarge
+from headpond.wire.frame import SEGMENT_BYTES_MAX
+from headpond.wire.segment import (
     BARE_BYTES_MAX,
     FOLD_BYTES_MIN,
     FORM_BARE,

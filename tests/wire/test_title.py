@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadFrame
-from penstock.model.identity import SHARD_POWER_MAX
-from penstock.wire.title import Predecessor, Title, decode_title, encode_title
+from headpond.model.errors import BadFrame
+from headpond.model.identity import SHARD_POWER_MAX
+from headpond.wire.title import Predecessor, Title, decode_title, encode_title
 
 BLOCK = bytes(range(16))
 TITLE = Title(

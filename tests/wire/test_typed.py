@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadSegment, SchemaMismatch, SegmentTooLarge
-from penstock.model.identity import SegmentKey
-from penstock.wire import typed_form, typed_labels, typed_words, typed_write
-from penstock.wire.frame import SEGMENT_BYTES_MAX
-from penstock.wire.typed import PLAIN, Decoder, Encoder
+from headpond.model.errors import BadSegment, SchemaMismatch, SegmentTooLarge
+from headpond.model.identity import SegmentKey
+from headpond.wire import typed_form, typed_labels, typed_words, typed_write
+from headpond.wire.frame import SEGMENT_BYTES_MAX
+from headpond.wire.typed import PLAIN, Decoder, Encoder
 from tests.wire.typed_samples import BATCHES, SCHEMA, TEXTS, Rows, batch_of, encode_all, some_rows, texts
 
 UTC = datetime.UTC

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadSegment, PenstockError, SchemaMismatch, SnapshotNeeded
-from penstock.model.identity import SegmentKey
-from penstock.wire import typed_form
-from penstock.wire.leaves import Way
-from penstock.wire.typed import Decoder, Encoder, Segment, Snapshot
-from penstock.wire.typed_form import NULLS, pack_ints, varint
+from headpond.model.errors import BadSegment, HeadpondError, SchemaMismatch, SnapshotNeeded
+from headpond.model.identity import SegmentKey
+from headpond.wire import typed_form
+from headpond.wire.leaves import Way
+from headpond.wire.typed import Decoder, Encoder, Segment, Snapshot
+from headpond.wire.typed_form import NULLS, pack_ints, varint
 from tests.wire.mutations import mutations
 from tests.wire.typed_samples import SCHEMA, TEXTS, encode_all, some_rows, texts
 
@@ -324,7 +324,7 @@ def test_a_segment_with_any_byte_changed_is_valid_rows_or_a_fault_that_changes_n
     for changed in flipped(SEGMENTS[k].body):
         try:
             rows = decoder.decode(replace(SEGMENTS[k], body=changed))
-        except PenstockError:
+        except HeadpondError:
             assert (decoder.next_segment, decoder.state_bytes) == (k, before)
             continue
         rows.validate(full=True)
@@ -336,7 +336,7 @@ def test_a_segment_with_any_byte_changed_is_valid_rows_or_a_fault_that_changes_n
 
 def test_a_snapshot_with_any_byte_changed_is_a_decoder_or_a_fault() -> None:
     for changed in flipped(SNAPSHOTS[2].body):
-        with contextlib.suppress(PenstockError):
+        with contextlib.suppress(HeadpondError):
             decoder = Decoder.from_snapshot(Snapshot(2, changed), SCHEMA)
             rows = decoder.decode(SEGMENTS[2])
             rows.validate(full=True)

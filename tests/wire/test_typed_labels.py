@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.wire import typed_form, typed_labels, typed_words, typed_write
-from penstock.wire.frame import SEGMENT_BYTES_MAX
-from penstock.wire.typed import PLAIN, Decoder, Encoder
+from headpond.wire import typed_form, typed_labels, typed_words, typed_write
+from headpond.wire.frame import SEGMENT_BYTES_MAX
+from headpond.wire.typed import PLAIN, Decoder, Encoder
 from tests.wire.typed_samples import LABELS, encode_all
 
 SCHEMA = pa.schema([("labels", pa.map_(pa.string(), pa.string())), ("n", pa.int64())])

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadSegment, PenstockError, SegmentTooLarge, StorageFailed
-from penstock.wire import typed_record
-from penstock.wire.folding import fold
-from penstock.wire.ipc_sizes import unfolded_bytes
-from penstock.wire.schema import encode_schema
-from penstock.wire.schema_versions import SchemaVersions
-from penstock.wire.segment import encode_plain, rows_to_batch
-from penstock.wire.typed_record import (
+from headpond.model.errors import BadSegment, HeadpondError, SegmentTooLarge, StorageFailed
+from headpond.wire import typed_record
+from headpond.wire.folding import fold
+from headpond.wire.ipc_sizes import unfolded_bytes
+from headpond.wire.schema import encode_schema
+from headpond.wire.schema_versions import SchemaVersions
+from headpond.wire.segment import encode_plain, rows_to_batch
+from headpond.wire.typed_record import (
     HEADER,
     HEADER_BYTES,
     decode_typed_record,
@@ -26,7 +26,7 @@ from penstock.wire.typed_record import (
     stored_rows,
     version_of,
 )
-from penstock.wire.typed_rows import message_schema
+from headpond.wire.typed_rows import message_schema
 from tests.wire.mutations import mutations
 
 FIRST = pa.schema([("at", pa.timestamp("us", "UTC")), ("x", pa.float64())])
@@ -141,16 +141,16 @@ RECORDS = [encode_typed_record(batch(rows, key=b"k"), 2) for rows in (1, 3, 200)
 
 @settings(max_examples=400)
 @given(mutations(RECORDS))
-def test_damaged_bytes_are_a_penstock_error_or_valid_rows(data: bytes) -> None:
+def test_damaged_bytes_are_a_headpond_error_or_valid_rows(data: bytes) -> None:
     try:
         found = stored_rows(data, VERSIONS)
-    except PenstockError:
+    except HeadpondError:
         return
     found.validate(full=True)
 
 
 @settings(max_examples=200)
 @given(st.binary(max_size=400), st.integers(0, 255), st.integers(0, 3), st.integers(0, 2**32 - 1))
-def test_random_bytes_are_a_penstock_error(body: bytes, mask: int, version: int, rows: int) -> None:
-    with pytest.raises(PenstockError):
+def test_random_bytes_are_a_headpond_error(body: bytes, mask: int, version: int, rows: int) -> None:
+    with pytest.raises(HeadpondError):
         decode_typed_record(HEADER.pack(4, mask, version, rows) + body, VERSIONS)

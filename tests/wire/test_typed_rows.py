@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadRequest, BadSegment, KeyMissing, SchemaMismatch
-from penstock.wire.typed import Decoder, Encoder
-from penstock.wire.typed_rows import from_rows, message_schema, messages_of, row_schema, to_rows
+from headpond.model.errors import BadRequest, BadSegment, KeyMissing, SchemaMismatch
+from headpond.wire.typed import Decoder, Encoder
+from headpond.wire.typed_rows import from_rows, message_schema, messages_of, row_schema, to_rows
 
 UTC = datetime.UTC
 TOPIC = pa.schema(

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from penstock.client.backoff import Backoff
-from penstock.client.pipes.receiver import Receiver
-from penstock.client.pipes.sender import Sender
+from headpond.client.backoff import Backoff
+from headpond.client.pipes.receiver import Receiver
+from headpond.client.pipes.sender import Sender
 
 QUICK = Backoff(min_s=0.005, max_s=0.05)
 

@@ -7,10 +7,10 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from penstock.client.pipes.frames import PipeFrame
-from penstock.client.pipes.memory import CarryOn
-from penstock.pipes.packet import Kind, Packet, decode_packet
-from penstock.wire.frame import CONTROL_BYTES_MAX, SEGMENT_BYTES_MAX, FrameReader, FrameType, encode
+from headpond.client.pipes.frames import PipeFrame
+from headpond.client.pipes.memory import CarryOn
+from headpond.pipes.packet import Kind, Packet, decode_packet
+from headpond.wire.frame import CONTROL_BYTES_MAX, SEGMENT_BYTES_MAX, FrameReader, FrameType, encode
 
 LIMITS: dict[int, int] = {
     PipeFrame.HELLO: CONTROL_BYTES_MAX,

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import penstock
-from penstock.client.pipes import tcp, topic
-from penstock.client.pipes.receiver import Receiver
-from penstock.client.pipes.relay import relay
+import headpond
+from headpond.client.pipes import tcp, topic
+from headpond.client.pipes.receiver import Receiver
+from headpond.client.pipes.relay import relay
 
 
 def say(text: str) -> None:
@@ -46,7 +46,7 @@ async def send(route: str, port: int, first: int, last: int, name: str) -> None:
 
 
 async def receive_topic(url: str, name: str, subscription: str, most: str) -> None:
-    async with penstock.connect(url) as client:
+    async with headpond.connect(url) as client:
         await receive(topic.receiver(client, name, subscription=subscription), int(most))
 
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.client.pipes import memory, tcp
-from penstock.client.pipes.receiver import Receiver
-from penstock.client.pipes.sender import Sender
+from headpond.client.pipes import memory, tcp
+from headpond.client.pipes.receiver import Receiver
+from headpond.client.pipes.sender import Sender
 from tests.client.peer import until
 from tests.client.pipes.ends import QUICK, reading, send_in_bursts
 from tests.client.pipes.mischief import Mischief, proxy

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from penstock.client.pipes import lane, memory
-from penstock.client.pipes.memory import CarryOn
-from penstock.client.pipes.receiver import INBOX_MAX, Receiver
-from penstock.client.pipes.sender import PAYLOAD_BYTES_MAX
-from penstock.client.pipes.stored import StoredReceiver
-from penstock.model.errors import BadRequest, Closed, PipeFull, SegmentTooLarge, TimedOut
-from penstock.pipes.packet import Kind, Packet
-from penstock.pipes.storage import Entries
+from headpond.client.pipes import lane, memory
+from headpond.client.pipes.memory import CarryOn
+from headpond.client.pipes.receiver import INBOX_MAX, Receiver
+from headpond.client.pipes.sender import PAYLOAD_BYTES_MAX
+from headpond.client.pipes.stored import StoredReceiver
+from headpond.model.errors import BadRequest, Closed, PipeFull, SegmentTooLarge, TimedOut
+from headpond.pipes.packet import Kind, Packet
+from headpond.pipes.storage import Entries
 from tests.client.peer import until
 from tests.client.pipes.ends import reading
 

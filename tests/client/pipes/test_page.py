@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.calculus.route import find_stage, pipe_names
+from headpond.calculus.route import find_stage, pipe_names
 
 PAGE = (Path(__file__).parents[3] / "docs" / "pipes.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -27,7 +27,7 @@ def test_every_program_of_the_page_is_run() -> None:
 
 @pytest.mark.parametrize("number", range(len(SHOWN)))
 def test_a_program_of_the_page_shows_what_the_page_says(number: int, shared_url: str) -> None:
-    program = PROGRAMS[number].replace("penstock://127.0.0.1:7411", shared_url)
+    program = PROGRAMS[number].replace("headpond://127.0.0.1:7411", shared_url)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=False
     )

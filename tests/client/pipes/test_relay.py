@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client.pipes import memory, tcp
-from penstock.client.pipes.relay import relay
-from penstock.model.errors import BadRequest
+from headpond.client.pipes import memory, tcp
+from headpond.client.pipes.relay import relay
+from headpond.model.errors import BadRequest
 from tests.client.peer import until
 from tests.client.pipes.child import Child
 from tests.client.pipes.ends import QUICK, reading

@@ -7,11 +7,11 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.pipes.prefix import Prefix
-from penstock.client.pipes.runner import Runner, new_epoch
-from penstock.pipes.machine import Effects, Submit
-from penstock.pipes.resend_many import Sender
-from penstock.pipes.timeout import TimeoutSettings
+from headpond.client.pipes.prefix import Prefix
+from headpond.client.pipes.runner import Runner, new_epoch
+from headpond.pipes.machine import Effects, Submit
+from headpond.pipes.resend_many import Sender
+from headpond.pipes.timeout import TimeoutSettings
 from tests.client.peer import until
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client.pipes import store, tcp
-from penstock.client.pipes.receiver import Receiver
-from penstock.io.os_disk import OsDiskFile
-from penstock.model.errors import BadRequest, DataLocked, StorageFailed, TimedOut
+from headpond.client.pipes import store, tcp
+from headpond.client.pipes.receiver import Receiver
+from headpond.io.os_disk import OsDiskFile
+from headpond.model.errors import BadRequest, DataLocked, StorageFailed, TimedOut
 from tests.client.peer import until
 from tests.client.pipes.child import Child
 from tests.client.pipes.ends import QUICK

@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.calculus.route import parse_route
-from penstock.client.pipes import tcp, tcp_listener
-from penstock.client.pipes.frames import VERSION, Hello, PipeFrame, encode_hello, encode_packets, shape_of
-from penstock.client.pipes.runner import new_epoch
-from penstock.client.pipes.sender import PAYLOAD_BYTES_MAX
-from penstock.model.errors import (
+from headpond.calculus.route import parse_route
+from headpond.client.pipes import tcp, tcp_listener
+from headpond.client.pipes.frames import VERSION, Hello, PipeFrame, encode_hello, encode_packets, shape_of
+from headpond.client.pipes.runner import new_epoch
+from headpond.client.pipes.sender import PAYLOAD_BYTES_MAX
+from headpond.model.errors import (
     AddressInUse,
     BadRequest,
     RouteMismatch,
@@ -21,8 +21,8 @@ from penstock.model.errors import (
     Unavailable,
     UnknownFrame,
 )
-from penstock.pipes.packet import Kind, Packet, decode_packet
-from penstock.wire.frame import FrameReader, encode
+from headpond.pipes.packet import Kind, Packet, decode_packet
+from headpond.wire.frame import FrameReader, encode
 from tests.client.peer import listening, until
 from tests.client.pipes.ends import QUICK, reading, send_in_bursts
 from tests.client.pipes.mischief import LIMITS, proxy

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock.calculus.route import parse_route
-from penstock.client.pipes import topic as pipe
-from penstock.client.pipes.lane import Delivery, Lane
-from penstock.client.pipes.topic_lane import TopicLane
-from penstock.model.errors import BadRequest, NotSupported, PipeFull
-from penstock.pipes.machine import Notice, Token
+import headpond
+from headpond.calculus.route import parse_route
+from headpond.client.pipes import topic as pipe
+from headpond.client.pipes.lane import Delivery, Lane
+from headpond.client.pipes.topic_lane import TopicLane
+from headpond.model.errors import BadRequest, NotSupported, PipeFull
+from headpond.pipes.machine import Notice, Token
 from tests.client.peer import until
 from tests.client.pipes.child import Child
 from tests.client.pipes.ends import reading, send_in_bursts
@@ -30,7 +30,7 @@ def payloads(count: int) -> list[bytes]:
 def test_what_is_sent_arrives_in_order(shared_url: str, topic: str, route: str) -> None:
     async def scenario() -> None:
         async with (
-            penstock.connect(shared_url) as client,
+            headpond.connect(shared_url) as client,
             pipe.receiver(client, topic, subscription="s", route=route) as receiver,
             pipe.sender(client, topic, route=route) as sender,
             reading(receiver) as got,
@@ -47,7 +47,7 @@ def test_what_is_sent_arrives_in_order(shared_url: str, topic: str, route: str) 
 
 def test_flush_means_that_the_node_has_it(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, pipe.sender(client, topic, name="till") as sender:
+        async with headpond.connect(shared_url) as client, pipe.sender(client, topic, name="till") as sender:
             await sender.send_many(payloads(100))
             await sender.flush()
             async with client.consumer(topic, "plain") as consumer:
@@ -59,7 +59,7 @@ def test_flush_means_that_the_node_has_it(shared_url: str, topic: str) -> None:
 
 def test_messages_of_any_producer_can_be_received(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, client.producer(topic) as producer:
+        async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
             await producer.send(b"1")
             async with (
                 pipe.receiver(client, topic, subscription="s") as receiver,
@@ -77,7 +77,7 @@ def test_messages_of_any_producer_can_be_received(shared_url: str, topic: str) -
 def test_a_name_that_is_none_stops_no_receiver(shared_url: str, topic: str, name: str) -> None:
     async def scenario() -> None:
         route = "stream | dedup"
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             async with client.producer(topic) as producer:
                 await producer.send(b"1", id=name)
             async with pipe.sender(client, topic, route=route) as sender:
@@ -94,7 +94,7 @@ def test_a_name_that_is_none_stops_no_receiver(shared_url: str, topic: str, name
 
 def test_a_receiver_goes_on_behind_what_its_program_was_done_with(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, pipe.sender(client, topic) as sender:
+        async with headpond.connect(shared_url) as client, pipe.sender(client, topic) as sender:
             await sender.send_many(payloads(50))
             await sender.flush()
             async with pipe.receiver(client, topic, subscription="s") as receiver:
@@ -115,7 +115,7 @@ def test_a_receiver_over_dedup_goes_on_at_a_run_that_its_program_was_done_with(
 ) -> None:
     async def scenario() -> None:
         route = "stream | dedup"
-        async with penstock.connect(shared_url) as client, pipe.sender(client, topic, route=route) as sender:
+        async with headpond.connect(shared_url) as client, pipe.sender(client, topic, route=route) as sender:
             await sender.send_many(payloads(20))
             await sender.flush()
             await sender.send_many(payloads(30)[20:])
@@ -133,7 +133,7 @@ def test_a_receiver_over_dedup_goes_on_at_a_run_that_its_program_was_done_with(
 def test_many_sender_sessions_share_a_topic_under_dedup(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         route = "stream | dedup"
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             for session in range(80):
                 async with pipe.sender(client, topic, route=route) as sender:
                     await sender.send(b"%d" % session)
@@ -152,7 +152,7 @@ def test_what_a_pipe_over_the_topic_refuses_stops_the_receiver_and_is_not_settle
     shared_url: str, topic: str
 ) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             for session in range(4):
                 async with pipe.sender(client, topic, route="stream | dedup") as sender:
                     await sender.send(b"%d" % session)
@@ -226,7 +226,7 @@ def test_sessions_that_were_silent_for_an_hour_make_room_since_the_lanes_clock_r
 
 def test_without_commit_a_receiver_starts_from_the_beginning(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, pipe.sender(client, topic) as sender:
+        async with headpond.connect(shared_url) as client, pipe.sender(client, topic) as sender:
             await sender.send_many(payloads(10))
             await sender.flush()
             for _ in range(2):
@@ -244,7 +244,7 @@ def test_without_commit_a_receiver_starts_from_the_beginning(shared_url: str, to
 
 def test_entries_settled_by_another_are_told_and_passed_over(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client, pipe.sender(client, topic) as sender:
+        async with headpond.connect(shared_url) as client, pipe.sender(client, topic) as sender:
             await sender.send_many(payloads(10))
             await sender.flush()
             async with client.consumer(topic, "s") as consumer:
@@ -263,7 +263,7 @@ def test_entries_settled_by_another_are_told_and_passed_over(shared_url: str, to
 
 def test_a_killed_receiver_goes_on_from_its_settled_position(node: RealNode) -> None:
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client, pipe.sender(client, "numbers") as sender:
+        async with headpond.connect(node.url) as client, pipe.sender(client, "numbers") as sender:
             await sender.send_many(payloads(10_000))
             await sender.flush()
             async with Child("receive-topic", node.url, "numbers", "s", 5000) as first:
@@ -283,7 +283,7 @@ def test_a_killed_receiver_goes_on_from_its_settled_position(node: RealNode) -> 
 def test_a_node_killed_in_the_middle_loses_and_repeats_nothing(node: RealNode) -> None:
     async def scenario() -> None:
         async with (
-            penstock.connect(node.url) as client,
+            headpond.connect(node.url) as client,
             pipe.receiver(client, "numbers", subscription="s") as receiver,
             pipe.sender(client, "numbers") as sender,
             reading(receiver) as got,
@@ -305,10 +305,10 @@ def test_a_node_killed_in_the_middle_loses_and_repeats_nothing(node: RealNode) -
 def test_what_the_node_does_not_have_is_not_confirmed_and_not_kept_elsewhere(
     node: RealNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("HEADPOND_STATE", str(tmp_path / "state"))
 
     async def scenario() -> None:
-        async with penstock.connect(node.url) as client:
+        async with headpond.connect(node.url) as client:
             sender = await pipe.sender(client, "numbers", name="till")
             await sender.send(b"0")
             await sender.flush()
@@ -326,7 +326,7 @@ def test_what_the_node_does_not_have_is_not_confirmed_and_not_kept_elsewhere(
 
 def test_a_topic_of_several_shards_is_refused_by_both_ends(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, shards=2)
             with pytest.raises(NotSupported, match="2 shards"):
                 await pipe.sender(client, topic)
@@ -338,7 +338,7 @@ def test_a_topic_of_several_shards_is_refused_by_both_ends(shared_url: str, topi
 
 def test_routes_that_need_a_way_back_are_refused(shared_url: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             for route in ("resend_many", "stream | continuous", "stream | sequential"):
                 with pytest.raises(BadRequest):
                     pipe.sender(client, "t", route=route)
@@ -350,11 +350,11 @@ def test_routes_that_need_a_way_back_are_refused(shared_url: str) -> None:
 
 def test_what_the_node_refuses_for_good_is_raised_where_it_was_sent(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
-        async with penstock.connect(shared_url) as client:
+        async with headpond.connect(shared_url) as client:
             sender = await pipe.sender(client, topic)
             await client.admin.delete_topic(topic)
             await sender.send(b"1")
-            with pytest.raises(penstock.PenstockError) as caught:
+            with pytest.raises(headpond.HeadpondError) as caught:
                 await sender.flush()
             assert not caught.value.retryable
             await sender.abort()

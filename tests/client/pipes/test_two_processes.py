@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.client.pipes import tcp
+from headpond.client.pipes import tcp
 from tests.client.peer import until
 from tests.client.pipes.child import Child
 from tests.client.pipes.ends import QUICK, reading

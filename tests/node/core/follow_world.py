@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from penstock.node.core.peer_links import LinkMade
-from penstock.node.core.subscription import Subscription
-from penstock.wire.control import CreateSubscription, Deliver, Settle, Subscribe
+from headpond.node.core.peer_links import LinkMade
+from headpond.node.core.subscription import Subscription
+from headpond.wire.control import CreateSubscription, Deliver, Settle, Subscribe
 from tests.node.core.peer_world import TOPIC, MemoryNode, Way
 
 NAME = "billing"
@@ -19,7 +19,7 @@ WAIT_S, STEP_S = 20.0, 0.005
 
 def follow(source: MemoryNode, sink: MemoryNode, direction: str = "pull", names: str = "*") -> Way:
     way = Way(source, sink, ["*"], direction)
-    way.made = LinkMade("link", "penstock://other", ["*"], direction, None, 0, "", [names])
+    way.made = LinkMade("link", "headpond://other", ["*"], direction, None, 0, "", [names])
     return way
 
 

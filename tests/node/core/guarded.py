@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.policy import Policy
-from penstock.wire import control as ops
-from penstock.wire.access import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.policy import Policy
+from headpond.wire import control as ops
+from headpond.wire.access import (
     CreateToken,
     ListAdminLog,
     ListTokens,
@@ -16,8 +16,8 @@ from penstock.wire.access import (
     ShowToken,
     TokenCreated,
 )
-from penstock.wire.control import Control, read_result
-from penstock.wire.following import (
+from headpond.wire.control import Control, read_result
+from headpond.wire.following import (
     ApplyDropped,
     ApplySettled,
     FollowSubscriptions,
@@ -27,8 +27,8 @@ from penstock.wire.following import (
     ReadSettled,
     TellPromoted,
 )
-from penstock.wire.frame import FrameType, encode
-from penstock.wire.peering import (
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.peering import (
     AddPeer,
     AdmitRecords,
     FollowTopics,
@@ -41,7 +41,7 @@ from penstock.wire.peering import (
     ShowPeer,
     peer_parts,
 )
-from penstock.wire.staging import encode_chunk
+from headpond.wire.staging import encode_chunk
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import segment_body, segment_frame, title_frame
 
@@ -105,7 +105,7 @@ def samples(topic: str = TOPIC, uuid: bytes = b"u" * 16, stage: bytes = STAGE) -
         ops.ShowLedger(topic),
         ops.ShowTop(),
         ops.ShowNode(),
-        AddPeer("penstock://127.0.0.1:1", ["*"], name="west"),
+        AddPeer("headpond://127.0.0.1:1", ["*"], name="west"),
         ListPeers(),
         ShowPeer("west"),
         RemovePeer("west"),

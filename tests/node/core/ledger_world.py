@@ -11,11 +11,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.policy import Policy
-from penstock.node.settings import LogSettings, Settings
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.control import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.policy import Policy
+from headpond.node.settings import LogSettings, Settings
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.control import (
     Ack,
     BlockEnd,
     CreateSubscription,
@@ -35,10 +35,10 @@ from penstock.wire.control import (
     Unsubscribed,
     read_result,
 )
-from penstock.wire.expiry import TTL_HEADER
-from penstock.wire.frame import Frame, FrameType, encode
-from penstock.wire.segment import encode_plain
-from penstock.wire.title import Predecessor, Title, encode_title
+from headpond.wire.expiry import TTL_HEADER
+from headpond.wire.frame import Frame, FrameType, encode
+from headpond.wire.segment import encode_plain
+from headpond.wire.title import Predecessor, Title, encode_title
 from tests.fire.core_shell import CoreClient, CoreShell
 
 SECOND_US = 1_000_000

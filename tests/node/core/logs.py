@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.files.disk import Disk
-from penstock.files.seal import SealedFile
-from penstock.io.memory_disk import MemoryDisk
-from penstock.node.core.log import LogOptions, ShardLog, StoredRecord
-from penstock.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, FrameType, decode_at
-from penstock.wire.record import RECORD_HEADER_BYTES
-from penstock.wire.title import Title
+from headpond.files.disk import Disk
+from headpond.files.seal import SealedFile
+from headpond.io.memory_disk import MemoryDisk
+from headpond.node.core.log import LogOptions, ShardLog, StoredRecord
+from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, FrameType, decode_at
+from headpond.wire.record import RECORD_HEADER_BYTES
+from headpond.wire.title import Title
 
 FOLDER = "topics/orders/00003"
 TITLE = Title("default/default/default/orders", b"u" * 16)

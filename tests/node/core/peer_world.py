@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.node.core.peer_links import LinkMade
-from penstock.node.core.peer_status import LinkStatus
-from penstock.node.core.topics import Topic
-from penstock.node.peer_flow import PeerFlow
-from penstock.node.peer_nodes import HereNode
-from penstock.wire.control import Ack, AckItem, CreateTopic, OpenTopic
-from penstock.wire.record import RECORD_HEADER_BYTES
+from headpond.io.memory_disk import MemoryDisk
+from headpond.node.core.peer_links import LinkMade
+from headpond.node.core.peer_status import LinkStatus
+from headpond.node.core.topics import Topic
+from headpond.node.peer_flow import PeerFlow
+from headpond.node.peer_nodes import HereNode
+from headpond.wire.control import Ack, AckItem, CreateTopic, OpenTopic
+from headpond.wire.record import RECORD_HEADER_BYTES
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import segment_frame, title_frame
 
@@ -110,7 +110,7 @@ class Way:
         self.source, self.sink = source, sink
         here = sink if direction == "pull" else source
         self.status = LinkStatus(lambda: here.shell.now_us)
-        self.made = LinkMade("link", "penstock://other", topics, direction, None, 0, "")
+        self.made = LinkMade("link", "headpond://other", topics, direction, None, 0, "")
         self.direction = direction
 
     async def run(self) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from penstock.io.memory_disk import Keep, MemoryDisk
-from penstock.node.settings import LogSettings, Settings
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.control import (
+from headpond.io.memory_disk import Keep, MemoryDisk
+from headpond.node.settings import LogSettings, Settings
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.control import (
     Ack,
     AckItem,
     CompactTopic,
@@ -23,9 +23,9 @@ from penstock.wire.control import (
     Unsubscribe,
     read_result,
 )
-from penstock.wire.frame import Frame, FrameType, encode
-from penstock.wire.record import RECORD_HEADER_BYTES, decode_record_header
-from penstock.wire.segment import decode_plain, encode_plain
+from headpond.wire.frame import Frame, FrameType, encode
+from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
+from headpond.wire.segment import decode_plain, encode_plain
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import title_frame
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.model.entry_set import EntrySet
-from penstock.model.policy import Policy
-from penstock.node.core.attachment import Attachment
-from penstock.node.core.cursor import ShardCursor
-from penstock.node.core.dispatch import Offer
-from penstock.node.core.key_slots import slots_of
-from penstock.node.core.log import Run, StoredRecord
-from penstock.node.core.subscription import Change, Subscription
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.frame import FrameType, encode
-from penstock.wire.record import RecordHeader
-from penstock.wire.segment import encode_plain
+from headpond.model.entry_set import EntrySet
+from headpond.model.policy import Policy
+from headpond.node.core.attachment import Attachment
+from headpond.node.core.cursor import ShardCursor
+from headpond.node.core.dispatch import Offer
+from headpond.node.core.key_slots import slots_of
+from headpond.node.core.log import Run, StoredRecord
+from headpond.node.core.subscription import Change, Subscription
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.record import RecordHeader
+from headpond.wire.segment import encode_plain
 
 Place = tuple[int, int]
 """Shard and entry."""

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.model.errors import NotAllowed, PenstockError, WriterNotFound
-from penstock.model.grant import Grant, Right
-from penstock.model.policy import Policy
-from penstock.node.core.access import FRAMES, RULES, UNLISTED, check, check_frame, rule_of
-from penstock.wire import control as ops
-from penstock.wire.access import CreateToken, ListTokens, RevokeToken, ShowAccess, ShowToken
-from penstock.wire.connection import FROM_CLIENT, Fault
-from penstock.wire.control import Ack, Control, Deliver, Error, Operation, Settled, Subscribed
-from penstock.wire.following import (
+from headpond.model.errors import HeadpondError, NotAllowed, WriterNotFound
+from headpond.model.grant import Grant, Right
+from headpond.model.policy import Policy
+from headpond.node.core.access import FRAMES, RULES, UNLISTED, check, check_frame, rule_of
+from headpond.wire import control as ops
+from headpond.wire.access import CreateToken, ListTokens, RevokeToken, ShowAccess, ShowToken
+from headpond.wire.connection import FROM_CLIENT, Fault
+from headpond.wire.control import Ack, Control, Deliver, Error, Operation, Settled, Subscribed
+from headpond.wire.following import (
     ApplyDropped,
     ApplySettled,
     FollowSubscriptions,
@@ -24,10 +24,10 @@ from penstock.wire.following import (
     ReadSettled,
     TellPromoted,
 )
-from penstock.wire.frame import FrameType
-from penstock.wire.peering import AdmitRecords, FollowTopics, OfferHeads, ReadHeads
-from penstock.wire.staging import encode_chunk
-from penstock.wire.title import Predecessor
+from headpond.wire.frame import FrameType
+from headpond.wire.peering import AdmitRecords, FollowTopics, OfferHeads, ReadHeads
+from headpond.wire.staging import encode_chunk
+from headpond.wire.title import Predecessor
 from tests.fire.core_shell import CoreClient
 from tests.fire.raw_client import segment_body, segment_frame, title_frame
 from tests.node.core.guarded import ABSENT, BLOCK, STAGE, TOPIC, WRITER, GuardedNode, frames_about, samples
@@ -61,10 +61,10 @@ def node() -> GuardedNode:
     return GuardedNode()
 
 
-def refusal(client: CoreClient, ask: Control) -> PenstockError | None:
+def refusal(client: CoreClient, ask: Control) -> HeadpondError | None:
     try:
         client.request(typing.cast(Operation, ask))
-    except PenstockError as error:
+    except HeadpondError as error:
         return error
     return None
 
@@ -293,10 +293,10 @@ def bad_tokens(node: GuardedNode) -> Iterator[tuple[str | None, str]]:
     yield None, "token-needed"
     yield "", "token-needed"
     yield "letmein", "token-unknown"
-    yield "pst_" + "x" * 10_000, "token-unknown"
-    yield "pst_" + "x" * 100_000, "bad-frame"
+    yield "hpd_" + "x" * 10_000, "token-unknown"
+    yield "hpd_" + "x" * 100_000, "bad-frame"
     yield f"{head}_{secret[::-1]}", "token-unknown"
-    yield f"pst_{'0' * 12}_{secret}", "token-unknown"
+    yield f"hpd_{'0' * 12}_{secret}", "token-unknown"
     yield head + "_", "token-unknown"
 
 

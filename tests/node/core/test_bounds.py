@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.entry_set import EntrySet
-from penstock.model.errors import BadRequest
-from penstock.model.policy import Policy
-from penstock.node.core.asking import REQUEST_COST_BYTES
-from penstock.node.core.attachment import Attachment
-from penstock.node.core.deadlines import Deadlines
-from penstock.node.core.fetching import READS_MAX
-from penstock.wire.control import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.entry_set import EntrySet
+from headpond.model.errors import BadRequest
+from headpond.model.policy import Policy
+from headpond.node.core.asking import REQUEST_COST_BYTES
+from headpond.node.core.attachment import Attachment
+from headpond.node.core.deadlines import Deadlines
+from headpond.node.core.fetching import READS_MAX
+from headpond.wire.control import (
     Browse,
     CreateTopic,
     Error,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.identity import SEGMENT_NUMBER_MAX
-from penstock.model.ledger import COUNT_MAX, REASONS_MAX, ProducerAccount, sum_producers
-from penstock.node.core import producing
-from penstock.node.core.book import ALONE_MAX, Book
-from penstock.node.core.log import ShardLog
-from penstock.node.core.log_state import TALLY_BYTES
-from penstock.wire.connection import Fault
-from penstock.wire.control import Hole, LedgerInfo, ShowLedger, read_result
-from penstock.wire.frame import FrameType, encode
-from penstock.wire.title import Predecessor, Title, encode_title
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.identity import SEGMENT_NUMBER_MAX
+from headpond.model.ledger import COUNT_MAX, REASONS_MAX, ProducerAccount, sum_producers
+from headpond.node.core import producing
+from headpond.node.core.book import ALONE_MAX, Book
+from headpond.node.core.log import ShardLog
+from headpond.node.core.log_state import TALLY_BYTES
+from headpond.wire.connection import Fault
+from headpond.wire.control import Hole, LedgerInfo, ShowLedger, read_result
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.title import Predecessor, Title, encode_title
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.node.core.test_producing import Sender
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.files.seal import SEAL_FILE
-from penstock.io.memory_disk import MemoryDisk
-from penstock.node.core.log import ShardLog, StoredRecord
-from penstock.wire.access import CreateToken, RevokeToken, TokenCreated
-from penstock.wire.connection import Fault
-from penstock.wire.control import Ack, AckItem, FinishStage, Settle, Subscribe, read_result
+from headpond.files.seal import SEAL_FILE
+from headpond.io.memory_disk import MemoryDisk
+from headpond.node.core.log import ShardLog, StoredRecord
+from headpond.wire.access import CreateToken, RevokeToken, TokenCreated
+from headpond.wire.connection import Fault
+from headpond.wire.control import Ack, AckItem, FinishStage, Settle, Subscribe, read_result
 from tests.fire.core_shell import CoreShell
 from tests.fire.raw_client import segment_frame, title_frame
 from tests.node.core.guarded import STAGE, TOPIC, GuardedNode

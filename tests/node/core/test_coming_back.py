@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.policy import Policy
-from penstock.node.core.subscription import Subscription
-from penstock.wire.consuming import KnownRecord
-from penstock.wire.control import Error, Unsubscribe
-from penstock.wire.frame import Frame
-from penstock.wire.record import decode_record_header
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.policy import Policy
+from headpond.node.core.subscription import Subscription
+from headpond.wire.consuming import KnownRecord
+from headpond.wire.control import Error, Unsubscribe
+from headpond.wire.frame import Frame
+from headpond.wire.record import decode_record_header
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Writer
 from tests.node.core.test_subscription_kinds import POLICY, Kind, shell

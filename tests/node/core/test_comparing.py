@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.node.core.comparing import rows_sum
+from headpond.node.core.comparing import rows_sum
 
 HEADERS = pa.map_(pa.string(), pa.string())
 PLAIN: list[dict[str, Any]] = [

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import PenstockError, SubscriptionBusy
-from penstock.model.policy import BACKOFF_S, Policy
-from penstock.node.core import consuming
-from penstock.node.core.attachment import Attachment
-from penstock.node.settings import LogSettings, Settings
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.control import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import HeadpondError, SubscriptionBusy
+from headpond.model.policy import BACKOFF_S, Policy
+from headpond.node.core import consuming
+from headpond.node.core.attachment import Attachment
+from headpond.node.settings import LogSettings, Settings
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.control import (
     CreateTopic,
     Credit,
     DeleteSubscription,
@@ -31,10 +31,10 @@ from penstock.wire.control import (
     Unsubscribed,
     read_result,
 )
-from penstock.wire.frame import Frame, FrameType, encode
-from penstock.wire.record import decode_record_header
-from penstock.wire.segment import encode_plain
-from penstock.wire.title import Title, encode_title
+from headpond.wire.frame import Frame, FrameType, encode
+from headpond.wire.record import decode_record_header
+from headpond.wire.segment import encode_plain
+from headpond.wire.title import Title, encode_title
 from tests.fire.core_shell import CoreClient, CoreShell
 
 PLAIN = Settings(data="memory", log=LogSettings(preallocate_bytes=1024))
@@ -100,7 +100,7 @@ class Reader:
         if durable:
             self.shell.work_all()
 
-    def error(self) -> PenstockError:
+    def error(self) -> HeadpondError:
         (error,) = self.client.take(Error)
         assert error.consumer == 1
         return error.as_exception()

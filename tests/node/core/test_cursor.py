@@ -4,10 +4,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.model.entry_set import EntrySet
-from penstock.model.ranges import RangeSet
-from penstock.node.core.cursor import ShardCursor
-from penstock.node.core.unacked_log import DUE_STEP_US
+from headpond.model.entry_set import EntrySet
+from headpond.model.ranges import RangeSet
+from headpond.node.core.cursor import ShardCursor
+from headpond.node.core.unacked_log import DUE_STEP_US
 
 END = 120
 ATTEMPTS_MAX = 3

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import BadRequest
-from penstock.model.policy import Policy
-from penstock.node.settings import LogSettings, Settings
-from penstock.wire.control import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import BadRequest
+from headpond.model.policy import Policy
+from headpond.node.settings import LogSettings, Settings
+from headpond.wire.control import (
     Browse,
     Browsed,
     CreateSubscription,
@@ -25,10 +25,10 @@ from penstock.wire.control import (
     SubscriptionInfo,
     read_result,
 )
-from penstock.wire.frame import decode_at
-from penstock.wire.record import RECORD_HEADER_BYTES
-from penstock.wire.schema import encode_schema
-from penstock.wire.segment import decode_plain
+from headpond.wire.frame import decode_at
+from headpond.wire.record import RECORD_HEADER_BYTES
+from headpond.wire.schema import encode_schema
+from headpond.wire.segment import decode_plain
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader, Writer
 from tests.node.core.typed_sender import TypedSender

@@ -6,9 +6,9 @@ import asyncio
 import tarfile
 from pathlib import Path
 
-import penstock
-from penstock.client.connect import Client
-from penstock.wire.control import ListPlaces, PlaceInfo, read_result
+import headpond
+from headpond.client.connect import Client
+from headpond.wire.control import ListPlaces, PlaceInfo, read_result
 from tests.fire.raw_client import RawClient
 from tests.fire.real_node import RealNode
 
@@ -20,7 +20,7 @@ async def read_on(url: str) -> list[bytes]:
     """What the subscription that had settled twelve of twenty orders has still to get."""
     found: list[bytes] = []
     async with (
-        penstock.connect(url) as client,
+        headpond.connect(url) as client,
         client.consumer("orders", subscription="billing", create=False) as consumer,
     ):
         async for message in consumer:
@@ -42,7 +42,7 @@ async def check_ledgers(client: Client) -> None:
 
 
 async def look_and_change(url: str) -> None:
-    async with penstock.connect(url) as client:
+    async with headpond.connect(url) as client:
         await check_ledgers(client)
         topics = await client.admin.list_topics()
         assert [(info.topic, info.shards) for info in topics] == [
@@ -73,7 +73,7 @@ def test_data_of_an_earlier_version_opens_and_goes_on(tmp_path: Path) -> None:
         node.restart()
 
         async def once_more() -> None:
-            async with penstock.connect(node.url) as client:
+            async with headpond.connect(node.url) as client:
                 shown = await client.admin.show_topic(CLICKS)
                 assert [shard.entry_next for shard in shown.shard_list] == [6]
                 origin = {each.name: each for each in shown.settings}["hard_ttl"]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import (
     BadFilter,
     BadRequest,
+    HeadpondError,
     LimitReached,
-    PenstockError,
     SubscriptionNotFound,
     TopicNotFound,
 )
-from penstock.node.core.fetching import READS_MAX, WATCHES_MAX
-from penstock.wire.control import (
+from headpond.node.core.fetching import READS_MAX, WATCHES_MAX
+from headpond.wire.control import (
     AdvanceSubscription,
     CreateSubscription,
     DeleteTopic,
@@ -29,7 +29,7 @@ from penstock.wire.control import (
     Response,
     read_result,
 )
-from penstock.wire.frame import Frame
+from headpond.wire.frame import Frame
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.node.core.test_producing import Sender
 
@@ -132,7 +132,7 @@ def test_a_topic_that_goes_while_a_fetch_waits_is_told(sender: Sender) -> None:
 def test_the_masks_of_an_answer_fit_into_it_however_many_rows_there_are(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.node.core.fetch_filter.MASK_BYTES_MAX", 2)
+    monkeypatch.setattr("headpond.node.core.fetch_filter.MASK_BYTES_MAX", 2)
     reader = sender.shell.connect()
     reader.send(Request(1, FetchEntries(sender.info.uuid, 0, 1, 9, filter="entry != 4")))
     sender.shell.work_all()
@@ -148,7 +148,7 @@ def test_the_masks_of_an_answer_fit_into_it_however_many_rows_there_are(
 def test_what_cannot_be_asked_is_refused_and_the_connection_goes_on(sender: Sender) -> None:
     uuid = sender.info.uuid
     sender.client.request(CreateSubscription("orders", "s"))
-    bad: list[tuple[Operation, type[PenstockError]]] = [
+    bad: list[tuple[Operation, type[HeadpondError]]] = [
         (FetchEntries(bytes(16), 0, 0), TopicNotFound),
         (FetchEntries(uuid, 1, 0), BadRequest),
         (FetchEntries(uuid, -1, 0), BadRequest),

@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from penstock.model.errors import BadRequest, SubscriptionPassive
-from penstock.model.policy import Policy
-from penstock.node.core import follow_places, follow_source, log_heads, marks
-from penstock.wire.control import (
+from headpond.model.errors import BadRequest, SubscriptionPassive
+from headpond.model.policy import Policy
+from headpond.node.core import follow_places, follow_source, log_heads, marks
+from headpond.wire.control import (
     AdvanceSubscription,
     DeleteSubscription,
     Error,
@@ -20,8 +20,8 @@ from penstock.wire.control import (
     ShowSubscription,
     read_result,
 )
-from penstock.wire.following import ApplySettled, OpenCopy, PromoteSubscription, ReadSettled, Settlements
-from penstock.wire.peering import AddPeer
+from headpond.wire.following import ApplySettled, OpenCopy, PromoteSubscription, ReadSettled, Settlements
+from headpond.wire.peering import AddPeer
 from tests.node.core.follow_world import (
     NAME,
     MemoryConsumer,
@@ -235,7 +235,7 @@ def test_nobody_reads_or_moves_a_copy_and_it_survives_its_link() -> None:
     consumer = MemoryConsumer(b)
     (refusal,) = consumer.client.take(Error)
     assert refusal.code == "subscription-passive"
-    assert "node a at penstock://other" in refusal.message and "sub promote" in refusal.hint
+    assert "node a at headpond://other" in refusal.message and "sub promote" in refusal.hint
     for ask in (SeekSubscription(TOPIC, NAME, 0), Redrive(TOPIC, NAME), AdvanceSubscription(TOPIC, NAME, [0])):
         with pytest.raises(SubscriptionPassive):
             b.admin.request(ask)
@@ -289,7 +289,7 @@ def test_others_of_that_name_stay_what_they_are_and_a_source_that_is_gone_leaves
     run(scenario)
     assert len(b.shell.core.subscriptions) == 2
     with pytest.raises(BadRequest, match="names no subscriptions"):
-        b.admin.request(AddPeer("penstock://a:1", ["*"], subscriptions=["a*b"]))
+        b.admin.request(AddPeer("headpond://a:1", ["*"], subscriptions=["a*b"]))
 
 
 def test_of_two_nodes_that_tell_of_one_name_the_first_keeps_its_copy() -> None:

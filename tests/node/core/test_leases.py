@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.node.core.leases import Lease, Verdict
+from headpond.node.core.leases import Lease, Verdict
 
 LEASE_US = 10
 INSTANCES = [bytes([number]) * 16 for number in range(1, 5)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.model.errors import ProducerNotFound, SubscriptionNotFound
-from penstock.model.ledger import ProducerAccount, SubscriptionAccount, balance
-from penstock.node.core.marks import DAY_US
-from penstock.wire.control import (
+from headpond.model.errors import ProducerNotFound, SubscriptionNotFound
+from headpond.model.ledger import ProducerAccount, SubscriptionAccount, balance
+from headpond.node.core.marks import DAY_US
+from headpond.wire.control import (
     LedgerInfo,
     SeekSubscription,
     Settle,
@@ -15,7 +15,7 @@ from penstock.wire.control import (
     Subscribe,
     read_result,
 )
-from penstock.wire.title import Predecessor
+from headpond.wire.title import Predecessor
 from tests.node.core.ledger_world import SECOND_US, LedgerWorld, Sender
 
 STEPS = 120

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.files.disk import Disk
-from penstock.io.memory_disk import MemoryDisk
-from penstock.io.os_disk import OsDisk
-from penstock.node.core.log import LogOptions, ShardLog
-from penstock.node.core.log_segments import SCANNED_MAX
-from penstock.node.core.marks import DAY_US, RECENT_MAX
+from headpond.files.disk import Disk
+from headpond.io.memory_disk import MemoryDisk
+from headpond.io.os_disk import OsDisk
+from headpond.node.core.log import LogOptions, ShardLog
+from headpond.node.core.log_segments import SCANNED_MAX
+from headpond.node.core.marks import DAY_US, RECENT_MAX
 from tests.node.core.logs import (
     BLOCKS,
     FOLDER,
@@ -316,7 +316,7 @@ def test_a_head_longer_than_a_file_is_to_be_does_not_make_a_file_a_commit() -> N
 
 
 def test_a_head_does_not_outgrow_its_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.node.core.log.MARKS_BYTES_MAX", 2_000)
+    monkeypatch.setattr("headpond.node.core.log.MARKS_BYTES_MAX", 2_000)
     disk = MemoryDisk()
     log = open_log(disk, LogOptions(rotate_bytes=4_000, preallocate_bytes=0))
     for number in range(200):

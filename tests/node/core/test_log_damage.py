@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.files.frame_file import Found, scan
-from penstock.files.frame_write import Status, encode_status
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import BadData
-from penstock.node.core.log import LogOptions, ShardLog
-from penstock.node.core.log_walk import build_index
-from penstock.wire.frame import FrameType, encode
-from penstock.wire.record import RECORD_HEADER, RecordHeader, decode_record_header
-from penstock.wire.title import Title
+from headpond.files.frame_file import Found, scan
+from headpond.files.frame_write import Status, encode_status
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import BadData
+from headpond.node.core.log import LogOptions, ShardLog
+from headpond.node.core.log_walk import build_index
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.record import RECORD_HEADER, RecordHeader, decode_record_header
+from headpond.wire.title import Title
 from tests.node.core.logs import (
     FOLDER,
     SHARD,

@@ -8,14 +8,14 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.files.frame_file import Found, scan
-from penstock.io.memory_disk import Keep, MemoryDisk, Operation
-from penstock.model.ranges import RangeSet
-from penstock.node.core.log import LogOptions, LogWrite, ShardLog
-from penstock.node.core.log_index import FileIndex, load_index
-from penstock.wire.frame import FrameType
-from penstock.wire.peering import Head
-from penstock.wire.record import decode_record_header
+from headpond.files.frame_file import Found, scan
+from headpond.io.memory_disk import Keep, MemoryDisk, Operation
+from headpond.model.ranges import RangeSet
+from headpond.node.core.log import LogOptions, LogWrite, ShardLog
+from headpond.node.core.log_index import FileIndex, load_index
+from headpond.wire.frame import FrameType
+from headpond.wire.peering import Head
+from headpond.wire.record import decode_record_header
 from tests.node.core.logs import (
     FOLDER,
     SHARD,

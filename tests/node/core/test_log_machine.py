@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.io.memory_disk import Keep, MemoryDisk
-from penstock.node.core.log import LogOptions, LogWrite, ShardLog
+from headpond.io.memory_disk import Keep, MemoryDisk
+from headpond.node.core.log import LogOptions, LogWrite, ShardLog
 from tests.node.core.logs import Row, Writer, admitted, marked, open_log, read_all, readable
 
 OPTIONS = LogOptions(rotate_bytes=1_500, preallocate_bytes=1_024, index_every_bytes=200)

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from penstock.io.memory_disk import Keep, MemoryDisk
-from penstock.node.core.log import LogOptions
+from headpond.io.memory_disk import Keep, MemoryDisk
+from headpond.node.core.log import LogOptions
 from tests.node.core.logs import (
     FOLDER,
     Writer,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import BadFrame
-from penstock.node.core.marks import DAY_US, RECENT_MAX, RECENT_STORED_MAX, Marks
+from headpond.model.errors import BadFrame
+from headpond.node.core.marks import DAY_US, RECENT_MAX, RECENT_STORED_MAX, Marks
 
 A, B = b"a" * 16, b"b" * 16
 

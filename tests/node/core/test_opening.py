@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import BadData, DiskFull
-from penstock.node.core.topics import TOPICS_FOLDER
-from penstock.node.data_folder import NODE_FILE, open_error, open_identity, refuse_foreign
-from penstock.wire.control import AckItem, DeleteTopic, ListTopics, ShowTopic, TopicInfo, read_result
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import BadData, DiskFull
+from headpond.node.core.topics import TOPICS_FOLDER
+from headpond.node.data_folder import NODE_FILE, open_error, open_identity, refuse_foreign
+from headpond.wire.control import AckItem, DeleteTopic, ListTopics, ShowTopic, TopicInfo, read_result
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader
 from tests.node.core.test_producing import Sender

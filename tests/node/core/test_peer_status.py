@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.model.errors import SchemaMismatch, Unavailable
-from penstock.node.core.peer_links import LinkMade
-from penstock.node.core.peer_status import LinkStatus, TopicStatus
+from headpond.model.errors import SchemaMismatch, Unavailable
+from headpond.node.core.peer_links import LinkMade
+from headpond.node.core.peer_status import LinkStatus, TopicStatus
 
-MADE = LinkMade("east", "penstock://east", ["*"], "pull", None, 0, "")
+MADE = LinkMade("east", "headpond://east", ["*"], "pull", None, 0, "")
 
 
 def a_link(**topics: TopicStatus) -> LinkStatus:

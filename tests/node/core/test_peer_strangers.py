@@ -9,16 +9,16 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from penstock.client.backoff import Backoff
-from penstock.client.link import Link, LinkOptions
-from penstock.model.address import parse_addresses
-from penstock.model.errors import ConnectionLost, PeerBarred, PeerMismatch, PenstockError, ProtocolError
-from penstock.node.core.peer_links import PLACES_MAX, LinkMade
-from penstock.node.core.peer_status import LinkStatus, TopicStatus
-from penstock.node.peer_flow import PeerFlow
-from penstock.node.peer_nodes import HereNode, Stored, ThereNode
-from penstock.wire.control import DeleteTopic, FetchEntries, Request, Response, ShowLedger, TopicInfo
-from penstock.wire.peering import (
+from headpond.client.backoff import Backoff
+from headpond.client.link import Link, LinkOptions
+from headpond.model.address import parse_addresses
+from headpond.model.errors import ConnectionLost, HeadpondError, PeerBarred, PeerMismatch, ProtocolError
+from headpond.node.core.peer_links import PLACES_MAX, LinkMade
+from headpond.node.core.peer_status import LinkStatus, TopicStatus
+from headpond.node.peer_flow import PeerFlow
+from headpond.node.peer_nodes import HereNode, Stored, ThereNode
+from headpond.wire.control import DeleteTopic, FetchEntries, Request, Response, ShowLedger, TopicInfo
+from headpond.wire.peering import (
     CONFLICTING,
     AddPeer,
     AdmitRecords,
@@ -32,9 +32,9 @@ from penstock.wire.peering import (
     Place,
     peer_parts,
 )
-from penstock.wire.record import RecordHeader
-from penstock.wire.schema import encode_schema
-from penstock.wire.typed_record import encode_typed_record
+from headpond.wire.record import RecordHeader
+from headpond.wire.schema import encode_schema
+from headpond.wire.typed_record import encode_typed_record
 from tests.client.peer import serving
 from tests.fire.raw_client import segment_frame
 from tests.node.core.peer_world import TOPIC, MemoryNode, linked, pull, until
@@ -71,7 +71,7 @@ def lying(a: MemoryNode, b: MemoryNode, topics: str, **lies: Any) -> tuple[PeerF
     for name, lie in lies.items():
         setattr(source, name, lie)
     status = LinkStatus(lambda: 0)
-    made = LinkMade("link", "penstock://other", [topics], "pull", None, 0, "")
+    made = LinkMade("link", "headpond://other", [topics], "pull", None, 0, "")
     return PeerFlow(made, "pull", source, HereNode(b.shell.core, -2, b.drain), status), status
 
 
@@ -202,7 +202,7 @@ def test_who_comes_under_ever_new_names_does_not_fill_the_memory() -> None:
 
 def test_numbers_that_a_source_makes_up_can_still_be_told() -> None:
     a = MemoryNode("a")
-    a.admin.request(AddPeer("penstock://other", ["*"], name="west"))
+    a.admin.request(AddPeer("headpond://other", ["*"], name="west"))
     status = a.shell.core.peering.status("west")
     for topic in "xyz":
         status.topics["pull", topic] = TopicStatus(dict.fromkeys(range(8), 2**62))
@@ -213,7 +213,7 @@ def test_numbers_that_a_source_makes_up_can_still_be_told() -> None:
 
 def test_the_same_link_again_leaves_it_as_it_is() -> None:
     a = MemoryNode("a")
-    ask = AddPeer("penstock://other", ["*"], name="west")
+    ask = AddPeer("headpond://other", ["*"], name="west")
     a.admin.request(ask)
     a.shell.core.peering.status("west").connected("b")
     assert a.admin.request(ask)["state"] == "connected"
@@ -228,7 +228,7 @@ def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
 
     class Refusing(HereNode):
         async def open_feed(self, ask: OpenFeed) -> Any:
-            raise PenstockError("for the test")
+            raise HeadpondError("for the test")
 
     async def scenario() -> None:
         flow, _ = lying(a, b, "*")

@@ -9,14 +9,14 @@ from collections.abc import Callable, Coroutine
 import pyarrow as pa
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import BadRequest, SchemaMismatch
-from penstock.model.topic_patterns import TopicPatterns
-from penstock.node import peer_flow
-from penstock.node.core.marks import DAY_US
-from penstock.node.core.peering import LINKS_MAX
-from penstock.wire.access import ListAdminLog
-from penstock.wire.control import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import BadRequest, SchemaMismatch
+from headpond.model.topic_patterns import TopicPatterns
+from headpond.node import peer_flow
+from headpond.node.core.marks import DAY_US
+from headpond.node.core.peering import LINKS_MAX
+from headpond.wire.access import ListAdminLog
+from headpond.wire.control import (
     AlterTopic,
     BlockEnd,
     CreateTopic,
@@ -28,7 +28,7 @@ from penstock.wire.control import (
     Response,
     ShowLedger,
 )
-from penstock.wire.peering import (
+from headpond.wire.peering import (
     AddPeer,
     AdmitRecords,
     ListPeers,
@@ -38,9 +38,9 @@ from penstock.wire.peering import (
     RemovePeer,
     peer_parts,
 )
-from penstock.wire.record import RecordHeader
-from penstock.wire.schema import encode_schema
-from penstock.wire.top import ShowTop
+from headpond.wire.record import RecordHeader
+from headpond.wire.schema import encode_schema
+from headpond.wire.top import ShowTop
 from tests.fire.raw_client import segment_frame, title_frame
 from tests.node.core.peer_world import TOPIC, MemoryNode, Way, linked, pull, push, rest, until
 from tests.node.core.typed_sender import SCHEMA, TypedSender
@@ -346,7 +346,7 @@ def test_a_topic_deleted_here_does_not_come_back_until_somebody_makes_it(
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(5))
-    b.admin.request(AddPeer("penstock://other", ["*"]))
+    b.admin.request(AddPeer("headpond://other", ["*"]))
 
     async def scenario() -> None:
         async with linked(pull(a, b), pull(b, a)):
@@ -475,7 +475,7 @@ def test_blocks_of_linked_topics_are_remembered_for_thirty_days_after_their_end(
     for link, repeated in ((True, "duplicate"), (False, "stored")):
         a = MemoryNode("a")
         if link:
-            a.admin.request(AddPeer("penstock://other", ["*"]))
+            a.admin.request(AddPeer("headpond://other", ["*"]))
         a.create()
         a.produce(X, range(2))
         a.admin.send(title_frame(X, a.topic().uuid, topic=TOPIC, producer="till"), BlockEnd(X, {0: 2}))
@@ -491,7 +491,7 @@ def test_blocks_of_linked_topics_are_remembered_for_thirty_days_after_their_end(
 def test_a_link_is_remembered_and_its_token_is_never_told() -> None:
     a = MemoryNode("a")
     secret = "what looks like no token " + "S" * 43
-    added = a.admin.request(AddPeer("penstock://other:7411", ["shop/*"], "both", "west", secret))
+    added = a.admin.request(AddPeer("headpond://other:7411", ["shop/*"], "both", "west", secret))
     a.crash()
     (listed,) = a.admin.request(ListPeers())
     assert listed["name"] == "west" and listed["has_token"] and listed["direction"] == "both"
@@ -505,8 +505,8 @@ def test_a_link_is_remembered_and_its_token_is_never_told() -> None:
     assert a.admin.request(ListPeers()) == []
 
 
-WEST = AddPeer("penstock://other", ["*"], name="west")
-ELSEWHERE = AddPeer("penstock://elsewhere", ["*"], name="west")
+WEST = AddPeer("headpond://other", ["*"], name="west")
+ELSEWHERE = AddPeer("headpond://elsewhere", ["*"], name="west")
 
 
 def together(node: MemoryNode, *asks: AddPeer | RemovePeer) -> list[str]:
@@ -536,14 +536,14 @@ def test_a_change_of_a_link_is_judged_behind_those_that_were_asked_for_before() 
     assert together(a, *asks) == ["done", "peer-exists", "done", "peer-not-found", "done", "peer-exists"]
     (listed,) = a.admin.request(ListPeers())
     assert listed["url"] == ELSEWHERE.url
-    many = [AddPeer("penstock://other", ["*"], name=f"link {number}") for number in range(LINKS_MAX)]
+    many = [AddPeer("headpond://other", ["*"], name=f"link {number}") for number in range(LINKS_MAX)]
     assert together(a, *many) == ["done"] * (LINKS_MAX - 1) + ["limit"]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_links_are_listed_at_any_time_and_are_after_a_crash_what_they_were(seed: int) -> None:
     chance, a = random.Random(seed), MemoryNode("a")
-    asks = (WEST, ELSEWHERE, RemovePeer("west"), AddPeer("penstock://other", ["shop/*"], name="west"))
+    asks = (WEST, ELSEWHERE, RemovePeer("west"), AddPeer("headpond://other", ["shop/*"], name="west"))
     for number in range(1, 40):
         a.admin.send(Request(number, chance.choice(asks)))
         while a.shell.pending and chance.random() < 0.4:
@@ -560,11 +560,11 @@ def test_links_are_listed_at_any_time_and_are_after_a_crash_what_they_were(seed:
     ("ask", "code"),
     [
         (AddPeer("http://other", ["*"]), "bad-url"),
-        (AddPeer("penstock://other", []), "bad-request"),
-        (AddPeer("penstock://other", ["a/b/c/d/e"]), "bad-scope"),
-        (AddPeer("penstock://other", ["*"], "sideways"), "bad-request"),
-        (AddPeer("penstock://other", ["*"], name="x" * 65), "bad-request"),
-        (AddPeer("penstock://elsewhere", ["*"], name="west"), "peer-exists"),
+        (AddPeer("headpond://other", []), "bad-request"),
+        (AddPeer("headpond://other", ["a/b/c/d/e"]), "bad-scope"),
+        (AddPeer("headpond://other", ["*"], "sideways"), "bad-request"),
+        (AddPeer("headpond://other", ["*"], name="x" * 65), "bad-request"),
+        (AddPeer("headpond://elsewhere", ["*"], name="west"), "peer-exists"),
         (RemovePeer("east"), "peer-not-found"),
         (OfferHeads(b"u" * 16, 0, [], {}), "topic-not-found"),
         (AdmitRecords(b"u" * 16, 0, "n", Place(b"u" * 16, 1, 0)), "topic-not-found"),
@@ -572,7 +572,7 @@ def test_links_are_listed_at_any_time_and_are_after_a_crash_what_they_were(seed:
 )
 def test_what_cannot_be_is_refused(ask: AddPeer, code: str) -> None:
     a = MemoryNode("a")
-    a.admin.request(AddPeer("penstock://other", ["*"], name="west"))
+    a.admin.request(AddPeer("headpond://other", ["*"], name="west"))
     with pytest.raises(Exception) as caught:  # noqa: PT011  (its code is what matters)
         a.admin.request(ask)
     assert getattr(caught.value, "code", "") == code

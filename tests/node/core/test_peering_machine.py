@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
+from headpond.io.memory_disk import MemoryDisk
 from tests.node.core.peer_world import TOPIC, MemoryNode, Stored, Way, linked, pull, push, rest
 
 NAMES = "abc"

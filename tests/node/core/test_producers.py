@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import (
     BadRequest,
     Fenced,
-    PenstockError,
+    HeadpondError,
     ProducerBusy,
     ProducerExists,
     ProducerMismatch,
     ProducerNotFound,
 )
-from penstock.node.settings import Limits, LogSettings, Settings
-from penstock.wire.control import (
+from headpond.node.settings import Limits, LogSettings, Settings
+from headpond.wire.control import (
     Ack,
     ChangeSettings,
     CloseProducer,
@@ -288,7 +288,7 @@ def test_a_grant_that_could_not_be_written_is_none() -> None:
     shop = Shop()
     shop.admin.request(CreateProducer("t", TILL, "single"))
     shop.disk.fail_next("sync", 5, path_prefix="catalog/")
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(HeadpondError) as caught:
         shop.open(ONE)
     assert caught.value.code == "storage-failed"
     shop.shell.wait(1_000_000)
@@ -341,7 +341,7 @@ def test_past_the_limit_names_are_let_in_unregistered_and_single_access_is_refus
     shop = Shop(settings=Settings(data="memory", limits=Limits(producers=1)))
     shop.admin.request(CreateProducer("t", "other"))
     assert not shop.open(ONE, access="")[1].registered
-    with pytest.raises(PenstockError, match=r"limits\.producers"):
+    with pytest.raises(HeadpondError, match=r"limits\.producers"):
         shop.open(ONE)
 
 
@@ -383,7 +383,7 @@ def test_an_epoch_that_nobody_granted_does_not_use_up_those_of_others() -> None:
 def test_what_is_wrong_is_refused() -> None:
     shop = Shop()
     shop.admin.request(CreateProducer("t", TILL))
-    wrong: list[tuple[Any, type[PenstockError]]] = [
+    wrong: list[tuple[Any, type[HeadpondError]]] = [
         (CreateProducer("t", TILL), ProducerExists),
         (CreateProducer("t", TILL, "single", exist_ok=True), ProducerMismatch),
         (CreateProducer("t", "x", "several"), BadRequest),

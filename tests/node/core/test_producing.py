@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import TopicExists, TopicNotFound
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.connection import Fault
-from penstock.wire.control import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import TopicExists, TopicNotFound
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.connection import Fault
+from headpond.wire.control import (
     Ack,
     AckItem,
     BlockEnd,
@@ -21,9 +21,9 @@ from penstock.wire.control import (
     TopicInfo,
     read_result,
 )
-from penstock.wire.frame import FrameType, encode
-from penstock.wire.segment import encode_plain
-from penstock.wire.title import Predecessor, Title, encode_title
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.segment import encode_plain
+from headpond.wire.title import Predecessor, Title, encode_title
 from tests.fire.core_shell import CoreClient, CoreShell
 
 BLOCK = b"b" * 16

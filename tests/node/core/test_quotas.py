@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import BadSetting, QuotaReached
-from penstock.model.policy import Policy
-from penstock.node.settings import Settings
-from penstock.wire import control as ops
-from penstock.wire.control import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import BadSetting, QuotaReached
+from headpond.model.policy import Policy
+from headpond.node.settings import Settings
+from headpond.wire import control as ops
+from headpond.wire.control import (
     Ack,
     AckItem,
     Error,
@@ -18,7 +18,7 @@ from penstock.wire.control import (
     SubscriptionInfo,
     read_result,
 )
-from penstock.wire.staging import encode_chunk
+from headpond.wire.staging import encode_chunk
 from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
 from tests.fire.raw_client import segment_body, segment_frame, title_frame
 

@@ -12,16 +12,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.model.policy import AFTER_BACKLOG, AFTER_BACKOFF, Policy
-from penstock.node.core.attachment import Attachment
-from penstock.node.core.dispatch import Offer
-from penstock.node.core.log import Run, StoredRecord
-from penstock.node.core.settlement import Subscriptions, records_of
-from penstock.node.core.settlement_records import Opened, decode_change, encode_change
-from penstock.node.core.settling import settle
-from penstock.node.core.subscription import Change, Subscription
-from penstock.node.core.unacked_log import DUE_STEP_US
-from penstock.wire.control import Settle
+from headpond.model.policy import AFTER_BACKLOG, AFTER_BACKOFF, Policy
+from headpond.node.core.attachment import Attachment
+from headpond.node.core.dispatch import Offer
+from headpond.node.core.log import Run, StoredRecord
+from headpond.node.core.settlement import Subscriptions, records_of
+from headpond.node.core.settlement_records import Opened, decode_change, encode_change
+from headpond.node.core.settling import settle
+from headpond.node.core.subscription import Change, Subscription
+from headpond.node.core.unacked_log import DUE_STEP_US
+from headpond.wire.control import Settle
 from tests.node.core.subscription_world import record
 
 TOPIC = b"t" * 16

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import SubscriptionNotFound
-from penstock.model.setting import Value
-from penstock.node.core.marks import DAY_US
-from penstock.node.settings import Limits, LogSettings, Settings
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.control import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import SubscriptionNotFound
+from headpond.model.setting import Value
+from headpond.node.core.marks import DAY_US
+from headpond.node.settings import Limits, LogSettings, Settings
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.control import (
     Ack,
     AckItem,
     CreateSubscription,
@@ -34,10 +34,10 @@ from penstock.wire.control import (
     TopicInfo,
     read_result,
 )
-from penstock.wire.expiry import TTL_HEADER
-from penstock.wire.frame import Frame, FrameType, encode
-from penstock.wire.segment import encode_plain
-from penstock.wire.tenancy import ChangeSettings
+from headpond.wire.expiry import TTL_HEADER
+from headpond.wire.frame import Frame, FrameType, encode
+from headpond.wire.segment import encode_plain
+from headpond.wire.tenancy import ChangeSettings
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import title_frame
 
@@ -466,7 +466,7 @@ def test_a_subscription_that_nobody_reads_is_removed_when_its_time_is_over(
     world.wait(50)
     world.shell.core.disconnected(3)  # the second consumer's connection
     assert left is world.shell.clients[3]
-    with caplog.at_level(logging.WARNING, "penstock.node"):
+    with caplog.at_level(logging.WARNING, "headpond.node"):
         world.wait(20)
     with pytest.raises(SubscriptionNotFound):
         world.show("never")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.node.core.log_reader import StoredFile
-from penstock.node.core.retention import Drop, Rules, decide
+from headpond.node.core.log_reader import StoredFile
+from headpond.node.core.retention import Drop, Rules, decide
 
 HOUR_US = 3_600_000_000
 NOW_US = 100 * HOUR_US

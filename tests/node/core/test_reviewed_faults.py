@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import LimitReached, PenstockError, TopicExists
-from penstock.node.core.consuming import READ_BYTES
-from penstock.node.core.log import ShardLog
-from penstock.node.core.topics import TOPICS_FOLDER
-from penstock.node.settings import Limits, LogSettings, Settings
-from penstock.wire.connection import Fault
-from penstock.wire.control import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import HeadpondError, LimitReached, TopicExists
+from headpond.node.core.consuming import READ_BYTES
+from headpond.node.core.log import ShardLog
+from headpond.node.core.topics import TOPICS_FOLDER
+from headpond.node.settings import Limits, LogSettings, Settings
+from headpond.wire.connection import Fault
+from headpond.wire.control import (
     AckItem,
     CreateTopic,
     Credit,
@@ -28,7 +28,7 @@ from penstock.wire.control import (
     Subscribed,
     Unsubscribe,
 )
-from penstock.wire.frame import Frame, FrameType, encode
+from headpond.wire.frame import Frame, FrameType, encode
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader, Writer
 from tests.node.core.test_producing import BLOCK, Sender
@@ -102,7 +102,7 @@ def test_a_fault_in_one_who_waits_for_a_sync_does_not_keep_the_others_waiting() 
     it.core.stores.settlements.append(b"anything")
     told: list[str] = []
 
-    def faulty(error: PenstockError | None) -> None:
+    def faulty(error: HeadpondError | None) -> None:
         raise ValueError("a fault of ours")
 
     lane.wait(faulty)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.node.core.runs import COMPACT_BYTES, Runs
+from headpond.io.memory_disk import MemoryDisk
+from headpond.node.core.runs import COMPACT_BYTES, Runs
 
 
 def begun(disk: MemoryDisk) -> Runs:

@@ -3,11 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.entry_set import EntrySet
-from penstock.model.policy import Policy
-from penstock.node.core.attachment import Attachment
-from penstock.node.core.settlement import Subscriptions
-from penstock.node.core.settlement_records import (
+from headpond.model.entry_set import EntrySet
+from headpond.model.policy import Policy
+from headpond.node.core.attachment import Attachment
+from headpond.node.core.settlement import Subscriptions
+from headpond.node.core.settlement_records import (
     Change,
     Moved,
     Opened,

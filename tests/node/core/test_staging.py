@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import (
     BadRequest,
     BadSegment,
     BatchDiffers,
     BatchOutOfTurn,
     Conflict,
     Gap,
-    PenstockError,
+    HeadpondError,
     StageMismatch,
     StageNotFound,
     StagingFull,
@@ -24,12 +24,12 @@ from penstock.model.errors import (
     TopicNotFound,
     WriterHeld,
 )
-from penstock.node.core import comparing
-from penstock.node.core.stage import Chunk, Stage
-from penstock.node.core.stage_file import Place
-from penstock.node.core.stage_memory import StageMemory
-from penstock.node.core.stages import Stages
-from penstock.node.core.writers import (
+from headpond.node.core import comparing
+from headpond.node.core.stage import Chunk, Stage
+from headpond.node.core.stage_file import Place
+from headpond.node.core.stage_memory import StageMemory
+from headpond.node.core.stages import Stages
+from headpond.node.core.writers import (
     REMEMBERED,
     BatchRecorded,
     Change,
@@ -39,8 +39,8 @@ from penstock.node.core.writers import (
     block_of,
     decode_change,
 )
-from penstock.node.settings import Limits, Settings, StagingSettings
-from penstock.wire.control import (
+from headpond.node.settings import Limits, Settings, StagingSettings
+from headpond.wire.control import (
     AbortStages,
     BatchInfo,
     CommitBatch,
@@ -58,7 +58,7 @@ from penstock.wire.control import (
     WriterInfo,
     read_result,
 )
-from penstock.wire.staging import encode_chunk
+from headpond.wire.staging import encode_chunk
 from tests.fire.core_shell import CoreShell
 from tests.fire.raw_client import segment_body
 
@@ -183,7 +183,7 @@ def test_a_chunk_that_cannot_be_taken_is_the_answer_to_the_finish() -> None:
     good = segment_body([b"v"])
     for name, chunks, error in (
         ("bad", [(0, 0, b"no segment")], BadSegment),
-        ("shard", [(2, 0, good)], PenstockError),
+        ("shard", [(2, 0, good)], HeadpondError),
         ("gap", [(0, 1, good)], Gap),
         ("conflict", [(0, 0, good), (0, 0, segment_body([b"other"]))], Conflict),
     ):
@@ -195,7 +195,7 @@ def test_a_chunk_that_cannot_be_taken_is_the_answer_to_the_finish() -> None:
             node.client.request(FinishStage(stage, len(chunks)))
         with pytest.raises(StageMismatch):
             node.commit(0, stage)
-    with pytest.raises(PenstockError, match="stage_bytes_max"):
+    with pytest.raises(HeadpondError, match="stage_bytes_max"):
         node.stage("large", bytes(2000))
     with pytest.raises(StagingFull, match="writer_stages_max"):
         node.stage("sixth", b"v")
@@ -453,7 +453,7 @@ def test_a_full_disk_refuses_the_commit_and_takes_it_later() -> None:
     stage = node.stage("s", b"a")
     node.disk.capacity_bytes = 1
     node.shell.wait(2_000_000)
-    with pytest.raises(PenstockError) as refused:
+    with pytest.raises(HeadpondError) as refused:
         node.commit(0, stage)
     assert refused.value.code == "disk-full"
     node.disk.capacity_bytes = None

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.io.memory_disk import Keep
+from headpond.io.memory_disk import Keep
 from tests.fire.staging_world import WRITERS, StagingWorld
 
 WRITER = st.sampled_from(WRITERS)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.files.frame_file import Found, scan
-from penstock.model.ledger import Account, SubscriptionAccount, balance
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.control import (
+from headpond.files.frame_file import Found, scan
+from headpond.model.ledger import Account, SubscriptionAccount, balance
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.control import (
     AdvanceSubscription,
     BlockEnd,
     CommitBatch,
@@ -24,9 +24,9 @@ from penstock.wire.control import (
     Subscribe,
     read_result,
 )
-from penstock.wire.frame import FrameType
-from penstock.wire.segment import encode_plain
-from penstock.wire.staging import encode_chunk
+from headpond.wire.frame import FrameType
+from headpond.wire.segment import encode_plain
+from headpond.wire.staging import encode_chunk
 from tests.node.core.ledger_world import LedgerWorld
 from tests.node.core.state_world import DAY_US, StateWorld
 

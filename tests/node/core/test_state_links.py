@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.node.peer_nodes import HereNode
-from penstock.wire.control import ShowLedger, read_result
-from penstock.wire.ledger import LedgerInfo
+from headpond.node.peer_nodes import HereNode
+from headpond.wire.control import ShowLedger, read_result
+from headpond.wire.ledger import LedgerInfo
 from tests.node.core.peer_world import Way, linked, pull, rest, until
 from tests.node.core.state_world import Got, StateWorld
 

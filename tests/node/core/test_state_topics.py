@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.files.frame_file import Found, scan
-from penstock.model.entry_set import EntrySet
-from penstock.model.errors import BadRequest, BadSetting, SchemaMismatch, StorageFailed, TopicExists
-from penstock.node.core import log_rewrite
-from penstock.node.settings import Limits
-from penstock.wire.control import (
+from headpond.files.frame_file import Found, scan
+from headpond.model.entry_set import EntrySet
+from headpond.model.errors import BadRequest, BadSetting, SchemaMismatch, StorageFailed, TopicExists
+from headpond.node.core import log_rewrite
+from headpond.node.settings import Limits
+from headpond.wire.control import (
     AckItem,
     BlockEnd,
     ChangeSettings,
@@ -30,8 +30,8 @@ from penstock.wire.control import (
     TopicInfo,
     read_result,
 )
-from penstock.wire.frame import FrameType
-from penstock.wire.schema import encode_schema
+from headpond.wire.frame import FrameType
+from headpond.wire.schema import encode_schema
 from tests.node.core.state_world import DAY_US, SETTINGS, Row, StateWorld, current
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b""])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import SubscriptionBusy, SubscriptionNotFound
-from penstock.model.policy import Policy
-from penstock.node.core.settlement_records import CameBack, Change, decode_change
-from penstock.wire.consuming import KnownRecord
-from penstock.wire.control import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import SubscriptionBusy, SubscriptionNotFound
+from headpond.model.policy import Policy
+from headpond.node.core.settlement_records import CameBack, Change, decode_change
+from headpond.wire.consuming import KnownRecord
+from headpond.wire.control import (
     CreateSubscription,
     Credit,
     DeleteSubscription,
@@ -31,7 +31,7 @@ from penstock.wire.control import (
     Unsubscribe,
     read_result,
 )
-from penstock.wire.top import ShowTop, TopInfo
+from headpond.wire.top import ShowTop, TopInfo
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader, Writer
 

@@ -12,10 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.model.errors import SubscriptionBusy
-from penstock.model.policy import Policy
-from penstock.node.core.attachment import Attachment
-from penstock.node.core.subscription import Change
+from headpond.model.errors import SubscriptionBusy
+from headpond.model.policy import Policy
+from headpond.node.core.attachment import Attachment
+from headpond.node.core.subscription import Change
 from tests.node.core.subscription_world import MANY, World
 
 KEYS: list[bytes | None] = [None, b"a", b"b", b"c", b"d"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.wire.columns import rows_to_batch
-from penstock.wire.control import Deliver
-from penstock.wire.expiry import with_ttl
-from penstock.wire.frame import Frame, FrameType, encode
-from penstock.wire.record import decode_record_header
-from penstock.wire.segment import encode_plain
+from headpond.io.memory_disk import MemoryDisk
+from headpond.wire.columns import rows_to_batch
+from headpond.wire.control import Deliver
+from headpond.wire.expiry import with_ttl
+from headpond.wire.frame import Frame, FrameType, encode
+from headpond.wire.record import decode_record_header
+from headpond.wire.segment import encode_plain
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Writer
 from tests.node.core.test_subscription_kinds import Kind, shell

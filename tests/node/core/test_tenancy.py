@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import (
     BadRequest,
     BadSetting,
+    HeadpondError,
     NotEmpty,
-    PenstockError,
     PlaceExists,
     PlaceNotFound,
     TopicNotFound,
 )
-from penstock.node.settings import LogSettings, Settings
-from penstock.wire.control import (
+from headpond.node.settings import LogSettings, Settings
+from headpond.wire.control import (
     Ack,
     ChangeSettings,
     CreatePlace,
@@ -216,7 +216,7 @@ def test_a_node_that_listens_beyond_loopback_creates_nothing_on_first_use() -> N
 def test_what_is_wrong_is_refused_and_changes_nothing() -> None:
     _, client = started()
     client.request(CreatePlace("tenant", "acme"))
-    wrong: list[tuple[Any, type[PenstockError]]] = [
+    wrong: list[tuple[Any, type[HeadpondError]]] = [
         (CreatePlace("tenant", "acme"), PlaceExists),
         (CreatePlace("tenant", "new", {"hard_ttl": "soon"}), BadSetting),
         (CreatePlace("topic", "t"), BadRequest),

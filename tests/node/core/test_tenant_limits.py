@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import LimitReached, QuotaReached
-from penstock.model.topic_settings import SETTINGS
-from penstock.node.core.quotas import CREATES_AHEAD_US, CREATES_BURST_US
-from penstock.node.settings import Limits, Settings, StagingSettings
-from penstock.wire import control as ops
-from penstock.wire.access import CreateToken
-from penstock.wire.connection import Fault
-from penstock.wire.control import Ack, Control, Error, Operation, Request, Subscribed
-from penstock.wire.frame import FrameType, encode
-from penstock.wire.staging import encode_chunk
-from penstock.wire.title import Title, encode_title
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import LimitReached, QuotaReached
+from headpond.model.topic_settings import SETTINGS
+from headpond.node.core.quotas import CREATES_AHEAD_US, CREATES_BURST_US
+from headpond.node.settings import Limits, Settings, StagingSettings
+from headpond.wire import control as ops
+from headpond.wire.access import CreateToken
+from headpond.wire.connection import Fault
+from headpond.wire.control import Ack, Control, Error, Operation, Request, Subscribed
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.staging import encode_chunk
+from headpond.wire.title import Title, encode_title
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import segment_body, segment_frame
 

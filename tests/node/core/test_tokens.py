@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import BadRequest, BadScope, BadTopicName, LimitReached, NotAllowed, TokenNotFound
-from penstock.model.grant import ALL, Grant
-from penstock.model.place import Place
-from penstock.model.scope import Scope
-from penstock.node.core import tokens
-from penstock.node.settings import Limits
-from penstock.wire import control as ops
-from penstock.wire.access import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import BadRequest, BadScope, BadTopicName, LimitReached, NotAllowed, TokenNotFound
+from headpond.model.grant import ALL, Grant
+from headpond.model.place import Place
+from headpond.model.scope import Scope
+from headpond.node.core import tokens
+from headpond.node.settings import Limits
+from headpond.wire import control as ops
+from headpond.wire.access import (
     AdminRecord,
     CreateToken,
     ListAdminLog,
@@ -28,9 +28,9 @@ from penstock.wire.access import (
     TokenCreated,
     TokenInfo,
 )
-from penstock.wire.connection import Fault
-from penstock.wire.control import Hello, Welcome, read_result
-from penstock.wire.frame import FrameType, encode
+from headpond.wire.connection import Fault
+from headpond.wire.control import Hello, Welcome, read_result
+from headpond.wire.frame import FrameType, encode
 from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
 from tests.node.core.guarded import TOPIC, GuardedNode
 
@@ -85,7 +85,7 @@ def test_a_scope_that_cannot_be_is_refused(text: str) -> None:
 
 def test_a_node_that_never_had_a_token_is_open() -> None:
     shell = CoreShell(MemoryDisk(), seed=1)
-    for text in (None, "pst_whatever"):
+    for text in (None, "hpd_whatever"):
         client = shell.connect(text)
         assert client.take(Welcome)
         assert client.request(ShowAccess())["guarded"] is False
@@ -220,10 +220,10 @@ def test_a_connection_ends_by_itself_when_its_token_does() -> None:
 
 def test_secrets_are_in_no_text_that_is_made_of_a_message() -> None:
     created = TokenCreated(
-        "pst_x_SECRET", read_result(GuardedNode().admin.request(ShowToken("admin")), TokenInfo)
+        "hpd_x_SECRET", read_result(GuardedNode().admin.request(ShowToken("admin")), TokenInfo)
     )
     assert "SECRET" not in repr(created) + str(created)
-    assert "SECRET" not in repr(Hello([1], "c", "pst_x_SECRET"))
+    assert "SECRET" not in repr(Hello([1], "c", "hpd_x_SECRET"))
 
 
 def test_a_tokens_whole_text_in_place_of_its_id_finds_it_and_is_kept_nowhere() -> None:
@@ -232,7 +232,7 @@ def test_a_tokens_whole_text_in_place_of_its_id_finds_it_and_is_kept_nowhere() -
     token_id, secret = text.split("_", 2)[1:]
     assert node.admin.request(ShowToken(text))["token"] == token_id
     assert node.admin.request(RevokeToken(text))["token"] == token_id
-    foreign = f"pst_0123456789ab_{secret}"
+    foreign = f"hpd_0123456789ab_{secret}"
     with pytest.raises(TokenNotFound) as caught:
         node.admin.request(RevokeToken(foreign))
     assert "0123456789ab" in caught.value.message

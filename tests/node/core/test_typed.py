@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.model.errors import LimitReached
-from penstock.node.core.topics import TopicCreated, decode_change
-from penstock.node.settings import Limits
-from penstock.wire.connection import Fault
-from penstock.wire.control import AckItem, AlterTopic, BlockEnd, OpenTopic, TopicInfo, read_result
-from penstock.wire.frame import FrameType, encode
-from penstock.wire.record import RECORD_HEADER_BYTES
-from penstock.wire.schema import encode_schema, fit_messages
-from penstock.wire.schema_versions import SchemaVersions
-from penstock.wire.segment import encode_plain, rows_to_batch
-from penstock.wire.title import Predecessor, Title, encode_title
-from penstock.wire.typed_record import decode_typed_record, version_of
+from headpond.io.memory_disk import MemoryDisk
+from headpond.model.errors import LimitReached
+from headpond.node.core.topics import TopicCreated, decode_change
+from headpond.node.settings import Limits
+from headpond.wire.connection import Fault
+from headpond.wire.control import AckItem, AlterTopic, BlockEnd, OpenTopic, TopicInfo, read_result
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.record import RECORD_HEADER_BYTES
+from headpond.wire.schema import encode_schema, fit_messages
+from headpond.wire.schema_versions import SchemaVersions
+from headpond.wire.segment import encode_plain, rows_to_batch
+from headpond.wire.title import Predecessor, Title, encode_title
+from headpond.wire.typed_record import decode_typed_record, version_of
 from tests.fire.core_shell import SMALL_FILES, CoreShell
 from tests.node.core.typed_sender import (
     BLOCK,

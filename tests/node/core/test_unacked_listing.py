@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.io.memory_disk import MemoryDisk
-from penstock.wire.control import (
+from headpond.io.memory_disk import MemoryDisk
+from headpond.wire.control import (
     ListSkipped,
     ListUnacked,
     SeekSubscription,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from penstock.model.entry_set import EntrySet
-from penstock.node.core.cursor import ShardCursor
-from penstock.node.core.unacked_log import IN_FLIGHT_ENTRIES, UnackedLog, bound_step_up, due_step_up
+from headpond.model.entry_set import EntrySet
+from headpond.node.core.cursor import ShardCursor
+from headpond.node.core.unacked_log import IN_FLIGHT_ENTRIES, UnackedLog, bound_step_up, due_step_up
 
 
 def hand_out(cursor: ShardCursor, end: int, count: int) -> list[int]:

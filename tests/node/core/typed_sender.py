@@ -6,12 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.wire.control import Ack, AckItem, CreateTopic, ShowNode, ShowTopic, TopicInfo, read_result
-from penstock.wire.frame import FrameType, encode
-from penstock.wire.schema import encode_schema
-from penstock.wire.title import Predecessor, Title, encode_title
-from penstock.wire.typed import Encoder, Redundant
-from penstock.wire.typed_rows import message_schema, row_schema, to_rows
+from headpond.wire.control import Ack, AckItem, CreateTopic, ShowNode, ShowTopic, TopicInfo, read_result
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.schema import encode_schema
+from headpond.wire.title import Predecessor, Title, encode_title
+from headpond.wire.typed import Encoder, Redundant
+from headpond.wire.typed_rows import message_schema, row_schema, to_rows
 from tests.fire.core_shell import CoreClient, CoreShell
 
 SCHEMA = pa.schema([pa.field("at", pa.int64(), False), ("value", pa.int32()), ("host", pa.string())])

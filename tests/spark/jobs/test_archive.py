@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-import penstock.sync
-from penstock.model.errors import BadRequest, TopicNotFound
-from penstock.spark.jobs.archive import archive, write_batch
-from penstock.spark.jobs.archive_folder import ArchiveFolder, ArchiveInfo
-from penstock.spark.jobs.compact import compact
-from tests.cli.conftest import PENSTOCK, clean_environment
+import headpond.sync
+from headpond.model.errors import BadRequest, TopicNotFound
+from headpond.spark.jobs.archive import archive, write_batch
+from headpond.spark.jobs.archive_folder import ArchiveFolder, ArchiveInfo
+from headpond.spark.jobs.compact import compact
+from tests.cli.conftest import HEADPOND, clean_environment
 from tests.cli.contract import check
 from tests.fire.real_node import RealNode
 
@@ -34,7 +34,7 @@ QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def send(node: RealNode, topic: str, numbers: range) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         client.admin.create_topic(topic, 2, exist_ok=True)
         with client.producer(topic, name="till-1") as producer:
             for n in numbers:
@@ -43,7 +43,7 @@ def send(node: RealNode, topic: str, numbers: range) -> None:
 
 
 def archived(folder: Path) -> pa.Table:
-    """As a reader sees it that knows nothing of Penstock."""
+    """As a reader sees it that knows nothing of Headpond."""
     return ds.dataset(folder, format="parquet", partitioning="hive").to_table()
 
 
@@ -193,7 +193,7 @@ def test_an_archiver_that_is_killed_is_carried_on_without_loss_or_repeat(
 ) -> None:
     folder = tmp_path / "archive"
     send(node, "killed", range(400))
-    command = [*PENSTOCK, "spark", "archive", "killed", str(folder), "--batch-bytes", "2000", "--url", node.url]
+    command = [*HEADPOND, "spark", "archive", "killed", str(folder), "--batch-bytes", "2000", "--url", node.url]
     process = subprocess.Popen(
         [*command, "--master", "local[1]"],
         env=clean_environment() | {"JAVA_TOOL_OPTIONS": QUICK_JAVA},
@@ -202,7 +202,7 @@ def test_an_archiver_that_is_killed_is_carried_on_without_loss_or_repeat(
     try:
         until(
             lambda: (
-                len(list((folder / "_penstock" / "batches").glob("*.json"))) >= 2 or process.poll() is not None
+                len(list((folder / "_headpond" / "batches").glob("*.json"))) >= 2 or process.poll() is not None
             )
         )
     finally:

@@ -17,10 +17,10 @@ import pytest
 
 from bench.audit import differences
 from bench.audit_truth import generate
-from penstock.model.errors import BadRequest
-from penstock.spark.jobs import figures, orders
-from penstock.spark.jobs.audit import AuditResult, _figures, audit
-from penstock.spark.jobs.feed import feed_of
+from headpond.model.errors import BadRequest
+from headpond.spark.jobs import figures, orders
+from headpond.spark.jobs.audit import AuditResult, _figures, audit
+from headpond.spark.jobs.feed import feed_of
 from tests.cli.contract import check
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-import penstock.sync
-from penstock.cli.app import app
-from penstock.model.errors import BadRequest, ProducerNotFound
-from penstock.spark.jobs import audit_ledger as jobs
-from penstock.spark.jobs.audit_ledger import audit_ledger, compare, parse_sent
-from penstock.wire.control import LedgerInfo, ShowLedger, read_result
+import headpond.sync
+from headpond.cli.app import app
+from headpond.model.errors import BadRequest, ProducerNotFound
+from headpond.spark.jobs import audit_ledger as jobs
+from headpond.spark.jobs.audit_ledger import audit_ledger, compare, parse_sent
+from headpond.wire.control import LedgerInfo, ShowLedger, read_result
 from tests.cli.contract import check_object
 from tests.fire.real_node import RealNode
 from tests.node.core.ledger_world import LedgerWorld
@@ -66,7 +66,7 @@ def test_holes_and_what_is_still_to_come_are_missing_though_no_node_has_them() -
 def test_what_an_archive_lacks_is_told_by_producer_and_range(
     spark: SparkSession, node: RealNode, topic: str
 ) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         client.admin.create_topic(topic, shards=2)
         for name, count in (("till-1", 60), ("till-2", 30)):
             with client.producer(topic, name=name) as producer:
@@ -77,7 +77,7 @@ def test_what_an_archive_lacks_is_told_by_producer_and_range(
     assert (whole.sent, whole.received, whole.received_messages, whole.clean) == (90, 90, 90, True)
     assert [each.producer for each in whole.producers] == ["till-1", "till-2"] and not whole.unclosed
 
-    rows = spark.read.format("penstock").options(url=node.url, topic=topic).load()
+    rows = spark.read.format("headpond").options(url=node.url, topic=topic).load()
     assert {row.producer for row in rows.select("producer").distinct().collect()} == {"till-1", "till-2"}
     segment = "cast(split(identity, '/')[2] as int)"
     lacking = rows.where(f"not (producer = 'till-1' and shard = 1 and {segment} between 3 and 7)")
@@ -104,11 +104,11 @@ def test_what_an_archive_lacks_is_told_by_producer_and_range(
 def test_half_a_segment_is_not_all_of_it_and_what_comes_meanwhile_is_not_missing(
     spark: SparkSession, node: RealNode, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with penstock.sync.connect(node.url) as client, client.producer(topic) as producer:
+    with headpond.sync.connect(node.url) as client, client.producer(topic) as producer:
         for number in range(40):
             producer.post(b"%d" % number)
         producer.flush()
-        rows = spark.read.format("penstock").options(url=node.url, topic=topic, end="40").load()
+        rows = spark.read.format("headpond").options(url=node.url, topic=topic, end="40").load()
         for half in ("entry < 30", "entry >= 10"):
             found = audit_ledger(topic, rows.where(half), url=node.url)
             assert (found.received, found.missing, found.received_messages) == (found.sent, 0, 30)

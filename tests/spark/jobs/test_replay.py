@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import penstock.sync
-from penstock.model.errors import BadRequest, TopicMismatch, TopicNotFound
-from penstock.spark.jobs.archive import archive
-from penstock.spark.jobs.coverage import began_at, left_of
-from penstock.spark.jobs.follow import Following, _watch, follow
-from penstock.spark.jobs.replay import replay
-from penstock.spark.jobs.reshard import reshard
-from penstock.spark.jobs.work import Work
+import headpond.sync
+from headpond.model.errors import BadRequest, TopicMismatch, TopicNotFound
+from headpond.spark.jobs.archive import archive
+from headpond.spark.jobs.coverage import began_at, left_of
+from headpond.spark.jobs.follow import Following, _watch, follow
+from headpond.spark.jobs.replay import replay
+from headpond.spark.jobs.reshard import reshard
+from headpond.spark.jobs.work import Work
 from tests.cli.contract import check
 from tests.fire.real_node import RealNode, wait_until
 
@@ -31,21 +31,21 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def send(node: RealNode, topic: str, numbers: range, shards: int = 2) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         client.admin.create_topic(topic, shards, exist_ok=True)
         with client.producer(topic, name="till-1") as producer:
             for n in numbers:
-                producer.post(b"%d" % n, key=b"k%d" % (n % 5), id=f"m-{n}", headers={"penstock-origin": "old"})
+                producer.post(b"%d" % n, key=b"k%d" % (n % 5), id=f"m-{n}", headers={"headpond-origin": "old"})
             producer.flush()
 
 
 def create(node: RealNode, topic: str, **options: Any) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         client.admin.create_topic(topic, **options)
 
 
 def stored(spark: SparkSession, node: RealNode, topic: str) -> list[Any]:
-    frame = spark.read.format("penstock").options(url=node.url, topic=topic).load()
+    frame = spark.read.format("headpond").options(url=node.url, topic=topic).load()
     return sorted(frame.collect(), key=lambda row: (row.shard, row.entry))
 
 
@@ -72,7 +72,7 @@ def test_run_twice_on_a_topic_that_grows_or_its_archive_a_replay_writes_once(
 
     copied = stored(spark, node, "copy")
     assert numbers_by_key(copied) == {b"k%d" % k: list(range(k, 80, 5)) for k in range(5)}
-    origins = {row.headers["penstock-origin"] for row in copied}
+    origins = {row.headers["headpond-origin"] for row in copied}
     assert origins == {row.identity for row in stored(spark, node, "source")}
 
     create(node, "restored")
@@ -86,7 +86,7 @@ def test_run_twice_on_a_topic_that_grows_or_its_archive_a_replay_writes_once(
 def test_a_beginning_that_only_the_archive_has_is_written_from_there_and_the_rest_not_again(
     spark: SparkSession, node: RealNode, tmp_path: Path
 ) -> None:
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         client.admin.create_topic("ageing")
         with client.producer("ageing", batch_rows=10) as producer:
             for n in range(30):
@@ -138,7 +138,7 @@ def test_files_of_others_are_known_by_what_is_in_them(
 def test_a_reshard_keeps_every_message_and_the_order_of_its_key(spark: SparkSession, node: RealNode) -> None:
     schema = pa.schema([("n", pa.int64()), ("name", pa.string())])
     create(node, "narrow", shards=2, schema=schema, settings={"durability": "os"})
-    with penstock.sync.connect(node.url) as client, client.producer("narrow") as producer:
+    with headpond.sync.connect(node.url) as client, client.producer("narrow") as producer:
         for n in range(50):
             producer.post({"n": n, "name": f"name-{n}"}, key=b"k%d" % (n % 5))
         producer.flush()
@@ -151,7 +151,7 @@ def test_a_reshard_keeps_every_message_and_the_order_of_its_key(spark: SparkSess
         found.setdefault(bytes(row.key), []).append(row.value.n)
         assert row.value.name == f"name-{row.value.n}"
     assert found == {b"k%d" % k: list(range(k, 50, 5)) for k in range(5)}
-    with penstock.sync.connect(node.url) as client:
+    with headpond.sync.connect(node.url) as client:
         assert client.admin.show_topic("wide").durability == "os"
     with pytest.raises(TopicMismatch, match="with 8 shards"):
         reshard("narrow", "wide", 4, url=node.url)
@@ -162,11 +162,11 @@ def test_following_tells_of_what_is_closed_and_counts_the_rest_as_open(
 ) -> None:
     with RealNode(tmp_path / "other") as other:
         for url in (node.url, other.url):
-            with penstock.sync.connect(url) as client:
+            with headpond.sync.connect(url) as client:
                 client.admin.create_topic("followed")
         for copies, count in (([other.url], 40), ([], 10), ([other.url], 40)):
             with (
-                penstock.sync.connect(node.url) as client,
+                headpond.sync.connect(node.url) as client,
                 client.producer("followed", copies=copies) as producer,
             ):
                 for n in range(count):

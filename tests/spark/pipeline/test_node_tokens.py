@@ -9,14 +9,14 @@ import click
 import typer
 from click.core import ParameterSource
 
-from penstock.cli.spark import _node
-from penstock.spark.jobs.feed import Reach
-from penstock.spark.pipeline.frames import Frames, Node
-from penstock.spark.pipeline.plan import Sink, Source
-from penstock.spark.sink_options import read_options as read_sink_options
-from penstock.spark.source_options import read_options
+from headpond.cli.spark import _node
+from headpond.spark.jobs.feed import Reach
+from headpond.spark.pipeline.frames import Frames, Node
+from headpond.spark.pipeline.plan import Sink, Source
+from headpond.spark.sink_options import read_options as read_sink_options
+from headpond.spark.source_options import read_options
 
-HERE, THERE = "penstock://here:1", "penstock://there:1"
+HERE, THERE = "headpond://here:1", "headpond://there:1"
 
 
 def chosen(

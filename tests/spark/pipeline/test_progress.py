@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.spark.pipeline.progress import Following
-from penstock.spark.pipeline.screen import line, table
+from headpond.spark.pipeline.progress import Following
+from headpond.spark.pipeline.screen import line, table
 
 
 def said(batch: int, second: int, **more: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from penstock.errors import BadPipeline
-from penstock.spark.pipeline import Pipeline
+from headpond.errors import BadPipeline
+from headpond.spark.pipeline import Pipeline
 
 GOOD = """\
 name = "orders"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.pipeline.steps.reorder import Held, released
+from headpond.spark.pipeline.steps.reorder import Held, released
 
 
 def arrivals(held: Held, *batches: list[int]) -> list[tuple[int, bool]]:

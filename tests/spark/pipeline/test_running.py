@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-import penstock.sync
-from penstock.cli.app import app
-from penstock.errors import BadPipeline, PipelineFailed
-from penstock.spark.pipeline import Pipeline
-from penstock.spark.pipeline.plan import DeadLetter
-from penstock.spark.pipeline.running import Run
-from penstock.spark.pipeline.steps.dead_letter import dead_letter
+import headpond.sync
+from headpond.cli.app import app
+from headpond.errors import BadPipeline, PipelineFailed
+from headpond.spark.pipeline import Pipeline
+from headpond.spark.pipeline.plan import DeadLetter
+from headpond.spark.pipeline.running import Run
+from headpond.spark.pipeline.steps.dead_letter import dead_letter
 from tests.cli.contract import check
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def write(spark: SparkSession, folder: Path, rows: list[tuple[int, float]]) -> N
 def test_rows_go_where_the_file_says_once_and_a_restart_goes_on(
     spark: SparkSession, shared_url: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_URL", shared_url)
+    monkeypatch.setenv("HEADPOND_URL", shared_url)
     file = tmp_path / "test.toml"
     file.write_text(FILE.format(topic=topic))
     (tmp_path / "steps.py").write_text(STEPS)
@@ -93,13 +93,13 @@ def test_rows_go_where_the_file_says_once_and_a_restart_goes_on(
         "rest": 2,
         "checked_dead": 2,
     }
-    large = spark.read.format("penstock").option("url", shared_url).option("topic", f"{topic}.large").load()
+    large = spark.read.format("headpond").option("url", shared_url).option("topic", f"{topic}.large").load()
     assert sorted(row.id for row in large.select("id").collect()) == ["2", "4"], "each once, in both runs"
     assert [row.id for row in spark.read.parquet(str(tmp_path / "rest")).select("id").collect()] == [1]
-    dead = spark.read.format("penstock").option("url", shared_url).option("topic", f"{topic}.bad").load()
+    dead = spark.read.format("headpond").option("url", shared_url).option("topic", f"{topic}.bad").load()
     ((value, headers),) = dead.selectExpr("cast(value as string)", "headers").collect()
     assert json.loads(value) == {"id": 3, "amount": -2.0}
-    assert headers == {"penstock-reason": "amount -2.0", "penstock-step": "checked"}
+    assert headers == {"headpond-reason": "amount -2.0", "headpond-step": "checked"}
 
 
 def test_what_spark_refuses_is_told_with_the_line_in_the_file(spark: SparkSession, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_check_tells_why_a_source_or_a_sink_cannot_be_not_that_python_failed(
     pipeline = (
         Pipeline("wrong", url=shared_url)
         .source("absent", topic="not-there")
-        .source("away", topic="x", url="penstock://127.0.0.1:1")
+        .source("away", topic="x", url="headpond://127.0.0.1:1")
         .source("late", topic="x", start="latest")
         .source("rows", parquet=str(tmp_path), stream=True, schema="value string")
         .step("misspelt", from_="rows", python=wrong)
@@ -276,7 +276,7 @@ def test_rows_that_come_early_wait_for_their_turn_and_a_gap_is_given_up(
 def test_a_sink_that_is_added_later_reads_from_the_start_whatever_the_others_have_read(
     spark: SparkSession, shared_url: str, topic: str, tmp_path: Path
 ) -> None:
-    with penstock.sync.connect(shared_url) as client:
+    with headpond.sync.connect(shared_url) as client:
         with client.producer(topic) as producer:
             for number in range(3):
                 producer.send(str(number).encode())
@@ -318,7 +318,7 @@ def test_the_row_of_a_gap_can_be_a_dead_letter(spark: SparkSession) -> None:
     good, dead = dead_letter("checked", frame, DeadLetter(keep="value is not null", topic="dead"))
     assert [bytes(row.value) for row in good.collect()] == [b"good"]
     ((value, headers),) = dead.select("value", "headers").collect()
-    assert bytes(value) == b"" and headers["gap.reason"] == "retention" and "penstock-reason" in headers
+    assert bytes(value) == b"" and headers["gap.reason"] == "retention" and "headpond-reason" in headers
 
 
 def test_a_folder_that_is_ahead_of_the_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,191 @@
+"""What the shell offers behind a TAB: names that the node knows, asked within a moment; else nothing.
+
+A prompt is no place for an error: whatever goes wrong (no node, no access, an answer that takes too long)
+offers nothing and says nothing. The node is asked with a bare socket, since loading the client takes longer
+than a person at a prompt waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from headpond.model.address import Address
+    from headpond.wire.control import Operation
+
+SECONDS_MAX = 0.3
+"""In all, however many addresses there are and however the answer drips."""
+_READ_BYTES = 256 * 1024
+
+Completer = Callable[[typer.Context, str], list[str]]
+
+
+def quietly(find: Callable[[typer.Context, str], Iterable[str]]) -> Completer:
+    """What ``find`` finds that begins with what is typed; nothing where it fails."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        try:
+            return sorted({each for each in find(ctx, incomplete) if each.startswith(incomplete)})
+        except Exception:  # noqa: BLE001  # nothing may be said at a prompt
+            return []
+
+    return complete
+
+
+@quietly
+def topics(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    from headpond.wire.control import ListTopics
+
+    return _topic_names((each["topic"] for each in _ask(ctx, ListTopics())), incomplete)
+
+
+@quietly
+def subscriptions(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Of the topic that stands before it."""
+    from headpond.wire.control import ListSubscriptions
+
+    return [each["subscription"] for each in _ask(ctx, ListSubscriptions(_topic(ctx)))]
+
+
+@quietly
+def producers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Of the topic that stands before it."""
+    from headpond.wire.control import ListProducers
+
+    return [each["producer"] for each in _ask(ctx, ListProducers(_topic(ctx)))]
+
+
+@quietly
+def writers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    from headpond.wire.control import ListWriters
+
+    return [each["writer"] for each in _ask(ctx, ListWriters())]
+
+
+@quietly
+def places(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Tenants, products or components, as the command's group says, with all their parts."""
+    from headpond.wire.control import ListPlaces
+
+    level = ctx.parent.info_name if ctx.parent is not None else None
+    return [each["place"] for each in _ask(ctx, ListPlaces(level or "tenant"))]
+
+
+@quietly
+def peers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    from headpond.wire.peering import ListPeers
+
+    return [each["name"] for each in _ask(ctx, ListPeers())]
+
+
+@quietly
+def directions(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    return ("pull", "push", "both")
+
+
+@quietly
+def error_codes(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    from headpond.model.errors import CATALOGUE
+
+    return CATALOGUE
+
+
+@quietly
+def setting_names(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    from headpond.model.topic_settings import SETTINGS
+
+    return SETTINGS
+
+
+@quietly
+def assignments(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    from headpond.model.topic_settings import SETTINGS
+
+    return [f"{name}=" for name in SETTINGS]
+
+
+@quietly
+def starts(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    return ("earliest", "latest")
+
+
+@quietly
+def accesses(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    return ("single", "multiple")
+
+
+@quietly
+def slots(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """The slots on this disk that have refill files."""
+    from headpond.cli.refill_place import all_files, root_of
+
+    return [path.parent.name for path in all_files(root_of(ctx.params.get("state")))]
+
+
+# --- asking -------------------------------------------------------------------------------------------
+
+
+def _topic(ctx: typer.Context) -> str:
+    from headpond.model.topic import TopicName
+
+    # Behind an option that still lacks its value nothing was parsed.
+    return str(TopicName.parse(ctx.params.get("topic") or ctx.args[0]))
+
+
+def _topic_names(names: Iterable[str], incomplete: str) -> list[str]:
+    """As a person writes them: short, unless the long form was begun."""
+    from headpond.model.topic import TopicName
+
+    return [name if "/" in incomplete else TopicName.parse(name).short for name in names]
+
+
+def _ask(ctx: typer.Context, operation: Operation) -> Any:
+    """The node's answer, as plain values; whatever keeps it from coming in time is raised."""
+    from time import monotonic
+
+    from headpond.model.address import parse_addresses
+
+    deadline = monotonic() + SECONDS_MAX
+
+    def left() -> float:
+        return max(deadline - monotonic(), 0.001)  # 0 would mean something else to a socket
+
+    first, *others = parse_addresses(ctx.params["url"])
+    token = ctx.params.get("token")
+    for address in others:
+        with contextlib.suppress(OSError):
+            return _ask_one(first, token, operation, left)
+        first = address
+    return _ask_one(first, token, operation, left)
+
+
+def _ask_one(address: Address, token: str | None, operation: Operation, left: Callable[[], float]) -> Any:
+    import socket
+
+    from headpond.client.tls import TlsOptions
+    from headpond.wire.connection import ClientSide, Fault
+    from headpond.wire.control import Request, Response, Welcome, encode_control
+
+    side = ClientSide(client="completion", token=token)
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection((address.host, address.port), left()))
+        if address.tls:
+            wrapped = TlsOptions().context().wrap_socket(connection, server_hostname=address.host)
+            connection = stack.enter_context(wrapped)
+        connection.sendall(b"".join(side.data_to_send()))
+        while True:
+            connection.settimeout(left())
+            data = connection.recv(_READ_BYTES)
+            for event in side.receive(data):
+                if isinstance(event, Welcome):
+                    connection.sendall(encode_control(Request(1, operation)))
+                elif isinstance(event, Response):
+                    return event.result
+                elif isinstance(event, Fault):
+                    raise event.error
+            if not data:
+                raise ConnectionError

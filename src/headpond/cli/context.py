@@ -1,0 +1,137 @@
+"""``headpond context add|use|list|show|remove``: nodes by name."""
+
+from __future__ import annotations
+
+import sys
+from getpass import getpass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
+from headpond.cli.output import note, print_fields, print_json, print_table, reports_errors
+
+context_app = typer.Typer(
+    help="Nodes by name: their URL, token and certificates, in a file that only you can read.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The context's name.")]
+
+
+def _file(option: str, what: str) -> typer.models.OptionInfo:
+    info: typer.models.OptionInfo = typer.Option(option, metavar="FILE", help=what, show_default=False)
+    return info
+
+
+@context_app.command()
+@reports_errors
+def add(
+    name: Name,
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="The node.", show_default=False)],
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="TEXT", help="Its token; - reads it from stdin.", show_default=False),
+    ] = None,
+    ca: Annotated[Path | None, _file("--ca", "Authorities to trust, in PEM form.")] = None,
+    cert: Annotated[Path | None, _file("--cert", "What to show to a node that asks for a certificate.")] = None,
+    key: Annotated[Path | None, _file("--key", "Its key.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a context, or replace it; the first one is used at once."""
+    from headpond.client.contexts import Context, Contexts
+    from headpond.model.address import parse_addresses
+
+    parse_addresses(url)
+    if token == "-":
+        token = read_token()
+    files = [None if path is None else str(path.expanduser().absolute()) for path in (ca, cert, key)]
+    contexts = Contexts()
+    contexts.add(name, Context(url, token or None, *files))
+    contexts.save()
+    used = " (in use)" if contexts.current == name else ""
+    _print(name, contexts.get(name).shown(), as_json, f"context {name} is {url}{used}")
+
+
+@context_app.command()
+@reports_errors
+def use(name: Name, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False) -> None:
+    """Use a context where nothing else is said."""
+    from headpond.client.contexts import Contexts
+
+    contexts = Contexts()
+    contexts.use(name)
+    contexts.save()
+    _print(name, contexts.get(name).shown(), as_json, f"using {name}: {contexts.get(name).url}")
+
+
+@context_app.command("list")
+@reports_errors
+def list_(url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False) -> None:
+    """List the contexts; tokens are shown by their id alone."""
+    from headpond.client.contexts import Contexts
+
+    contexts = Contexts()
+    items = [(name, name == contexts.current, each.shown()) for name, each in sorted(contexts.all.items())]
+    if as_json:
+        print_json([{"context": name, "in_use": used, **shown} for name, used, shown in items])
+    elif not items:
+        note("there are no contexts; `headpond context add NAME --url URL` makes one")
+    else:
+        rows = [(name, used, shown["url"], shown["token"]) for name, used, shown in items]
+        print_table(("CONTEXT", "IN USE", "URL", "TOKEN"), rows)
+
+
+@context_app.command()
+@reports_errors
+def show(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Else the one in use.")] = None,
+    url: UnusedUrl = DEFAULT_URL,
+    token: UnusedToken = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a context; its token by its id alone."""
+    from headpond.client.contexts import Contexts
+
+    contexts = Contexts()
+    name = name or contexts.current
+    shown = contexts.get(name).shown()
+    if as_json:
+        print_json({"context": name, "in_use": name == contexts.current, **shown})
+    else:
+        print_fields([("context", name), ("in use", name == contexts.current), *shown.items()])
+
+
+@context_app.command()
+@reports_errors
+def remove(
+    name: Name, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False
+) -> None:
+    """Remove a context. The token itself stays good: `headpond token revoke` ends it."""
+    from headpond.client.contexts import Contexts
+
+    contexts = Contexts()
+    contexts.remove(name)
+    contexts.save()
+    _print(name, {"removed": True}, as_json, f"removed context {name}")
+
+
+def read_token() -> str:
+    """From stdin; a person who types or pastes it is asked, and it is not shown."""
+    from headpond.model.errors import BadContext
+
+    text = (getpass("Token: ") if sys.stdin.isatty() else sys.stdin.readline()).strip()
+    if not text.startswith("hpd_"):
+        raise BadContext(
+            "what came from stdin is not a token", hint="A token is one line, hpd_ID_SECRET; nothing was added."
+        )
+    return text
+
+
+def _print(name: str, shown: dict[str, object], as_json: bool, told: str) -> None:
+    if as_json:
+        print_json({"context": name, **shown})
+    else:
+        print(told)

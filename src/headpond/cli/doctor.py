@@ -1,0 +1,94 @@
+"""``headpond doctor [URL]``: which nodes answer, what the token may do there, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, said
+from headpond.cli.output import EXIT_ERROR, print_fields, print_json, reports_errors, run
+
+if TYPE_CHECKING:
+    from headpond.client.checkup import Checkup
+
+
+@reports_errors
+def doctor(
+    context: typer.Context,
+    where: Annotated[
+        str | None, typer.Argument(metavar="URL", help="The node, instead of --url.", show_default=False)
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a node: every address of it, the token, the clocks, the disk. Exits 1 if none answers."""
+    from headpond.client.checkup import check_up
+
+    if where is not None and where != url and not said(context, "token"):
+        token = None  # a context's token is for its own URL alone
+    found = run(check_up(where or url, token))
+    if as_json:
+        print_json(
+            {"ok": any(each.serves for each in found), "addresses": [each.as_object() for each in found]}
+        )
+    else:
+        for number, checkup in enumerate(found):
+            if number:
+                print()
+            _print(checkup)
+    if not any(each.serves for each in found):
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _print(checkup: Checkup) -> None:
+    fields: list[tuple[str, object]] = [("address", checkup.address.url)]
+    if checkup.error is not None:
+        fields += [("answer", "none that helps"), ("error", f"{checkup.error.code}: {checkup.error.message}")]
+    else:
+        assert checkup.answered_in_s is not None and checkup.skew_s is not None
+        fields += [
+            ("answer", f"in {checkup.answered_in_s * 1000:.0f} ms{', serves' if checkup.serves else ''}"),
+            ("node", checkup.node),
+            ("software", checkup.software),
+            ("tls", checkup.address.tls),
+            *_certificate(checkup),
+            *([("successor", checkup.successor)] if checkup.successor else []),
+            ("clock", f"{checkup.skew_s:+.3f} s against this machine"),
+            *_access(checkup),
+        ]
+    print_fields([*fields, *(("do", advice) for advice in checkup.advice)])
+
+
+def _certificate(checkup: Checkup) -> list[tuple[str, object]]:
+    shown = checkup.certificate
+    if shown is None:
+        return []
+    days = shown.ends_in_s / 86_400
+    return [("certificate", f"{', '.join(shown.names)} by {shown.issuer}, ends in {days:,.0f} days")]
+
+
+def _access(checkup: Checkup) -> list[tuple[str, object]]:
+    access = checkup.access
+    assert access is not None
+    if not access.guarded:
+        fields: list[tuple[str, object]] = [("access", "open: this node has no tokens")]
+    else:
+        fields = [
+            ("token", f"{access.token} ({access.name})"),
+            ("rights", ", ".join(access.rights)),
+            ("scopes", ", ".join(access.scopes)),
+        ]
+        if access.producer:
+            fields.append(("producer", f"{access.producer} alone"))
+        if access.subscription:
+            fields.append(("subscription", f"{access.subscription} alone"))
+        if checkup.expires_in_s is not None:
+            fields.append(("expires", f"in {checkup.expires_in_s:,.0f} s"))
+    if access.free_bytes is not None:
+        full = "; full: sends are refused" if access.disk_full else ""
+        fields.append(("disk free", f"{access.free_bytes:,} bytes{full}"))
+    if access.last_stop:
+        fields.append(("last stop", access.last_stop.replace("_", " ")))
+    return [*fields, *(("found", line) for line in access.recovered)]

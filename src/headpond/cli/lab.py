@@ -1,0 +1,215 @@
+"""``headpond lab run``: a route of pipes under faults, simulated from a seed and compared with the calculus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
+from headpond.cli.output import EXIT_ERROR, print_fields, print_json, print_table, reports_errors
+from headpond.model.errors import BadRequest
+
+if TYPE_CHECKING:
+    from headpond.lab.measure import Measured
+    from headpond.lab.predict import Predicted
+    from headpond.lab.run import LabResult
+
+EXIT_UNFINISHED = 3
+"""Of a run or a sweep without a verdict: something still went on when it was given up."""
+
+ENDINGS = {
+    "idle": "",
+    "quiet": "; then only readers asked for more",
+    "unfinished": "; UNFINISHED: workers still tried, and nothing more arrived",
+}
+
+lab_app = typer.Typer(
+    help="Run pipes under faults, and measure what arrives.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@lab_app.callback()
+def _lab() -> None:
+    """Keeps ``run`` a word of its own: a group with one command would swallow it."""
+
+
+def _rate(name: str, meaning: str) -> Any:
+    return typer.Option(name, min=0.0, max=1.0, metavar="P", help=meaning)
+
+
+@lab_app.command()
+@reports_errors
+def run(
+    route: Annotated[
+        str,
+        typer.Option(
+            "--route",
+            metavar="ROUTE",
+            help="Pipes, the innermost first: 'resend_many | dedup'; hops in a row: 'A -> B'.",
+        ),
+    ],
+    loss: Annotated[float, _rate("--loss", "How often a message is lost.")] = 0.0,
+    duplicate: Annotated[float, _rate("--duplicate", "How often one that arrives arrives twice.")] = 0.0,
+    reorder: Annotated[float, _rate("--reorder", "How often a copy arrives late.")] = 0.0,
+    confirm_loss: Annotated[float, _rate("--confirm-loss", "How often an answer is lost.")] = 0.0,
+    delay: Annotated[
+        str,
+        typer.Option(
+            "--delay",
+            metavar="DELAY",
+            help="fixed:S, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEDIAN,SIGMA, in seconds.",
+        ),
+    ] = "fixed:0.01",
+    crash: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--crash",
+            metavar="ROLE@N[+S]",
+            help="sender, receiver, relay, storage, index, storage-loss, route or worker, once N messages have "
+            "arrived; down for S seconds. May be repeated.",
+        ),
+    ] = None,
+    rate: Annotated[
+        float, typer.Option("--rate", min=0.0, metavar="N", help="Messages a second; 0: all it takes.")
+    ] = 0.0,
+    work: Annotated[
+        float, typer.Option("--work", min=0.0, metavar="S", help="Seconds that the worker at the end works.")
+    ] = 0.0,
+    messages: Annotated[int, typer.Option("--messages", min=1, metavar="N", help="How many to send.")] = 10_000,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="The same seed gives the same run.")] = 0,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Write every event, a line each.")
+    ] = None,
+    url: UnusedUrl = DEFAULT_URL,
+    token: UnusedToken = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send messages over a route under faults.
+
+    Exits with 1 if what is measured is not what was promised, and with 3 if the run was not finished and says
+    nothing.
+    """
+    from headpond.lab.faults import Crash, Delay, Faults
+
+    faults = Faults(
+        loss=loss,
+        duplicate=duplicate,
+        reorder=reorder,
+        confirm_loss=confirm_loss,
+        delay=Delay.parse(delay),
+        crashes=tuple(Crash.parse(each) for each in crash or ()),
+        rate=rate,
+        work_s=work,
+    )
+    result = _run(route, faults, messages, seed, trace)
+    if as_json:
+        print_json(result)
+    else:
+        _print(result)
+    if result.predicted is not None and result.predicted.agrees is False:
+        raise typer.Exit(EXIT_ERROR)
+    if result.ended == "unfinished" or result.sent < result.messages:
+        raise typer.Exit(EXIT_UNFINISHED)
+
+
+def _run(route: str, faults: Any, messages: int, seed: int, trace: Path | None) -> LabResult:
+    from headpond.lab.run import run as run_lab
+
+    if trace is None:
+        return run_lab(route, faults, messages, seed)
+    try:
+        with trace.open("w", encoding="utf-8", newline="\n") as file:
+            return run_lab(route, faults, messages, seed, trace=file.write)
+    except OSError as error:
+        raise BadRequest(f"cannot write {trace}: {error.strerror}", hint="Name a file in a folder.") from error
+
+
+def _print(result: LabResult) -> None:
+    print_fields(
+        [
+            ("route", result.route),
+            ("faults", _faults_text(result)),
+            ("sent", f"{result.sent:,} of {result.messages:,} messages, seed {result.seed}"),
+            ("arrived", f"{result.unique:,} in {result.received:,} copies"),
+            ("missing", _missing_text(result)),
+            ("simulated", f"{result.simulated_s:.6g} s{ENDINGS[result.ended]}"),
+            ("sent again", f"{result.retransmissions:,}; in all {result.transmissions:,} on the links"),
+            ("latency", _latency_text(result)),
+        ]
+    )
+    print()
+    predicted = result.predicted
+    rows = [
+        ("R", _range(predicted, "reliability"), _measured_text(result.reliability)),
+        ("UR", _range(predicted, "uniqueness"), _measured_text(result.uniqueness)),
+        ("order", _order_text(predicted), ", ".join(result.orders) or "none"),
+    ]
+    print_table(("", "PREDICTED", "MEASURED"), rows)
+    _print_counts(result)
+    _print_verdict(predicted)
+
+
+def _print_counts(result: LabResult) -> None:
+    print()
+    print_fields(
+        [
+            (name, ", ".join(f"{what} {count:,}" for what, count in counts.items()) or "nothing of note")
+            for name, counts in result.workers.items()
+        ]
+    )
+
+
+def _print_verdict(predicted: Predicted | None) -> None:
+    print()
+    if predicted is None:
+        print("nothing was predicted: the calculus has no numbers for such a run")
+        return
+    for sentence in (*predicted.sentences, *(f"no promise: {breach}" for breach in predicted.breaches)):
+        print(sentence)
+
+
+def _faults_text(result: LabResult) -> str:
+    faults = result.faults
+    names = ("loss", "duplicate", "reorder", "confirm_loss")
+    told = [f"{name.replace('_', ' ')} {getattr(faults, name):g}" for name in names if getattr(faults, name)]
+    told.append(f"delay {faults.delay}")
+    return ", ".join([*told, *(f"crash {crash}" for crash in faults.crashes)])
+
+
+def _missing_text(result: LabResult) -> str:
+    count = result.sent - result.unique
+    if not count:
+        return "none"
+    shown = ", ".join(map(str, result.missing))
+    return f"{count:,}: {shown}{', …' if count > len(result.missing) else ''}"
+
+
+def _latency_text(result: LabResult) -> str:
+    latency = result.latency
+    shares = (
+        ("50 %", latency.p50_s),
+        ("90 %", latency.p90_s),
+        ("99 %", latency.p99_s),
+        ("99.9 %", latency.p999_s),
+        ("all", latency.max_s),
+    )
+    return ", ".join(f"{name} in {value * 1000:.4g} ms" for name, value in shares if value is not None) or "-"
+
+
+def _range(predicted: Predicted | None, name: str) -> str:
+    if predicted is None or not predicted.holds:
+        return "-"
+    low, high = getattr(predicted, f"{name}_low"), getattr(predicted, f"{name}_high")
+    return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+
+
+def _order_text(predicted: Predicted | None) -> str:
+    if predicted is None or not predicted.holds:
+        return "-"
+    return predicted.order or "none"
+
+
+def _measured_text(value: Measured) -> str:
+    return f"{value.value:.6g} ({value.low:.6g} to {value.high:.6g})"

@@ -1,0 +1,113 @@
+"""The options that every command takes; one that talks to no node takes ``--url`` and ``--token`` unused.
+
+Where ``--url`` and HEADPOND_URL say nothing, the context in use does (contexts.py), with its token and
+certificates.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headpond.cli.completion import starts, topics
+from headpond.model.address import DEFAULT_URL as DEFAULT_URL
+
+if TYPE_CHECKING:
+    from headpond.client.connect import Tokens
+    from headpond.client.contexts import Context
+
+_CONTEXT = "headpond.context"
+
+
+def said(context: typer.Context, name: str) -> bool:
+    """Whether a flag or the environment says it."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+
+
+def _url(context: typer.Context, value: str) -> str:
+    if said(context, "url"):
+        return value
+    from headpond.cli.output import EXIT_ERROR, print_error
+    from headpond.client.contexts import TLS_NAMES, Contexts
+    from headpond.model.error import HeadpondError
+
+    try:
+        active = Contexts().active()
+    except HeadpondError as error:
+        if context.resilient_parsing:  # the shell asks what may follow: nothing may be said
+            return value
+        print_error(error, as_json="--json" in sys.argv)
+        raise typer.Exit(EXIT_ERROR) from None
+    if active is None:
+        return value
+    context.meta[_CONTEXT] = active
+    for name, variable in TLS_NAMES.items():
+        if (path := getattr(active, name)) is not None:
+            os.environ.setdefault(variable, path)
+    return active.url
+
+
+def _token(context: typer.Context, value: str | None) -> str | None:
+    active: Context | None = context.meta.get(_CONTEXT)
+    if said(context, "token") or active is None:
+        return value
+    return active.token
+
+
+def tokens_for(context: typer.Context, url: str, token: str | None, copies: list[str]) -> Tokens:
+    """A token that was said goes to the copies too; a context's to its own URL alone, copies have their own."""
+    if not copies or said(context, "token"):
+        return token
+    from headpond.client.contexts import Contexts
+
+    known: dict[str, str] = Contexts().tokens()
+    return known if token is None else {**known, url: token}
+
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        envvar="HEADPOND_URL",
+        metavar="URL",
+        help="The node: headpond://HOST:PORT[,HOST:PORT…], headponds:// with TLS.",
+        callback=_url,
+        is_eager=True,  # whether the token of a context is used depends on it
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", envvar="HEADPOND_TOKEN", metavar="TEXT", help="The access token.", callback=_token),
+]
+UnusedUrl = Annotated[str, typer.Option("--url", envvar="HEADPOND_URL", hidden=True)]
+UnusedToken = Annotated[str | None, typer.Option("--token", envvar="HEADPOND_TOKEN", hidden=True)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; errors too, on stderr.", show_default=False)]
+Copies = Annotated[
+    list[str] | None,
+    typer.Option("--copy", metavar="URL", help="A further node that holds the same messages; may be repeated."),
+]
+TopicArgument = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="NAME or tenant/product/component/NAME.", autocompletion=topics),
+]
+NewTopicArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="NAME or tenant/product/component/NAME.")
+]
+TopicFilter = Annotated[
+    str | None,
+    typer.Argument(metavar="TOPIC", help="One topic alone; without it, all of them.", autocompletion=topics),
+]
+StartOption = Annotated[
+    str,
+    typer.Option(
+        "--start",
+        metavar="P",
+        help="earliest, latest, state, an entry or a time (ISO 8601); used when the subscription is new.",
+        autocompletion=starts,
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)]

@@ -1,0 +1,259 @@
+"""The client: one service, and what is open to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Generator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Self, TypeVar, Unpack
+from weakref import WeakSet
+
+from headpond.client.admin import Admin
+from headpond.client.arguments import checked
+from headpond.client.backoff import Backoff
+from headpond.client.consumer import Consumer
+from headpond.client.dialling import REDIRECTS
+from headpond.client.link import Link, LinkOptions
+from headpond.client.link_options import REQUEST_TIMEOUT_S
+from headpond.client.options import ConsumerOptions, LostSpan, ProducerKeywords, ProducerOptions
+from headpond.client.producer import Producer
+from headpond.client.reader import Reader
+from headpond.client.scope import Scope
+from headpond.client.settler import Settler
+from headpond.client.several import Several
+from headpond.client.tls import TlsOptions
+from headpond.client.writer import TIMEOUT_S, Writer
+from headpond.model.address import Address, parse_addresses
+from headpond.model.errors import BadRequest, Closed
+from headpond.model.policy import Policy
+
+Member = TypeVar("Member", Producer, Consumer, Writer)
+Tokens = str | Mapping[str, str] | None
+"""One token for all services, or by URL one for each: tokens are a node's own, so copies have others."""
+
+
+class Client(Scope):
+    """A connection to a service that is kept up until it is closed. ``connect`` makes one."""
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        token: Tokens,
+        name: str,
+        options: LinkOptions,
+        *,
+        wait: bool = True,
+    ) -> None:
+        self._addresses = parse_addresses(url)
+        self._token = token
+        self._name = name
+        self._options = options
+        self._wait = wait
+        self._link: Link | None = None
+        self._copies: dict[str, Link] = {}
+        """Links to further destinations, by service."""
+        self._members: WeakSet[Producer | Consumer | Writer] = WeakSet()
+
+    async def open(self) -> Self:
+        """Connects, or raises ``Unavailable`` with what each address answered; ``async with`` does this."""
+        link = self._new_link(self._addresses)
+        await link.open(wait=self._wait)
+        self._link = link
+        return self
+
+    def _new_link(self, addresses: Sequence[Address]) -> Link:
+        return Link(addresses, client=self._name, token=self._token_for(addresses), options=self._options)
+
+    def _token_for(self, addresses: Sequence[Address]) -> str | None:
+        if self._token is None or isinstance(self._token, str):
+            return self._token
+        by_service = {tuple(parse_addresses(url)): token for url, token in self._token.items()}
+        return by_service.get(tuple(addresses))
+
+    def links(self, copies: Sequence[str]) -> list[Link]:
+        """The links to this service and to further destinations, which are connected as they come up."""
+        found = [self.link]
+        for url in copies:
+            link = self._new_link(parse_addresses(url))
+            if any(address in each.addresses for each in found for address in link.addresses):
+                raise BadRequest(
+                    f"{link.service} is a destination already", hint="Each copy is at another service."
+                )
+            found.append(self._copies.setdefault(link.service, link))
+        return found
+
+    async def close(self) -> None:
+        """Closes producers, consumers and writers that are still open, then the connection."""
+        link = self._link
+        if link is None:
+            return
+        link.check_loop()
+        self._link = None
+        try:
+            closing = [member.close() for member in self._members]
+            results = await asyncio.gather(*closing, return_exceptions=True)
+        finally:
+            await asyncio.gather(link.close(), *(copy.close() for copy in self._copies.values()))
+            self._copies.clear()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    @property
+    def shown(self) -> str:
+        return "the client"
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.open().__await__()
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, subscriptions and the node itself."""
+        return Admin(self.link)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a node answers now; if not, the client is reconnecting."""
+        return self._link is not None and self._link.up
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was lost and made again: what was known of the node before may not hold."""
+        return 0 if self._link is None else self._link.reconnects
+
+    @checked
+    def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
+        """A producer of ``topic``, to be opened with ``async with``; see ``ProducerOptions``."""
+        settings = ProducerOptions(**options)
+        return self.add(Producer(self.links(settings.copies), topic, name, settings))
+
+    @checked
+    def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        kind: str = "unique",
+        mode: str = "non_resilient",
+        start: str | int | datetime = "earliest",
+        credit_bytes: int = 8 * 1024 * 1024,
+        create: bool = True,
+        name: str | None = None,
+        close_timeout: float = 30.0,
+        on_lost: Callable[[LostSpan], None] | None = None,
+        policy: Policy | None = None,
+        copies: Sequence[str] = (),
+        dedup: bool = True,
+    ) -> Consumer:
+        """A consumer of ``topic``, to be opened with ``async with``; see ``ConsumerOptions``."""
+        options = ConsumerOptions(
+            kind=kind,
+            mode=mode,
+            start=start,
+            credit_bytes=credit_bytes,
+            create=create,
+            close_timeout=close_timeout,
+            on_lost=on_lost,
+            policy=policy,
+            copies=copies,
+            dedup=dedup,
+        )
+        return self.add_consumer(topic, subscription, name, options)
+
+    def add_consumer(
+        self,
+        topic: str,
+        subscription: str,
+        name: str | None,
+        options: ConsumerOptions,
+        make_settler: Callable[[int, int], Settler] = Settler,
+    ) -> Consumer:
+        """The consumer of one node; where another may come to answer, or several are read, of several."""
+        links = self.links(options.copies)
+        if len(links) > 1 or links[0].dialling.may_change:
+            return self.add(Several(links, topic, subscription, name, options))
+        return self.add(Consumer(links[0], topic, subscription, name, options, make_settler))
+
+    @checked
+    def reader(
+        self,
+        topic: str,
+        *,
+        uuid: bytes | None = None,
+        schema_version: int | None = None,
+        subscription: str = "",
+    ) -> Reader:
+        """A reader of ``topic`` by position, without a subscription; to be opened with ``async with``.
+
+        With ``uuid``, another topic of that name is a ``TopicMismatch``. Rows of a typed topic come in
+        ``schema_version``, or in the newest. A token bound to ``subscription`` may read in its name.
+        """
+        return Reader(self.link, topic, uuid, schema_version, subscription)
+
+    @checked
+    def writer(self, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> Writer:
+        """A writer of staged batches, to be opened with ``async with``; the name is what batches count under.
+
+        ``timeout`` is for how many seconds a lost or refusing node is waited for.
+        """
+        return self.add(Writer(self.link, name, timeout=timeout, create=create))
+
+    def add(self, member: Member) -> Member:
+        """Closes ``member`` with the client, if it is still open then."""
+        self._members.add(member)
+        return member
+
+    @property
+    def link(self) -> Link:
+        """What everything that is open here talks through."""
+        if self._link is None:
+            raise Closed("the client is not open", hint="Use it inside `async with headpond.connect(...)`.")
+        return self._link
+
+
+@checked
+def connect(
+    url: str | Sequence[str],
+    token: Tokens = None,
+    *,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+    name: str | None = None,
+    connect_timeout: float = 5.0,
+    ping_after: float = 10.0,
+    dead_after: float = 30.0,
+    request_timeout: float = REQUEST_TIMEOUT_S,
+    backoff: Backoff | None = None,
+    wait: bool = True,
+    redirects: str = "listed",
+) -> Client:
+    """A client of the service at ``url``: ``headpond://HOST:PORT``, several with commas between, or a list.
+
+    Use it as ``async with headpond.connect(url) as client``. Several addresses are tried in order. A
+    connection that is lost later is made anew for as long as the client is open. With ``wait=False`` a node
+    that is away now is treated like one that was lost: producers spill until it is there. A request that is not
+    answered within ``request_timeout`` seconds, also because the node is away, raises ``TimedOut``.
+
+    ``headponds://`` is the same with TLS: ``ca`` names a file of authorities to trust in place of the system's,
+    ``cert`` and ``key`` what to show to a node that asks for it; HEADPOND_CA, HEADPOND_CERT and HEADPOND_KEY
+    stand in for them. A ``token`` goes to every service that is connected to, ``copies`` too; a mapping from
+    URLs gives each its own.
+
+    A node that stops may name the one that goes on in its place. ``redirects`` says whether the client follows:
+    to ``listed`` addresses of this URL, to ``any`` (which then gets the token, too), or to ``none``.
+    """
+    if redirects not in REDIRECTS:
+        raise BadRequest(f"redirects is {redirects!r}", hint=f"It is one of {', '.join(REDIRECTS)}.")
+    options = LinkOptions(
+        connect_timeout_s=connect_timeout,
+        ping_after_s=ping_after,
+        dead_after_s=dead_after,
+        request_timeout_s=request_timeout,
+        backoff=backoff or Backoff(),
+        tls=TlsOptions(ca=ca, cert=cert, key=key),
+        redirects=redirects,
+    )
+    return Client(url, token, name or f"{socket.gethostname()}/{os.getpid()}", options, wait=wait)

@@ -1,0 +1,290 @@
+"""A reader: any range of a topic by position, without a subscription. Nothing is settled by it.
+
+A position is (topic uuid, shard, incarnation, entry). What cannot be had any more is told by exact ranges,
+beside what can; checksums are checked on the way, as a consumer's are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headpond.client.arguments import checked_methods
+from headpond.client.batch import Batch, read_record
+from headpond.client.link import Link
+from headpond.client.options import LostSpan
+from headpond.client.scope import Scope
+from headpond.model.entry_set import EntrySet
+from headpond.model.errors import BadFrame, BadRequest, Closed, TopicMismatch, TopicNotFound
+from headpond.model.ranges import RangeSet
+from headpond.model.topic import TopicName
+from headpond.wire.control import (
+    Deliver,
+    Ends,
+    Fetched,
+    FetchEntries,
+    FindTime,
+    OpenTopic,
+    ReadEnds,
+    ShardEnds,
+    Span,
+    TopicInfo,
+    read_result,
+)
+from headpond.wire.frame import Frame
+from headpond.wire.record import decode_record_header
+from headpond.wire.schema_versions import SchemaVersions
+
+FETCH_BYTES = 2 * 1024 * 1024
+"""What one fetch asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one fetch brought: batches in order, what is missing among them, and where to read on."""
+
+    batches: list[Batch]
+    lost: list[LostSpan]
+    entry_next: int
+    entry_end: int
+    """One past the last durable entry of the shard."""
+    producers: dict[bytes, str] = field(default_factory=dict)
+    """If asked for: by block, the name of its producer, where the node knows one."""
+
+    @property
+    def nbytes(self) -> int:
+        """What its rows take in memory."""
+        return sum(batch.nbytes for batch in self.batches)
+
+
+async def read_ends(
+    link: Link,
+    topics: Sequence[str],
+    known: Sequence[Sequence[int]] | None = None,
+    wait: float = 0.0,
+    subscription: str = "",
+) -> list[Ends]:
+    """How far topics reach; see ``Admin.ends``."""
+    names = [str(TopicName.parse(topic)) for topic in topics]
+    ask = ReadEnds(names, None if known is None else [list(each) for each in known], float(wait), subscription)
+    return read_result(await link.request(ask, retry=True, timeout_s=link.request_timeout_s + wait), list[Ends])
+
+
+@checked_methods
+class Reader(Scope):
+    """Opened by ``client.reader(topic)`` and ``async with``."""
+
+    def __init__(
+        self,
+        link: Link,
+        topic: str,
+        uuid: bytes | None = None,
+        schema_version: int | None = None,
+        subscription: str = "",
+    ) -> None:
+        """``uuid`` is the topic that is expected; rows come in ``schema_version``, or in the newest.
+
+        A token bound to ``subscription`` may read in its name.
+        """
+        self.topic = str(TopicName.parse(topic))
+        self._link = link
+        self._expected = uuid
+        self._version = schema_version
+        self._subscription = subscription
+        self._info: TopicInfo | None = None
+        self._schemas: SchemaVersions | None = None
+
+    async def open(self) -> Self:
+        ask = OpenTopic(self.topic)
+        info = read_result(await self._link.request(ask, retry=True), TopicInfo)
+        if self._expected not in (None, info.uuid):
+            shown = TopicName.parse(self.topic).short
+            raise TopicMismatch(
+                f"topic {shown} is not the one that was read before: it was deleted and created again",
+                hint="Positions in the old one mean nothing in the new one; begin with a new `start`.",
+            )
+        if info.schemas:
+            self._schemas = SchemaVersions(info.schemas[: self._version])
+        self._info = info
+        return self
+
+    async def close(self) -> None:
+        """A reader holds nothing on the node; this only ends its use."""
+        self._info = None
+
+    @property
+    def shown(self) -> str:
+        return f"a reader of {self.topic}"
+
+    @property
+    def info(self) -> TopicInfo:
+        """The topic as it was when the reader was opened."""
+        if self._info is None:
+            raise Closed("the reader is not open", hint="Use it inside `async with client.reader(...)`.")
+        return self._info
+
+    @property
+    def uuid(self) -> bytes:
+        return self.info.uuid
+
+    @property
+    def shards(self) -> int:
+        return self.info.shards
+
+    @property
+    def schemas(self) -> SchemaVersions | None:
+        """Of a typed topic: its schema versions up to the one that rows come in."""
+        return self._schemas
+
+    async def ends(self, known: Sequence[int] | None = None, wait: float = 0.0) -> list[ShardEnds]:
+        """Incarnation, first kept and next entry of each shard.
+
+        With ``known`` (the next entries as they were) it waits up to ``wait`` seconds until there is more.
+        """
+        (ends,) = await read_ends(
+            self._link, [self.topic], None if known is None else [known], wait, self._subscription
+        )
+        if ends.uuid is None:
+            raise TopicNotFound(f"topic {TopicName.parse(self.topic).short} was deleted")
+        if ends.uuid != self.uuid:
+            raise TopicMismatch(f"topic {TopicName.parse(self.topic).short} was deleted and created again")
+        return ends.shards
+
+    async def entries_at(self, when: datetime) -> list[int]:
+        """The first entry of each shard that was stored at ``when`` or later."""
+        when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+        ask = FindTime(self.uuid, round(when.timestamp() * 1e6), self._subscription)
+        return read_result(await self._link.request(ask, retry=True), list[int])
+
+    async def fetch(
+        self,
+        shard: int,
+        entry: int,
+        end: int | None = None,
+        *,
+        incarnation: int | None = None,
+        bytes_max: int = FETCH_BYTES,
+        filter: str = "",
+        columns: Collection[str] | None = None,
+        named: bool = False,
+        rows_bytes_max: int | None = None,
+    ) -> Part:
+        """The messages from ``entry`` up to ``end``, as far as ``bytes_max`` goes, at least one record.
+
+        ``bytes_max`` counts stored bytes, which may be compressed; with ``rows_bytes_max`` the part ends at the
+        record whose rows reach that much in memory.
+
+        With a ``filter`` (docs/spark_source.md) the node leaves out what it is not true of, with ``columns``
+        all but these of value, key, id and headers. With ``named`` the part tells producers' names.
+        """
+        wanted = None if columns is None else list(columns)
+        place = (self.uuid, shard, entry, end, incarnation, bytes_max)
+        ask = FetchEntries(*place, filter, wanted, named, self._subscription)
+        answer = await self._link.request(ask, retry=True)
+        if not isinstance(answer, tuple):
+            raise BadFrame("a fetch was answered by something else")
+        return self._part(ask, *answer, rows_bytes_max=rows_bytes_max)
+
+    async def read(
+        self,
+        shard: int,
+        start: int,
+        end: int,
+        *,
+        incarnation: int | None = None,
+        bytes_max: int = FETCH_BYTES,
+        filter: str = "",
+        columns: Collection[str] | None = None,
+        named: bool = False,
+    ) -> AsyncIterator[Part]:
+        """All messages of a range, part by part; the next is on its way while one is looked at.
+
+        A range that ends behind the last durable entry is a ``BadRequest``, told once that is reached.
+        """
+        if start >= end:
+            return
+
+        def ask(entry: int) -> asyncio.Future[Part]:
+            part = self.fetch(
+                shard,
+                entry,
+                end,
+                incarnation=incarnation,
+                bytes_max=bytes_max,
+                filter=filter,
+                columns=columns,
+                named=named,
+            )
+            return asyncio.ensure_future(part)
+
+        coming = ask(start)
+        try:
+            at = start
+            while True:
+                part = await coming
+                if part.entry_next <= at:
+                    raise _beyond(self.topic, shard, end, part.entry_end)
+                at = part.entry_next
+                if at < end:
+                    coming = ask(at)
+                yield part
+                if at >= end:
+                    return
+        finally:
+            coming.cancel()
+
+    def _part(
+        self, ask: FetchEntries, fetched: Fetched, frames: list[Frame], *, rows_bytes_max: int | None
+    ) -> Part:
+        """Decodes what came; rows outside of the range asked for are cut off."""
+        node = self._link.welcome.node if self._link.welcome is not None else ""
+        where = (self.topic, node, self._schemas)
+        end = 2**63 if ask.end is None else ask.end
+        masks: Sequence[bytes | None] = [None] * len(frames) if fetched.masks is None else fetched.masks
+        if len(masks) != len(frames):
+            raise BadFrame(f"{len(frames)} records, and which rows are meant of {len(masks)}")
+        gone = RangeSet((start, stop) for start, stop, _ in fetched.lost)
+        compacted = EntrySet.decode(fetched.compacted) if fetched.compacted else None
+        batches = []
+        entry_next, size = fetched.entry_next, 0
+        for number, (frame, mask) in enumerate(zip(frames, masks, strict=True), 1):
+            meant = [span for each in _meant(frame, mask, ask.entry, end) for span in gone.missing(*each)]
+            if compacted is not None:
+                meant = [span for each in meant for span in compacted.missing(*each)]
+            batch = read_record(frame, Deliver(0, ask.shard, 1, 1, meant), *where)
+            if batch is not None:
+                batches.append(batch)
+                size += batch.nbytes
+            if rows_bytes_max is not None and size >= rows_bytes_max and number < len(frames):
+                entry_next = min(entry_next, decode_record_header(frame.body).end_entry)
+                break
+        lost = [LostSpan(ask.shard, *span) for span in fetched.lost if span[0] < entry_next]
+        return Part(batches, lost, entry_next, fetched.entry_end, fetched.producers)
+
+
+def _meant(frame: Frame, mask: bytes | None, start: int, end: int) -> list[Span]:
+    """Which entries of a record are meant: those of the range, or of the rows that are set in a mask."""
+    if mask is None:
+        return [(start, end)]
+    header = decode_record_header(frame.body)
+    if len(mask) != (header.count + 7) // 8:
+        raise BadFrame(f"a mask of {len(mask)} bytes for {header.count} rows")
+    rows = pa.BooleanArray.from_buffers(pa.bool_(), header.count, [None, pa.py_buffer(mask)])
+    spans: list[Span] = []
+    for row in pc.indices_nonzero(rows).to_pylist():
+        entry = header.first_entry + row
+        if spans and spans[-1][1] == entry:
+            spans[-1] = (spans[-1][0], entry + 1)
+        else:
+            spans.append((entry, entry + 1))
+    return [(max(a, start), min(b, end)) for a, b in spans if a < end and b > start]
+
+
+def _beyond(topic: str, shard: int, end: int, there: int) -> BadRequest:
+    return BadRequest(f"entries up to {end} of shard {shard} of {topic} were asked for; it ends at {there}")

@@ -1,0 +1,285 @@
+"""The writer: rows staged by anyone, anywhere, and committed as one batch, all or none, exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Self, TypeAlias
+
+import pyarrow as pa
+
+from headpond.client.arguments import checked
+from headpond.client.link import Link
+from headpond.client.scope import Scope
+from headpond.client.stage_sender import StageSender
+from headpond.client.tables import Piece, check_state_table, cut_messages, cut_table, take_shards
+from headpond.model.errors import BadRequest, Closed, HeadpondError, NotAcrossNodes, SegmentTooLarge, TimedOut
+from headpond.model.stage import Stage
+from headpond.model.topic import TopicName
+from headpond.transport.sharder import Sharder
+from headpond.wire.control import (
+    AbortStages,
+    Ack,
+    BatchInfo,
+    CommitBatch,
+    OpenTopic,
+    TopicInfo,
+    read_result,
+)
+from headpond.wire.frame import SEGMENT_BYTES_MAX
+from headpond.wire.schema_versions import SchemaVersions
+from headpond.wire.segment import encode_plain
+from headpond.wire.staging import STAGE_BYTES
+from headpond.wire.typed_record import encode_typed_record
+from headpond.wire.typed_rows import messages_of, shard_column
+
+CHUNK_BYTES = 1024 * 1024
+TIMEOUT_S = 120.0
+
+Rows: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.Table | pa.RecordBatch]"
+"""A table, a batch, or several of them one after the other."""
+
+
+class EncodedChunk(NamedTuple):
+    shard: int
+    rows: int
+    segment: bytes
+
+
+class OpenedStage:
+    """A stage being filled: ``add`` rows, then ``finish``. ``Writer.begin`` makes one."""
+
+    def __init__(self, sender: StageSender, writer: str, topic: TopicInfo) -> None:
+        self._sender = sender
+        self._writer = writer
+        self._topic = topic
+        self._schemas = SchemaVersions(topic.schemas) if topic.schemas else None
+        # Stages begin with different shards, so that many small ones do not all go to the first.
+        self._sharder = Sharder(topic.shards.bit_length() - 1, turn=int.from_bytes(sender.stage[:2], "little"))
+        self._rows = 0
+        self._bytes = 0
+
+    @property
+    def id(self) -> bytes:
+        return self._sender.stage
+
+    @property
+    def columns(self) -> pa.Schema | None:
+        """The topic's; None of a plain one."""
+        return None if self._schemas is None else self._schemas.newest
+
+    async def add(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Sends rows; waits while much is unconfirmed.
+
+        They have the columns that ``Producer.send_batch`` takes, and may have ``shard`` (``@shard`` beside a
+        typed topic's own columns), which names the shard of rows without a key.
+        """
+        for chunk in self.encode(rows):
+            await self.send(chunk)
+
+    def encode(self, rows: pa.Table | pa.RecordBatch) -> Iterator[EncodedChunk]:
+        """The rows as chunks to ``send``, in this order; any thread may make them, one at a time."""
+        _check_table(rows)
+        for piece in self._cut(rows):
+            yield EncodedChunk(piece.shard, piece.batch.num_rows, self._encode(piece.batch))
+
+    async def send(self, *chunks: EncodedChunk) -> None:
+        for chunk in chunks:
+            self._rows += chunk.rows
+            self._bytes += len(chunk.segment)
+            await self._sender.send(chunk.shard, chunk.segment)
+
+    async def finish(self) -> Stage:
+        """Returns when all of it is on the node's disk."""
+        await self._sender.finish()
+        return Stage(self.id, self._writer, self._topic.topic, self._rows, self._bytes)
+
+    def _cut(self, rows: pa.Table | pa.RecordBatch) -> Iterable[Piece]:
+        now_us = time.time_ns() // 1000
+        if self._schemas is None:
+            rows, shards = take_shards(rows)
+            check_state_table(rows, self._topic.state)
+            return cut_table(rows, self._sharder, now_us, CHUNK_BYTES, shards)
+        schema = self._schemas.newest
+        rows, shards = take_shards(rows, shard_column(rows.schema, schema))
+        messages = messages_of(rows, schema, now_us, state=bool(self._topic.state))
+        return cut_messages(messages, self._sharder, CHUNK_BYTES, shards)
+
+    def _encode(self, batch: pa.RecordBatch) -> bytes:
+        if self._schemas is None:
+            return encode_plain(batch)
+        segment = encode_typed_record(batch, self._schemas.version)
+        if len(segment) > SEGMENT_BYTES_MAX:
+            raise SegmentTooLarge(f"a row of {len(segment):,} bytes; a segment holds {SEGMENT_BYTES_MAX:,}")
+        return segment
+
+
+class Writer(Scope):
+    """Stages rows and commits batches of them. ``client.writer(name)`` makes one."""
+
+    def __init__(self, link: Link, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> None:
+        """``create``: topics come into being when rows are staged for them, where the node allows that."""
+        if not isinstance(name, str) or not name:
+            raise BadRequest(f"a writer has a name, not {name!r}")
+        if not timeout > 0:
+            raise BadRequest(f"a timeout of {timeout!r} s")
+        self.name = name
+        self._link = link
+        self._timeout_s = timeout
+        self._create = create
+        self._topics: dict[str, TopicInfo] = {}
+        self._open = False
+        self._flowing = asyncio.Event()
+        self._node: str | None = None
+
+    async def open(self) -> Self:
+        self._link.check_loop()
+        if not self._open:
+            self._open = True
+            self._link.add_producer(self)
+        return self
+
+    async def close(self) -> None:
+        """Stages that were not committed stay at the node until they are aborted, or expire."""
+        if self._open:
+            self._open = False
+            self._link.remove_producer(self)
+
+    @property
+    def shown(self) -> str:
+        return f"the writer {self.name}"
+
+    # --- staging ------------------------------------------------------------------------------------
+
+    @checked
+    async def stage(self, topic: str, rows: Rows) -> Stage:
+        """Puts rows on the node's disk, where nobody sees them before a commit names the stage."""
+        opened = await self.begin(topic)
+        for part in each_table(rows):
+            await opened.add(part)
+        return await opened.finish()
+
+    @checked
+    async def begin(self, topic: str) -> OpenedStage:
+        """A stage to be filled bit by bit."""
+        self._check_open()
+        info = await self._topic(topic)
+        self._check_node()
+        sender = StageSender(
+            self._link,
+            secrets.token_bytes(STAGE_BYTES),
+            self.name,
+            info.topic,
+            create=self._create,
+            timeout_s=self._timeout_s,
+            flowing=self._flowing,
+        )
+        try:
+            opened = await sender.open()
+        except HeadpondError:
+            self._topics.pop(topic, None)
+            raise
+        if opened.topic_uuid != info.uuid:  # the topic was deleted and created again since it was looked at
+            self._topics.pop(topic, None)
+            return await self.begin(topic)
+        return OpenedStage(sender, self.name, info)
+
+    async def _topic(self, topic: str) -> TopicInfo:
+        info = self._topics.get(topic)
+        if info is None:
+            ask = OpenTopic(str(TopicName.parse(topic)), self._create)
+            info = read_result(await self._link.request(ask, retry=True, timeout_s=self._timeout_s), TopicInfo)
+            self._topics[topic] = info
+        return info
+
+    # --- batches ------------------------------------------------------------------------------------
+
+    @checked
+    async def commit(
+        self,
+        batch: int,
+        stages: Sequence[Stage | bytes],
+        *,
+        holder: str = "",
+        on_repeat: str = "compare",
+    ) -> BatchInfo:
+        """Publishes the stages as this batch, all or none; returns when they are in their topics, durably.
+
+        A batch that was committed before is a ``duplicate``, if it has the same rows: nothing is published and
+        its stages are dropped. After a lost connection that may be this very call's own commit. With other rows
+        it is ``BatchDiffers``, and one too old to be compared ``BatchOutOfTurn``; ``on_repeat="drop"`` takes
+        both for duplicates. Where several programs use the writer's name, ``holder`` tells them apart, and one
+        works at a time (``WriterHeld``).
+        """
+        self._check_open()
+        ask = CommitBatch(self.name, batch, [_id(stage) for stage in stages], holder, on_repeat)
+        deadline = time.monotonic() + self._timeout_s
+        attempt = 0
+        while True:
+            left_s = max(deadline - time.monotonic(), 0.001)
+            self._check_node()
+            try:
+                return read_result(await self._link.request(ask, retry=True, timeout_s=left_s), BatchInfo)
+            except HeadpondError as error:
+                if not error.retryable or isinstance(error, TimedOut) or time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(self._link.backoff.delay_s(attempt))
+            attempt += 1
+
+    @checked
+    async def abort(self, stages: Sequence[Stage | bytes]) -> int:
+        """Drops stages that no batch has; returns how many. What was committed stays."""
+        self._check_open()
+        ask = AbortStages(self.name, [_id(stage) for stage in stages])
+        return read_result(await self._link.request(ask, retry=True, timeout_s=self._timeout_s), int)
+
+    def _check_node(self) -> None:
+        """Batches are counted at one node: another cannot tell whether one was committed."""
+        node = self._link.welcome.node if self._link.welcome is not None else None
+        self._node = self._node or node
+        if node != self._node:
+            raise NotAcrossNodes(
+                f"writer {self.name} began at node {self._node}, and node {node} answers now",
+                hint="Wait for the first node; or open the writer anew, knowing what the topic has by then.",
+            )
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise Closed("the writer is not open", hint="Use it inside `async with client.writer(...)`.")
+
+    # --- what the link tells ------------------------------------------------------------------------
+
+    def on_up(self) -> None:
+        self._flowing.set()
+
+    def on_down(self) -> None:
+        self._flowing.set()
+
+    def on_writable(self) -> None:
+        self._flowing.set()
+
+    def on_error(self, error: HeadpondError) -> None:
+        """Refusals come as answers to requests."""
+
+    def on_ack(self, ack: Ack) -> None:
+        """Chunks are not answered one by one."""
+
+
+def each_table(rows: Rows) -> Iterable[pa.Table | pa.RecordBatch]:
+    """The tables of what was given, one after the other."""
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        return [rows]
+    if not isinstance(rows, Iterable):
+        _check_table(rows)
+    return rows
+
+
+def _check_table(rows: object) -> None:
+    if not isinstance(rows, pa.Table | pa.RecordBatch):
+        raise BadRequest(f"a stage takes Arrow tables or record batches, not {type(rows).__name__}")
+
+
+def _id(stage: Stage | bytes) -> bytes:
+    return stage.id if isinstance(stage, Stage) else stage

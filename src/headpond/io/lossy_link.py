@@ -1,0 +1,152 @@
+"""A link between a client and a node that behaves badly on purpose, and counts what it did.
+
+It cuts connections now and then with all that is on its way in both directions: segments that the node never
+gets, and answers that the producer never gets, so that it sends again what the node has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from dataclasses import dataclass, field
+
+from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, FrameType
+
+FRAMES_AT_ONCE = 8
+"""It is narrow: so much goes on at a time, and the rest is on its way."""
+
+
+@dataclass(slots=True)
+class Harm:
+    """What a link did."""
+
+    passed: int = 0
+    """Segments that it passed on."""
+    swallowed: int = 0
+    """Segments that it took and never passed on."""
+    answers_swallowed: int = 0
+    """Acknowledgements that never came back."""
+    cuts: int = 0
+
+
+@dataclass(slots=True)
+class LossyLink:
+    """Listens on a port of its own; each connection to it goes on to ``host``:``port``."""
+
+    host: str
+    port: int
+    delay_s: float = 0.02
+    """For how long a frame is on its way."""
+    cut_s: float = 0.4
+    """A connection lives about so long."""
+    seed: int = 0
+    harm: Harm = field(default_factory=Harm)
+    down: bool = False
+    """Whether it takes nothing on now."""
+    _chance: random.Random = field(init=False)
+    _server: asyncio.Server | None = None
+    _open: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+
+    async def __aenter__(self) -> LossyLink:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in list(self._open):
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        return f"headpond://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def sever(self) -> None:
+        """Ends what goes over it, and takes nothing on until it is mended."""
+        self.down = True
+        for task in list(self._open):
+            task.cancel()
+
+    def mend(self) -> None:
+        self.down = False
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        try:
+            if self.down:
+                return
+            await self._carry(reader, writer)
+        except asyncio.CancelledError:  # severed: nobody waits for it
+            pass
+        finally:
+            self._open.discard(task)
+            writer.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            far_reader, far_writer = await asyncio.open_connection(self.host, self.port)
+        except OSError:
+            return  # the node is away: so is the link
+        there = _Way(FrameType.SEGMENT)
+        back = _Way(FrameType.ACK)
+        works = [
+            asyncio.create_task(there.take(reader)),
+            asyncio.create_task(self._give(there, far_writer)),
+            asyncio.create_task(back.take(far_reader)),
+            asyncio.create_task(self._give(back, writer)),
+            asyncio.create_task(asyncio.sleep(self._chance.expovariate(1 / self.cut_s))),
+        ]
+        try:
+            done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+            self.harm.cuts += works[-1] in done
+        finally:
+            for work in works:
+                work.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+            self.harm.swallowed += there.left()
+            self.harm.answers_swallowed += back.left()
+            far_writer.transport.abort()
+
+    async def _give(self, way: _Way, writer: asyncio.StreamWriter) -> None:
+        """Passes frames on, some time after they came."""
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await asyncio.sleep(self.delay_s)
+                type_, frame = await way.frames.get()
+                frames = [(type_, frame)]
+                while not way.frames.empty() and len(frames) < FRAMES_AT_ONCE:
+                    frames.append(way.frames.get_nowait())
+                writer.write(b"".join(frame for _, frame in frames))
+                self.harm.passed += sum(type_ == FrameType.SEGMENT for type_, _ in frames)
+                await writer.drain()
+
+
+class _Way:
+    """One direction: bytes cut into frames."""
+
+    def __init__(self, counted: int) -> None:
+        self.frames: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue(maxsize=256)
+        self._counted = counted
+
+    async def take(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                header = await reader.readexactly(HEADER_BYTES)
+                type_, _, _, size = HEADER.unpack(header)
+                rest = await reader.readexactly(OVERHEAD_BYTES - HEADER_BYTES + size)
+                await self.frames.put((type_, header + rest))
+
+    def left(self) -> int:
+        """How many of the counted frames never got on."""
+        count = 0
+        while not self.frames.empty():
+            count += self.frames.get_nowait()[0] == self._counted
+        return count

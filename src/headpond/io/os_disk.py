@@ -1,0 +1,194 @@
+"""The real disk: the Disk protocol over a folder of the machine.
+
+Every call is the plain system call. What the protocol promises and a system call alone does not (short writes,
+the limit of parts in one write, the folders above a new file) is made good here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from headpond.model.errors import DataLocked
+
+LOCK_NAME = "LOCK"
+_PARTS_MAX = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
+_CANNOT_PREALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
+
+
+class OsDisk:
+    """The folder ``root`` and everything below it; made, for its owner alone, if it does not exist."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock_handle: int | None = None
+        self._named = {root}
+        """Folders whose own names are durable: these need no sync of the folders above them any more."""
+        if not root.is_dir():
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sync_entries(root.parent)
+
+    def create(self, path: str) -> OsDiskFile:
+        place = self._place(path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            handle = os.open(place, flags, 0o600)
+        except FileNotFoundError:
+            self._named -= {above for above in (place.parent, *place.parent.parents) if not above.exists()}
+            place.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(place, flags, 0o600)
+        return OsDiskFile(handle, path)
+
+    def open(self, path: str, *, writable: bool = False) -> OsDiskFile:
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+        return OsDiskFile(os.open(self._place(path), flags), path)
+
+    def list(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._place(folder)))
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        return self._place(path).exists()
+
+    def rename(self, path: str, new_path: str) -> None:
+        os.replace(self._place(path), self._place(new_path))
+
+    def remove(self, path: str) -> None:
+        os.unlink(self._place(path))
+
+    def remove_tree(self, folder: str) -> None:
+        assert folder.strip("/"), "the root itself is not removed"
+        place = self._place(folder)
+        self._named -= {other for other in list(self._named) if other.is_relative_to(place)}
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(place)
+
+    def sync_folder(self, folder: str) -> None:
+        place = self._place(folder)
+        _sync_entries(place)
+        while place not in self._named:
+            _sync_entries(place.parent)
+            self._named.add(place)
+            place = place.parent
+
+    def free_bytes(self) -> int:
+        room = os.statvfs(self.root)
+        return room.f_bavail * room.f_frsize
+
+    def lock(self) -> None:
+        """Takes the folder for this process; ``DataLocked`` names the process that has it."""
+        handle = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(handle)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise DataLocked(f"the data folder {self.root} is used by process {holder}") from None
+        with contextlib.suppress(OSError):  # a full disk keeps nobody from taking it
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        self._lock_handle = handle
+
+    def unlock(self) -> None:
+        """Gives the folder back. The file stays: removing it could take the lock from under the next holder."""
+        if self._lock_handle is not None:
+            os.close(self._lock_handle)
+            self._lock_handle = None
+
+    def _place(self, path: str) -> Path:
+        assert not path.startswith("/") and ".." not in path.split("/"), f"not a path below the root: {path!r}"
+        return self.root / path
+
+
+class OsDiskFile:
+    """An open file. Reads and writes name their place, so threads may share it. Errors name the file."""
+
+    __slots__ = ("_handle", "path")
+
+    def __init__(self, handle: int, path: str) -> None:
+        self._handle = handle
+        self.path = path
+
+    def size(self) -> int:
+        return os.fstat(self._handle).st_size
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._handle, size, offset)
+        if len(data) == size or not data:
+            return data
+        pieces = [data]
+        have = len(data)
+        while have < size and (data := os.pread(self._handle, size - have, offset + have)):
+            pieces.append(data)
+            have += len(data)
+        return b"".join(pieces)
+
+    def write_at(self, offset: int, parts: Sequence[bytes]) -> int:
+        total = 0
+        try:
+            for start in range(0, len(parts), _PARTS_MAX):
+                group = parts[start : start + _PARTS_MAX]
+                size = sum(map(len, group))
+                done = os.pwritev(self._handle, group, offset + total)
+                if done < size:
+                    self._write_rest(offset + total, b"".join(group), done)
+                total += size
+        except OSError as error:
+            raise self._named(error) from None
+        return total
+
+    def _write_rest(self, offset: int, data: bytes, done: int) -> None:
+        """Goes on behind a short write; a disk that is full says so on the next call."""
+        view = memoryview(data)
+        while done < len(data):
+            written = os.pwrite(self._handle, view[done:], offset + done)
+            if written == 0:
+                raise OSError(errno.EIO, "the disk takes no more bytes", self.path)
+            done += written
+
+    def preallocate(self, size: int) -> None:
+        have = self.size()
+        if size <= have or not hasattr(os, "posix_fallocate"):
+            return
+        try:
+            os.posix_fallocate(self._handle, have, size - have)
+        except OSError as error:
+            if error.errno not in _CANNOT_PREALLOCATE:
+                raise self._named(error) from None
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._handle, size)
+
+    def sync(self) -> None:
+        try:
+            if hasattr(os, "fdatasync"):
+                os.fdatasync(self._handle)
+            else:
+                os.fsync(self._handle)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def _named(self, error: OSError) -> OSError:
+        return OSError(error.errno, error.strerror, self.path)
+
+
+def _sync_entries(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

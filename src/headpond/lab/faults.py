@@ -1,0 +1,153 @@
+"""What goes wrong in a run: on the links between workers, and to the workers themselves.
+
+Every message of a packet meets its fate alone: it is lost, or else doubled, or else delivered once, and each
+copy may arrive late. So the run matches what the calculus computes for a channel.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from random import Random
+from typing import Literal
+
+import msgspec
+
+from headpond.model.errors import BadRequest
+
+DelayKind = Literal["fixed", "uniform", "exponential", "lognormal"]
+
+_SECONDS = re.compile(r"[0-9]*\.?[0-9]+(?:[eE]-?[0-9]+)?")
+_CRASH = re.compile(r"([a-z-]+[0-9]*)@([0-9]+)(?:\+([0-9.]+))?")
+SIGMA_MAX = 5.0
+DELAY_MIN_S = 1e-9
+DELAY_MAX_S = 3600.0
+TIME_MAX_S = 1e9
+"""Any other time: about thirty years."""
+RATE_MIN, RATE_MAX = 1e-9, 1e12
+
+
+class Delay(msgspec.Struct, frozen=True):
+    """How long a packet is on its way, drawn for each message anew.
+
+    ``fixed:S``, ``uniform:LOW,HIGH``, ``exponential:MEAN``, ``lognormal:MEDIAN,SIGMA`` (a heavy tail; sigma 1
+    is a lot).
+    """
+
+    kind: DelayKind = "fixed"
+    first: float = 0.01
+    second: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Delay:
+        kind, _, rest = text.partition(":")
+        parts = rest.split(",") if rest else []
+        if kind not in _PARAMETERS or not all(_SECONDS.fullmatch(part) for part in parts):
+            raise _bad_delay(text)
+        if len(parts) != _PARAMETERS[kind]:
+            raise _bad_delay(text)
+        first, second = (float(part) for part in (*parts, "0")[:2])
+        possible = DELAY_MIN_S <= first <= DELAY_MAX_S and second <= DELAY_MAX_S
+        if not possible or (kind == "uniform" and second < first):
+            raise _bad_delay(text)
+        if kind == "lognormal" and second > SIGMA_MAX:
+            raise BadRequest(f"{text!r}: sigma is at most {SIGMA_MAX:g}; beyond it a delay has no useful mean")
+        return msgspec.convert({"kind": kind, "first": first, "second": second}, cls)
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.kind == "fixed"
+
+    @property
+    def mean_s(self) -> float:
+        if self.kind == "uniform":
+            return (self.first + self.second) / 2
+        if self.kind == "lognormal":
+            return self.first * math.exp(self.second * self.second / 2)
+        return self.first
+
+    def draw(self, rng: Random) -> float:
+        if self.kind == "fixed":
+            return self.first
+        if self.kind == "uniform":
+            return rng.uniform(self.first, self.second)
+        if self.kind == "exponential":
+            return min(rng.expovariate(1 / self.first), DELAY_MAX_S)
+        return min(rng.lognormvariate(math.log(self.first), self.second), DELAY_MAX_S)
+
+    def __str__(self) -> str:
+        numbers = (self.first, self.second)[: _PARAMETERS[self.kind]]
+        return f"{self.kind}:{','.join(f'{number:g}' for number in numbers)}"
+
+
+_PARAMETERS: dict[str, int] = {"fixed": 1, "uniform": 2, "exponential": 1, "lognormal": 2}
+
+
+def _bad_delay(text: str) -> BadRequest:
+    hint = "Write fixed:0.01, uniform:0.005,0.02, exponential:0.01 or lognormal:0.01,1 (seconds)."
+    return BadRequest(f"{text!r} is no delay", hint=hint)
+
+
+class Crash(msgspec.Struct, frozen=True):
+    """A worker loses what it has in memory, or the route what is on it, and comes back after ``down_s``.
+
+    It happens when ``at`` different messages have arrived at the end of the route.
+    """
+
+    role: str
+    at: int
+    down_s: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Crash:
+        found = _CRASH.fullmatch(text)
+        if found is None:
+            raise BadRequest(f"{text!r} is no crash", hint="Write ROLE@MESSAGES or ROLE@MESSAGES+SECONDS.")
+        role, at, down = found.groups()
+        try:
+            down_s = float(down or 0)
+        except ValueError:
+            raise BadRequest(f"{down!r} in {text!r} is no number of seconds") from None
+        return cls(role, int(at), down_s)
+
+    def __str__(self) -> str:
+        return f"{self.role}@{self.at}" + (f"+{self.down_s:g}" if self.down_s else "")
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    loss: float = 0.0
+    """The probability that a message of a packet is lost on a link."""
+    duplicate: float = 0.0
+    """The probability that one that is not lost arrives twice."""
+    reorder: float = 0.0
+    """The probability that a copy arrives late, by up to ``reorder_s``."""
+    confirm_loss: float = 0.0
+    """The probability that what goes back (confirms, gap requests, fetches) is lost."""
+    delay: Delay = Delay()
+    reorder_s: float | None = None
+    """How late at most; None for as long as the mean delay."""
+    crashes: tuple[Crash, ...] = ()
+    rate: float = 0.0
+    """Messages a second that are handed to the route; 0 for as fast as it takes them."""
+    work_s: float = 0.0
+    """How long the worker at the end works on what it was handed."""
+
+    def check(self) -> None:
+        for name in ("loss", "duplicate", "reorder", "confirm_loss"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise BadRequest(f"{name.replace('_', ' ')} is {getattr(self, name)}, and 0 to 1 is allowed")
+        if self.rate and not RATE_MIN <= self.rate <= RATE_MAX:
+            raise BadRequest(
+                f"the rate is {self.rate:g}, and {RATE_MIN:g} to {RATE_MAX:g} a second is allowed, or 0"
+            )
+        times = (self.work_s, self.reorder_s or 0.0, *(crash.down_s for crash in self.crashes))
+        if not all(0 <= seconds <= TIME_MAX_S for seconds in times):
+            raise BadRequest(f"a time is below 0 or above {TIME_MAX_S:,.0f} seconds")
+
+    @property
+    def tick_s(self) -> float:
+        """The step of simulated time: what happens within one happens together, which makes a run fast.
+
+        Finer where each message draws its own delay, so that the distribution keeps its shape.
+        """
+        return self.delay.mean_s / (4 if self.delay.is_fixed else 16)

@@ -1,0 +1,179 @@
+"""A set of entries as a compressed bitmap: a million of them, in any pattern, cost a few hundred KiB.
+
+Questions are asked in spans (``start <= n < end``) and answered without walking single entries. The cost of a
+question depends on what is in the set, not on the numbers in the question, which may come from anywhere.
+``of`` and ``add`` build what they are given, so their spans must be known to exist.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+
+from pyroaring import BitMap64
+
+from headpond.model.errors import BadFrame
+from headpond.model.ranges import RangeSet
+
+SPAN_ENTRIES_MAX = 2**40
+"""A bitmap costs memory for every 65,536 entries of a run. Only a mistake builds a set of a longer one."""
+
+Span = tuple[int, int]
+
+
+class EntrySet:
+    __slots__ = ("_bits",)
+
+    def __init__(self, bits: BitMap64 | None = None) -> None:
+        self._bits = BitMap64() if bits is None else bits
+
+    @classmethod
+    def of(cls, spans: Iterable[Span]) -> EntrySet:
+        made = cls()
+        for start, end in spans:
+            made.add(start, end)
+        return made
+
+    def add(self, start: int, end: int) -> None:
+        if end - start > SPAN_ENTRIES_MAX:
+            raise OverflowError(f"a set of entries is not built from the span {start} to {end}")
+        if start < end:
+            self._bits.add_range(start, end)
+
+    def discard(self, start: int, end: int) -> None:
+        if start < end:
+            self._bits.remove_range(start, end)
+
+    def count(self, start: int, end: int) -> int:
+        """How many of ``[start, end)`` are in the set."""
+        if end - start == 1:  # most questions; a bitmap would count all that lie before
+            return int(start in self._bits)
+        return int(self._bits.range_cardinality(start, end)) if start < end else 0
+
+    def run_end(self, start: int) -> int:
+        """The first entry at or behind ``start`` that is not in the set."""
+        step = 1
+        while self._bits.contains_range(start, start + step):
+            step *= 2
+        inside, outside = step // 2, step  # [start, start + inside) is in the set, not all up to outside
+        while outside - inside > 1:
+            middle = (inside + outside) // 2
+            if self._bits.contains_range(start, start + middle):
+                inside = middle
+            else:
+                outside = middle
+        return start + inside
+
+    def spans(self, start: int, end: int) -> Iterator[Span]:
+        """The parts of ``[start, end)`` that are in the set."""
+        at = start
+        while at < end and (first := self._next(at)) is not None and first < end:
+            at = self.run_end(first)
+            yield first, min(at, end)
+
+    def missing(self, start: int, end: int) -> Iterator[Span]:
+        """The parts of ``[start, end)`` that are not in the set."""
+        at = start
+        for first, last in self.spans(start, end):
+            if at < first:
+                yield at, first
+            at = last
+        if at < end:
+            yield at, end
+
+    def common(self, other: EntrySet) -> EntrySet:
+        """What is in both."""
+        return EntrySet(self._bits & other._bits)
+
+    def include(self, other: EntrySet) -> None:
+        self._bits |= other._bits
+
+    def exclude(self, other: EntrySet) -> None:
+        self._bits -= other._bits
+
+    def within(self, start: int, end: int) -> EntrySet:
+        """A set of its own: what is in ``[start, end)``."""
+        if not self._bits:
+            return EntrySet()
+        start, end = max(start, int(self._bits.min())), min(end, int(self._bits.max()) + 1)
+        return EntrySet(self._bits & BitMap64(range(start, end))) if start < end else EntrySet()
+
+    def among(self, spans: RangeSet) -> EntrySet:
+        """A set of its own: what is in one of the spans, which do not overlap."""
+        found = EntrySet()
+        for start, end in spans:
+            found.include(self.within(start, end))
+        return found
+
+    def next_ones(self, start: int, count: int) -> EntrySet:
+        """A set of its own: the first ``count`` entries at or behind ``start``."""
+        before = int(self._bits.rank(start - 1)) if start > 0 else 0
+        last = min(before + count, len(self._bits)) - 1
+        return self.within(start, int(self._bits[last]) + 1) if last >= before else EntrySet()
+
+    def parts(self, length: int) -> Iterator[EntrySet]:
+        """All of it, in sets that span at most ``length`` entries each."""
+        start = self.first
+        while start is not None:
+            yield self.within(start, min(start + length, self.end))
+            start = self._next(start + length)
+
+    def meets(self, other: EntrySet) -> bool:
+        """Whether some entry is in both."""
+        return bool(self._bits.intersect(other._bits))
+
+    def copy(self) -> EntrySet:
+        return EntrySet(BitMap64(self._bits))
+
+    @classmethod
+    def of_entries(cls, entries: Iterable[int]) -> EntrySet:
+        return cls(BitMap64(entries))
+
+    def numbers(self) -> array[int]:
+        """All of it, in order, as 64-bit numbers without sign."""
+        found: array[int] = self._bits.to_array()
+        return found
+
+    @property
+    def first(self) -> int | None:
+        return self._next(0)
+
+    @property
+    def end(self) -> int:
+        """One past the largest entry; 0 for the empty set."""
+        return int(self._bits.max()) + 1 if self._bits else 0
+
+    def _next(self, start: int) -> int | None:
+        if not self._bits or self._bits.max() < start:
+            return None
+        return int(self._bits.next_set_bit(start))
+
+    def clear(self) -> None:
+        self._bits.clear()
+
+    def encode(self) -> bytes:
+        self._bits.run_optimize()
+        return bytes(self._bits.serialize())
+
+    @classmethod
+    def decode(cls, data: bytes) -> EntrySet:
+        try:
+            return cls(BitMap64.deserialize(data))
+        except (ValueError, RuntimeError) as error:
+            raise BadFrame(f"a set of entries that cannot be read: {error}") from error
+
+    def __le__(self, other: EntrySet) -> bool:
+        """Whether all of it is in the other one."""
+        return bool(self._bits <= other._bits)
+
+    def __contains__(self, entry: int) -> bool:
+        return entry in self._bits
+
+    def __len__(self) -> int:
+        return len(self._bits)
+
+    def __bool__(self) -> bool:
+        return bool(self._bits)
+
+    def __repr__(self) -> str:
+        return f"EntrySet({list(self.spans(0, self.end))[:8]})"

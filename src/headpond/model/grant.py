@@ -1,0 +1,78 @@
+"""What somebody may do: rights, over scopes, perhaps under one name alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from headpond.model.errors import BadRequest
+from headpond.model.place import Place
+from headpond.model.scope import EVERYTHING, Scope
+
+SCOPES_MAX = 64
+NAME_LENGTH_MAX = 256
+
+
+class Right(StrEnum):
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    ADMIN = "admin"
+    """Includes the others: whoever may make tokens could give them to themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    rights: frozenset[Right]
+    scopes: tuple[Scope, ...]
+    producer: str = ""
+    """The only name to produce under; empty for any."""
+    subscription: str = ""
+    """The only subscription to consume; empty for any."""
+
+    @classmethod
+    def parse(
+        cls, rights: Sequence[str], scopes: Sequence[str], producer: str = "", subscription: str = ""
+    ) -> Self:
+        """What a person asked for; what cannot be is said."""
+        words = ", ".join(Right)
+        unknown = [right for right in rights if right not in set(Right)]
+        if unknown or not rights:
+            said = f"there is no right {unknown[0][:80]!r}" if unknown else "no right was given"
+            raise BadRequest(said, hint=f"Rights are {words}.")
+        if not 0 < len(scopes) <= SCOPES_MAX:
+            raise BadRequest(f"{len(scopes)} scopes; a token has 1 to {SCOPES_MAX}")
+        found = frozenset(map(Right, rights))
+        for name, value, right in (
+            ("producer", producer, Right.PRODUCE),
+            ("subscription", subscription, Right.CONSUME),
+        ):
+            if len(value) > NAME_LENGTH_MAX:
+                raise BadRequest(f"a {name}'s name is at most {NAME_LENGTH_MAX} characters long")
+            if value and (right not in found or Right.ADMIN in found):
+                raise BadRequest(
+                    f"a token bound to a {name} needs the right to {right}, and cannot have that of an admin",
+                    hint=f"Leave out the {name}, or give it --{right} without --admin.",
+                )
+        parsed = tuple(dict.fromkeys(map(Scope.parse, scopes)))
+        return cls(rights=found, scopes=parsed, producer=producer, subscription=subscription)
+
+    def has(self, wanted: Iterable[Right]) -> bool:
+        return Right.ADMIN in self.rights or any(right in self.rights for right in wanted)
+
+    def reaches(self, place: Place | None) -> bool:
+        """Whether a place and all below it is within the scopes; None stands for the whole node."""
+        if place is None:
+            return EVERYTHING in self.scopes
+        return any(scope.holds(place) for scope in self.scopes)
+
+    def covers(self, other: Grant) -> bool:
+        """Whether somebody with this grant may hand out ``other``: as an admin, and within the scopes."""
+        within = all(any(mine.covers(scope) for mine in self.scopes) for scope in other.scopes)
+        return Right.ADMIN in self.rights and within
+
+
+ALL = Grant(rights=frozenset(Right), scopes=(EVERYTHING,))
+"""Of everybody at a node without tokens, and of its first token."""
+NONE = Grant(rights=frozenset(), scopes=())

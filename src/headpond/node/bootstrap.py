@@ -1,0 +1,58 @@
+"""The first admin token, made in the data folder itself: whoever may write there owns the node.
+
+It works whenever the node is not running, so it is also the way back for somebody who lost the last one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from pathlib import Path
+
+import msgspec
+
+from headpond.files.seal import read_seal
+from headpond.io.os_disk import OsDisk
+from headpond.model.grant import ALL
+from headpond.node.core.admin_log import AdminLog
+from headpond.node.core.kept import Kept, State
+from headpond.node.core.tokens import Tokens, make_token
+from headpond.node.core.tokens import encode_change as encode_token
+from headpond.node.data_folder import open_error, open_identity, refuse_foreign
+from headpond.node.settings import Limits
+from headpond.wire.access import AdminRecord
+
+BY = "bootstrap"
+logger = logging.getLogger("headpond.node")
+
+
+def bootstrap(folder: Path, name: str) -> tuple[str, str]:
+    """Makes a token for everything; returns its id and its text. ``DataLocked`` while the node runs."""
+    try:
+        disk = OsDisk(folder)
+        refuse_foreign(disk, str(folder))
+        disk.lock()
+    except OSError as error:
+        raise open_error(folder, error) from error
+    try:
+        now_us = time.time_ns() // 1000
+        open_identity(disk, node=uuid.uuid4().hex, now_us=now_us)
+        text, made = make_token(ALL, name, lambda: uuid.uuid4().bytes, at_us=now_us, by=BY, expires_us=None)
+        _append(disk, "tokens", Tokens(lambda: now_us), encode_token(made))
+        record = AdminRecord(now_us, BY, name, BY, "create_token", name, "done", f"token {made.id}")
+        _append(disk, "admin_log", AdminLog(Limits().admin_records), msgspec.msgpack.encode(record))
+        return made.id, text
+    except OSError as error:
+        raise open_error(folder, error) from error
+    finally:
+        disk.unlock()
+
+
+def _append(disk: OsDisk, folder: str, state: State, body: bytes) -> None:
+    """Adds a record as the node would: what damage to the journal means for tokens holds here too."""
+    kept = Kept(disk, folder, state, {}, compact_bytes=0, seal=read_seal(disk))
+    for line in kept.recovered:
+        logger.warning("%s", line)
+    kept.journal.append(body)
+    kept.journal.close()  # writes and syncs it

@@ -1,0 +1,120 @@
+"""A consumer that is attached to a subscription: what it can take, what it holds, how long its lease lasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headpond.model.entry_set import EntrySet, Span
+
+if TYPE_CHECKING:
+    from headpond.node.core.confirming import Confirmation
+    from headpond.node.core.subscription import Subscription
+
+CREDIT_BYTES_MAX = 1024 * 1024 * 1024
+LEASE_MARGIN_S_MIN = 0.1
+LEASE_MARGIN = 0.2
+"""The node waits this share of the lease longer than the consumer does, for clocks that do not run alike."""
+
+
+def lease_us(lease_s: float) -> int:
+    """For how long the node takes a lease to last."""
+    return round((lease_s + max(LEASE_MARGIN_S_MIN, lease_s * LEASE_MARGIN)) * 1e6)
+
+
+@dataclass(slots=True, eq=False)
+class Attachment:
+    connection: int
+    consumer: int
+    name: str
+    credit_bytes: int
+    writable: bool = True
+    """Whether its connection has room for more."""
+    welcome: bool = False
+    """Whether it was told that it is subscribed; nothing is sent to it before."""
+    instance: bytes = b""
+    """The same over all connections of one consumer."""
+    connected: bool = True
+    """False while its connection is gone and its lease is not."""
+    left: bool = False
+    """Whether it left in order, and said what it had looked at."""
+    lease_until_us: int = 0
+    renewal: int = 0
+    held: dict[int, EntrySet] = field(default_factory=dict)
+    """By shard: what it was sent and has not settled."""
+    held_before: dict[int, EntrySet] = field(default_factory=dict)
+    """By shard: what it held when its connection before this one was lost."""
+    settled_to: dict[int, int] = field(default_factory=dict)
+    """By shard: one past the highest entry that it settled. What it holds before that it has surely seen."""
+    cached: dict[int, Span] = field(default_factory=dict)
+    """By shard: the entries of the last record that it was sent alone, and still has."""
+    keeps: bool = False
+    """Whether it keeps that record in every resilient kind, not only in a shared subscription."""
+    slots: set[tuple[int, int]] = field(default_factory=set)
+    """(shard, slot) of the keys that are with it (key_shared)."""
+    recalled: bool = False
+    """Whether it was asked to give back what it has not handed out, and did not answer yet.
+
+    Nothing is sent to it meanwhile: what would be in transit to it would come before what it gave back.
+    """
+    overdue: bool = False
+    """Whether it let a message's deadline pass and was not heard of since."""
+    confirmation: Confirmation | None = None
+    """Of settlements that wait for a write that has not begun, if there are any."""
+    subscription: Subscription | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether something can be sent to it now."""
+        return self.credit_bytes > 0 and self.reachable
+
+    @property
+    def reachable(self) -> bool:
+        """Whether something could be sent to it now if it had room."""
+        return self.connected and self.welcome and self.writable and not self.recalled
+
+    @property
+    def shown(self) -> str:
+        return self.name or f"connection {self.connection}"
+
+    def has(self, shard: int, entry: int) -> bool:
+        """Whether it still has the record that an entry stands in."""
+        first, end = self.cached.get(shard, (0, 0))
+        return first <= entry < end
+
+    def hold(self, shard: int, spans: list[Span]) -> None:
+        held = self.held.get(shard)
+        if held is None:
+            held = self.held[shard] = EntrySet()
+        for start, end in spans:
+            held.add(start, end)
+
+    def let_go(self, shard: int, start: int, end: int) -> int:
+        """Takes entries out of its hands; returns how many it held of them."""
+        held = self.held.get(shard)
+        if not held:
+            return 0
+        count = held.count(start, end)
+        if count:
+            held.discard(start, end)
+        return count
+
+    def take_from(self, shard: int, entries: EntrySet) -> EntrySet:
+        """Takes entries out of its hands; returns those that it held."""
+        held = self.held.get(shard)
+        if not held:
+            return EntrySet()
+        mine = held.common(entries)
+        held.exclude(mine)
+        return mine
+
+    def surely_seen(self, shard: int, unsure_max: int) -> EntrySet:
+        """What it held and its program may have been handed when it was lost without a word.
+
+        Everything before what it settled, and the ``unsure_max`` entries behind that; the rest was sent ahead.
+        So a message that kills its consumer is counted each time, and what stood far behind it is not.
+        """
+        held, settled_to = self.held[shard], self.settled_to.get(shard, 0)
+        seen = held.within(0, settled_to)
+        seen.include(held.next_ones(settled_to, unsure_max))
+        return seen

@@ -1,0 +1,110 @@
+"""The disk's watermark: below it sends are refused, for a while, so that acknowledgements and settlements still
+work.
+
+The free room is looked at once a second, and sooner when half of what there is above the mark was taken. A
+write that the disk itself refuses for lack of room (a quota, another program that fills it) counts too: that
+send was refused, the next may fit. The log says once that sends are refused, and once that they are taken
+again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from headpond.model.errors import DiskFull
+
+logger = logging.getLogger("headpond.node")
+
+LOOK_US = 1_000_000
+LOOK_FULL_US = 100_000
+FAILED_US = 10_000_000
+"""After a write that did not fit, the disk counts as full until one fits, or for so long."""
+
+
+class Watermark:
+    def __init__(self, free_bytes: Callable[[], int], free_bytes_min: int, clock_us: Callable[[], int]) -> None:
+        self._free_bytes = free_bytes
+        self._min = free_bytes_min
+        self._clock_us = clock_us
+        self._look_us: int | None = None
+        self._left = 0
+        self._free: int | None = None
+        """What the last look found; None where the disk cannot tell."""
+        self._failed_us: int | None = None
+        """When a write last failed for lack of room; None since one fitted."""
+        self._refusing = False
+        """Whether the log says that sends are refused."""
+        self.full = False
+        """Whether the free room is below the mark."""
+
+    def refusal(self, size: int) -> DiskFull | None:
+        """Why a segment of so many bytes cannot be taken now, if it cannot."""
+        self._left -= size
+        now_us = self._clock_us()
+        if self._look_us is None or now_us >= self._look_us or (self._left < 0 and not self.full):
+            self._look(now_us)
+        if not self.full:
+            return None
+        return DiskFull(f"less than {self._min:,} bytes are free on the node's disk (limits.free_bytes_min)")
+
+    def lack(self) -> DiskFull | None:
+        """Why sends are refused, by the watermark or by the disk itself; None while they are taken."""
+        refusal = self.refusal(0)
+        if refusal is None and self._failed_us is not None:
+            refusal = DiskFull("a write did not fit on the node's disk")
+        return refusal
+
+    def failed(self) -> None:
+        """A write did not fit."""
+        self._failed_us = self._clock_us()
+        self._look(self._failed_us)
+
+    def fitted(self) -> None:
+        """A log took a write."""
+        if self._failed_us is not None:
+            self._failed_us = None
+            self._look(self._clock_us())
+
+    @property
+    def due_us(self) -> int | None:
+        """When ``on_time`` is to be called next, so that the end of the shortage is noticed without sends."""
+        return self._look_us if self._refusing else None
+
+    def on_time(self) -> None:
+        if self._refusing:
+            self.refusal(0)
+
+    def _look(self, now_us: int) -> None:
+        try:
+            self._free = self._free_bytes()
+        except OSError:  # who cannot tell does not refuse: a full disk shows in the write itself
+            self._free = None
+        above = self._min if self._free is None else self._free - self._min
+        self.full = above < 0
+        self._left = above // 2
+        self._look_us = now_us + (LOOK_FULL_US if self.full else LOOK_US)
+        if self._failed_us is not None and now_us >= self._failed_us + FAILED_US:
+            self._failed_us = None
+        self._tell(refusing=self.full or self._failed_us is not None)
+
+    def _tell(self, *, refusing: bool) -> None:
+        if refusing == self._refusing:
+            return
+        self._refusing = refusing
+        free = "an unknown number of" if self._free is None else f"{self._free:,}"
+        if refusing:
+            why = "sends are refused" if self.full else "a write did not fit"
+            logger.error(
+                "disk-full: %s; %s bytes are free on the node's disk, the watermark is %s bytes "
+                "(limits.free_bytes_min); free some, or lower retention",
+                why,
+                free,
+                f"{self._min:,}",
+            )
+        else:
+            logger.warning(
+                "sends are taken again: %s bytes are free on the node's disk; the watermark is %s bytes",
+                free,
+                f"{self._min:,}",
+            )

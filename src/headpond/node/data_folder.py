@@ -1,0 +1,96 @@
+"""The data folder: whose it is and which version wrote it.
+
+::
+
+    NODE            who this node is: one RECORD frame, written once
+    LOCK            held by the running node
+    SEAL            how long each file was at the last clean stop (files/seal.py)
+    catalog/        which topics exist (a journal)
+    settlements/    which subscriptions exist and what became of their entries (a journal)
+    tokens/         who may come in (a journal)
+    admin_log/      what was administered (a journal)
+    peers/          links to other nodes (a journal)
+    writers/        staged writes and their commits (a journal)
+    stages/         rows that are staged and in no topic yet
+    runs/           which run this is, and whether the one before ended cleanly (a journal)
+    commits/        writes of many logs that one sync made durable
+    topics/UUID/SHARD/   the logs
+
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from headpond.files.disk import Disk, is_disk_full
+from headpond.model.errors import BadData, BadFrame, DiskFull, HeadpondError
+from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
+
+FORMAT = 1
+NODE_FILE = "NODE"
+_HARMLESS = ("LOCK", f"{NODE_FILE}.new", "lost+found")
+
+
+class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+    format: int
+    node: str
+    created_at_us: int
+
+
+def open_error(folder: Path, error: OSError) -> HeadpondError:
+    """What keeps a node from using its data folder: which file, how much room there is, what to do."""
+    file = f": {error.filename}" if error.filename else ""
+    reason = f"cannot use the data folder {folder}{file}: {error.strerror or error}"
+    if not is_disk_full(error):
+        return BadData(reason)
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    room = os.statvfs(there)
+    free = f"{room.f_bavail * room.f_frsize:,} bytes and {room.f_favail:,} files are free there"
+    hint = f"Free some room (`df {there}`), or move the folder to a larger disk and name it with --data."
+    return DiskFull(f"{reason}; {free}", hint=hint)
+
+
+def refuse_foreign(disk: Disk, folder: str) -> None:
+    """A folder with other things in it is not ours to write to: not even a lock."""
+    if not disk.exists(NODE_FILE) and any(name not in _HARMLESS for name in disk.list("")):
+        raise BadData(f"the data folder {folder} is not empty and has no NODE file, so it is not a node's")
+
+
+def open_identity(disk: Disk, *, node: str, now_us: int) -> Identity:
+    """Reads who the node is; an empty folder becomes that of ``node``."""
+    if disk.exists(NODE_FILE):
+        return read_identity(disk)
+    identity = Identity(FORMAT, node, now_us)
+    if disk.exists(f"{NODE_FILE}.new"):  # left by a crash before the rename below
+        disk.remove(f"{NODE_FILE}.new")
+    file = disk.create(f"{NODE_FILE}.new")
+    try:
+        file.write_at(0, [encode(FrameType.RECORD, msgspec.msgpack.encode(identity))])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(f"{NODE_FILE}.new", NODE_FILE)
+    disk.sync_folder("")
+    return identity
+
+
+def read_identity(disk: Disk) -> Identity:
+    """Who the node is that the folder is of."""
+    file = disk.open(NODE_FILE)
+    try:
+        data = file.read_at(0, CONTROL_BYTES_MAX)
+    finally:
+        file.close()
+    try:
+        frame = decode_at(data, 0, CONTROL_BYTES_MAX)
+        if frame is None or frame.type != FrameType.RECORD:
+            raise BadFrame("it is cut short")
+        identity = msgspec.msgpack.decode(frame.body, type=Identity)
+    except (BadFrame, msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise BadData(f"the data folder's NODE file cannot be read: {error}") from error
+    if identity.format != FORMAT:
+        raise BadData(f"the data folder has format {identity.format}; this version reads format {FORMAT}")
+    return identity

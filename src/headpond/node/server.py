@@ -1,0 +1,407 @@
+"""The node's shell: sockets, worker threads, timers and signals around the core.
+
+It makes no decisions. Bytes go in, effects come out and are carried out in order; writes, syncs and reads of
+files run in worker threads, so the loop never waits for a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+from headpond.files.disk import is_disk_full
+from headpond.io.os_disk import OsDisk
+from headpond.model.address import Address
+from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
+from headpond.node.core.commits import Committer, Write
+from headpond.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
+from headpond.node.core.log import Run, ShardLog
+from headpond.node.core.node import NodeCore
+from headpond.node.core.session import Session
+from headpond.node.core.topics import TOPICS_FOLDER
+from headpond.node.peers import Peers
+from headpond.node.settings import Settings
+from headpond.wire.control import Ping, encode_control
+
+logger = logging.getLogger("headpond.node")
+
+GOODBYE_S = 2.0
+"""How long a refused client may take to read why."""
+PING_S = 5.0
+"""How often a client hears from a node that does not read from it now."""
+STOP_S_MAX = 30.0
+"""How long a stopping node waits for its last writes."""
+LEAVE_TURNS = 500
+"""How often it looks whether its connections are gone."""
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def clock_us() -> int:
+    """A clock that is never set back, for waits."""
+    return time.monotonic_ns() // 1000
+
+
+class Connection(asyncio.Protocol):
+    """One client. Knows its socket and its clocks; everything else is the core's."""
+
+    def __init__(self, server: Server, number: int) -> None:
+        self._server = server
+        self.number = number
+        self.transport: asyncio.Transport | None = None
+        self.session: Session | None = None
+        self.opened_s = self.heard_s = self.frame_s = self.pinged_s = 0.0
+        self.reading = True
+        self.partial_bytes = 0
+        """What a half-sent frame of it holds, as counted by the server."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.opened_s = self.heard_s = time.monotonic()
+        self._server.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_s = time.monotonic()
+        self._server.core.received(self.number, data)
+        assert self.session is not None
+        if self.session.side.partial_bytes <= len(data):  # what is unfinished began to arrive just now
+            self.frame_s = self.heard_s
+        self._server.count_partial(self)
+        self._server.drain()
+        self._server.check_window(self)
+
+    def pause_writing(self) -> None:
+        self._server.core.set_writable(self.number, False)
+
+    def resume_writing(self) -> None:
+        self._server.core.set_writable(self.number, True)
+        self._server.drain()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.disconnected(self)
+
+
+class Server:
+    def __init__(
+        self, disk: OsDisk, core: NodeCore, settings: Settings, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.core = core
+        self._tls = tls
+        self._disk = disk
+        self._settings = settings
+        # Two pools, so that slow reads of old data do not hold up a sync.
+        self._writers = ThreadPoolExecutor(settings.threads, thread_name_prefix="headpond-write")
+        self._readers = ThreadPoolExecutor(settings.threads, thread_name_prefix="headpond-read")
+        self._connections: dict[int, Connection] = {}
+        self._strangers: dict[int, Connection] = {}
+        """Connections that may not have said hello yet, oldest first."""
+        self._paused: set[Connection] = set()
+        self._numbers = 0
+        self._writing = 0
+        self._partial_bytes = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._listener: asyncio.Server | None = None
+        self.peers = Peers(core, self.drain)
+        self._ticker: asyncio.Task[None] | None = None
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    async def start(self) -> str:
+        """Listens; returns the URL that clients use."""
+        host, port = self._settings.address
+        try:
+            self._listener = await self._loop.create_server(
+                self._accept,
+                host,
+                port,
+                backlog=1024,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._settings.limits.handshake_s if self._tls else None,
+            )
+        except OSError as error:
+            reason = f"cannot listen on {self._settings.listen}: {error.strerror or error}"
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUse(reason) from error
+            raise AddressInUse(
+                reason, hint="Choose an address of this machine, such as 127.0.0.1:7411."
+            ) from error
+        self._ticker = self._loop.create_task(self._tick())
+        self.core.watermark.lack()  # a disk that is full already is told of at once
+        self.peers.start()
+        self.drain()
+        port = self._listener.sockets[0].getsockname()[1]
+        return Address(host, port, tls=self._tls is not None).url
+
+    async def stop(self) -> None:
+        """Takes nothing new, finishes what was begun, says goodbye, and closes the files in good order."""
+        self.core.stopping = True
+        assert self._listener is not None and self._ticker is not None
+        self._listener.close()
+        self._ticker.cancel()
+        await self.peers.stop()
+        for connection in self._connections.values():
+            if connection.transport is not None and connection.reading:
+                connection.transport.pause_reading()
+        self.drain()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._quiet.wait(), STOP_S_MAX)
+        goodbye = NodeStopping("the node is shutting down")
+        goodbye.successor = self._settings.successor
+        for number in list(self._connections):
+            self.core.refuse(number, goodbye)
+        self.drain()
+        await asyncio.sleep(0.05)
+        for connection in list(self._connections.values()):
+            if connection.transport is not None:
+                connection.transport.abort()
+        self._readers.shutdown(wait=True)
+        for _ in range(LEAVE_TURNS):  # each connection that leaves may have something written down
+            await asyncio.sleep(0.001)
+            if not self._connections:
+                break
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._quiet.wait(), STOP_S_MAX)
+        self._closed = True
+        await self._loop.run_in_executor(self._writers, self.core.close)
+        self._writers.shutdown(wait=True)
+
+    def _accept(self) -> Connection:
+        self._numbers += 1
+        return Connection(self, self._numbers)
+
+    async def accept(self, ours: socket.socket) -> None:
+        """Takes the node's end of a pair of sockets for a connection like any other."""
+        await self._loop.connect_accepted_socket(self._accept, ours)
+
+    # --- connections --------------------------------------------------------------------------------
+
+    def connected(self, connection: Connection) -> None:
+        self._connections[connection.number] = connection
+        connection.session = self.core.connected(connection.number)
+        limit = self._settings.limits.connections
+        if len(self._connections) > limit:
+            error = LimitReached(f"this node takes at most {limit} connections (limits.connections)")
+            self.core.refuse(self._least_wanted(connection).number, error)
+            self.drain()
+        self._strangers[connection.number] = connection
+
+    def _least_wanted(self, newcomer: Connection) -> Connection:
+        """Who goes where there is one too many: those who have not said who they are, the oldest first.
+
+        So that connections that say nothing cannot keep out those who do.
+        """
+        for number, connection in list(self._strangers.items()):
+            del self._strangers[number]
+            assert connection.session is not None
+            if not connection.session.greeted:
+                return connection
+        return newcomer
+
+    def disconnected(self, connection: Connection) -> None:
+        self._connections.pop(connection.number, None)
+        self._strangers.pop(connection.number, None)
+        self._paused.discard(connection)
+        self._partial_bytes -= connection.partial_bytes
+        connection.partial_bytes = 0
+        self.core.disconnected(connection.number)
+        self.drain()
+
+    def check_window(self, connection: Connection) -> None:
+        """Stops reading from a producer that is far ahead of the disk, or of its quota."""
+        limits, session = self._settings.limits, connection.session
+        assert session is not None
+        full = session.unacked_bytes > limits.window_bytes or self.core.unacked_bytes > limits.staged_bytes
+        wait_us = session.resume_us - clock_us()
+        if (full or wait_us > 0) and connection.reading and connection.transport is not None:
+            connection.reading = False
+            session.unread = True
+            connection.pinged_s = time.monotonic()
+            connection.transport.pause_reading()
+            self._paused.add(connection)
+            if wait_us > 0:
+                self._loop.call_later(wait_us / 1e6 + 0.001, self._resume_reading)
+
+    def _resume_reading(self) -> None:
+        limits = self._settings.limits
+        if self.core.unacked_bytes > limits.staged_bytes // 2:
+            return
+        for connection in list(self._paused):
+            assert connection.session is not None and connection.transport is not None
+            if connection.session.resume_us > clock_us():
+                continue
+            if connection.session.unacked_bytes <= limits.window_bytes // 2:
+                self._paused.discard(connection)
+                connection.reading = True
+                connection.heard_s = connection.frame_s = time.monotonic()
+                connection.session.unread = False
+                connection.session.heard_us = clock_us()
+                connection.transport.resume_reading()
+
+    async def _tick(self) -> None:
+        """Once a second: connections that took too long."""
+        limits = self._settings.limits
+        while True:
+            await asyncio.sleep(1.0)
+            now_s = time.monotonic()
+            for connection in list(self._connections.values()):
+                session = connection.session
+                assert session is not None
+                if not connection.reading:  # its pings are not read either, so it is told that all is well
+                    if now_s - connection.pinged_s > PING_S:
+                        connection.pinged_s = now_s
+                        self._do(Send(connection.number, [encode_control(Ping(0))]))
+                    continue
+                if not session.greeted and now_s - connection.opened_s > limits.handshake_s:
+                    error = TimedOut(f"no greeting within {limits.handshake_s:g} s")
+                elif session.side.mid_frame and now_s - connection.frame_s > limits.frame_s:
+                    error = TimedOut(f"a frame did not become whole within {limits.frame_s:g} s")
+                elif now_s - connection.heard_s > limits.idle_s:
+                    error = TimedOut(f"nothing was heard for {limits.idle_s:g} s")
+                else:
+                    continue
+                self.core.refuse(connection.number, error)
+            if self._paused:
+                self._resume_reading()
+            self.drain()
+
+    def count_partial(self, connection: Connection) -> None:
+        """Keeps half-sent frames within their limit: the ones that began longest ago go first."""
+        assert connection.session is not None
+        held = connection.session.side.partial_bytes
+        self._partial_bytes += held - connection.partial_bytes
+        connection.partial_bytes = held
+        limit = self._settings.limits.partial_bytes
+        if self._partial_bytes <= limit:
+            return
+        error = LimitReached(f"half-sent frames hold over {limit:,} bytes (limits.partial_bytes)")
+        halves = [item for item in self._connections.values() if item.partial_bytes]
+        for slow in sorted(halves, key=lambda item: item.frame_s):
+            if self._partial_bytes <= limit:
+                break
+            self._partial_bytes -= slow.partial_bytes
+            slow.partial_bytes = 0
+            self.core.refuse(slow.number, error)
+        self.drain()
+
+    # --- effects ------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Carries out what the core asks for."""
+        if self._closed:  # its files are being closed, by a thread
+            return
+        while effects := self.core.effects():
+            for effect in effects:
+                self._do(effect)
+        self._set_timer()
+
+    def _do(self, effect: Effect) -> None:
+        if isinstance(effect, Send):
+            self._send(effect)
+        elif isinstance(effect, Commit):
+            write = effect.lane.take()
+            self._writing += 1
+            self._quiet.clear()
+            self._writers.submit(self._run_write, effect.lane, write)
+        elif isinstance(effect, Fetch):
+            log = self.core.log_of(effect)
+            if log is None:
+                self.core.fetched(effect, None)
+            else:
+                self._readers.submit(self._run_fetch, effect, log)
+        elif isinstance(effect, Close):
+            connection = self._connections.get(effect.connection)
+            if connection is not None and connection.transport is not None:
+                connection.transport.close()
+                self._loop.call_later(GOODBYE_S, connection.transport.abort)  # it may not read its goodbye
+        else:
+            assert isinstance(effect, RemoveTree)
+            self._writers.submit(self._run_remove, effect)
+
+    def _send(self, send: Send) -> None:
+        connection = self._connections.get(send.connection)
+        if connection is None or connection.transport is None or connection.transport.is_closing():
+            return
+        connection.transport.writelines(send.parts)
+        if connection.transport.get_write_buffer_size() > self._settings.limits.unsent_bytes:
+            logger.warning("connection %d does not read what it is sent; closed", connection.number)
+            self.core.counters["connections_refused_unsent"] += 1
+            connection.transport.abort()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_us = self.core.due_us
+        if due_us is not None:
+            self._timer = self._loop.call_later(max(0.0, (due_us - clock_us()) / 1e6) + 0.001, self._on_time)
+
+    def _on_time(self) -> None:
+        if self._closed:
+            return
+        self.core.on_time()
+        self.drain()
+        if self._paused:
+            self._resume_reading()
+
+    # --- worker threads -----------------------------------------------------------------------------
+
+    def _run_write(self, lane: Committer, write: Write) -> None:
+        error: OSError | None = None
+        try:
+            write.run(self._disk)
+        except OSError as failure:
+            error = failure
+        except Exception as failure:  # a fault of ours must not be taken for a write that succeeded
+            logger.exception("writing %s failed", lane.name)
+            error = OSError(errno.EIO, f"internal fault: {failure}")
+        self._loop.call_soon_threadsafe(self._wrote, lane, write, error)
+
+    def _wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
+        self._writing -= 1
+        known = error is not None and is_disk_full(error) and self.core.watermark.lack() is not None
+        if error is not None and not known:  # of a full disk the watermark tells, once
+            logger.error("cannot write %s: %s; what was not acknowledged is refused", lane.name, error)
+        self.core.wrote(lane, write, error)
+        self.drain()
+        if self._paused:
+            self._resume_reading()
+        if not self._writing:
+            self._quiet.set()
+
+    def _run_fetch(self, fetch: Fetch, log: ShardLog) -> None:
+        run: Run | None = None
+        try:
+            run = fetch.run(log)
+        except OSError as error:
+            logger.error("cannot read entry %d: %s", fetch.entry, error)
+        except Exception:
+            logger.exception("reading entry %d failed", fetch.entry)
+        self._loop.call_soon_threadsafe(self._fetched, fetch, run)
+
+    def _fetched(self, fetch: Fetch, run: Run | None) -> None:
+        self.core.fetched(fetch, run)
+        self.drain()
+        if self._paused:
+            self._resume_reading()
+
+    def _run_remove(self, remove: RemoveTree) -> None:
+        try:
+            for log in remove.logs:
+                log.close()
+            self._disk.remove_tree(remove.folder)
+            self._disk.sync_folder(TOPICS_FOLDER)
+        except OSError as error:
+            logger.error("cannot remove %s: %s", remove.folder, error)

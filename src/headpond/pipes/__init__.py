@@ -1,0 +1,68 @@
+"""Pipes: reliable, ordered and unique delivery between two workers, as machines without IO.
+
+Each pipe is a module with a ``Sender``, a ``Receiver`` and its ``DECLARATION`` (what it needs, keeps, gives and
+stands): ``resend``, ``resend_many``, ``stream``, ``sequential``, ``index``, ``continuous``, ``dedup``,
+``bare``.
+``compose`` puts pipes over pipes and in a row; ``sender_of("resend_many | dedup", epoch=...)`` makes a whole
+side from a line of text.
+
+A machine is stepped with an input and the time, and answers with effects::
+
+    sender, receiver = inject("resend_many | dedup")
+    effects = sender.step(Submit([b"hello"]), now)
+    for packet in effects.packets:        # carry these to the other side, as encode_packet(packet)
+        ...
+    effects = receiver.step(Arrive([packet]), now)
+    effects.delivered                     # runs of messages for the worker behind the pipe
+    effects.packets                       # confirms: carry these back
+    sender.wake_at                        # step it with WAKE then
+
+Reading order: packet (what travels), machine (the shape of all), epoch, timeout, window (nouns that several
+share), sending, confirming, numbering, keeping, following (sides that several share), the pipes in the order of
+the directory, storage (the middle of a stream), layers and compose.
+"""
+
+from headpond.pipes.compose import ReceiverStack, Relay, SenderStack, inject, receiver_of, sender_of
+from headpond.pipes.machine import (
+    WAKE,
+    Arrive,
+    Counts,
+    Effects,
+    Fail,
+    Input,
+    Machine,
+    Notice,
+    Settle,
+    Submit,
+    Token,
+    Wake,
+)
+from headpond.pipes.packet import Kind, Packet, Run, decode_packet, encode_packet
+from headpond.pipes.timeout import TimeoutSettings
+
+__all__ = [
+    "WAKE",
+    "Arrive",
+    "Counts",
+    "Effects",
+    "Fail",
+    "Input",
+    "Kind",
+    "Machine",
+    "Notice",
+    "Packet",
+    "ReceiverStack",
+    "Relay",
+    "Run",
+    "SenderStack",
+    "Settle",
+    "Submit",
+    "TimeoutSettings",
+    "Token",
+    "Wake",
+    "decode_packet",
+    "encode_packet",
+    "inject",
+    "receiver_of",
+    "sender_of",
+]

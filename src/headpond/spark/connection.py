@@ -1,0 +1,111 @@
+"""How a source or a sink reaches its node: the options that both take, read by the driver, used by every task.
+
+What the options leave out comes from the driver's environment, then from the context in use, as on the command
+line (docs/access.md). A context's token and certificates go to the context's own URL alone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import headpond.sync
+from headpond.client.contexts import TLS_NAMES, Context, Contexts
+from headpond.model.address import DEFAULT_URL, parse_addresses
+from headpond.model.errors import BadRequest, HeadpondError
+from headpond.spark.collector import spare_what_is_loaded
+from headpond.spark.options import Option
+
+TIMEOUT_S = 120.0
+TRY_AGAIN_S = 0.25
+NO_TOKEN = "none"
+CONNECTION_OPTIONS = (
+    Option(
+        "url",
+        f"`HEADPOND_URL`, the [context](access.md#contexts) in use, `{DEFAULT_URL}`",
+        "the node, which tasks must reach too; several, with commas between, are one service tried in order",
+    ),
+    Option(
+        "token",
+        "`HEADPOND_TOKEN`, the context's",
+        f"as for every client; `{NO_TOKEN}` sends none, whatever the environment has",
+    ),
+    Option(
+        "ca",
+        "`HEADPOND_CA`, the context's, the system's",
+        "a file of authorities to trust, for `headponds://`; every machine that runs tasks has it there",
+    ),
+    Option("cert", "`HEADPOND_CERT`, the context's", "a certificate to show to a node that asks for one"),
+    Option("key", "`HEADPOND_KEY`, the context's", "its key, unless the same file has it"),
+    Option("timeout", f"{TIMEOUT_S:g}", "for how many seconds a node that is away is waited for"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    url: str
+    token: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    """None: what the environment of each process names, as for ``cert`` and ``key``."""
+    cert: str | None = None
+    key: str | None = None
+    timeout_s: float = TIMEOUT_S
+
+    def open(self, *, wait_s: float = 0.0) -> headpond.sync.Client:
+        """A client of the node. One that is away is tried again for so long; then the error says why."""
+        until = time.monotonic() + wait_s
+        while True:
+            try:
+                return self._connect(wait=True)
+            except HeadpondError as error:
+                if not error.retryable or time.monotonic() >= until:
+                    raise
+            time.sleep(TRY_AGAIN_S)
+
+    def open_later(self) -> headpond.sync.Client:
+        """A client that connects when the node is there; each of its calls waits for that."""
+        return self._connect(wait=False)
+
+    def _connect(self, *, wait: bool) -> headpond.sync.Client:
+        spare_what_is_loaded()
+        return headpond.sync.connect(
+            self.url,
+            self.token,
+            ca=self.ca,
+            cert=self.cert,
+            key=self.key,
+            request_timeout=self.timeout_s,
+            wait=wait,
+        )
+
+
+def read_connection(values: Mapping[str, str]) -> Connection:
+    """The connection that the options in ``values`` ask for."""
+    url = values.get("url") or os.environ.get("HEADPOND_URL")
+    context = None if url else Contexts().active()
+    context = context or Context(url or DEFAULT_URL)
+    parse_addresses(context.url)
+    token = values.get("token") or os.environ.get("HEADPOND_TOKEN") or context.token
+    return Connection(
+        context.url,
+        token if token != NO_TOKEN else None,
+        # A file that the environment names is left to each process: machines may have it in different places.
+        **{
+            name: values.get(name) or (getattr(context, name) if not os.environ.get(variable) else None)
+            for name, variable in TLS_NAMES.items()
+        },
+        timeout_s=_read_timeout(values),
+    )
+
+
+def _read_timeout(values: Mapping[str, str]) -> float:
+    text = values.get("timeout", str(TIMEOUT_S))
+    try:
+        timeout_s = float(text)
+    except ValueError:
+        timeout_s = 0.0
+    if not 0 < timeout_s < 1e6:
+        raise BadRequest(f"option timeout is a number of seconds above 0, not {text!r}")
+    return timeout_s

@@ -1,0 +1,180 @@
+"""``archive``: a topic as Parquet files, every message once, whatever happens to the process that writes them.
+
+Spark's own file sink is exactly once only to readers that know its ``_spark_metadata``; others see the files of
+failed attempts too. Here each batch of the stream goes through the archive's folder (archive_folder), which
+decides by one record whether it counts, so any reader of Parquet sees each message once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import headpond.sync
+from headpond.model.address import DEFAULT_URL
+from headpond.model.errors import BadRequest, EntriesMissing, HeadpondError
+from headpond.spark.jobs.archive_folder import ArchiveFolder, ArchiveInfo
+from headpond.spark.jobs.feed import Feed, Kind, Reach, feed_of, read_stream
+from headpond.spark.jobs.work import Progress, Work, run_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BATCH_BYTES = 256 * 1024 * 1024
+FOLLOW_EVERY = "10 seconds"
+
+
+class ArchiveResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run added."""
+
+    topic: str
+    folder: str
+    rows: int
+    batches: int
+    files: int
+    """All that the archive has now."""
+    seconds: float
+
+
+def archive(
+    topic: str,
+    folder: str | os.PathLike[str],
+    *,
+    follow: bool = False,
+    every: str = FOLLOW_EVERY,
+    batch_bytes: int = BATCH_BYTES,
+    url: str = DEFAULT_URL,
+    token: str | None = None,
+    master: str | None = None,
+    progress: Progress | None = None,
+) -> ArchiveResult:
+    """Adds what the archive does not hold yet; with ``follow`` also what comes, until it is ended."""
+    feed = feed_of(topic, "what is archived")
+    if feed.kind is not Kind.TOPIC:
+        raise BadRequest(f"{feed} is no topic", hint="A topic is archived; name it as topic:NAME.")
+    if batch_bytes < 1:
+        raise BadRequest(f"batches of {batch_bytes} bytes", hint="Take a number above 0.")
+    place = ArchiveFolder(folder)
+    reach = Reach(url, token)
+    info = topic_info(feed, reach)
+    place.claim(info)
+    began = time.monotonic()
+
+    def body(work: Work) -> ArchiveResult:
+        return _run(work, feed, reach, place, follow, every, batch_bytes, began)
+
+    with place.held("archiving"):
+        place.check_stream()
+        place.recover()
+        try:
+            return run_job("archive", body, master=master, progress=progress)
+        except EntriesMissing as error:
+            hint = "Archive into a new folder: it begins with what the topic holds. Or let the topic keep more."
+            raise EntriesMissing(error.message, hint=hint) from error
+
+
+def topic_info(feed: Feed, reach: Reach) -> ArchiveInfo:
+    """Which topic that is at the node; raises if there is none."""
+    with headpond.sync.connect(reach.url, token=reach.token) as client:
+        found = client.admin.show_topic(feed.name)
+    return ArchiveInfo(topic=found.topic, topic_uuid=found.uuid.hex())
+
+
+def _run(
+    work: Work,
+    feed: Feed,
+    reach: Reach,
+    place: ArchiveFolder,
+    follow: bool,
+    every: str,
+    batch_bytes: int,
+    began: float,
+) -> ArchiveResult:
+    counted = _Counted()
+    rows = read_stream(work.spark, feed, reach, maxBytesPerTrigger=str(batch_bytes))
+
+    def add(batch: DataFrame, number: int) -> None:
+        # Spark writes down where a batch ends before it begins it, and never again.
+        cut = hashlib.sha256((place.checkpoint / "offsets" / str(number)).read_bytes()).hexdigest()
+        counted.add(work, place, batch, number, query_id(), cut)
+
+    def query_id() -> str:
+        return str(msgspec.json.decode((place.checkpoint / "metadata").read_bytes())["id"])
+
+    writer = rows.writeStream.option("checkpointLocation", str(place.checkpoint)).foreachBatch(add)
+    work.say(f"archiving {feed.name}")
+    query = (writer.trigger(processingTime=every) if follow else writer.trigger(availableNow=True)).start()
+    try:
+        work.await_stream(query)
+    except Exception:
+        if counted.error is not None:
+            raise counted.error from None
+        raise
+    return ArchiveResult(
+        topic=feed.name,
+        folder=str(place.path),
+        rows=counted.rows,
+        batches=counted.batches,
+        files=len(place.files()),
+        seconds=round(time.monotonic() - began, 3),
+    )
+
+
+class _Counted:
+    """What this run added; and what went wrong, since Spark hands on the text of an error alone."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.batches = 0
+        self.error: HeadpondError | None = None
+
+    def add(
+        self, work: Work, place: ArchiveFolder, batch: DataFrame, number: int, query: str, cut: str
+    ) -> None:
+        try:
+            rows = write_batch(place, batch, number, query, cut)
+        except HeadpondError as error:
+            self.error = error
+            raise
+        if rows is not None:
+            self.rows += rows
+            self.batches += 1
+            work.say(f"archived {self.rows:,} messages")
+
+
+def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str, cut: str = "") -> int | None:
+    """Adds one batch; None if it is there already. The same batch may come again, and is added once.
+
+    ``cut`` tells what is in it. A checkpoint that is older or newer than the archive (one of them was put back
+    from a copy) brings other rows under a number that is there, or passes some over: that is an error.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    newest = place.newest()
+    if newest is not None and newest.query != query:
+        raise BadRequest(f"another stream writes to {place.path}")
+    if newest is not None and number == newest.batch and newest.cut in ("", cut):
+        place.finish(newest)
+        return None
+    if number != (0 if newest is None else newest.batch + 1):
+        there = "none" if newest is None else f"batch {newest.batch}"
+        there += ", of other rows" if newest is not None and number == newest.batch else ""
+        raise BadRequest(
+            f"the checkpoint of {place.path} is not of the archive's own moment: it brings batch {number}, "
+            f"and the newest there is {there}",
+            hint="Put _headpond back as one, of one moment, or archive into a new folder.",
+        )
+    staged = place.stage(number)
+    seen = Observation()
+    # The day in UTC, whatever the session's time zone is.
+    day = F.date_format(F.to_utc_timestamp("stored_at", F.current_timezone()), "yyyy-MM-dd")
+    rows = batch.observe(seen, F.count("*").alias("rows")).withColumn("date", day)
+    rows.sortWithinPartitions("date", "shard", "entry").write.partitionBy("date").parquet(str(staged))
+    count = int(seen.get["rows"])
+    place.commit(number, query, staged, count, cut)
+    return count

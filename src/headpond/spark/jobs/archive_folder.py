@@ -1,0 +1,266 @@
+"""The folder of an archive: what is in it, and how files get there exactly once.
+
+::
+
+    DIR/date=2026-01-31/part-00000012-0000.parquet    the rows, by the day they were stored (UTC)
+    DIR/_headpond/archive.json                        which topic this is an archive of
+    DIR/_headpond/checkpoint/                         how far Spark's stream is
+    DIR/_headpond/batches/00000012.json               a batch that counts: its files, and where they came from
+    DIR/_headpond/staging/                            what is being written, and what waits to be moved
+    DIR/_headpond/publish/lock                        held while files are put in place
+    DIR/_headpond/archiving/lock                      held by the process that archives
+    DIR/_headpond/compacting/                         the same for one that compacts, and what it writes
+
+A batch is written to the staging folder and synced; then its record is put in place in one step, and that is
+what makes it count; then its files are moved to where readers look. Whoever finds a record with files still in
+staging moves them, so a process that is killed at any moment is carried on where it stopped: before the record
+the batch is written anew, after it nothing is written again. Readers need none of this: what they see is plain
+Parquet below ``date=…``, and names that start with ``_`` are passed over by Spark and pyarrow.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from headpond.io.folder_lock import FolderLock
+from headpond.model.errors import BadRequest, RefillInUse
+
+INSIDE = "_headpond"
+RECORDS_KEPT = 100
+"""Spark repeats the newest batch alone; older records are for people."""
+_WAIT_TRIES = 3_000
+_WAIT_S = 0.02
+
+
+class ArchiveInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """``archive.json``."""
+
+    version: int = 1
+    topic: str
+    topic_uuid: str
+
+
+class BatchFile(msgspec.Struct, frozen=True, kw_only=True):
+    staged: str
+    """Below the staging folder."""
+    place: str
+    """Below the archive."""
+
+
+class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """``batches/N.json``."""
+
+    batch: int
+    query: str
+    """The id of the stream that wrote it: numbers of another stream mean something else."""
+    rows: int
+    files: list[BatchFile]
+    cut: str = ""
+    """A digest of where Spark said that it begins and ends: the same number with another cut is other rows."""
+
+
+class ArchiveFolder:
+    """An archive on a disk of this machine, or on one that it shares with Spark's workers."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        text = os.fspath(path)
+        if "://" in text:
+            raise BadRequest(
+                f"an archive cannot be at {text}: it needs a file system that renames in one step",
+                hint="Name a folder on a disk that this machine and Spark's workers share.",
+            )
+        self.path = Path(text).expanduser().absolute()
+        self.inside = self.path / INSIDE
+        self.checkpoint = self.inside / "checkpoint"
+        self.staging = self.inside / "staging"
+        self.batches = self.inside / "batches"
+
+    # --- whose it is --------------------------------------------------------------------------------
+
+    def info(self) -> ArchiveInfo:
+        """Which topic it holds; a folder that is no archive is an error."""
+        try:
+            return msgspec.json.decode((self.inside / "archive.json").read_bytes(), type=ArchiveInfo)
+        except (FileNotFoundError, NotADirectoryError):
+            raise BadRequest(
+                f"{self.path} is no archive", hint="Name a folder that `headpond spark archive` wrote."
+            ) from None
+        except msgspec.DecodeError as error:
+            raise BadRequest(f"{self.inside / 'archive.json'} is damaged: {error}") from error
+
+    def claim(self, info: ArchiveInfo) -> None:
+        """Makes it the archive of this topic; raises if it is another's, or holds something else."""
+        if (self.inside / "archive.json").exists():
+            there = self.info()
+            if there != info:
+                raise BadRequest(
+                    f"{self.path} is an archive of {there.topic} ({there.topic_uuid}), not of {info.topic}"
+                    f" ({info.topic_uuid})",
+                    hint="Name another folder; a topic that was created anew is another topic.",
+                )
+            return
+        if self.path.is_file():
+            raise BadRequest(f"{self.path} is a file", hint="Name a folder; it is made if it is not there.")
+        if self.path.exists() and any(self.path.iterdir()):
+            raise BadRequest(f"{self.path} is not empty, and no archive", hint="Name a new folder.")
+        try:
+            self.inside.mkdir(parents=True, exist_ok=True)
+            _write(self.inside / "archive.json", msgspec.json.encode(info))
+        except OSError as error:
+            raise BadRequest(f"cannot make the folder {self.path}: {error.strerror}") from error
+
+    def check_stream(self) -> None:
+        """Raises if the archive has batches and the stream that wrote them is gone: it would begin anew."""
+        newest = self.newest()
+        if newest is None:
+            return
+        try:
+            query = msgspec.json.decode((self.checkpoint / "metadata").read_bytes())["id"]
+        except (OSError, msgspec.DecodeError, KeyError, TypeError):
+            query = None
+        if query != newest.query:
+            raise BadRequest(
+                f"the checkpoint of {self.path} is gone, so it is not known how far the archive is",
+                hint="Put _headpond/checkpoint back, or archive into a new folder.",
+            )
+
+    @contextmanager
+    def held(self, doing: str) -> Iterator[None]:
+        """The archive for one process that does this (``archiving``, ``compacting``) with it."""
+        try:
+            lock = FolderLock.take(self.inside / doing)
+        except RefillInUse as error:
+            raise BadRequest(
+                f"the archive is in use: {error.message}", hint="Wait for it, or end it."
+            ) from error
+        with lock:
+            yield
+
+    @contextmanager
+    def publishing(self) -> Iterator[None]:
+        """The moment in which files are put in place: archive and compaction take turns."""
+        from threading import Event
+
+        never = Event()
+        for _ in range(_WAIT_TRIES):
+            try:
+                lock = FolderLock.take(self.inside / "publish")
+            except RefillInUse:
+                never.wait(_WAIT_S)
+                continue
+            with lock:
+                yield
+                return
+        raise BadRequest(f"another process puts files into {self.path} and does not end")
+
+    # --- batches ------------------------------------------------------------------------------------
+
+    def newest(self) -> BatchRecord | None:
+        names = sorted(self.batches.glob("*.json")) if self.batches.is_dir() else []
+        return msgspec.json.decode(names[-1].read_bytes(), type=BatchRecord) if names else None
+
+    def stage(self, batch: int) -> Path:
+        """A new place to write to: a Java whose Python was killed may still write to the one before."""
+        self.staging.mkdir(parents=True, exist_ok=True)
+        return self.staging / f"batch-{batch}-{uuid.uuid4().hex}"
+
+    def commit(self, batch: int, query: str, staged: Path, rows: int, cut: str = "") -> None:
+        """Makes what was staged count, and moves it to its place."""
+        files = [
+            BatchFile(
+                staged=str(path.relative_to(self.staging)),
+                place=f"{path.parent.name}/part-{batch:08}-{number:04}.parquet",
+            )
+            for number, path in enumerate(sorted(staged.glob("date=*/*.parquet")))
+        ]
+        sync(self.staging / file.staged for file in files)
+        record = BatchRecord(batch=batch, query=query, rows=rows, files=files, cut=cut)
+        self.batches.mkdir(parents=True, exist_ok=True)
+        _write(self.batches / f"{batch:08}.json", msgspec.json.encode(record))
+        self.finish(record)
+        for old in sorted(self.batches.glob("*.json"))[:-RECORDS_KEPT]:
+            old.unlink()
+
+    def finish(self, record: BatchRecord) -> None:
+        """Moves what is still in staging; what is not there was moved before."""
+        if self._waiting(record):
+            with self.publishing():
+                self._move(record)
+
+    def _waiting(self, record: BatchRecord) -> list[BatchFile]:
+        return [file for file in record.files if (self.staging / file.staged).exists()]
+
+    def _move(self, record: BatchRecord) -> None:
+        waiting = self._waiting(record)
+        for file in waiting:
+            (self.path / file.place).parent.mkdir(exist_ok=True)
+            os.replace(self.staging / file.staged, self.path / file.place)
+        if waiting:
+            sync({(self.path / file.place).parent for file in waiting} | {self.path})
+
+    def recover(self) -> None:
+        """Carries on what a process that was killed left behind."""
+        newest = self.newest()
+        if newest is not None:
+            self.finish(newest)
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+    # --- files --------------------------------------------------------------------------------------
+
+    def days(self) -> list[Path]:
+        return sorted(path for path in self.path.glob("date=*") if path.is_dir())
+
+    def files(self) -> list[Path]:
+        return [file for day in self.days() for file in sorted(day.glob("*.parquet"))]
+
+    def whole_files(self) -> list[Path]:
+        """The files, with none or all of each batch: for whoever keeps in mind how far it has read.
+
+        What a process that was killed left behind is put in place first.
+        """
+        try:
+            with self.publishing():
+                newest = self.newest()
+                if newest is not None:
+                    self._move(newest)
+                return self.files()
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+        # It may only be read: then all that can be done is to see that nothing was on its way.
+        newest = self.newest()
+        waiting = newest is not None and bool(self._waiting(newest))
+        found = self.files()
+        if waiting or self.newest() != newest:
+            raise BadRequest(
+                f"a batch of {self.path} is being put in place, and this process may not write there",
+                hint="Run it again; if that does not help, archive the topic once more first.",
+            )
+        return found
+
+
+def sync(paths: Iterable[Path]) -> None:
+    """What these files and folders hold is on the disk when this returns."""
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all, and durably."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_bytes(data)
+    sync([beside])
+    os.replace(beside, path)
+    sync([path.parent])

@@ -1,0 +1,152 @@
+"""Where a job's rows come from: a topic, a folder of Parquet files, or a DataFrame.
+
+As text, ``topic:NAME`` and ``parquet:PATH`` say which; without, what looks like a path (it starts with ``/``,
+``./``, ``../`` or ``~``, ends with ``/`` or ``.parquet``, or has ``://`` in it) is one, and the rest a topic.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import headpond.sync
+from headpond.model.errors import BadRequest
+from headpond.model.topic import TopicName
+from headpond.spark.connection import NO_TOKEN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "headpond"
+_PATH_STARTS = ("/", "./", "../", "~")
+
+
+class Kind(StrEnum):
+    TOPIC = "topic"
+    PARQUET = "parquet"
+    FRAME = "frame"
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One input of a job."""
+
+    kind: Kind
+    name: str
+    """The topic's full name, the folder as it was given, or what a DataFrame is called in messages."""
+    frame: DataFrame | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return self.name if self.kind is Kind.FRAME else f"{self.kind}:{self.name}"
+
+
+Source = str | os.PathLike[str] | Feed
+"""What a caller may name; a DataFrame too, by ``frame_feed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The node that topics are read from and written to."""
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+
+    def options(self) -> dict[str, str]:
+        return {"url": self.url, "token": self.token or NO_TOKEN}
+
+
+def feed_of(source: Source | DataFrame, what: str = "the input") -> Feed:
+    """What was named, in one form; ``what`` is how it is called in messages."""
+    if isinstance(source, Feed):
+        return source
+    if isinstance(source, str):
+        return _from_text(source, what)
+    if isinstance(source, os.PathLike):
+        return Feed(Kind.PARQUET, os.fspath(source))
+    if hasattr(source, "schema") and hasattr(source, "selectExpr"):
+        return Feed(Kind.FRAME, what, source)
+    raise BadRequest(
+        f"{what} is {type(source).__name__}", hint="Name a topic, a folder of Parquet files, or a DataFrame."
+    )
+
+
+def _from_text(text: str, what: str) -> Feed:
+    kind, colon, rest = text.partition(":")
+    if colon and kind in (Kind.TOPIC, Kind.PARQUET):
+        if not rest:
+            raise BadRequest(f"{what} is {text!r}, without a name", hint=f"Write {kind}:NAME.")
+        return Feed(Kind.TOPIC, str(TopicName.parse(rest))) if kind == Kind.TOPIC else Feed(Kind.PARQUET, rest)
+    if not text:
+        raise BadRequest(f"{what} is empty", hint="Name a topic or a folder of Parquet files.")
+    if text.startswith(_PATH_STARTS) or text.endswith(("/", ".parquet")) or "://" in text or text == ".":
+        return Feed(Kind.PARQUET, text)
+    return Feed(Kind.TOPIC, str(TopicName.parse(text)))
+
+
+def check_feed(feed: Feed) -> None:
+    """Refuses a folder that is not there or has no Parquet file, before Spark is started."""
+    if feed.kind is not Kind.PARQUET or "://" in feed.name:
+        return
+    path = Path(feed.name).expanduser()
+    if not path.exists():
+        raise BadRequest(
+            f"there is no {path}", hint="Name a folder of Parquet files, or a topic as topic:NAME."
+        )
+    if path.is_dir() and not any(_parquet_files(path)):
+        raise BadRequest(
+            f"{path} holds no Parquet files", hint="Name the folder that the Parquet files are in."
+        )
+
+
+def check_topics(feeds: Iterable[Feed], reaches: Iterable[Reach]) -> None:
+    """Raises if a node cannot be reached or does not have its topic, before Spark is started."""
+    for feed, reach in zip(feeds, reaches, strict=True):
+        if feed.kind is Kind.TOPIC:
+            with headpond.sync.connect(reach.url, token=reach.token) as client:
+                client.admin.show_topic(feed.name)
+
+
+def _parquet_files(folder: Path) -> Iterable[Path]:
+    """What Spark would read: what starts with ``_`` or ``.``, file or folder, is no data."""
+    for path in folder.rglob("*.parquet"):
+        if not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts):
+            yield path
+
+
+def read(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -> DataFrame:
+    """The rows of a feed; options go to a topic's source, and only there."""
+    if feed.frame is not None:
+        return feed.frame
+    if feed.kind is Kind.PARQUET:
+        # A date is told in the path; it says nothing that stored_at does not. Files may have different columns:
+        # unless told, Spark takes those of one, and drops what others have beside them.
+        path = str(Path(feed.name).expanduser()) if "://" not in feed.name else feed.name
+        return spark.read.option("mergeSchema", True).parquet(path)
+    reader = spark.read.format(FORMAT).options(**reach.options(), topic=feed.name)
+    return reader.options(**_told(options)).load()
+
+
+def read_stream(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -> DataFrame:
+    """The rows of a topic as they come."""
+    if feed.kind is not Kind.TOPIC:
+        raise BadRequest(f"{feed} cannot be followed", hint="Only topics can; read a folder without --follow.")
+    reader = spark.readStream.format(FORMAT).options(**reach.options(), topic=feed.name)
+    return reader.options(**_told(options)).load()
+
+
+def _told(options: dict[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def need_columns(frame: DataFrame, names: Iterable[str], what: str) -> None:
+    """Raises unless the rows have these columns."""
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise BadRequest(
+            f"{what} has no column {', '.join(missing)}; its columns are {', '.join(frame.columns)}",
+            hint="Name another input, or tell with `by` what names a message in both.",
+        )

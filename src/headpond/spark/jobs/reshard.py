@@ -1,0 +1,128 @@
+"""``reshard``: a topic as a new one with another number of shards, complete, in order, and checked.
+
+A topic's shards are fixed for its life, so a new topic is made with the columns and settings of the old one and
+replayed into: exactly once, restartable, and with the messages of a key in their order, since a key's messages
+are in one shard before and after. At the end an audit compares the two by the header ``headpond-origin``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import msgspec
+
+import headpond.sync
+from headpond.model.address import DEFAULT_URL
+from headpond.model.errors import BadRequest, TopicMismatch, TopicNotFound
+from headpond.spark.jobs.audit import ORIGIN_HEADER, AuditResult, compare, keys_of
+from headpond.spark.jobs.feed import Feed, Kind, Reach, feed_of
+from headpond.spark.jobs.lanes import Lane, topic_lanes
+from headpond.spark.jobs.replay import BATCH_ENTRIES, ReplayResult, Target, run_lanes
+from headpond.spark.jobs.work import Progress, Work, run_job
+from headpond.wire.control import TopicInfo
+from headpond.wire.schema import decode_schema
+
+WINDOW_S = 3600.0
+
+
+class ReshardResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written, and what the audit says of all of it."""
+
+    source: str
+    target: str
+    shards_before: int
+    shards: int
+    rows: int
+    """Written by this run."""
+    there: int
+    """Written by earlier ones."""
+    sent: int
+    missing: int
+    repeated: int
+    strangers: int
+    """Messages of the new topic that came from elsewhere."""
+    in_order: bool
+    """Whether everything that one shard held came to each new shard in its order."""
+    verified: bool
+    """Nothing is missing or there twice, and all in order."""
+    seconds: float
+
+
+def reshard(
+    source: str,
+    target: str,
+    shards: int,
+    *,
+    batch_entries: int = BATCH_ENTRIES,
+    url: str = DEFAULT_URL,
+    token: str | None = None,
+    master: str | None = None,
+    progress: Progress | None = None,
+) -> ReshardResult:
+    """Makes ``target`` of what ``source`` holds now; run again, it adds what came since."""
+    feed, goal = feed_of(source, "what is resharded"), feed_of(target, "the new topic")
+    for each in (feed, goal):
+        if each.kind is not Kind.TOPIC:
+            raise BadRequest(f"{each} is no topic", hint="Name topics, as NAME or topic:NAME.")
+    if feed == goal:
+        raise BadRequest(
+            f"{feed} cannot become itself", hint="Name a new topic: shards are fixed for its life."
+        )
+    reach = Reach(url, token)
+    before, uuid = _prepare(feed, goal, shards, reach)
+    began = time.monotonic()
+
+    def body(work: Work) -> tuple[ReplayResult, AuditResult]:
+        lanes = topic_lanes(work.spark, feed, reach, None, None, batch_entries)
+        written = run_lanes(work, feed, lanes, Target(goal, reach, uuid), None, began)
+        work.say("comparing the two")
+        return written, _audited(work, feed, goal, reach, lanes)
+
+    written, found = run_job("reshard", body, master=master, progress=progress)
+    in_order = found.orders is not None and "strict" in found.orders.held
+    return ReshardResult(
+        source=feed.name,
+        target=goal.name,
+        shards_before=before.shards,
+        shards=shards,
+        rows=written.rows,
+        there=written.there,
+        sent=found.sent,
+        missing=found.missing,
+        repeated=found.repeated,
+        strangers=found.strangers + found.received_unnamed,
+        in_order=in_order,
+        verified=in_order and not found.missing and not found.repeated,
+        seconds=round(time.monotonic() - began, 3),
+    )
+
+
+def _prepare(feed: Feed, goal: Feed, shards: int, reach: Reach) -> tuple[TopicInfo, str]:
+    """The new topic is made like the old one, or taken if an earlier run made it."""
+    with headpond.sync.connect(reach.url, token=reach.token) as client:
+        before = client.admin.show_topic(feed.name)
+        if not any(shard.entry_next > shard.entry_first for shard in before.shard_list):
+            raise BadRequest(f"{feed} is empty", hint="There is nothing to reshard; create a topic instead.")
+        try:
+            after = client.admin.show_topic(goal.name)
+        except TopicNotFound:
+            schema = None if before.schema is None else decode_schema(before.schema)
+            own = {each.name: each.value for each in before.settings if each.origin == "topic"}
+            after = client.admin.create_topic(goal.name, shards, schema=schema, settings=own)
+    if after.shards != shards:
+        raise TopicMismatch(
+            f"{goal.name} is there with {after.shards} shards, and {shards} were asked for",
+            hint="Name a topic that is not there, or the number that it has.",
+        )
+    return before, after.uuid.hex()
+
+
+def _audited(work: Work, feed: Feed, goal: Feed, reach: Reach, lanes: list[Lane]) -> AuditResult:
+    """Compares what was replayed with what is in the new topic; what came to the old one since is left out."""
+    limits: dict[str, str | None] = {
+        name: json.dumps({str(shard): place for shard, place in enumerate(places)})
+        for name, places in (("start", [lane.first for lane in lanes]), ("end", [lane.end for lane in lanes]))
+    }
+    keys = keys_of(f"headers['{ORIGIN_HEADER}']", None)
+    return compare(work, (feed, goal), (reach, reach), keys, limits, WINDOW_S)

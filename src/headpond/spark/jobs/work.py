@@ -1,0 +1,157 @@
+"""A job on Spark: the session it runs in, what it says meanwhile, and how Ctrl-C ends it.
+
+A job takes the session of this process or makes one of its own, which it stops afterwards. Spark works in a
+thread of its own: Ctrl-C in the middle of a call to Java would leave its answer behind on the thread's
+connection, to be taken for the answer of the next call; a thread that only waits has none.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed, wait
+from threading import Event, Thread
+from typing import TYPE_CHECKING, TypeVar
+
+from headpond.spark.causes import job_errors
+from headpond.spark.packages import need_spark
+from headpond.spark.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Progress = Callable[[str], None]
+"""Called now and then with what is being done, for a person to read."""
+
+POLL_S = 0.5
+STREAM_POLL_S = 1
+
+SETTINGS: dict[str, object] = {
+    "spark.ui.showConsoleProgress": False,
+    # Spark's own default of 1 GiB makes millions of rows spill again and again; with this the whole job stays
+    # below 4 GiB, Python and what Java takes beside its heap included.
+    "spark.driver.memory": "2g",
+    # Small enough pieces for that memory, put together again where there is little in them.
+    "spark.sql.shuffle.partitions": 32,
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+class Work:
+    """What a job's body is given: the session, a way to tell how far it is, and whether it is to end."""
+
+    def __init__(self, spark: SparkSession, progress: Progress | None) -> None:
+        self.spark = spark
+        self.tag = f"headpond-{uuid.uuid4()}"
+        """Of all jobs of Spark that belong to it."""
+        self.stopping = Event()
+        """Set when a person wants the job to end; a stream then ends between two batches."""
+        self._progress = progress
+        self._phase = "starting"
+
+    def say(self, phase: str) -> None:
+        """What is done from here on; a job that is to end gets no further than this."""
+        if self.stopping.is_set():
+            raise CancelledError
+        self._phase = phase
+        if self._progress is not None:
+            self._progress(phase)
+
+    def mark(self) -> None:
+        """Makes the jobs that this thread starts belong to it, and the session its own.
+
+        Spark looks for data sources of Python in the session of the thread that writes to one.
+        """
+        jvm = self.spark._jvm
+        type(self.spark)._get_j_spark_session_class(jvm).setActiveSession(self.spark._jsparkSession)
+        self.spark.sparkContext.addJobTag(self.tag)
+        self.spark.sparkContext.setInterruptOnCancel(True)
+
+    def each(self, do: Callable[[Item], None], items: Sequence[Item], at_once: int) -> None:
+        """Does something with each of the items, some of them at once; the first error ends it."""
+
+        def one(item: Item) -> None:
+            self.mark()
+            if not self.stopping.is_set():
+                do(item)
+
+        with ThreadPoolExecutor(max(1, min(at_once, len(items)))) as pool:
+            try:
+                for done in as_completed([pool.submit(one, item) for item in items]):
+                    done.result()
+            except BaseException:
+                self.stopping.set()
+                raise
+
+    def await_stream(self, query: StreamingQuery) -> None:
+        """Waits for a stream's end, and stops it if the job is to end."""
+        try:
+            while not query.awaitTermination(STREAM_POLL_S):
+                if self.stopping.is_set():
+                    break
+        finally:
+            query.stop()
+
+    def watch(self, ended: Event) -> None:
+        """Adds how many tasks of the running stage are done."""
+        tracker = self.spark.sparkContext.statusTracker()
+        while not ended.wait(POLL_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            running = [stage for stage in stages if stage is not None and stage.numActiveTasks]
+            if running and self._progress is not None:
+                done = sum(stage.numCompletedTasks for stage in running)
+                self._progress(f"{self._phase}: {done} of {sum(s.numTasks for s in running)} tasks")
+
+
+def run_job(
+    name: str,
+    body: Callable[[Work], Result],
+    *,
+    master: str | None = None,
+    progress: Progress | None = None,
+    conf: Mapping[str, object] = SETTINGS,
+) -> Result:
+    """Runs the body in the session of this process, or in one of its own that it stops afterwards.
+
+    ``conf`` is for a session of its own.
+    """
+    need_spark()
+    from pyspark import SparkContext
+
+    borrowed = SparkContext._active_spark_context is not None
+    spark = session(f"headpond {name}", master=master, conf=None if borrowed else conf)
+    try:
+        with job_errors():
+            return _run(Work(spark, progress), body)
+    finally:
+        if not borrowed:
+            spark.stop()
+
+
+def _run(work: Work, body: Callable[[Work], Result]) -> Result:
+    ended = Event()
+
+    def tagged() -> Result:
+        work.mark()
+        return body(work)
+
+    watch = Thread(target=work.watch, args=(ended,), daemon=True)
+    if work._progress is not None:
+        watch.start()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(tagged)
+        try:
+            return answer.result()
+        except BaseException:
+            work.stopping.set()
+            # A query is many jobs in a row, and between two of them there is none to cancel.
+            while not wait([answer], POLL_S).done:
+                work.spark.sparkContext.cancelJobsWithTag(work.tag)
+            raise
+        finally:
+            ended.set()
+            if watch.is_alive():
+                watch.join()

@@ -1,0 +1,296 @@
+"""A plan as Spark's DataFrames: sources read, steps applied in order, each a view that SQL can name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headpond.model.errors import BadRequest, HeadpondError
+from headpond.spark.causes import cause_of
+from headpond.spark.connection import NO_TOKEN
+from headpond.spark.pipeline.faults import Fault, nearest
+from headpond.spark.pipeline.flow import dead_name, seconds, views_of
+from headpond.spark.pipeline.functions import find_function
+from headpond.spark.pipeline.outlets import check_folder, check_partitions, message_columns
+from headpond.spark.pipeline.plan import Plan, Sink, Source, Step, Watermark, kind_of
+from headpond.spark.pipeline.steps.dead_letter import dead_letter
+from headpond.spark.pipeline.steps.dedup import dedup, has_watermark
+from headpond.spark.pipeline.steps.query import check_query
+from headpond.spark.pipeline.steps.reorder import reorder
+from headpond.spark.pipeline.steps.route import route
+from headpond.spark.sink_options import read_options as read_sink_options
+from headpond.spark.source_options import read_options as read_source_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headpond.spark.pipeline.reading import Pipeline
+
+_TRACEBACK = "Traceback (most recent call last)"
+_SOURCE_OPTIONS = {
+    "topic": "topic",
+    "topic_pattern": "topicPattern",
+    "start": "start",
+    "subscription": "subscription",
+    "on_gap": "onGap",
+    "filter": "filter",
+    "start_beyond_end": "startBeyondEnd",
+    "min_entries_per_trigger": "minEntriesPerTrigger",
+    "max_trigger_delay": "maxTriggerDelay",
+    "max_entries_per_trigger": "maxEntriesPerTrigger",
+    "max_bytes_per_trigger": "maxBytesPerTrigger",
+    "min_partitions": "minPartitions",
+    "task_per_shard": "taskPerShard",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The node that topics are on, unless a source or sink names another."""
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The options ca, cert and key, where a context names them."""
+
+    def options(self, table: Source | Sink) -> dict[str, str]:
+        """Where a table's topics are; the node's token and certificate go to the node alone."""
+        if table.url in (None, self.url):
+            return {**self.files, "url": self.url, "token": table.token or self.token or NO_TOKEN}
+        return {"url": table.url, "token": table.token or NO_TOKEN}
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """Rows on their way into a sink."""
+
+    name: str
+    sink: Sink
+    rows: DataFrame
+    path: tuple[str, ...]
+    """Of the table that asked for it."""
+
+
+@dataclass(slots=True)
+class Frames:
+    """What a plan becomes; parts that Spark refuses are in ``faults``, and what depends on them is left out."""
+
+    pipeline: Pipeline
+    plan: Plan
+    spark: SparkSession
+    node: Node
+    outlet: str | None = None
+    """The one it is built for, if for one: its subscriptions are its own."""
+    views: dict[str, DataFrame] = field(default_factory=dict)
+    outlets: list[Outlet] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+    """What Spark or the node raised, behind the faults."""
+    _lost: set[str] = field(default_factory=set)
+
+    def own(self, outlet: Outlet) -> Outlet:
+        """The same outlet with subscriptions of its own.
+
+        Of queries that share one, the fastest would move it on: what others have not read would not be kept,
+        and one that begins without a checkpoint would begin behind it.
+        """
+        if not any(source.subscription for source in self.plan.sources.values()):
+            return outlet
+        built = Frames(self.pipeline, self.plan, self.spark, self.node, outlet.name).build()
+        if built.faults:  # it was in order a moment ago
+            raise self.pipeline.refuse(built.faults) from built.errors[0]
+        return next(each for each in built.outlets if each.name == outlet.name)
+
+    def build(self) -> Frames:
+        for name, source in self.plan.sources.items():
+            self._try(("sources", name), lambda name=name, source=source: self._add_source(name, source))
+        for name, step in self.plan.steps.items():
+            if step.from_ not in self._lost:
+                self._try(("steps", name), lambda name=name, step=step: self._add_step(name, step))
+            else:
+                self._lost.update(views_of(name, step))
+        for name, sink in self.plan.sinks.items():
+            if sink.from_ in self.views:
+                self._try(("sinks", name), lambda name=name, sink=sink: self._add_sink(name, sink))
+        return self
+
+    def _try(self, path: tuple[str, ...], work: Any) -> None:
+        from pyspark.errors import PySparkException
+
+        try:
+            work()
+        except (HeadpondError, PySparkException) as error:
+            step = self.plan.steps.get(path[1]) if path[0] == "steps" else None
+            self._lost.update([path[1]] if step is None else views_of(path[1], step))
+            if (fault := self._fault_of(path, error)) is not None:
+                self.faults.append(fault)
+                self.errors.append(error)
+
+    # --- sources ------------------------------------------------------------------------------------
+
+    def _add_source(self, name: str, source: Source) -> None:
+        rows = self._parquet(source) if source.parquet is not None else self._topics(source)
+        self._view(name, rows if source.watermark is None else _marked(rows, source.watermark))
+
+    def _topics(self, source: Source) -> DataFrame:
+        options = self.node.options(source)
+        for key, option in _SOURCE_OPTIONS.items():
+            if (value := getattr(source, key)) is not None:
+                options[option] = str(value)
+        if source.subscription is not None and self.outlet is not None:
+            options["subscription"] = f"{source.subscription}.{self.outlet}"
+        if source.topics is not None:
+            options["topics"] = ",".join(source.topics)
+        if source.columns is not None:
+            options["columns"] = ",".join(source.columns)
+        read_source_options(options, streaming=True)
+        return self.spark.readStream.format("headpond").options(**options).load()
+
+    def _parquet(self, source: Source) -> DataFrame:
+        assert source.parquet is not None
+        path = located(source.parquet, self.pipeline.folder)
+        if not source.streams:
+            return self.spark.read.parquet(path)
+        reader = self.spark.readStream
+        reader = reader.schema(source.schema or self.spark.read.parquet(path).schema)
+        if source.max_files_per_trigger is not None:
+            reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
+        return reader.parquet(path)
+
+    # --- steps --------------------------------------------------------------------------------------
+
+    def _add_step(self, name: str, step: Step) -> None:
+        if step.sql is not None:
+            check_query(self.spark, step.sql)
+            self._view(name, self.spark.sql(step.sql))
+            return
+        assert step.from_ is not None
+        rows = self.views[step.from_]
+        if step.python is not None:
+            self._view(name, self._call(name, step.python, rows))
+        elif step.watermark is not None:
+            self._view(name, _marked(rows, step.watermark))
+        elif step.dedup is not None:
+            self._view(name, dedup(rows, step.dedup))
+        elif step.reorder is not None:
+            self._view(name, reorder(rows, step.reorder))
+        elif step.route is not None:
+            for view, some in route(name, rows, step.route).items():
+                self._view(view, some)
+        else:
+            assert step.dead_letter is not None
+            _check_grows(step.from_, rows)
+            good, dead = dead_letter(name, rows, step.dead_letter)
+            self._view(name, good)
+            sink = Sink(from_=name, topic=step.dead_letter.topic)
+            self.outlets.append(Outlet(dead_name(name), sink, dead, ("steps", name, "dead_letter")))
+
+    def _call(self, name: str, told: str, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import DataFrame
+
+        function = self.pipeline.functions.get(name) or find_function(told, self.pipeline.folder, self.spark)
+        try:
+            result = function(rows)
+        except HeadpondError:
+            raise
+        except Exception as error:
+            from pyspark.errors import PySparkException
+
+            if isinstance(error, PySparkException):
+                raise
+            raise BadRequest(f"{told} raised {type(error).__name__}: {error}") from error
+        if not isinstance(result, DataFrame):
+            raise BadRequest(
+                f"{told} returned {type(result).__name__}", hint="A step's function returns a DataFrame."
+            )
+        return result
+
+    def _view(self, name: str, rows: DataFrame) -> None:
+        rows.createOrReplaceTempView(name)
+        self.views[name] = rows
+
+    # --- sinks --------------------------------------------------------------------------------------
+
+    def _add_sink(self, name: str, sink: Sink) -> None:
+        rows = self.views[sink.from_]
+        _check_grows(sink.from_, rows)
+        if sink.topic is not None or sink.topics:
+            read_sink_options(self.sink_options(sink), streaming=True)
+            rows = message_columns(rows, sink)
+        if sink.parquet is not None:
+            check_partitions(rows, sink)
+            folder = located(sink.parquet, self.pipeline.folder)
+            check_folder(self.spark, folder, checkpoint_of(self.pipeline, self.plan, name))
+        self.outlets.append(Outlet(name, sink, rows, ("sinks", name)))
+
+    def sink_options(self, sink: Sink) -> dict[str, str]:
+        """Of a sink that writes to topics."""
+        told = {"topic": sink.topic, "sinkId": sink.sink_id, "onRepeat": sink.on_repeat}
+        return self.node.options(sink) | {name: value for name, value in told.items() if value is not None}
+
+    # --- faults -------------------------------------------------------------------------------------
+
+    def _fault_of(self, path: tuple[str, ...], error: HeadpondError | Exception) -> Fault | None:
+        if isinstance(error, HeadpondError):
+            table = {"sources": self.plan.sources, "steps": self.plan.steps, "sinks": self.plan.sinks}[path[0]]
+            kinds = kind_of(table[path[1]])  # type: ignore[index]
+            return Fault((*path, *kinds), error.message, error.hint)
+        return self._spark_fault(path, error)
+
+    def _spark_fault(self, path: tuple[str, ...], error: Any) -> Fault | None:
+        """Spark's own words, with the line inside of the SQL; None where it only follows from another fault."""
+        said = str(error.getMessage() or error) if hasattr(error, "getMessage") else str(error)
+        if _TRACEBACK in said:  # raised in Python, for one by the source: why stands behind it
+            return self._fault_of(path, cause_of(error))
+        message = said.strip().split("\n")[0].split(" SQLSTATE:")[0]
+        missing = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
+        if missing in self._lost:
+            return None
+        hint = nearest(missing, self.views) if missing else ""
+        step = self.plan.steps.get(path[1])
+        if path[0] != "steps" or step is None or step.sql is None:
+            return Fault(path, message, hint)
+        first = self.pipeline.line_of((*path, "sql"))
+        context = error.getQueryContext()
+        if first is None or not context:
+            return Fault((*path, "sql"), message, hint)
+        line = first + self.pipeline.leading_lines(first) + _line_in(step.sql, context)
+        return Fault((*path, "sql"), message, hint, line)
+
+
+def _check_grows(name: str, rows: DataFrame) -> None:
+    if not rows.isStreaming:
+        raise BadRequest(
+            f"nothing that grows flows into it: {name} is read at once",
+            hint="Say stream = true in its Parquet source.",
+        )
+
+
+def _marked(rows: DataFrame, watermark: Watermark) -> DataFrame:
+    if has_watermark(rows):
+        raise BadRequest(
+            "the rows have a watermark already, and Spark takes one in a flow",
+            hint=f'After dedup: put the watermark before it, and say time = "{watermark.column}" there.',
+        )
+    return rows.withWatermark(watermark.column, f"{round(seconds(watermark.delay) * 1000)} milliseconds")
+
+
+def _line_in(sql: str, context: Any) -> int:
+    from pyspark.errors import PySparkException
+
+    try:
+        return sql[: context[0].startIndex()].count("\n")
+    except PySparkException:  # not every context has a place
+        return 0
+
+
+def located(told: str, folder: Path) -> str:
+    """A path that starts from the pipeline's folder, unless it is whole or on another file system."""
+    return told if "://" in told or Path(told).is_absolute() else str(folder / told)
+
+
+def checkpoint_of(pipeline: Pipeline, plan: Plan, sink: str) -> str:
+    folder = located(plan.checkpoint or f"checkpoints/{plan.name}", pipeline.folder)
+    return f"{folder.rstrip('/')}/{sink}"

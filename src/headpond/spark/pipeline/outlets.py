@@ -1,0 +1,97 @@
+"""Rows made ready for their sink, and the query that takes them there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headpond.model.errors import BadRequest
+from headpond.spark.checkpoints import OFFSETS, newest_batch
+from headpond.spark.pipeline.flow import seconds
+from headpond.spark.pipeline.plan import Sink, Trigger
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+MESSAGE_COLUMNS = ("key", "value", "id", "headers", "topic")
+DATE = "date"
+_TIMES = ("timestamp", "timestamp_ntz", "date", "string")
+
+
+def message_columns(rows: DataFrame, sink: Sink) -> DataFrame:
+    """What a topic takes of rows: key, value, id, headers, topic, shard; expressions of the sink go first."""
+    from pyspark.sql import functions as F
+
+    columns = []
+    for name in MESSAGE_COLUMNS:
+        told = getattr(sink, name) if name != "topic" else None
+        if told is not None:
+            columns.append(F.expr(told).alias(name))
+        elif name in rows.columns and not (name == "topic" and sink.topic is not None):
+            columns.append(F.col(name))
+        elif name == "value":
+            raise BadRequest(
+                f"a topic takes a column value, and these rows have {', '.join(rows.columns)}",
+                hint='Say value = "to_json(struct(*))" in the sink, or name the column so in SQL.',
+            )
+        elif name == "topic" and sink.topics:
+            raise BadRequest("topics = true takes each row's column topic, and there is none")
+    if sink.shard is not None:
+        columns.append(F.expr(sink.shard).alias("shard"))
+    return rows.select(*columns)
+
+
+def trigger_of(trigger: Trigger) -> dict[str, Any]:
+    """As Spark's writer takes it; empty: the next batch as soon as there is something."""
+    if trigger.available_now:
+        return {"availableNow": True}
+    if trigger.every is not None:
+        return {"processingTime": f"{round(seconds(trigger.every) * 1000)} milliseconds"}
+    return {}
+
+
+def check_partitions(rows: DataFrame, sink: Sink) -> None:
+    """Refuses folders that no column tells, and a name that would stand for two columns."""
+    types = {field.name.lower(): field.dataType.typeName() for field in rows.schema.fields}
+    for name in sink.partition_by:
+        if name.lower() not in types:
+            raise BadRequest(f"partition_by has {name!r}, which is no column of these rows")
+    if sink.by_date is None:
+        return
+    kind = types.get(sink.by_date.lower())
+    if kind not in _TIMES:
+        said = "no column of these rows" if kind is None else f"of type {kind}"
+        raise BadRequest(f"by_date = {sink.by_date!r} is {said}", hint="Name a column of times.")
+    if DATE in types and (sink.by_date.lower(), kind) != (DATE, "date"):
+        raise BadRequest(
+            f"the rows have a column {DATE}, and by_date makes one: theirs would be lost",
+            hint="Give theirs another name in SQL before the sink.",
+        )
+
+
+def parquet_writer(rows: DataFrame, sink: Sink, path: str) -> DataStreamWriter:
+    from pyspark.sql import functions as F
+
+    by = list(sink.partition_by)
+    if sink.by_date is not None:
+        rows = rows.withColumn(DATE, F.to_date(sink.by_date))
+        by = [DATE, *by]
+    writer = rows.writeStream.format("parquet").option("path", path)
+    return writer.partitionBy(*by) if by else writer
+
+
+def check_folder(spark: SparkSession, folder: str, checkpoint: str) -> None:
+    """Refuses a folder of Parquet files that another query has written, or this one with another checkpoint.
+
+    Spark's log of files is in the folder, and drops without a word each batch whose number it has. A query
+    writes a batch's offsets first, so a folder that is ahead of the checkpoint is not this query's.
+    """
+    written = newest_batch(spark, f"{folder.rstrip('/')}/_spark_metadata")
+    begun = newest_batch(spark, f"{checkpoint}/{OFFSETS}")
+    if written is not None and (begun is None or begun < written):
+        known = "has none" if begun is None else f"knows {begun}"
+        raise BadRequest(
+            f"{folder} has batches up to {written}, and the checkpoint {checkpoint} {known}: "
+            "Spark would drop rows as written already",
+            hint="Name a new folder, or the checkpoint and the sink's name that the folder was written with.",
+        )

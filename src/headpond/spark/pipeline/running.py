@@ -1,0 +1,218 @@
+"""A pipeline at work: one query of Spark a sink, started together, stopped together."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headpond.client.contexts import TLS_NAMES
+from headpond.model.errors import PipelineFailed
+from headpond.spark.causes import cause_of
+from headpond.spark.checkpoints import clear_unfinished_start
+from headpond.spark.connection import read_connection
+from headpond.spark.pipeline.console import printer
+from headpond.spark.pipeline.faults import Fault
+from headpond.spark.pipeline.frames import Frames, Node, Outlet, checkpoint_of, located
+from headpond.spark.pipeline.outlets import parquet_writer, trigger_of
+from headpond.spark.pipeline.plan import Plan, Trigger
+from headpond.spark.pipeline.progress import Following, Sample
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from headpond.spark.pipeline.reading import Pipeline
+
+POLL_S = 0.2
+SAMPLES_MAX = 1000
+STOP_WITHIN_S = 60.0
+REORDER_EVERY = "1s"
+"""Spark runs a batch a trigger for timers, also without rows: unless told otherwise, not more often."""
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_DEFAULTS = {
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+
+
+def start(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node | None = None) -> Run:
+    """Builds the plan on Spark and starts a query a sink; nothing runs if any part of it is wrong."""
+    frames = analyse(pipeline, spark, node=node)
+    run = Run(pipeline, frames.plan)
+    for outlet in frames.outlets:
+        try:
+            run.queries[outlet.name] = _start(frames, frames.own(outlet))
+        except BaseException as error:
+            with suppress(PipelineFailed):
+                run.stop(within_s=0)
+            if (fault := _start_fault(outlet, error)) is not None:
+                raise pipeline.refuse([fault]) from error
+            raise
+    return run
+
+
+def analyse(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node | None = None) -> Frames:
+    """The plan as DataFrames, tried and not run; ``BadPipeline`` has every fault that Spark or the node found.
+
+    They have a session of their own, so that its views and settings are nobody else's.
+    """
+    from headpond.spark.registration import registered
+    from headpond.spark.session import session
+
+    plan = pipeline.plan
+    if spark is None:
+        spark = session(plan.name, master=plan.spark.master, conf=plan.spark.conf)
+    own = registered(spark.newSession())
+    for key, value in {**_DEFAULTS, **plan.spark.conf}.items():
+        if own.conf.isModifiable(key):
+            own.conf.set(key, str(value).lower() if isinstance(value, bool) else str(value))
+    frames = Frames(pipeline, plan, own, node or node_of(plan)).build()
+    if frames.faults:
+        raise pipeline.refuse(frames.faults) from frames.errors[0]
+    return frames
+
+
+def node_of(plan: Plan) -> Node:
+    """The node that the plan names, else the environment or the context in use."""
+    given = {"url": plan.url, "token": plan.token}
+    reached = read_connection({name: value for name, value in given.items() if value is not None})
+    files = {name: path for name in TLS_NAMES if (path := getattr(reached, name)) is not None}
+    return Node(reached.url, reached.token, files)
+
+
+def _start(frames: Frames, outlet: Outlet) -> StreamingQuery:
+    plan, sink = frames.plan, outlet.sink
+    if sink.parquet is not None:
+        writer = parquet_writer(outlet.rows, sink, located(sink.parquet, frames.pipeline.folder))
+    elif sink.console:
+        writer = outlet.rows.writeStream.foreachBatch(printer(outlet.name))
+    else:
+        writer = outlet.rows.writeStream.format("headpond").options(**frames.sink_options(sink))
+    trigger = trigger_of(_trigger(plan, sink.trigger))
+    writer = writer.trigger(**trigger) if trigger else writer
+    checkpoint = checkpoint_of(frames.pipeline, plan, outlet.name)
+    clear_unfinished_start(frames.spark, checkpoint)
+    writer = writer.option("checkpointLocation", checkpoint).outputMode(sink.mode)
+    return writer.queryName(f"{plan.name}.{outlet.name}").start()
+
+
+def _trigger(plan: Plan, told: Trigger | None) -> Trigger:
+    trigger = told or plan.trigger
+    reorders = any(step.reorder is not None for step in plan.steps.values())
+    if reorders and trigger.every is None and not trigger.available_now:
+        return Trigger(every=REORDER_EVERY)
+    return trigger
+
+
+def _start_fault(outlet: Outlet, error: BaseException) -> Fault | None:
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException):
+        return None
+    cause = cause_of(error)
+    return Fault(outlet.path, cause.message, cause.hint)
+
+
+@dataclass(slots=True)
+class Run:
+    """The queries of a pipeline, by sink."""
+
+    pipeline: Pipeline
+    plan: Plan
+    queries: dict[str, StreamingQuery] = field(default_factory=dict)
+    _following: dict[str, Following] = field(default_factory=dict)
+    _seen: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
+    _rows_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def active(self) -> bool:
+        """Whether all of it runs, or is not done yet."""
+        return any(query.isActive for query in self.queries.values())
+
+    def wait(self, timeout: float | None = None, *, idle: float | None = None) -> bool:
+        """Until every query has ended; False if the time was over first. One that fails stops the others.
+
+        With ``idle`` it is stopped once no row has come for so many seconds.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while self.active:
+            self.check()
+            self._look()
+            if idle is not None and self.idle_s >= idle:
+                self.stop()
+            elif until is not None and time.monotonic() >= until:
+                return False
+            else:
+                time.sleep(POLL_S)
+        self.check()
+        return True
+
+    @property
+    def idle_s(self) -> float:
+        """For how long no batch with rows has been seen or been under way."""
+        for name, query in self.queries.items():
+            first = name not in self._following or not self._following[name].began
+            if query.isActive and (first or query.status["isDataAvailable"]):
+                self._rows_at = time.monotonic()
+        return time.monotonic() - self._rows_at
+
+    def check(self) -> None:
+        """Raises what a query failed with, after the others were stopped."""
+        for name, query in self.queries.items():
+            if not query.isActive and (error := query.exception()) is not None:
+                with suppress(PipelineFailed):  # why it failed is to be told, not that another is slow to end
+                    self.stop(within_s=0)
+                cause = cause_of(error)
+                raise PipelineFailed(f"{self.plan.name}.{name}: {cause.message}", hint=cause.hint) from error
+
+    def stop(self, within_s: float = STOP_WITHIN_S) -> None:
+        """Ends each query between two batches, if that comes within the time; a batch cut off is done again.
+
+        One that does not end, since it waits for a node that is away, keeps none of the others running.
+        """
+        until = time.monotonic() + within_s
+        late: dict[str, Exception] = {}
+        for name, query in self.queries.items():
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+                time.sleep(0.02)
+            try:
+                query.stop()
+            except Exception as error:  # noqa: BLE001  # Spark waited as long as it may (stopTimeout)
+                late[name] = error
+        if late:
+            names = ", ".join(f"{self.plan.name}.{name}" for name in late)
+            raise PipelineFailed(
+                f"{names} did not end in time",
+                hint="Its batch is done again at the next start; end the process.",
+            ) from next(iter(late.values()))
+
+    def samples(self) -> Iterator[Sample]:
+        """What the queries did since the last call, batch by batch; of very many the last ones."""
+        self._look()
+        while self._seen:
+            yield self._seen.popleft()
+
+    def _look(self) -> None:
+        for name, query in self.queries.items():
+            following = self._following.setdefault(name, Following(name))
+            for progress in query.recentProgress:
+                if (sample := following.take(_said(progress))) is not None:
+                    self._seen.append(sample)
+                    if sample.rows:
+                        self._rows_at = time.monotonic()
+
+    def doing(self, sink: str) -> str:
+        """What a sink's query does at this moment, in Spark's words."""
+        query = self.queries[sink]
+        return str(query.status["message"]) if query.isActive else "ended"
+
+
+def _said(progress: Any) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(progress.json)
+    return said

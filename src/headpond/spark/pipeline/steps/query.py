@@ -1,0 +1,41 @@
+"""``sql``: one query and nothing else.
+
+Spark carries a command (``create table``, ``insert``, ``set``) out as soon as it is asked what columns it has,
+also where a pipeline is only checked. What is no query is recognised before that, by how it reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headpond.model.errors import BadRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PLANS = "org.apache.spark.sql.catalyst.plans.logical"
+_KINDS = ("Command", "ParsedStatement", "InsertIntoDir", "CompoundPlanStatement")
+
+
+def check_query(spark: SparkSession, text: str) -> None:
+    """Raises unless the text is a query. Spark's own error tells of one that cannot be read."""
+    jvm: Any = spark._jvm
+    kinds = [jvm.java.lang.Class.forName(f"{_PLANS}.{name}") for name in _KINDS]
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    doing = _doing(plan, kinds)
+    if doing is not None:
+        raise BadRequest(
+            f"a step's SQL is a query, and this is a command ({doing})",
+            hint="Run it before the pipeline, in a program of its own; a step selects.",
+        )
+
+
+def _doing(plan: Any, kinds: list[Any]) -> str | None:
+    """What kind of command it is, or holds."""
+    if any(kind.isInstance(plan) for kind in kinds):
+        return str(plan.nodeName())
+    children = plan.children()
+    for number in range(children.size()):
+        if (found := _doing(children.apply(number), kinds)) is not None:
+            return found
+    return None

@@ -1,0 +1,126 @@
+"""How far a stream has read: what Spark keeps in its checkpoint, as JSON.
+
+::
+
+    {"version": 1, "topics": {"TOPIC": {"uuid": "…", "incarnations": [1, 1], "entries": [120, 98],
+                                        "stored": [1790000000000000, 1790000000000000]}}}
+
+``entries`` are the next to read, by shard; all before them was stored at ``stored`` (µs since 1970) or earlier.
+Uuid, incarnation and that time make a topic that was re-created or restored recognisable. Where reading goes on
+elsewhere than at the entries before, ``from`` tells where: in a topic that a pattern found later, or of which
+an old copy was restored. Spark compares offsets as text, so topics stand in order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headpond.model.errors import BadRequest
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffset:
+    uuid: bytes
+    incarnations: tuple[int, ...]
+    entries: tuple[int, ...]
+    begins: tuple[int, ...] | None = None
+    """Where the reading begins that leads here, if not at the entries of the offset before."""
+    stored: tuple[int, ...] = ()
+    """By shard, a time at which all that was read was stored; empty in an offset of a version without."""
+
+    def as_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "uuid": self.uuid.hex(),
+            "incarnations": list(self.incarnations),
+            "entries": list(self.entries),
+        }
+        if self.stored:
+            told["stored"] = list(self.stored)
+        return told if self.begins is None else {**told, "from": list(self.begins)}
+
+    def place(self) -> tuple[bytes, tuple[int, ...], tuple[int, ...]]:
+        """What it stands for, however it was come to."""
+        return self.uuid, self.incarnations, self.entries
+
+
+Offset = dict[str, TopicOffset]
+"""By full name of the topic."""
+
+
+def backlog(read: Offset, there: Offset) -> dict[str, int]:
+    """By topic, the entries between how far it is read and how far it reaches."""
+    return {
+        topic: sum(max(0, entry - done) for entry, done in zip(each.entries, read[topic].entries, strict=False))
+        for topic, each in there.items()
+        if topic in read and read[topic].uuid == each.uuid
+    }
+
+
+def lag(query: Any) -> dict[str, int]:
+    """How many entries a running query is behind, by the full name of each topic that it reads.
+
+    ``query`` is what ``start()`` of a stream returned. The numbers are those of its last progress; before the
+    first there are none.
+    """
+    return progress_lag(query.lastProgress)
+
+
+def progress_lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
+    """The same, from a progress of Spark's; sources that read no topics have no part in it."""
+    found: dict[str, int] = {}
+    for source in (progress or {}).get("sources") or ():
+        try:
+            read, there = (read_offset(_parsed(source[name])) for name in ("endOffset", "latestOffset"))
+        except (BadRequest, KeyError):
+            continue
+        for topic, entries in backlog(read, there).items():
+            found[topic] = max(entries, found.get(topic, 0))
+    return found
+
+
+def _parsed(offset: Any) -> Any:
+    if not isinstance(offset, str):
+        return offset
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return None
+
+
+def offset_json(offset: Offset) -> dict[str, Any]:
+    return {"version": VERSION, "topics": {topic: offset[topic].as_json() for topic in sorted(offset)}}
+
+
+def read_start(told: dict[str, Any]) -> Offset:
+    """The offset that a batch starts at: where the reading before it began is no part of that."""
+    return {topic: replace(each, begins=None) for topic, each in read_offset(told).items()}
+
+
+def read_offset(told: dict[str, Any]) -> Offset:
+    """Reads what a checkpoint holds; anything else is a ``BadRequest``."""
+    try:
+        if told["version"] != VERSION:
+            raise BadRequest(
+                f"the checkpoint holds offsets of version {told['version']}; this is version {VERSION}",
+                hint="Read it with the version of headpond that wrote it, or begin with a new checkpoint.",
+            )
+        return {
+            topic: TopicOffset(
+                bytes.fromhex(each["uuid"]),
+                tuple(map(int, each["incarnations"])),
+                tuple(map(int, each["entries"])),
+                tuple(map(int, each["from"])) if "from" in each else None,
+                tuple(map(int, each.get("stored", ()))),
+            )
+            for topic, each in told["topics"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadRequest(
+            f"the checkpoint holds offsets that are not of this source: {error!r}",
+            hint="Give each query a checkpointLocation of its own.",
+        ) from None

@@ -1,0 +1,26 @@
+"""The blocking twin of the client: the same names, for programs without an event loop.
+
+A background thread runs the client on a loop of its own. Rows and settlements are put into their buffers by the
+calling thread, under a lock; the loop's thread takes them by the batch, so no message costs a hop between
+threads::
+
+    with headpond.sync.connect("headpond://127.0.0.1:7411") as client:
+        with client.producer("orders") as producer:
+            receipt = producer.send(b"...")
+            promise = producer.post(b"...")
+            promise.result(timeout=5)
+        with client.consumer("orders", "billing") as consumer:
+            for message in consumer:
+                consumer.ack(message)
+"""
+
+from __future__ import annotations
+
+from headpond.sync.admin import Admin
+from headpond.sync.client import Client, connect
+from headpond.sync.consumer import Consumer
+from headpond.sync.producer import Producer, Promise
+from headpond.sync.reader import Reader
+from headpond.sync.writer import Writer
+
+__all__ = ["Admin", "Client", "Consumer", "Producer", "Promise", "Reader", "Writer", "connect"]

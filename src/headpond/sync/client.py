@@ -1,0 +1,155 @@
+"""The blocking client: one service, and what is open to it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from headpond.client import connect as aio
+from headpond.client.arguments import checked
+from headpond.client.backoff import Backoff
+from headpond.client.link_options import REQUEST_TIMEOUT_S
+from headpond.client.options import ConsumerOptions, ProducerKeywords, ProducerOptions
+from headpond.client.producer import Producer as AsyncProducer
+from headpond.client.writer import TIMEOUT_S
+from headpond.model.errors import HeadpondError
+from headpond.sync.admin import Admin
+from headpond.sync.background import Background
+from headpond.sync.consumer import Consumer, LockedSettler
+from headpond.sync.producer import LockedBatcher, Producer
+from headpond.sync.reader import Reader
+from headpond.sync.writer import Writer
+
+log = logging.getLogger("headpond.client")
+
+
+def connect(
+    url: str | Sequence[str],
+    token: aio.Tokens = None,
+    *,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+    name: str | None = None,
+    connect_timeout: float = 5.0,
+    ping_after: float = 10.0,
+    dead_after: float = 30.0,
+    request_timeout: float = REQUEST_TIMEOUT_S,
+    backoff: Backoff | None = None,
+    wait: bool = True,
+    redirects: str = "listed",
+) -> Client:
+    """Connects, or raises ``Unavailable``; the client is to be closed, best by ``with``."""
+    client = aio.connect(
+        url,
+        token,
+        ca=ca,
+        cert=cert,
+        key=key,
+        name=name,
+        connect_timeout=connect_timeout,
+        ping_after=ping_after,
+        dead_after=dead_after,
+        request_timeout=request_timeout,
+        backoff=backoff,
+        wait=wait,
+        redirects=redirects,
+    )
+    return Client(client)
+
+
+class Client:
+    """The blocking client. ``connect`` makes one."""
+
+    def __init__(self, client: aio.Client) -> None:
+        self._background = Background()
+        self._client = client
+        self._closed = False
+        try:
+            self._background.run(client.open())
+        except BaseException:
+            self._background.stop()
+            raise
+        atexit.register(self._at_exit)
+
+    def close(self) -> None:
+        """Closes producers and consumers that are still open, then the connection."""
+        self.__exit__(None, None, None)
+
+    def _at_exit(self) -> None:
+        """The program ends with the client open: what was posted still goes out."""
+        log.warning("a headpond client was left open; it is closed now, which sends what was posted")
+        try:
+            self.close()
+        except HeadpondError as error:
+            log.error("closing it failed: %s", error.message)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self._at_exit)
+        try:
+            self._background.run(self._client.__aexit__(kind, error, trace))
+        finally:
+            self._background.stop()
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, subscriptions and the node itself."""
+        return Admin(self._client, self._background)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a node answers now; if not, the client is reconnecting."""
+        return self._client.connected
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was lost and made again: what was known of the node before may not hold."""
+        return self._client.reconnects
+
+    @checked
+    def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
+        """An open producer of ``topic``; the options are those of ``ProducerOptions``."""
+        settings = ProducerOptions(**options)
+        links = self._client.links(settings.copies)
+        producer = AsyncProducer(links, topic, name, settings, LockedBatcher)
+        self._background.run(self._client.add(producer).open())
+        return Producer(producer, self._background)
+
+    @checked
+    def consumer(self, topic: str, subscription: str, *, name: str | None = None, **options: Any) -> Consumer:
+        """An open consumer of a subscription; the options are those of ``ConsumerOptions``."""
+        settings = ConsumerOptions(**options)
+        consumer = self._client.add_consumer(topic, subscription, name, settings, LockedSettler)
+        self._background.run(consumer.open())
+        return Consumer(consumer, self._background)
+
+    @checked
+    def reader(
+        self,
+        topic: str,
+        *,
+        uuid: bytes | None = None,
+        schema_version: int | None = None,
+        subscription: str = "",
+    ) -> Reader:
+        """An open reader of ``topic`` by position; a token bound to ``subscription`` may read in its name."""
+        reader = self._client.reader(topic, uuid=uuid, schema_version=schema_version, subscription=subscription)
+        return Reader(self._background.run(reader.open()), self._background)
+
+    @checked
+    def writer(self, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> Writer:
+        """An open writer of staged batches; the name is what batches count under."""
+        writer = self._client.writer(name, timeout=timeout, create=create)
+        self._background.run(writer.open())
+        return Writer(writer, self._background)

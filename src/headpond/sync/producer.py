@@ -1,0 +1,191 @@
+"""The blocking producer: rows are gathered by the calling threads and sent by the loop's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from headpond.client.arguments import checked
+from headpond.client.batcher import Batcher, Value
+from headpond.client.producer import Producer as AsyncProducer
+from headpond.client.producer_stats import ProducerStats
+from headpond.client.promise import BatchReceipt
+from headpond.client.promise import Promise as AsyncPromise
+from headpond.model.errors import BufferFull, HeadpondError, TimedOut
+from headpond.model.receipt import Receipt
+from headpond.sync.background import Background
+from headpond.transport.sharder import Sharder
+from headpond.wire.expiry import with_ttl
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Promise(AsyncPromise):
+    """What ``post`` returns: ``result()`` waits for the receipt, or raises what refused the message."""
+
+    __slots__ = ()
+
+    @checked
+    def result(self, timeout: float | None = None) -> Receipt:
+        """The receipt; ``TimedOut`` if it is not known within ``timeout`` seconds."""
+        timeout = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+        parcel = self._parcel
+        parcel.claim(self._row)
+        if parcel.fate is None:
+            known = threading.Event()
+            parcel.waiters.append(known.set)
+            # The fate is looked at again: it may have come between the look above and the line before.
+            if parcel.fate is None and not known.wait(timeout):
+                raise TimedOut(f"no answer within {timeout} s")
+        return parcel.settled(self._row)
+
+    @checked
+    def confirmed(  # type: ignore[override]  # the same, blocking
+        self, by: int | str = "all", timeout: float | None = None
+    ) -> Receipt:
+        """Waits until so many destinations have stored it: a number, ``one``, ``quorum`` or ``all``."""
+        parcel = self._parcel
+        parcel.claim(self._row)
+        deadline = None if timeout is None else time.monotonic() + min(timeout, threading.TIMEOUT_MAX / 2)
+        while True:
+            changed = threading.Event()
+            parcel.waiters.append(changed.set)  # before the look, so that nothing comes in between
+            if parcel.is_stored(by):
+                return parcel.receipt_so_far(self._row)
+            if not changed.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
+                raise TimedOut(f"not stored by {by} within {timeout} s")
+
+
+class LockedBatcher(Batcher):
+    """Rows come from the calling thread and are sealed by the loop's."""
+
+    promise = Promise
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._lock = threading.Lock()
+        self._ended: HeadpondError | None = None
+
+    def add(
+        self, value: Any, key: bytes | None, id: str | None, headers: Mapping[str, str] | None
+    ) -> AsyncPromise:
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended.again()
+            return super().add(value, key, id, headers)
+
+    def seal_all(self) -> None:
+        with self._lock:
+            super().seal_all()
+
+    def pause(self, error: HeadpondError) -> None:
+        self.end(error)
+
+    def reshard(self, sharder: Sharder, state: bool | None) -> None:
+        with self._lock:
+            super().reshard(sharder, state)
+            self._ended = None
+
+    def end(self, error: HeadpondError) -> None:
+        """A row is either in before this and goes out, or is refused: none comes in behind the last segment."""
+        with self._lock:
+            self._ended = error
+            super().seal_all()
+
+
+class Producer:
+    """Sends messages to one topic, from any thread."""
+
+    def __init__(self, producer: AsyncProducer, background: Background) -> None:
+        self._producer = producer
+        self._background = background
+        self._linger_s = producer.linger_s
+        self._kicked = False
+        self._hurried = False
+
+    def post(
+        self,
+        value: Value,
+        *,
+        key: bytes | None = None,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+    ) -> Promise:
+        """Takes a message and returns at once; ``promise.result()`` waits for its receipt.
+
+        Raises ``BufferFull`` when ``memory_max`` is reached.
+        """
+        producer = self._producer
+        producer.check_room()
+        if ttl is not None:
+            headers = with_ttl(headers, ttl)
+        promise = producer.batcher.add(value, key, id, headers)
+        if not self._kicked:
+            self._kicked = True
+            self._background.soon(self._kick)
+        elif self._linger_s and producer.batcher.sealed and not self._hurried:
+            self._hurried = True
+            self._background.soon(self._hurry)
+        assert isinstance(promise, Promise)
+        return promise
+
+    def _kick(self) -> None:
+        if self._linger_s:
+            self._background.loop.call_later(self._linger_s, self._tick)
+        else:
+            self._tick()
+
+    def _tick(self) -> None:
+        self._kicked = False  # before the rows are taken: one that comes now kicks again
+        self._producer.tick()
+
+    def _hurry(self) -> None:
+        """Full segments do not linger."""
+        self._hurried = False
+        self._producer.ship_sealed()
+
+    def send(
+        self,
+        value: Value,
+        *,
+        key: bytes | None = None,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+    ) -> Receipt:
+        """Sends a message and returns its receipt: it is stored, durably, or this raises what refused it."""
+        while True:
+            try:
+                return self.post(value, key=key, id=id, headers=headers, ttl=ttl).result()
+            except BufferFull:
+                self._background.run(self._producer.wait_room())
+
+    def send_batch(self, table: pa.Table | pa.RecordBatch) -> BatchReceipt:
+        """Sends a table and returns what became of its rows."""
+        return self._background.run(self._producer.send_batch(table))
+
+    def flush(self) -> None:
+        """Returns when the fate of everything posted before is known. Failures nobody asked for are raised."""
+        self._background.run(self._producer.flush())
+
+    @property
+    def stats(self) -> ProducerStats:
+        """Counts as they stand now."""
+        return self._producer.stats
+
+    def close(self) -> None:
+        """Flushes, within ``close_timeout``, and ends the block."""
+        self._background.run(self._producer.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._background.run(self._producer.__aexit__(kind, error, trace))

@@ -1,0 +1,249 @@
+"""The connection machine: tells a conversation from noise, with no IO.
+
+One machine a side. Feed it bytes; it returns events in order. What is to be written meanwhile waits in
+``data_to_send()``. States and what each lets in:
+
+====================  ===============================================  ==================
+state                 the node's side takes                            the client's side takes
+====================  ===============================================  ==================
+GREETING              HELLO                                            WELCOME, ERROR
+OPEN                  the client's frames (``FROM_CLIENT``)            the node's (``FROM_NODE``)
+CLOSED                nothing: bytes are dropped                       nothing
+====================  ===============================================  ==================
+
+A frame out of place, a checksum that fails or a claim over the limit ends the connection: the stream cannot be
+trusted any more. The node's side says why in a last ERROR frame. A REQUEST, SUBSCRIBE or SETTLE with a field
+beyond its bounds (model/bounds.py) is a ``Misfit``: the node refuses it by its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from headpond.model.errors import BadFrame, HeadpondError, NodeStopping, ProtocolError, VersionUnsupported
+from headpond.wire.control import (
+    PROTOCOL_VERSION,
+    Control,
+    Error,
+    Hello,
+    Misfit,
+    Welcome,
+    decode_control,
+    encode_control,
+    read_misfit,
+)
+from headpond.wire.frame import (
+    CONTROL_BYTES_MAX,
+    FILE_BODY_BYTES_MAX,
+    RESPONSE_BYTES_MAX,
+    SEGMENT_BYTES_MAX,
+    TITLE_BYTES_MAX,
+    Frame,
+    FrameReader,
+    FrameType,
+)
+from headpond.wire.staging import STAGE_FRAME_BYTES_MAX
+
+FROM_CLIENT: Final[Mapping[int, int]] = {
+    FrameType.TITLE: TITLE_BYTES_MAX,
+    FrameType.SEGMENT: SEGMENT_BYTES_MAX,
+    FrameType.SNAPSHOT: SEGMENT_BYTES_MAX,
+    FrameType.PING: CONTROL_BYTES_MAX,
+    FrameType.PONG: CONTROL_BYTES_MAX,
+    FrameType.REQUEST: CONTROL_BYTES_MAX,
+    FrameType.HOLE: CONTROL_BYTES_MAX,
+    FrameType.BLOCK_END: CONTROL_BYTES_MAX,
+    FrameType.SUBSCRIBE: CONTROL_BYTES_MAX,
+    FrameType.UNSUBSCRIBE: CONTROL_BYTES_MAX,
+    FrameType.CREDIT: CONTROL_BYTES_MAX,
+    FrameType.SETTLE: CONTROL_BYTES_MAX,
+    FrameType.EXTEND: CONTROL_BYTES_MAX,
+    FrameType.RENEW: CONTROL_BYTES_MAX,
+    FrameType.GIVE_BACK: CONTROL_BYTES_MAX,
+    FrameType.STAGE: STAGE_FRAME_BYTES_MAX,
+    FrameType.PEER: FILE_BODY_BYTES_MAX,
+}
+"""What a client may send once it is welcome, and how large its body may be."""
+
+FROM_NODE: Final[Mapping[int, int]] = {
+    FrameType.SEGMENT: FILE_BODY_BYTES_MAX,
+    FrameType.ERROR: CONTROL_BYTES_MAX,
+    FrameType.PING: CONTROL_BYTES_MAX,
+    FrameType.PONG: CONTROL_BYTES_MAX,
+    FrameType.RESPONSE: RESPONSE_BYTES_MAX,
+    FrameType.ACK: CONTROL_BYTES_MAX,
+    FrameType.SUBSCRIBED: CONTROL_BYTES_MAX,
+    FrameType.UNSUBSCRIBED: CONTROL_BYTES_MAX,
+    FrameType.DELIVER: CONTROL_BYTES_MAX,
+    FrameType.SETTLED: CONTROL_BYTES_MAX,
+    FrameType.LOST: CONTROL_BYTES_MAX,
+    FrameType.FETCHED: CONTROL_BYTES_MAX,
+}
+"""What a node may send once it has welcomed a client."""
+
+_RAW = frozenset((FrameType.TITLE, FrameType.SEGMENT, FrameType.SNAPSHOT, FrameType.STAGE, FrameType.PEER))
+
+
+class State(Enum):
+    GREETING = auto()
+    OPEN = auto()
+    CLOSED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The connection ended, by this side's judgement or by the other's ERROR."""
+
+    error: HeadpondError
+
+
+Event = Frame | Control | Misfit | Fault
+"""TITLE, SEGMENT, SNAPSHOT, STAGE and PEER come as frames; the conversation as structs; the end as a Fault."""
+
+
+class _Side:
+    """What both sides share: reading frames, and ending when they cannot be trusted."""
+
+    def __init__(self, greeting: Mapping[int, int], traffic: Mapping[int, int]) -> None:
+        self.state = State.GREETING
+        self._traffic = traffic
+        self._reader = FrameReader({**greeting, **traffic})
+        self._out: list[bytes] = []
+
+    @property
+    def mid_frame(self) -> bool:
+        return self._reader.mid_frame
+
+    @property
+    def partial_bytes(self) -> int:
+        return self._reader.partial_bytes
+
+    def data_to_send(self) -> list[bytes]:
+        """What is to be written now, in order; asking takes it."""
+        out, self._out = self._out, []
+        return out
+
+    def receive(self, data: bytes) -> list[Event]:
+        """The events that ``data`` completes; the last may be a ``Fault``."""
+        if self.state is State.CLOSED:
+            return []
+        events: list[Event] = []
+        try:
+            for frame in self._reader.feed(data):
+                event = self._on_frame(frame)
+                if event is not None:
+                    events.append(event)
+            if self._reader.fault is not None:
+                raise self._reader.fault
+        except HeadpondError as error:
+            events.append(self._end(error))
+        return events
+
+    def _on_frame(self, frame: Frame) -> Event | None:
+        if self.state is State.OPEN:
+            if frame.type not in self._traffic:
+                raise ProtocolError(f"a {FrameType(frame.type).name} frame in an open connection")
+            return frame if frame.type in _RAW else self._decode(frame)
+        if frame.type in self._traffic and frame.type != FrameType.ERROR:
+            raise ProtocolError(f"a {FrameType(frame.type).name} frame before the greeting")
+        return self._on_greeting(decode_control(frame.type, frame.body))
+
+    def _decode(self, frame: Frame) -> Control | Misfit:
+        return decode_control(frame.type, frame.body)
+
+    def _on_greeting(self, message: Control) -> Event | None:
+        raise AssertionError("each side greets in its own way")
+
+    def _end(self, error: HeadpondError) -> Fault:
+        self.state = State.CLOSED
+        self._reader.clear()
+        return Fault(error)
+
+
+class NodeSide(_Side):
+    """The node's half: waits for HELLO, answers WELCOME or ERROR."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        software: str,
+        window_bytes_max: int,
+        successor: str = "",
+        greet: Callable[[Hello], None] = lambda hello: None,
+    ) -> None:
+        """``greet`` raises where a client is not to be let in: that is what it hears in place of WELCOME."""
+        super().__init__({FrameType.HELLO: CONTROL_BYTES_MAX}, FROM_CLIENT)
+        self._node = node
+        self._software = software
+        self._window_bytes_max = window_bytes_max
+        self._successor = successor
+        self._greet = greet
+
+    def _on_greeting(self, message: Control) -> Event | None:
+        assert isinstance(message, Hello), "only HELLO passes the reader here"
+        if PROTOCOL_VERSION not in message.versions:
+            raise VersionUnsupported(
+                f"the client speaks versions {message.versions[:8]}, this node {PROTOCOL_VERSION}"
+            )
+        self._greet(message)
+        self.state = State.OPEN
+        welcome = Welcome(
+            PROTOCOL_VERSION,
+            self._node,
+            self._software,
+            SEGMENT_BYTES_MAX,
+            CONTROL_BYTES_MAX,
+            self._window_bytes_max,
+            self._successor,
+        )
+        self._out.append(encode_control(welcome))
+        return message
+
+    def _decode(self, frame: Frame) -> Control | Misfit:
+        """A request or a consumer that asks for what cannot be is refused alone."""
+        try:
+            return super()._decode(frame)
+        except BadFrame:
+            if (misfit := read_misfit(frame.type, frame.body)) is None:
+                raise
+            return misfit
+
+    def _end(self, error: HeadpondError) -> Fault:
+        self.refuse(error)
+        return super()._end(error)
+
+    def refuse(self, error: HeadpondError) -> None:
+        """Queues the last ERROR frame of a connection that is about to be closed."""
+        if self.state is not State.CLOSED:
+            successor = error.successor if isinstance(error, NodeStopping) else ""
+            last = Error(error.code, error.message, error.hint, error.retryable, successor=successor)
+            self._out.append(encode_control(last))
+            self.state = State.CLOSED
+            self._reader.clear()
+
+
+class ClientSide(_Side):
+    """The client's half: says HELLO, waits for WELCOME."""
+
+    def __init__(self, *, client: str, token: str | None = None) -> None:
+        super().__init__({FrameType.WELCOME: CONTROL_BYTES_MAX}, FROM_NODE)
+        self._out.append(encode_control(Hello([PROTOCOL_VERSION], client, token)))
+
+    def _on_frame(self, frame: Frame) -> Event | None:
+        event = super()._on_frame(frame)
+        if isinstance(event, Error) and (event.request, event.consumer, event.block) == (None, None, None):
+            raise event.as_exception()
+        return event
+
+    def _on_greeting(self, message: Control) -> Event | None:
+        if isinstance(message, Error):
+            return message
+        assert isinstance(message, Welcome), "only WELCOME and ERROR pass the reader here"
+        if message.version != PROTOCOL_VERSION:
+            raise VersionUnsupported(f"the node chose version {message.version}")
+        self.state = State.OPEN
+        return message

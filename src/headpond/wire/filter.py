@@ -1,0 +1,408 @@
+"""Which rows are wanted: a small language, read into steps of Arrow compute and nothing else.
+
+::
+
+    filter     =  all { "or" all }
+    all        =  one { "and" one }
+    one        =  "not" one  |  "(" filter ")"  |  test
+    test       =  column ( "=" | "!=" | "<>" | "<" | "<=" | ">" | ">=" ) literal
+               |  column "is" [ "not" ] "null"
+               |  column [ "not" ] "in" "(" literal { "," literal } ")"
+               |  column [ "not" ] "like" text               % any characters, _ any one
+    column     =  name { "." name }  |  "headers" "[" text "]"
+    literal    =  number  |  text in single quotes, '' for a quote  |  "true"  |  "false"
+
+Columns are those of a message (value, key, id, headers, sent_at) and what the node adds (shard, entry,
+stored_at); in a typed topic ``value.NAME`` are the schema's. A text beside bytes is taken as UTF-8, beside a
+time (2026-01-31T12:00:00+00:00), a date (2026-01-31) or a time of day (12:00:30) as one, a number beside a
+duration as its seconds. A row is wanted if the filter is true of it: what is null is neither
+true nor false. Faults are a ``BadFilter`` that names the place; size, depth and number of tests are bounded,
+since filters come from anyone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from functools import partial, reduce
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from headpond.model.errors import BadFilter
+
+FILTER_LENGTH_MAX: Final = 4096
+DEPTH_MAX: Final = 32
+TESTS_MAX: Final = 256
+DIGITS_MAX: Final = 76
+"""Of Arrow's longest decimals."""
+
+_TOKEN: Final = re.compile(
+    r"\s*(?:(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<text>'(?:[^']|'')*')"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign><=|>=|!=|<>|[=<>().,\[\]]))"
+)
+_WORDS: Final = frozenset(("and", "or", "not", "is", "null", "in", "like", "true", "false"))
+_COMPARISONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_UNIT_US: Final = {"s": 1_000_000, "ms": 1000}
+_FAULTS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
+
+Columns = Mapping[str, pa.Array]
+Step = Callable[[Columns], pa.Array]
+"""Which rows a part of a filter is true of."""
+
+
+class Filter:
+    """A filter that was read; ``mask`` tells which rows are wanted."""
+
+    def __init__(self, text: str) -> None:
+        self._step = _Parser(text).whole()
+
+    def check(self, columns: Columns) -> None:
+        """Refuses a filter that these columns cannot be held against; they may be empty."""
+        self._step(columns)
+
+    def mask(self, columns: Columns) -> pa.Array:
+        return pc.fill_null(self._step(columns), False)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        if len(text) > FILTER_LENGTH_MAX:
+            raise BadFilter(f"a filter of {len(text):,} characters; at most {FILTER_LENGTH_MAX:,} are allowed")
+        self._tokens = _cut(text)
+        self._at = self._depth = self._tests = 0
+
+    # --- tokens -------------------------------------------------------------------------------------
+
+    @property
+    def _kind(self) -> str:
+        return self._tokens[self._at][0]
+
+    @property
+    def _text(self) -> str:
+        return self._tokens[self._at][1]
+
+    @property
+    def _place(self) -> int:
+        return self._tokens[self._at][2]
+
+    def _take(self) -> str:
+        text = self._text
+        self._at += 1
+        return text
+
+    def _took(self, *wanted: str) -> bool:
+        if self._kind in ("word", "sign") and self._text in wanted:
+            self._at += 1
+            return True
+        return False
+
+    def _need(self, wanted: str) -> None:
+        if not self._took(wanted):
+            raise self._fault(f"{wanted!r} is expected")
+
+    def _fault(self, what: str) -> BadFilter:
+        there = "the filter ends" if self._kind == "end" else f"there is {self._text!r:.40}"
+        return BadFilter(f"at character {self._place + 1} of the filter: {what}, and {there}")
+
+    # --- grammar ------------------------------------------------------------------------------------
+
+    def whole(self) -> Step:
+        found = self._any()
+        if self._kind != "end":
+            raise self._fault("its end, 'and' or 'or' is expected")
+        return found
+
+    def _any(self) -> Step:
+        found = self._all()
+        while self._took("or"):
+            found = partial(_both, pc.or_kleene, found, self._all())
+        return found
+
+    def _all(self) -> Step:
+        found = self._one()
+        while self._took("and"):
+            found = partial(_both, pc.and_kleene, found, self._one())
+        return found
+
+    def _one(self) -> Step:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise self._fault(f"tests may stand {DEPTH_MAX} deep at most")
+        found: Step
+        if self._took("not"):
+            found = partial(_not, self._one())
+        elif self._took("("):
+            found = self._any()
+            self._need(")")
+        else:
+            found = self._test()
+        self._depth -= 1
+        return found
+
+    def _test(self) -> Step:
+        self._tests += 1
+        if self._tests > TESTS_MAX:
+            raise self._fault(f"a filter has {TESTS_MAX} tests at most")
+        place = self._place
+        column = self._column()
+        if self._took("is"):
+            negated = self._took("not")
+            self._need("null")
+            return _placed(place, partial(_is_null, column, negated))
+        if self._kind == "sign" and self._text in _COMPARISONS:
+            compare = _COMPARISONS[self._take()]
+            return _placed(place, partial(_compare, compare, column, self._literal()))
+        negated = self._took("not")
+        if self._took("in"):
+            step: Step = partial(_is_in, column, self._list())
+        elif self._took("like"):
+            if self._kind != "text":
+                raise self._fault("a text in single quotes is expected")
+            step = partial(_like, column, self._literal())
+        else:
+            raise self._fault("a comparison, 'is', 'in' or 'like' is expected")
+        return _placed(place, partial(_not, step) if negated else step)
+
+    def _column(self) -> Step:
+        if self._kind != "name":
+            raise self._fault("a column is expected")
+        name = self._take()
+        if name == "headers" and self._took("["):
+            if self._kind != "text":
+                raise self._fault("the name of a header in single quotes is expected")
+            header = self._literal()
+            self._need("]")
+            return partial(_header, header)
+        path = [name]
+        while self._took("."):
+            if self._kind not in ("name", "word"):
+                raise self._fault("a column is expected")
+            path.append(self._take())
+        return partial(_column, path)
+
+    def _list(self) -> list[Any]:
+        self._need("(")
+        found = [self._literal()]
+        while self._took(","):
+            self._tests += 1
+            if self._tests > TESTS_MAX:
+                raise self._fault(f"a filter has {TESTS_MAX} values at most")
+            found.append(self._literal())
+        self._need(")")
+        return found
+
+    def _literal(self) -> Any:
+        kind = self._kind
+        if kind == "number":
+            text = self._take()
+            return int(text) if text.lstrip("-").isdecimal() else float(text)
+        if kind == "text":
+            return self._take()[1:-1].replace("''", "'")
+        if kind == "word" and self._text in ("true", "false"):
+            return self._take() == "true"
+        raise self._fault("a number, a text in single quotes, true or false is expected")
+
+
+def _cut(text: str) -> list[tuple[str, str, int]]:
+    """Kind, text and place of each token, and the end."""
+    found: list[tuple[str, str, int]] = []
+    at = 0
+    while at < len(text.rstrip()):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            place = at + len(text[at:]) - len(text[at:].lstrip())
+            raise BadFilter(f"at character {place + 1} of the filter: {text[place]!r} makes no sense there")
+        kind = str(token.lastgroup)
+        word, start = token[kind], token.start(kind)
+        if kind == "name" and word.lower() in _WORDS:
+            kind, word = "word", word.lower()
+        found.append((kind, word, start))
+        at = token.end()
+    return [*found, ("end", "", len(text))]
+
+
+# --- steps ------------------------------------------------------------------------------------------
+
+
+def _placed(place: int, step: Step) -> Step:
+    """The step, whose faults name its place."""
+
+    def run(columns: Columns) -> pa.Array:
+        try:
+            return step(columns)
+        except _FAULTS as error:
+            text = str(error.args[0]) if isinstance(error, KeyError) else str(error)
+            why = text.splitlines()[0] if text else type(error).__name__
+            raise BadFilter(f"at character {place + 1} of the filter: {why}") from None
+
+    return run
+
+
+def _both(how: Callable[..., Any], left: Step, right: Step, columns: Columns) -> pa.Array:
+    return how(left(columns), right(columns))
+
+
+def _not(step: Step, columns: Columns) -> pa.Array:
+    return pc.invert(step(columns))
+
+
+def _column(path: list[str], columns: Columns) -> pa.Array:
+    if path[0] not in columns:
+        raise ValueError(f"there is no column {path[0]!r}; there are {', '.join(columns)}")
+    found = columns[path[0]]
+    for name in path[1:]:
+        if not pt.is_struct(found.type) or found.type.get_field_index(name) < 0:
+            raise ValueError(f"there is no column {name!r} in {path[0]}")
+        found = pc.struct_field(found, [found.type.get_field_index(name)])
+    return found
+
+
+def _header(name: str, columns: Columns) -> pa.Array:
+    return pc.map_lookup(columns["headers"], pa.scalar(name), "first")
+
+
+def _is_null(column: Step, negated: bool, columns: Columns) -> pa.Array:
+    found = column(columns)
+    return pc.is_valid(found) if negated else pc.is_null(found)
+
+
+def _compare(how: Callable[..., Any], column: Step, literal: Any, columns: Columns) -> pa.Array:
+    return _compare_column(how, column(columns), literal)
+
+
+def _compare_column(how: Callable[..., Any], found: pa.Array, literal: Any) -> pa.Array:
+    if pt.is_integer(found.type) and _is_number(literal):
+        return _compare_whole(how, found, literal)
+    if pt.is_decimal(found.type) and _is_number(literal):
+        return _compare_decimal(how, found, literal)
+    if pt.is_float16(found.type):  # Arrow compares none
+        found = pc.cast(found, pa.float32())
+    value = _scalar(literal, found.type)
+    if value.type.equals(found.type):
+        return how(found, value)
+    # Whole seconds or milliseconds beside a literal of microseconds.
+    whole, rest = divmod(value.value, _UNIT_US[found.type.unit])
+    floor = pa.scalar(whole, found.type)
+    return _compare_between(how, found, floor) if rest else how(found, floor)
+
+
+def _compare_decimal(how: Callable[..., Any], found: pa.Array, literal: int | float) -> pa.Array:
+    if found.type.scale < 0:  # Arrow compares none that end before the point
+        digits = found.type.precision - found.type.scale
+        found = pc.cast(found, pa.decimal256(min(digits, DIGITS_MAX), 0))
+    try:
+        return how(found, pa.scalar(Decimal(repr(literal))))
+    except pa.ArrowException:  # too many digits for one type of both
+        return how(pc.cast(found, pa.float64()), pa.scalar(float(literal)))
+
+
+def _compare_whole(how: Callable[..., Any], found: pa.Array, literal: int | float) -> pa.Array:
+    """Whole numbers beside any number, exactly: Arrow makes both of one type first, and fails of large ones."""
+    if _is_one_of(literal, found.type):
+        return how(found, pa.scalar(int(literal), found.type))
+    low, high = _extent(found.type)
+    if low < literal < high:
+        return _compare_between(how, found, pa.scalar(math.floor(literal), found.type))
+    above = literal > high
+    always = pc.equal(found, found)  # null where there is none
+    if how in (pc.equal, pc.not_equal):
+        return always if how is pc.not_equal else pc.invert(always)
+    return always if above == (how in (pc.less, pc.less_equal)) else pc.invert(always)
+
+
+def _compare_between(how: Callable[..., Any], found: pa.Array, floor: pa.Scalar) -> pa.Array:
+    """A column beside a literal that it cannot hold, and whose next smaller value is ``floor``."""
+    if how in (pc.equal, pc.not_equal):
+        always = pc.equal(found, found)  # null where there is none
+        return always if how is pc.not_equal else pc.invert(always)
+    below = pc.less_equal(found, floor)
+    return below if how in (pc.less, pc.less_equal) else pc.invert(below)
+
+
+def _is_in(column: Step, literals: list[Any], columns: Columns) -> pa.Array:
+    found = column(columns)
+    if pt.is_integer(found.type) and all(map(_is_number, literals)):
+        meant = [int(literal) for literal in literals if _is_one_of(literal, found.type)]
+    elif _is_text(found.type) or _is_bytes(found.type):
+        meant = [_scalar(literal, found.type).as_py() for literal in literals]
+    else:
+        tests = [_compare_column(pc.equal, found, literal) for literal in literals]
+        return reduce(pc.or_kleene, tests)
+    known = pc.is_in(found, value_set=pa.array(meant, found.type))
+    return pc.if_else(pc.is_valid(found), known, pa.scalar(None, pa.bool_()))
+
+
+def _like(column: Step, pattern: str, columns: Columns) -> pa.Array:
+    found = column(columns)
+    if not (_is_text(found.type) or _is_bytes(found.type)) or pt.is_fixed_size_binary(found.type):
+        raise TypeError(f"{found.type} is not like a text")
+    return pc.match_like(found, pattern)
+
+
+def _scalar(literal: Any, kind: pa.DataType) -> pa.Scalar:
+    """A literal as what stands in the column beside it; finer, where the column has whole seconds."""
+    if isinstance(literal, str):
+        if _is_bytes(kind):
+            return pa.scalar(literal.encode(), kind)
+        if pt.is_timestamp(kind):
+            when = datetime.fromisoformat(literal)
+            if kind.tz is not None and when.tzinfo is None:
+                when = when.replace(tzinfo=UTC)
+            return pa.scalar(when, kind if kind.unit == "ns" else pa.timestamp("us", kind.tz))
+        if pt.is_date(kind):
+            return pa.scalar(date.fromisoformat(literal), kind)
+        if pt.is_time(kind):
+            o_clock = time.fromisoformat(literal)
+            if o_clock.tzinfo is not None:
+                raise ValueError(f"{literal!r} has an offset, and times of day have none")
+            return pa.scalar(o_clock, kind if kind == pa.time64("ns") else pa.time64("us"))
+        if _is_text(kind):
+            return pa.scalar(literal, kind)
+        raise TypeError(f"a text cannot be held against {kind}")
+    if isinstance(literal, bool) != bool(pt.is_boolean(kind)):
+        raise TypeError(f"{literal!r} cannot be held against {kind}")
+    if pt.is_boolean(kind):
+        return pa.scalar(literal)
+    if pt.is_floating(kind):
+        return pa.scalar(float(literal), kind)
+    if pt.is_duration(kind):
+        seconds = timedelta(seconds=literal)
+        return pa.scalar(seconds, kind if kind.unit == "ns" else pa.duration("us"))
+    raise TypeError(f"a number cannot be held against {kind}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
+
+
+def _is_number(literal: Any) -> bool:
+    return isinstance(literal, int | float) and not isinstance(literal, bool)
+
+
+def _is_one_of(literal: int | float, kind: pa.DataType) -> bool:
+    """Whether a number is one that a column of whole numbers can hold."""
+    low, high = _extent(kind)
+    return low <= literal <= high and literal == math.floor(literal)
+
+
+def _extent(kind: pa.DataType) -> tuple[int, int]:
+    bits = kind.bit_width
+    return (0, 2**bits - 1) if pt.is_unsigned_integer(kind) else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

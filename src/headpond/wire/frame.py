@@ -1,0 +1,185 @@
+"""The frame: the one envelope on the wire and in every file.
+
+Little endian::
+
+    type u8 | shard u16 | segment u32 | size u32 | body: size bytes | crc32c u32 over header and body
+
+The checksum is computed where the frame is made and checked at every boundary. ``size`` is checked against
+the limit of its type before a byte is kept for it. Type 0 is never valid, so preallocated zeros in a file
+are not mistaken for frames.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from google_crc32c import extend, value
+
+from headpond.model.errors import BadChecksum, BadFrame, FrameTooLarge, UnknownFrame
+
+HEADER = struct.Struct("<BHII")
+TRAILER = struct.Struct("<I")
+HEADER_BYTES = HEADER.size
+OVERHEAD_BYTES = HEADER_BYTES + TRAILER.size
+
+SEGMENT_BYTES_MAX = 8 * 1024 * 1024
+"""The largest segment, as its producer encoded it."""
+FILE_BODY_BYTES_MAX = 64 * 1024 * 1024
+"""The largest body in a file: a stored segment with its record header, marks, or a compacted journal part."""
+CONTROL_BYTES_MAX = 1024 * 1024
+"""The largest control frame."""
+TITLE_BYTES_MAX = 64 * 1024
+RESPONSE_BYTES_MAX = 16 * 1024 * 1024
+"""The largest answer to a request: a list of everything there is."""
+_NOT_THAT_PORT = (
+    "Give the node's own address, which `headpond node` prints behind `ready`, not that of its HTTP."
+)
+
+
+class FrameType(IntEnum):
+    # The transport document's.
+    TITLE = 1
+    DESTINATIONS = 2
+    SNAPSHOT = 3
+    SEGMENT = 4
+    STATUS = 5
+    REJECT = 6
+    # In files only.
+    MARKS = 7
+    RECORD = 8
+    INDEX = 9
+    # The conversation; bodies are msgpack (wire/control.py).
+    HELLO = 16
+    WELCOME = 17
+    ERROR = 18
+    PING = 19
+    PONG = 20
+    REQUEST = 21
+    RESPONSE = 22
+    ACK = 23
+    HOLE = 24
+    BLOCK_END = 25
+    SUBSCRIBE = 26
+    SUBSCRIBED = 27
+    UNSUBSCRIBE = 28
+    UNSUBSCRIBED = 29
+    CREDIT = 30
+    DELIVER = 31
+    SETTLE = 32
+    SETTLED = 33
+    LOST = 34
+    EXTEND = 35
+    RENEW = 36
+    GIVE_BACK = 37
+    FETCHED = 38
+    STAGE = 40
+    PEER = 41
+
+
+class Frame(NamedTuple):
+    type: int
+    shard: int
+    segment: int
+    body: bytes
+    crc: int
+
+
+def encode(type: int, body: bytes, *, shard: int = 0, segment: int = 0) -> bytes:
+    """A whole frame as one piece."""
+    header = HEADER.pack(type, shard, segment, len(body))
+    return b"".join((header, body, TRAILER.pack(extend(value(header), body))))
+
+
+def decode_at(data: bytes, at: int, body_bytes_max: int) -> Frame | None:
+    """The frame that stands whole at ``at``, or None where the bytes end first. Faults are ``BadFrame``."""
+    if len(data) - at < HEADER_BYTES:
+        return None
+    type_, shard, segment, size = HEADER.unpack_from(data, at)
+    if type_ == 0:
+        raise UnknownFrame("a frame of type 0")
+    if size > body_bytes_max:
+        raise FrameTooLarge(f"a frame of type {type_} claims {size:,} bytes; the limit is {body_bytes_max:,}")
+    body_at = at + HEADER_BYTES
+    end = body_at + size
+    if len(data) < end + TRAILER.size:
+        return None
+    body = data[body_at:end]
+    (crc,) = TRAILER.unpack_from(data, end)
+    if extend(value(data[at:body_at]), body) != crc:
+        raise BadChecksum(f"a frame of type {type_} and {size:,} bytes failed its checksum")
+    return Frame(type_, shard, segment, body, crc)
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames, however the bytes arrive.
+
+    ``limits`` maps each frame type that may come to the largest body it may have. After a fault (an unknown
+    type, a claim over the limit, a bad checksum) the stream cannot be trusted: ``fault`` says what it was,
+    and nothing more is read.
+    """
+
+    def __init__(self, limits: Mapping[int, int]) -> None:
+        self._limits = limits
+        self._chunks: list[bytes] = []
+        self._have = 0
+        self._need = HEADER_BYTES
+        self.fault: BadFrame | None = None
+
+    @property
+    def mid_frame(self) -> bool:
+        """Whether part of a frame has come and the rest has not."""
+        return self._have > 0
+
+    @property
+    def partial_bytes(self) -> int:
+        """How many bytes of an unfinished frame are kept."""
+        return self._have
+
+    def clear(self) -> None:
+        """Lets go of an unfinished frame: nothing more is read."""
+        self._chunks.clear()
+        self._have = 0
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that ``data`` completes, in order."""
+        if self.fault is not None:
+            return []
+        self._chunks.append(data)
+        self._have += len(data)
+        if self._have < self._need:
+            return []
+        buffer = data if len(self._chunks) == 1 else b"".join(self._chunks)
+        frames: list[Frame] = []
+        at = 0
+        try:
+            while (total := self._total_at(buffer, at)) <= len(buffer) - at:
+                frame = decode_at(buffer, at, FILE_BODY_BYTES_MAX)
+                assert frame is not None, "its size was checked"
+                frames.append(frame)
+                at += total
+        except BadFrame as fault:
+            self.fault = fault
+            self.clear()
+            return frames
+        self._need = total
+        rest = buffer[at:]
+        self._chunks = [rest] if rest else []
+        self._have = len(rest)
+        return frames
+
+    def _total_at(self, buffer: bytes, at: int) -> int:
+        """How many bytes the frame at ``at`` takes in all; of a header still cut short, the header's."""
+        if len(buffer) - at < HEADER_BYTES:
+            return HEADER_BYTES
+        type_, _, _, size = HEADER.unpack_from(buffer, at)
+        limit = self._limits.get(type_)
+        if limit is None:
+            if buffer.startswith(b"HTTP/", at):
+                raise UnknownFrame("the other side speaks HTTP, not Headpond", hint=_NOT_THAT_PORT)
+            raise UnknownFrame(f"a frame of type {type_}, which has no place here")
+        if size > limit:
+            raise FrameTooLarge(f"a frame of type {type_} claims {size:,} bytes; at most {limit:,} are allowed")
+        return OVERHEAD_BYTES + int(size)

@@ -1,0 +1,160 @@
+"""How the columns of a typed topic travel, and which dictionaries they have.
+
+A column's type decides its **way**. A ``string`` is one leaf: its texts are coded by a dictionary. A column of
+``map<string, string>`` (labels) is three leaves: the dictionaries of its names, of its texts, and of its whole
+**sets**, whose values are pairs of indices into the other two. Leaves are numbered in schema order. Strings
+deeper inside structs and lists stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from headpond.model.errors import SchemaMismatch
+
+TEXT: Final[pa.DataType] = pa.string()
+BYTES: Final[pa.DataType] = pa.binary()
+
+
+class Way(IntEnum):
+    """How a column stands in a segment; the bytes of each are in typed_form."""
+
+    ABSENT = 0
+    FIXED = 1
+    INTS = 2
+    TEXTS = 3
+    CODED = 4
+    LABELS = 5
+    SETS = 6
+    IPC = 7
+
+
+STORED: Final = {"i": pa.int32(), "I": pa.uint32(), "q": pa.int64()}
+"""The integers that ``integer_code`` speaks of."""
+INSTEAD: Final = {Way.CODED: Way.TEXTS, Way.SETS: Way.LABELS}
+"""What a column of leaves falls back to when a dictionary of it has gone plain."""
+
+
+class Leaf(NamedTuple):
+    column: int
+    part: str
+    """``column``, or ``names``, ``texts`` or ``sets`` of labels."""
+
+
+class Column(NamedTuple):
+    """What the type of a column decides."""
+
+    kind: pa.DataType
+    way: Way
+    leaf: int
+    """The number of its first leaf; of one without, the number that the next leaf has."""
+    code: str
+    """The struct code of its integers, if it travels as ``INTS``."""
+    bits: int
+    """The width of its values, if they stand in one buffer."""
+    null_bytes: float
+    """What a row costs in memory where the column is all null."""
+
+
+def is_labels(kind: pa.DataType) -> bool:
+    return bool(pt.is_map(kind)) and kind.key_type == TEXT and kind.item_type == TEXT
+
+
+def way_of(kind: pa.DataType) -> Way:
+    """The way of a type, as long as its dictionaries are in use."""
+    if kind == TEXT:
+        return Way.CODED
+    if is_labels(kind):
+        return Way.SETS
+    if kind == BYTES:
+        return Way.TEXTS
+    if integer_code(kind):
+        return Way.INTS
+    if pt.is_null(kind):
+        return Way.ABSENT
+    return Way.FIXED if _bits(kind) else Way.IPC
+
+
+def integer_code(kind: pa.DataType) -> str:
+    """The struct code of a type that is an integer of four or eight bytes underneath; else empty."""
+    if kind == pa.uint32():
+        return "I"
+    if kind == pa.int32() or pt.is_date32(kind) or pt.is_time32(kind):
+        return "i"
+    if kind == pa.int64() or pt.is_date64(kind) or pt.is_time64(kind):
+        return "q"
+    return "q" if pt.is_timestamp(kind) or pt.is_duration(kind) else ""
+
+
+def _bits(kind: pa.DataType) -> int:
+    """The width of a type whose values stand in one buffer; else 0."""
+    fixed = pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_fixed_size_binary(kind)
+    return int(kind.bit_width) if fixed else 0
+
+
+def columns_of(schema: pa.Schema) -> list[Column]:
+    """The columns of a topic's schema, in order."""
+    found: list[Column] = []
+    leaves = 0
+    for kind in schema.types:
+        way = way_of(kind)
+        found.append(Column(kind, way, leaves, integer_code(kind), _bits(kind), _null_bytes(kind)))
+        leaves += {Way.CODED: 1, Way.SETS: 3}.get(way, 0)
+    return found
+
+
+def leaves_of(schema: pa.Schema) -> list[Leaf]:
+    """The leaves of a topic's schema, in order."""
+    found: list[Leaf] = []
+    for index, kind in enumerate(schema.types):
+        way = way_of(kind)
+        if way == Way.CODED:
+            found.append(Leaf(index, "column"))
+        elif way == Way.SETS:
+            found += (Leaf(index, part) for part in ("names", "texts", "sets"))
+    return found
+
+
+def _null_bytes(kind: pa.DataType) -> float:
+    """At least what Arrow allocates for a null of this type."""
+    if pt.is_null(kind):
+        return 0
+    children = [_null_bytes(kind.field(index).type) for index in range(kind.num_fields)]
+    if pt.is_fixed_size_list(kind):
+        return 1 / 8 + int(kind.list_size) * children[0]
+    if pt.is_struct(kind) or pt.is_union(kind):
+        return 5 + sum(children)
+    return 1 / 8 + (_bits(kind) / 8 if _bits(kind) else 16)
+
+
+# --- what a topic may have ---------------------------------------------------------------------------
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Refuses what a typed topic cannot carry."""
+    for field in schema:
+        for kind in _types_in(field.type):
+            if pt.is_dictionary(kind):
+                raise SchemaMismatch(f"column {field.name!r} is {kind}; give the type of its values")
+            if isinstance(kind, pa.BaseExtensionType) or pt.is_run_end_encoded(kind) or _is_list_view(kind):
+                raise SchemaMismatch(f"column {field.name!r} is {kind}, which a typed topic does not carry")
+    if len(set(schema.names)) < len(schema.names):
+        raise SchemaMismatch("a column's name comes twice")
+    if all(pt.is_null(kind) or (pt.is_struct(kind) and kind.num_fields == 0) for kind in schema.types):
+        raise SchemaMismatch("a schema needs a column that can hold data")
+
+
+def _is_list_view(kind: pa.DataType) -> bool:
+    """Views may name the same values many times, so that few bytes unfold to many."""
+    return bool(pt.is_list_view(kind) or pt.is_large_list_view(kind))
+
+
+def _types_in(kind: pa.DataType) -> Iterator[pa.DataType]:
+    yield kind
+    for index in range(kind.num_fields):
+        yield from _types_in(kind.field(index).type)

@@ -1,7 +1,0 @@
-"""``penstock component create|list|show|set|unset|delete``."""
-
-from __future__ import annotations
-
-from penstock.cli.places import place_app
-
-component_app = place_app("component", "TENANT/PRODUCT/COMPONENT")
