@@ -204,6 +204,7 @@ def test_lost_ranges(run: Run, service: Node, topic: str) -> None:
 
 
 def test_refills_and_files(run: Run, cli: Cli, service: Node, topic: str, state_folder: Path) -> None:
+    run("produce", topic, stdin=b"a\n")
     cli("produce", topic, url=NOWHERE, stdin=b"x\n")
     (kept,) = run("refill list")
     (shown,) = run("refill show", kept["slot"])
