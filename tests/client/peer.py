@@ -42,13 +42,14 @@ TOPIC_UUID = b"u" * 16
 class Conversation:
     """One connection of a client. ``next`` gives what it says, kind by kind, in order."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, shards: int) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Peer) -> None:
         self.block: bytes | None = None
         self.titles = 0
         self.said: asyncio.Queue[Event | None] = asyncio.Queue()
         self._reader = reader
         self._writer = writer
-        self._shards = shards
+        self._peer = peer
+        self._shards = peer.shards
         self._side = NodeSide(node="peer-1", software="peer", window_bytes_max=16 * 1024 * 1024)
 
     async def listen(self) -> None:
@@ -67,6 +68,9 @@ class Conversation:
             self.block = decode_title(event.body)[0]
             self.titles += 1
         elif isinstance(event, Request) and isinstance(event.operation, OpenTopic):
+            if self._peer.hindrance:
+                self.say(Error(self._peer.hindrance, "for the test", "", retryable=True, request=event.number))
+                return
             info = TopicInfo(event.operation.topic, TOPIC_UUID, self._shards, 0, "sync")
             self.say(Response(event.number, msgspec.to_builtins(info, builtin_types=(bytes,))))
         elif not isinstance(event, Hello):
@@ -125,7 +129,9 @@ class Peer:
     def __init__(self, shards: int = 1) -> None:
         self.url = ""
         self.port = 0
-        self._shards = shards
+        self.shards = shards
+        self.hindrance = ""
+        """The code with which topics are not opened for now."""
         self._arrived: asyncio.Queue[Conversation] = asyncio.Queue()
         self._open: dict[Conversation, asyncio.Task[None] | None] = {}
 
@@ -134,7 +140,7 @@ class Peer:
         return await self._arrived.get()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        conversation = Conversation(reader, writer, self._shards)
+        conversation = Conversation(reader, writer, self)
         self._open[conversation] = asyncio.current_task()
         self._arrived.put_nowait(conversation)
         try:

@@ -103,6 +103,29 @@ def test_a_node_that_refuses_for_now_is_named_in_receipt_stats_and_log(
     asyncio.run(scenario())
 
 
+def test_a_node_that_cannot_open_the_topic_for_now_is_named_in_receipt_stats_and_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with serving() as peer, quick(peer) as client:
+            peer.hindrance = "disk-full"
+            async with client.producer("t", refill=tmp_path) as producer:
+                receipt = await producer.send(b"a")
+                assert receipt.outcome is Outcome.SPILLED and receipt.reason is not None
+                assert receipt.reason.code == "disk-full"
+                (hindrance,) = producer.stats.hindrances
+                assert "disk-full" in hindrance
+                peer.hindrance = ""
+                conversation = await peer.conversation()
+                conversation.answer(await conversation.next(Frame))
+                await until(lambda: any("takes messages again" in text for text in caplog.messages))
+                assert producer.stats.hindrances == ()
+        warned = [text for text in caplog.messages if "takes nothing for now (disk-full" in text]
+        assert len(warned) == 1
+
+    asyncio.run(scenario())
+
+
 def test_what_is_spilled_while_the_node_is_away_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with (

@@ -144,6 +144,10 @@ class Courier:
         self.keeper.disconnected(index, time.monotonic())
         self._arm()
 
+    def on_hindered(self, index: int, error: HeadpondError) -> None:
+        self.keeper.hinder(index, error)
+        self._tell_hindrances()
+
     def on_refused(self, index: int, error: HeadpondError) -> None:
         log.error("%s takes nothing more: %s", self.destinations[index].name, error.message)
         self.refusals[index] = error

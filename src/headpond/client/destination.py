@@ -54,6 +54,8 @@ class Listener(Protocol):
 
     def on_disconnected(self, index: int) -> None: ...
 
+    def on_hindered(self, index: int, error: HeadpondError) -> None: ...
+
     def on_refused(self, index: int, error: HeadpondError) -> None: ...
 
     def on_ack(self, index: int, ack: Ack) -> None: ...
@@ -169,7 +171,6 @@ class Destination:
         self.listener.on_connected(self.index, info)
 
     async def _open(self) -> None:
-        told = ""
         while True:
             try:
                 info = await self.ask()
@@ -177,9 +178,7 @@ class Destination:
                 if not self.link.up:
                     return  # the next connection asks again
                 if error.retryable or (self.index and self.like is None and isinstance(error, TopicNotFound)):
-                    if told != error.message:
-                        told = error.message
-                        log.warning("%s: %s; asking again", self.name, told)
+                    self.listener.on_hindered(self.index, error)
                     await asyncio.sleep(OPEN_AGAIN_S)
                     continue
                 if isinstance(error, Fenced):

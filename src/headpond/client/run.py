@@ -89,6 +89,8 @@ class Run:
         check_fields(Title(topic, UNKNOWN_UUID, name))
         self._registration = Registration(name, options.access, late=options.late)
         self._registration.on_fenced = self._on_fenced
+        self._hindrance: HeadpondError | None = None
+        """Why the first destination did not open the topic, if that can pass."""
         self._held_back = False
         """Whether files wait until it is known which epoch is held."""
         self.destinations = [
@@ -132,6 +134,8 @@ class Run:
             await self._registration.leave()
             raise
         self.courier = self._new_courier()
+        if self._hindrance is not None:
+            self.courier.on_hindered(0, self._hindrance)
         self._infos = [info, *await asyncio.gather(*map(self._ask_copy, copies))]
 
     async def _ask_first(self, first: Destination) -> TopicInfo | None:
@@ -145,7 +149,7 @@ class Run:
         except HeadpondError as error:
             if not error.retryable:
                 raise
-            log.warning("%s: %s; what is sent is spilled until it answers", first.name, error.message)
+            self._hindrance = error
             return None
 
     async def _ask_copy(self, copy: Destination) -> TopicInfo | None:

@@ -83,6 +83,8 @@ class Keeper:
         self._closing = False
         self._refusals: dict[int, HeadpondError] = {}
         """Destinations that take nothing, and why."""
+        self._hindrances: dict[int, HeadpondError] = {}
+        """Destinations that do not open the topic for now, and why."""
         self._retired = Retired()
         self._ended: list[Manager] = []
         for index in range(len(destinations)):
@@ -128,13 +130,21 @@ class Keeper:
     def connected(self, destination: int, now: float, window_bytes: int | None = None) -> None:
         self._up[destination] = window_bytes
         self._refusals.pop(destination, None)
+        self._hindrances.pop(destination, None)
         for manager in self.managers:
             manager.connected(destination, now, window_bytes)
 
     def disconnected(self, destination: int, now: float) -> None:
         self._up.pop(destination, None)
+        self._hindrances.pop(destination, None)
         for manager in self.managers:
             manager.disconnected(destination, now)
+
+    def hinder(self, destination: int, error: HeadpondError) -> None:
+        """It is there, but does not open the topic for now."""
+        self._hindrances[destination] = error
+        for manager in self.managers:
+            manager.hinder(destination, error)
 
     def refuse(self, destination: int, error: HeadpondError) -> None:
         """It takes nothing until it is connected again."""
@@ -149,6 +159,8 @@ class Keeper:
                 manager.connected(index, now, self._up[index])
             else:
                 manager.disconnected(index, now, waited_for=not gone(index))
+            if index in self._hindrances:
+                manager.hinder(index, self._hindrances[index])
             if index in self._refusals:
                 manager.refuse(index, self._refusals[index])
 

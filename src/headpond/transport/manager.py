@@ -136,12 +136,17 @@ class Manager:
     def disconnected(self, destination: int, now: float, *, waited_for: bool = True) -> None:
         """``waited_for`` says whether it may be back soon; if not, its segments are spilled at once."""
         there = self._outlets[destination]
-        there.up = False
+        there.up = there.unopened = False
         if there.away_since is None:
             there.away_since = now
             there.gone = not waited_for and self.store is not None
         for sender in there.senders.values():
             sender.disconnected()
+
+    def hinder(self, destination: int, error: HeadpondError) -> None:
+        """The node is there, but does not open the topic for now."""
+        there = self._outlets[destination]
+        there.hindrance, there.unopened = error, True
 
     def refuse(self, destination: int, error: HeadpondError) -> None:
         """It will take nothing of this block: all that is open there is refused, what is spilled stays."""
@@ -288,7 +293,7 @@ class Manager:
 
     def _why_spilled(self, destination: int) -> HeadpondError:
         there = self._outlets[destination]
-        if not there.up:
+        if not there.up and not there.unopened:
             return Unavailable(f"{there.name} is out of reach")
         if there.hindrance is not None:
             return there.hindrance

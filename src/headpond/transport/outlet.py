@@ -31,6 +31,8 @@ class Outlet:
         """Why it will take nothing of this block, ever."""
         self.hindrance: HeadpondError | None = None
         """Why it took nothing the last time: a refusal that can pass, such as ``disk-full``."""
+        self.unopened = False
+        """Whether the node is there and does not open the topic for now: ``hindrance`` says why."""
         self.progress_at = 0.0
         self.flight = Flight()
         self.senders: dict[int, Sender] = {}
@@ -53,7 +55,7 @@ class Outlet:
 
     def connected(self, now: float, window_bytes: int) -> None:
         self.up, self.gone, self.away_since, self.progress_at = True, False, None, now
-        self.refusal, self.offered_again = None, False
+        self.refusal, self.offered_again, self.unopened = None, False, False
         self.window_bytes = window_bytes
         self._read.clear()
         self.snapshots.clear()
