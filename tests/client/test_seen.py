@@ -81,6 +81,18 @@ def test_a_refused_message_whose_node_is_lost_comes_from_the_one_that_has_a_copy
     assert seen.settle("b", 0, [(72, 73)]) == [There("a", 0, [(12, 13)])]
 
 
+def test_a_copy_that_was_held_when_its_node_was_lost_is_a_copy_when_it_comes_again(seen: Seen) -> None:
+    arrive(seen, "a", 0, 10)
+    arrive(seen, "b", 0, 70)
+    assert seen.drop_held("b") == [(0, (70, 73))]
+    assert arrive(seen, "b", 0, 70, (0, 1)) == ([], []), "held as before"
+    assert seen.settle("a", 0, [(10, 12)]) == [There("b", 0, [(70, 72)])], "it hears of that at once"
+    assert arrive(seen, "b", 0, 70, (1, 2)) == ([], [(71, 72)]), "its way here crossed the settlement"
+    seen.settle("a", 0, [(12, 13)])
+    assert arrive(seen, "b", 0, 70, (2, 3)) == ([], [(72, 73)]), "also of a segment that is done"
+    assert arrive(seen, "b", 0, 70) == ([(70, 73)], []), "and this somebody wants"
+
+
 def test_a_node_that_was_asked_in_vain_brings_a_copy_also_when_all_is_settled(seen: Seen) -> None:
     arrive(seen, "a", 0, 10)
     arrive(seen, "b", 0, 70)
@@ -180,6 +192,8 @@ class Node:
     order: list[int]
     up: bool = True
     available: set[int] = field(default_factory=set)
+    under_way: set[int] = field(default_factory=set)
+    """Given again over a new connection: whatever is settled meanwhile, it arrives."""
     settled: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -204,10 +218,11 @@ class World:
         """A node offers what it can of a segment."""
         node = self.nodes[name]
         first = at % len(node.order) * ROWS
-        entries = sorted(node.available & set(range(first, first + ROWS)))
+        entries = sorted((node.available | node.under_way) & set(range(first, first + ROWS)))
         if not node.up or not entries:
             return
         node.available -= set(entries)
+        node.under_way -= set(entries)
         spans = [(entry, entry + 1) for entry in entries]
         arrival = self.seen.arrive(origin(name, node.order[first // ROWS], first), spans, 0.0)
         for start, end in arrival.passed:
@@ -239,11 +254,16 @@ class World:
             self.again(self.seen.refuse(name, 0, [(entry, entry + 1)]))
 
     def lose(self, name: str) -> None:
+        """What it gave and nobody was handed it gives again when it is back."""
         self.nodes[name].up = False
         self.again(self.seen.down(name))
+        self.again([There(name, shard, [span]) for shard, span in self.seen.drop_held(name)])
 
     def find(self, name: str) -> None:
-        self.nodes[name].up = True
+        node = self.nodes[name]
+        if not node.up:
+            node.under_way = set(node.available)
+        node.up = True
         self.seen.up(name)
 
     def replace(self, name: str) -> None:

@@ -6,7 +6,8 @@ wholly settled, where each node has them.
 
 - The first node to give a row *leads* it: the row is handed out.
 - A node that gives it the first time, after another one did, gives a copy. It is held while the message is in
-  hand and settled with it; of a settled message it is settled at once.
+  hand and settled with it; of a settled message it is settled at once. A node that was lost may give again what
+  was held of it, and that is a copy as before.
 - A node that gives again what it gave before means it (refused, deadline, set back): the row passes, unless
   another one leads it.
 - A refused row comes again from the node that leads it; when that is lost, from one that holds a copy.
@@ -292,6 +293,14 @@ class Seen:
                     for start, end in segment.led.get(place, RangeSet()).missing(*part):
                         found.append((shard, (first + start, first + end)))
         return found
+
+    def drop_held(self, place: str) -> list[tuple[int, Span]]:
+        """A node may give again the copies that wait, whatever becomes of them meanwhile. Returns them."""
+        dropped = self.held(place)
+        for shard, span in dropped:
+            for _, segment, rows in self._at(place, shard, span):
+                segment.unwanted.setdefault(place, RangeSet()).add(*rows)
+        return dropped
 
     # --- within -------------------------------------------------------------------------------------
 

@@ -37,7 +37,8 @@ class SeenSegment:
         """Of those: to come again."""
         self.settled = RangeSet()
         self.unwanted: dict[str, RangeSet] = {}
-        """By node: what it was asked to give again, before another one was asked in its place."""
+        """By node: what it may give again as a copy. It was lost and had given them before, or it was asked for
+        them before another one was."""
 
     def leader(self, row: int) -> str | None:
         return next((place for place, rows in self.led.items() if row in rows), None)

@@ -86,7 +86,7 @@ class Spread:
         taken = self._take_unread(node)
         if self.seen is None:
             return taken
-        held = self.seen.held(node)
+        held = self.seen.drop_held(node)
         for shard, span in taken:
             self._give_back(self.seen.unread(node, shard, [span]))
         return taken + held
