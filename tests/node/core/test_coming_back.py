@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from headpond.io.memory_disk import MemoryDisk
 from headpond.model.policy import Policy
 from headpond.node.core.subscription import Subscription
 from headpond.wire.consuming import KnownRecord
-from headpond.wire.control import Error, Unsubscribe
+from headpond.wire.control import Error, Subscribe, Subscribed, Unsubscribe, Unsubscribed
 from headpond.wire.frame import Frame
 from headpond.wire.record import decode_record_header
 from tests.fire.core_shell import CoreShell
@@ -264,3 +265,46 @@ def test_a_refusal_after_the_log_was_looked_at_is_told_to_the_consumer() -> None
     it, _, known = stored(3, 2)
     Kind(it, "shared", "non_resilient", instance=b"me")
     assert Kind(it, "unique", "non_resilient", known=known).error().code == "subscription-mismatch"
+
+
+def asking(known: list[KnownRecord], topic: str = "orders") -> Subscribe:
+    return Subscribe(
+        1, topic, "s", "shared", "non_resilient", "earliest", 1 << 20, create_topic=True, known=known
+    )
+
+
+@pytest.mark.parametrize("topic", ["orders", "made-for-it"])
+def test_who_leaves_while_the_node_reads_for_it_is_not_attached(topic: str) -> None:
+    it, _, known = stored(3, 2)
+    before = attached(it)
+    client = it.connect()
+    client.send(asking(known if topic == "orders" else [], topic), Unsubscribe(1, NOTHING))
+    it.work_all()
+    assert (len(client.take(Subscribed)), len(client.take(Unsubscribed))) == (0, 1)
+    assert attached(it) == before
+
+
+def test_who_leaves_and_asks_again_under_the_same_number_is_answered_once() -> None:
+    it, _, known = stored(3, 2)
+    before = attached(it)
+    client = it.connect()
+    wrong = [msgspec.structs.replace(known[0], segment=99)]
+    client.send(asking(wrong), Unsubscribe(1, NOTHING), asking(known))
+    it.work_all()
+    assert len(client.take(Subscribed)) == 1
+    assert client.take(Error) == [], "what became of the first is nothing to the second"
+    assert attached(it) == before + 1
+
+
+def test_who_asks_twice_is_refused_the_second_time_and_attached_the_first() -> None:
+    it, _, known = stored(3, 2)
+    client = it.connect()
+    client.send(asking(known), asking(known))
+    (error,) = client.take(Error)
+    assert (error.code, error.consumer) == ("protocol", 1)
+    it.work_all()
+    assert len(client.take(Subscribed)) == 1
+
+
+def attached(it: CoreShell) -> int:
+    return sum(len(each.attachments) for each in it.core.subscriptions.all())

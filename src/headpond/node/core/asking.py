@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headpond.model.errors import HeadpondError
+from headpond.model.errors import HeadpondError, ProtocolError
 from headpond.node.core.consuming import Consuming
 from headpond.node.core.fetching import answer_parts
 from headpond.node.core.requests import Requests
@@ -71,6 +71,12 @@ class Asking:
         self._refuse_consumer(session, misfit.number, misfit.error)
 
     def on_subscribe(self, session: Session, ask: Subscribe) -> None:
+        """Topic and records may have to be read first; whoever leaves meanwhile is not attached."""
+        if ask.consumer in session.subscribing:
+            error = ProtocolError(f"consumer {ask.consumer} is being opened already on this connection")
+            self._refuse_consumer(session, ask.consumer, error)
+            return
+        session.subscribing[ask.consumer] = ask
         self._refer(session, ask, lambda: self._subscribe(session, ask))
 
     def _subscribe(self, session: Session, ask: Subscribe) -> None:
@@ -78,11 +84,11 @@ class Asking:
         self._node.guard.check(session, ask)
 
         def found(topic: Topic) -> None:
-            if self._node.is_connected(session):
+            if session.subscribing.get(ask.consumer) is ask:
                 self._refer(session, ask, lambda: self._attach(session, ask, topic, refuse))
 
         def refuse(error: HeadpondError) -> None:
-            self._send(session.connection, [encode_refusal(error, consumer=ask.consumer)])
+            self._refuse_asking(session, ask, error)
 
         self._requests.open_topic(session, ask.topic, ask.create_topic, found, refuse)
 
@@ -105,6 +111,11 @@ class Asking:
         try:
             act()
         except HeadpondError as error:
+            self._refuse_asking(session, ask, error)
+
+    def _refuse_asking(self, session: Session, ask: Subscribe, error: HeadpondError) -> None:
+        if session.subscribing.get(ask.consumer) is ask:
+            del session.subscribing[ask.consumer]
             self._refuse_consumer(session, ask.consumer, error)
 
     def _refuse_consumer(self, session: Session, consumer: int, error: HeadpondError) -> None:

@@ -154,7 +154,7 @@ class Consuming:
         asked = (ask.subscription, ask.kind, ask.mode, ask.start, ask.policy)
         may_make = partial(self._may_subscribe, session)
         subscription = find_or_open(self._stores, topic, *asked, self._now_us(), state, may_make=may_make)
-        if self._sessions.get(session.connection) is not session:
+        if session.subscribing.get(ask.consumer) is not ask:
             self._lane.mark()  # it left; when it comes back, its subscription is there
             return
         check_subscribe(session, ask, topic)
@@ -165,6 +165,7 @@ class Consuming:
         finally:
             self._lane.mark()  # the subscription itself may be new, whoever is let in
         self._attached.setdefault(topic.uuid, {})[subscription.name] = subscription
+        del session.subscribing[ask.consumer]
         session.consumers[ask.consumer] = attachment
         self.apply(subscription, change)
         self._lane.wait(lambda error: self._welcome(subscription, attachment))
@@ -211,6 +212,7 @@ class Consuming:
     def on_disconnect(self, session: Session) -> None:
         attachments = list(session.consumers.values())
         session.consumers.clear()
+        session.subscribing.clear()
         for attachment in attachments:
             if (subscription := attachment.subscription) is not None:
                 self.apply(subscription, subscription.lose(attachment))
@@ -221,6 +223,7 @@ class Consuming:
         self._detach(session, consumer, None)
 
     def _detach(self, session: Session, consumer: int, seen: Sequence[tuple[int, int, int]] | None) -> None:
+        session.subscribing.pop(consumer, None)
         attachment = session.consumers.pop(consumer, None)
         if attachment is not None and (subscription := attachment.subscription) is not None:
             topic = self._catalog.by_uuid(subscription.topic_uuid)

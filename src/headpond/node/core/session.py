@@ -11,6 +11,7 @@ from headpond.model.grant import NONE, Grant
 from headpond.node.core.attachment import Attachment
 from headpond.node.core.topics import Topic
 from headpond.wire.connection import NodeSide
+from headpond.wire.control import Subscribe
 from headpond.wire.title import Predecessor
 
 
@@ -51,6 +52,8 @@ class Session:
     current: BlockContext | None = None
     """The block that SEGMENT frames belong to now."""
     consumers: dict[int, Attachment] = field(default_factory=dict)
+    subscribing: dict[int, Subscribe] = field(default_factory=dict)
+    """By number: those who asked to be consumers and have no answer yet."""
     greeted: bool = False
     client: str = ""
     """What the client calls itself."""

@@ -53,7 +53,7 @@ def check_subscribe(session: Session, ask: Subscribe, topic: Topic) -> None:
     check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
     if ask.consumer in session.consumers:
         raise ProtocolError(f"consumer {ask.consumer} is open already on this connection")
-    if len(session.consumers) >= CONSUMERS_MAX:
+    if len(session.consumers) + len(session.subscribing) > CONSUMERS_MAX:
         raise LimitReached(f"a connection holds at most {CONSUMERS_MAX} consumers")
 
 
