@@ -45,6 +45,21 @@ def test_every_other_column_counts_and_so_does_which_row_has_it(name: str) -> No
         assert (rows_sum(plain(rows)) == whole) == (PLAIN[0][name] == PLAIN[at][name])
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"value": b"a\x1fb", "key": b"c"}, {"value": b"a", "key": b"b\x1fc"}),
+        ({"value": b"a", "key": b"1\x1f1"}, {"value": b"a\x1f1", "key": b"1"}),
+        ({"value": None}, {"value": b"\x00null"}),
+        ({"value": None}, {"value": b""}),
+        ({"value": None}, {"value": b"-"}),
+    ],
+)
+def test_no_bytes_make_rows_alike_that_differ(one: dict[str, Any], other: dict[str, Any]) -> None:
+    bare = dict.fromkeys(("value", "key", "id", "headers"))
+    assert rows_sum(plain([bare | one])) != rows_sum(plain([bare | other]))
+
+
 def test_a_column_that_is_left_out_is_one_of_nulls() -> None:
     rows = [{**row, "key": None, "headers": None} for row in PLAIN]
     assert rows_sum(plain(rows)) == rows_sum(plain(rows).drop_columns(["key", "headers"]))

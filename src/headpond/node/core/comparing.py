@@ -31,7 +31,7 @@ from headpond.wire.typed_record import decode_typed_record
 PORTION_BYTES = 8 * 1024 * 1024
 """So much is read before others get their turn."""
 _COLUMNS = ("value", "key", "id", "headers")
-_NULL = pa.scalar(b"\x00null", pa.binary())
+_NOTHING, _NO_LENGTH = pa.scalar(b"", pa.binary()), pa.scalar(b"-", pa.binary())
 _SEPARATOR = pa.scalar(b"\x1f", pa.binary())
 
 
@@ -132,20 +132,24 @@ class Comparison(Errand):
 def rows_sum(rows: pa.RecordBatch) -> int:
     """A number that is the same for the same messages in any order; sums of several batches are added."""
     columns = [_bytes(rows, name) for name in _COLUMNS]
-    joined = pc.binary_join_element_wise(*columns, _SEPARATOR)
+    # Their lengths stand behind them: else bytes could move from one to the next, and null be a value.
+    lengths = [pc.binary_length(column).cast(pa.string()).cast(pa.binary()) for column in columns]
+    joined = pc.binary_join_element_wise(
+        *(column.fill_null(_NOTHING) for column in columns),
+        *(length.fill_null(_NO_LENGTH) for length in lengths),
+        _SEPARATOR,
+    )
     return sum(map(xxh3_64_intdigest, joined.to_pylist()))
 
 
 def _bytes(rows: pa.RecordBatch, name: str) -> Any:
     place = rows.schema.get_field_index(name)
     if place < 0:
-        return pa.repeat(_NULL, rows.num_rows)
+        return pa.nulls(rows.num_rows, pa.binary())
     column = rows.column(place)
     if pt.is_binary(column.type) or pt.is_string(column.type):
-        return column.cast(pa.binary()).fill_null(_NULL)
-    return pa.array(
-        [_NULL.as_py() if item is None else _text(item) for item in column.to_pylist()], pa.binary()
-    )
+        return column.cast(pa.binary())
+    return pa.array([None if item is None else _text(item) for item in column.to_pylist()], pa.binary())
 
 
 def _text(item: Any) -> bytes:
