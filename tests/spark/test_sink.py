@@ -334,10 +334,20 @@ def test_a_stream_waits_for_its_node_for_as_long_as_the_option_timeout_says(
         return opening(self, wait_s=wait_s)
 
     monkeypatch.setattr(Connection, "open", opened)
-    stream_sink(shared_url, topic=topic, timeout="7")
+    sink = stream_sink(shared_url, topic=topic, timeout="7")
     stream_sink(shared_url, topic=topic)
     batch_writer(from_arrow_schema(PLAIN), {"url": shared_url, "topic": topic}, False)
     assert waits == [7.0, 120.0, 0.0], "a job that is only being planned says at once that there is no node"
+    waits.clear()
+    writer = headpond.sync.Client.writer
+
+    def made(client: headpond.sync.Client, name: str, *, timeout: float) -> headpond.sync.Writer:
+        waits.append(timeout)
+        return writer(client, name, timeout=timeout)
+
+    monkeypatch.setattr(headpond.sync.Client, "writer", made)
+    sink.commit([task(sink, batches(0, 1))], 0)
+    assert waits == [7.0, 7.0], "a task, and the commit"
 
 
 def test_a_token_that_may_only_produce_writes_a_batch_once_and_without_an_error(tmp_path: Path) -> None:

@@ -275,6 +275,11 @@ def test_a_topic_that_a_pattern_found_later_and_that_was_deleted_brings_nothing(
         assert read.next() == [] and read.offset == offset
         post(client, f"{topic}-a", 4)
         assert numbers(read.next()) == ([] if ends else [4])
+        offset = read.offset
+        post(client, f"{topic}-b", 5)  # created again, which the next run of a query that is to end tells
+        rows = read.next()
+        assert [row["value"] for row in rows] == ([] if ends else [None, b"5"])
+        assert (read.offset == offset) is ends
 
 
 def test_the_place_of_a_start_that_moves_is_kept_at_the_node(
@@ -605,6 +610,23 @@ def test_a_query_lives_through_a_restart_of_its_node_and_waits_for_it_as_long_as
             read.next()
         with pytest.raises(Unavailable):
             Connection(node.url, timeout_s=0.2).open(wait_s=0.2)
+
+
+def test_driver_and_tasks_wait_for_their_node_as_long_as_timeout_says(
+    client: headpond.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    opening = Connection.open
+
+    def opened(self: Connection, *, wait_s: float = 0.0) -> headpond.sync.Client:
+        waits.append(wait_s)
+        return opening(self, wait_s=wait_s)
+
+    post(client, topic, 1)
+    monkeypatch.setattr(Connection, "open", opened)
+    with stream(shared_url, topic=topic, timeout="7") as read:
+        assert numbers(read.next()) == [1]
+    assert waits == [0.0, 7.0, 7.0], "who asks for the columns is told at once that there is no node"
 
 
 def test_a_token_that_is_bound_to_a_subscription_reads_with_that_subscription(node: RealNode) -> None:
