@@ -41,7 +41,8 @@ class Forked:
         self.stdout = None if stdout is None else os.fdopen(stdout, "rb")
         self.returncode: int | None = None
         self._said = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._said.connect(server())
+        self._server, path = server()
+        self._said.connect(path)
         request = {"arguments": list(arguments), "environment": dict(environment), "folder": os.getcwd()}
         line = json.dumps(request).encode() + b"\n"
         sent = socket.send_fds(self._said, [line], list(streams))
@@ -77,7 +78,11 @@ class Forked:
         line = b""
         while not line.endswith(b"\n"):
             byte = self._said.recv(1)
-            assert byte, "the fork server is gone"
+            if not byte:
+                self._said.close()
+                raise AssertionError(
+                    f"the fork server is gone; its exit code is {self._server.wait(RUN_S_MAX)}"
+                )
             line += byte
         return line
 
@@ -122,9 +127,16 @@ def _read(source: int, said: dict[int, bytes]) -> None:
         said[source] = opened.read()
 
 
+def server() -> tuple[subprocess.Popen[bytes], str]:
+    """This process's own fork server and its socket. One that was killed is followed by another."""
+    if _server()[0].poll() is not None:
+        _server.cache_clear()
+    return _server()
+
+
 @cache
-def server() -> str:
-    """The socket of this process's own fork server, which ends when this process does."""
+def _server() -> tuple[subprocess.Popen[bytes], str]:
+    """It ends when this process does."""
     folder = tempfile.mkdtemp(prefix="headpond-fork-")
     path = str(Path(folder) / "socket")
     places = os.pathsep.join([str(Path(headpond.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
@@ -137,7 +149,7 @@ def server() -> str:
     assert running.stdout is not None
     assert running.stdout.readline() == b"ready\n", "the fork server did not start"
     atexit.register(_end, running, folder)
-    return path
+    return running, path
 
 
 def _end(running: subprocess.Popen[Any], folder: str) -> None:
