@@ -72,7 +72,12 @@ class Handed:
 
         What it refused and the node may not know of it had in hand, too.
         """
-        by_shards = (*self._now.items(), *self._before.items())
-        seen = [(shard, start, end) for shard, entries in by_shards for start, end in entries]
-        seen += [(settle.shard, entry, entry + 1) for settle in unconfirmed for entry, _ in settle.nacked]
+        by_shard: dict[int, RangeSet] = {}
+        for shard, entries in (*self._now.items(), *self._before.items()):
+            for span in entries:
+                by_shard.setdefault(shard, RangeSet()).add(*span)
+        for settle in unconfirmed:
+            for entry, _ in settle.nacked:
+                by_shard.setdefault(settle.shard, RangeSet()).add(entry, entry + 1)
+        seen = [(shard, start, end) for shard, entries in by_shard.items() for start, end in entries]
         return seen if len(seen) <= SEEN_MAX else None

@@ -45,7 +45,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 class Message(msgspec.Struct, gc=False):
     """One message: ``value``, ``key``, ``id``, ``headers`` from the producer, the rest from the node.
 
-    ``attempt`` is 1 the first time a subscription offers the message and grows with each redelivery.
+    ``attempt`` is 1 if no program had the message before, as far as its node knows, and 2 or more otherwise.
     """
 
     value: Any

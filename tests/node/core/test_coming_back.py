@@ -154,6 +154,23 @@ def test_a_refusal_counts_that_was_on_its_way_when_the_connection_was_lost() -> 
     assert deliveries(it) == [1, 0, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [*SINGLE, *SHARED])
+def test_a_refusal_that_the_node_knew_counts_once_however_often_it_is_said_again(kind: str, mode: str) -> None:
+    it = shell(1)
+    one = Kind(it, kind, mode, instance=b"me")
+    one.settle(nacked=[(0, 0.0)])
+    for _ in range(3):
+        one.seconds(1)  # it goes out again, and the connection is lost before it or the confirmation comes
+        one.vanish()
+        one = Kind(it, kind, mode, instance=b"me", seen=[(0, 0, 1)], credit=0)
+        one.settle(nacked=[(0, 0.0)])
+    assert only(it).cursors[0].deliveries(0) == 1
+    one.pay()
+    one.seconds(1)
+    assert one.got()[-1] == (0, 2)
+
+
 def test_nobody_puts_off_what_another_consumer_lost() -> None:
     it = shell()
     one, other = (Kind(it, "shared", "non_resilient", instance=name, credit=0) for name in (b"me", b"you"))

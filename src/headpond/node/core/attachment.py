@@ -44,6 +44,10 @@ class Attachment:
     """By shard: what it was sent and has not settled."""
     held_before: dict[int, EntrySet] = field(default_factory=dict)
     """By shard: what it held when its connection before this one was lost."""
+    settle_number: int = 0
+    """Of the last SETTLE that came."""
+    repeats_to: int = 0
+    """SETTLE frames up to this number came over an earlier connection, too."""
     settled_to: dict[int, int] = field(default_factory=dict)
     """By shard: one past the highest entry that it settled. What it holds before that it has surely seen."""
     cached: dict[int, Span] = field(default_factory=dict)

@@ -244,22 +244,21 @@ class ShardCursor:
         self.offered = max(self.offered, self.cursor)
         return end - start - settled_before
 
-    def nack(self, entry: int, due_us: int, bound: int) -> int | None:
+    def nack(self, entry: int, due_us: int, bound: int, *, repeated: bool = False) -> int | None:
         """Refuses an entry; returns how often it was delivered, None if it is not out.
 
         It comes again from ``due_us`` on and, unless ``bound`` is 0, when everything before that is settled.
+        What is ``repeated`` was counted when it was said first.
         """
         one = EntrySet.of([(entry, entry + 1)])
-        if entry in self.held:
-            self.held.discard(entry, entry + 1)
-            deliveries = self._count_delivery(one)
-        elif entry in self.ready or entry in self.parked:
-            # Its consumer was away for a moment. Whoever refuses it had it.
-            self.ready.discard(entry, entry + 1)
-            self.parked.discard(entry, entry + 1)
-            deliveries = self.deliveries(entry) or self._count_delivery(one)
-        else:
+        held = entry in self.held
+        if not held and entry not in self.ready and entry not in self.parked:
             return None
+        for entries in (self.held, self.ready, self.parked):
+            entries.discard(entry, entry + 1)
+        # If nobody holds it, its consumer was away for a moment. Whoever refuses it had it.
+        counted = self.deliveries(entry) if repeated or not held else 0
+        deliveries = counted or self._count_delivery(one)
         if self.attempts_max and deliveries >= self.attempts_max:
             self.dying.add(entry, entry + 1)
         else:

@@ -52,8 +52,10 @@ def settle(
     if ask.upto is not None:
         subscription.ack_upto(ask.shard, ask.upto, by, change)
     refused: list[tuple[int, int, int, int, int]] = []
+    repeated = ask.number <= by.repeats_to
+    by.settle_number = max(by.settle_number, ask.number)
     for entry, delay_s in ask.nacked:
-        refusal = subscription.nack(ask.shard, entry, delay_s, clock_us, end, by)
+        refusal = subscription.nack(ask.shard, entry, delay_s, clock_us, end, by, repeated=repeated)
         if refusal is None:
             late += 1
             change.overtaken.append((by, ask.shard, entry, entry + 1))
@@ -64,7 +66,8 @@ def settle(
         else:
             refused.append((entry, entry + 1, *told))
     for first, last, *_ in refused:  # only now: who steps back has the rest taken away, uncounted
-        subscription.failed(by, ask.shard, first, last, change)
+        if not repeated:
+            subscription.failed(by, ask.shard, first, last, change)
     topic, name = subscription.topic_uuid, subscription.name
     handed = subscription.cursors[ask.shard].tally.handed
     subscription.cursors[ask.shard].noted = handed

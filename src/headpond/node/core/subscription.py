@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from headpond.model.entry_set import EntrySet, Span
 from headpond.model.errors import SubscriptionBusy
@@ -31,6 +31,8 @@ from headpond.node.core.log import Run
 from headpond.node.core.shared import OneAtATime, SharedDispatch
 from headpond.node.core.unacked_log import due_step_up
 from headpond.wire.schema_versions import SchemaVersions
+
+Kept = TypeVar("Kept")
 
 UNSURE_MAX = 5000
 """So many of the entries that a lost consumer held may have been in its hands; a segment has as many rows."""
@@ -100,6 +102,8 @@ class Subscription:
     """How often the active consumer failed an entry (failover)."""
     _lost: dict[bytes, dict[int, HeldWhenLost]] = field(default_factory=dict)
     """By instance and shard: what consumers held that were lost and may come back."""
+    _settle_numbers: dict[bytes, int] = field(default_factory=dict)
+    """By instance: the last SETTLE of consumers that were lost and may come back."""
 
     def __post_init__(self) -> None:
         self.set_policy(self.policy)
@@ -154,6 +158,7 @@ class Subscription:
                 self._evict_silent(self.attachments[0], now_us, change)
                 place = 0
         attachment.subscription = self
+        attachment.repeats_to = self._settle_numbers.pop(attachment.instance, 0)
         attachment.lease_until_us = now_us + lease_us(self.lease_s)
         self.attachments.insert(place, attachment)
         self._take_up(attachment, seen or {}, now_us, change)
@@ -241,6 +246,9 @@ class Subscription:
     ) -> None:
         was_active = self.active(attachment)
         self.attachments.remove(attachment)
+        if attachment.instance and not attachment.left:
+            number = max(attachment.settle_number, attachment.repeats_to)
+            _remember(self._settle_numbers, attachment.instance, number)
         self._release(attachment, seen, change, in_hand or {}, sure=seen is not None)
         attachment.connected = False
         if was_active and self.single and self.attachments:
@@ -278,9 +286,7 @@ class Subscription:
         attachment.slots.clear()
         attachment.cached.clear()
         if lost and attachment.instance and not attachment.left:
-            while len(self._lost) >= LOST_MAX:
-                del self._lost[next(iter(self._lost))]
-            self._lost[attachment.instance] = lost
+            _remember(self._lost, attachment.instance, lost)
 
     def _step_back(self, attachment: Attachment, change: Change) -> None:
         """The active consumer of a failover subscription goes to the end of the line."""
@@ -464,7 +470,15 @@ class Subscription:
         return count
 
     def nack(
-        self, shard: int, entry: int, delay_s: float | None, now_us: int, end: int, by: Attachment
+        self,
+        shard: int,
+        entry: int,
+        delay_s: float | None,
+        now_us: int,
+        end: int,
+        by: Attachment,
+        *,
+        repeated: bool = False,
     ) -> Refusal | None:
         """The shard's log is at ``end``. None where the entry is not this consumer's to refuse."""
         cursor = self.cursors[shard]
@@ -476,7 +490,7 @@ class Subscription:
         deliveries = None
         before = by.held_before.get(shard)
         if mine or (before is not None and entry in before and entry not in cursor.held):
-            deliveries = cursor.nack(entry, due_us, bound)
+            deliveries = cursor.nack(entry, due_us, bound, repeated=repeated)
         else:
             cursor.saw(entry)
         if deliveries is None:
@@ -484,7 +498,7 @@ class Subscription:
             return None
         if mine:
             self.dispatch.came_back(shard, EntrySet.of([(entry, entry + 1)]))
-        self.counts.nacked += 1
+        self.counts.nacked += not repeated
         return Refusal(deliveries, due_us, bound)
 
     def failed(self, attachment: Attachment, shard: int, start: int, end: int, change: Change) -> None:
@@ -547,3 +561,11 @@ class Subscription:
     @property
     def dying(self) -> bool:
         return not self.copy.passive and any(cursor.dying for cursor in self.cursors)
+
+
+def _remember(kept: dict[bytes, Kept], instance: bytes, what: Kept) -> None:
+    """The one that was lost first is forgotten where there are too many."""
+    kept.pop(instance, None)
+    while len(kept) >= LOST_MAX:
+        del kept[next(iter(kept))]
+    kept[instance] = what
