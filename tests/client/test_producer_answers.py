@@ -110,11 +110,11 @@ def test_a_node_that_cannot_open_the_topic_for_now_is_named_in_receipt_stats_and
         async with serving() as peer, quick(peer) as client:
             peer.hindrance = "disk-full"
             async with client.producer("t", refill=tmp_path) as producer:
+                (hindrance,) = producer.stats.hindrances
+                assert "disk-full" in hindrance
                 receipt = await producer.send(b"a")
                 assert receipt.outcome is Outcome.SPILLED and receipt.reason is not None
                 assert receipt.reason.code == "disk-full"
-                (hindrance,) = producer.stats.hindrances
-                assert "disk-full" in hindrance
                 peer.hindrance = ""
                 conversation = await peer.conversation()
                 conversation.answer(await conversation.next(Frame))
