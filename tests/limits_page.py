@@ -1,25 +1,28 @@
-"""docs/limits.md, from the types that hold what comes from outside: ``python -m tests.limits_page`` writes it.
+"""docs/limits.md, from the types of all input: ``python -m tests.limits_page`` writes it.
 
-A field whose type has no bound is in ``unbounded``, which a test wants to be empty (tests/test_limits_page.py).
+``all_unbounded`` lists the fields whose type has no bound; a test wants it to be empty.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 from litestar.params import KwargDefinition
 
-import headpond.model.bounds
-import headpond.model.policy
 from headpond.api import bodies, gate
 from headpond.api.app import make_app
 from headpond.api.once import KEY_LENGTH_MAX
-from headpond.model import entry_set, ledger
+from headpond.client import contexts
+from headpond.lab import run as lab
+from headpond.model import bounds, entry_set, ledger, policy
 from headpond.model.topic_settings import SETTINGS
+from headpond.node import peer_flow, peer_follow, peer_nodes
 from headpond.node.core import (
     admission,
     asking,
@@ -34,42 +37,36 @@ from headpond.node.core import (
     tenancy_requests,
     tokens,
 )
-from headpond.node.settings import HttpLimits, Limits, LogSettings, Settings, StagingSettings
+from headpond.node.settings import Limits, Settings
+from headpond.spark import sink_options, source_options
+from headpond.spark.pipeline import reading
 from headpond.transport import refill_index
-from headpond.wire import frame
+from headpond.wire import frame, staging
 from headpond.wire.connection import FROM_CLIENT, FROM_NODE
 from headpond.wire.control import CONTROL_TYPES, Operation, Request
-from headpond.wire.following import CopyApplied, CopyOpened, FollowedSubscription, Settlements
 from headpond.wire.frame import FrameType
-from headpond.wire.greeting import Hello
-from headpond.wire.peering import Admitted, FeedOpened, Followed, Heads
 from headpond.wire.title import Title
 
 PAGE = Path(__file__).parent.parent / "docs" / "limits.md"
-PEER_ANSWERS: tuple[type[msgspec.Struct], ...] = (
-    Followed,
-    Heads,
-    FeedOpened,
-    Admitted,
-    FollowedSubscription,
-    Settlements,
-    CopyOpened,
-    CopyApplied,
-)
+Kind = type[msgspec.Struct]
+
+MESSAGE = "8 MiB with its message"
 FREE = {
     "Response.result": "plain data of at most 16 MiB, read by the type that the request expects",
-    "Base64.base64": "8 MiB with its message",
+    "Base64.base64": MESSAGE,
+} | {
+    f"{kind.__name__}.{name}": text
+    for kind in (bodies.MessageBody, bodies.JsonBody)
+    for name, text in {
+        "value": f"{bodies.PARTS_MAX:,} parts; {MESSAGE}",
+        "headers": "decoded only if they are short",
+        "key": MESSAGE,
+        "id": MESSAGE,
+        "sent_at": "years 1 to 9999",
+        "messages": f"{bodies.MESSAGES_MAX:,} messages",
+    }.items()
 }
-"""Fields that have no bound of their own, and why they need none."""
-RAW_BODIES = {
-    "value": f"{bodies.PARTS_MAX:,} parts; 8 MiB with its message",
-    "headers": "read once it is known to be short",
-    "key": "8 MiB with its message",
-    "id": "8 MiB with its message",
-    "sent_at": "years 1 to 9999",
-    "messages": f"{bodies.MESSAGES_MAX:,} messages",
-}
-"""What a request that sends messages holds is bounded as a whole."""
+"""Fields that have no bound in their type, and what bounds them."""
 
 
 # --- types as text ------------------------------------------------------------------------------------
@@ -82,7 +79,7 @@ def meta_of(kind: Any) -> msgspec.Meta | None:
 def kinds() -> dict[str, Any]:
     """The named types, in order."""
     found: dict[str, Any] = {}
-    for module in (headpond.model.bounds, headpond.model.policy):
+    for module in (bounds, policy):
         for name, value in vars(module).items():
             if get_origin(value) in (Annotated, tuple, Union, types.UnionType) and name[0].isupper():
                 found.setdefault(name, value)
@@ -90,41 +87,34 @@ def kinds() -> dict[str, Any]:
 
 
 def number(value: float) -> str:
-    if isinstance(value, int) and value > 2**31:
+    if isinstance(value, int) and abs(value) > 2**31:
         for off, shown in ((0, ""), (1, " - 1")):
-            if (value + off).bit_count() == 1:
-                return f"2^{(value + off).bit_length() - 1}{shown}"
-    if isinstance(value, int) and value < -(2**31):
-        return f"-{number(-value)}"
+            if (abs(value) + off).bit_count() == 1:
+                return f"{'-' if value < 0 else ''}2^{(abs(value) + off).bit_length() - 1}{shown}"
     return f"{value:,.10g}" if isinstance(value, float) else f"{value:,}"
 
 
 def bound(kind: Any) -> str:
     """What a type lets in."""
-    if get_origin(kind) is Annotated:
-        base, meta = get_args(kind)[0], meta_of(kind)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        base, meta = inner[0], meta_of(kind)
         assert meta is not None
         if base in (int, float):
             low = number(meta.ge) if meta.ge is not None else f"above {number(meta.gt)}"  # type: ignore[arg-type]
             high = meta.le if meta.le is not None else meta.lt - 1  # type: ignore[operator]
             return f"{low} to {number(high)}" + (" s" if base is float and 1 < high < 1e12 else "")
         assert meta.max_length is not None
-        unit = {str: "characters", bytes: "bytes"}.get(base)
-        if unit is not None:
-            exact = meta.min_length == meta.max_length
-            return f"{'' if exact else 'at most '}{number(meta.max_length)} {unit}"
-        return f"at most {number(meta.max_length)} {bound(base)}"
-    if get_origin(kind) is list:
-        return f"times {named(get_args(kind)[0])}"
-    if get_origin(kind) is dict:
-        key, value = get_args(kind)
-        return f"times {named(key)}: {named(value)}"
-    if get_origin(kind) is tuple:
-        return f"({', '.join(map(named, get_args(kind)))})"
-    if get_origin(kind) in (Union, types.UnionType):
-        return " or ".join(named(each) for each in get_args(kind))
-    plain = {bool: "yes or no", type(None): "nothing", int: "any number", float: "any number"}
-    return plain.get(kind) or (kind.__name__ if isinstance(kind, type) else "any")
+        unit = {str: "characters", bytes: "bytes"}.get(base) or bound(base)
+        exact = base is bytes and meta.min_length == meta.max_length
+        return f"{'' if exact else 'at most '}{number(meta.max_length)} {unit}"
+    if origin in (list, dict):
+        return f"times {': '.join(map(named, inner))}"
+    if origin is tuple:
+        return f"({', '.join(map(named, inner))})"
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(named, inner))
+    return {bool: "yes or no", type(None): "nothing"}.get(kind) or str(getattr(kind, "__name__", "any"))
 
 
 def named(kind: Any) -> str:
@@ -132,321 +122,304 @@ def named(kind: Any) -> str:
     return next((name for name, each in kinds().items() if each == kind), None) or bound(kind)
 
 
-def unbounded(kind: Any, path: str, seen: set[Any] | None = None) -> Iterator[str]:
+def unbounded(kind: Any, path: str, seen: frozenset[Any] = frozenset()) -> Iterator[str]:
     """The parts of a type that a value of any size fits into."""
-    seen = set() if seen is None else seen
     meta = meta_of(kind) if get_origin(kind) is Annotated else None
     base = get_args(kind)[0] if meta is not None else kind
     if isinstance(base, type) and issubclass(base, msgspec.Struct):
         for field in msgspec.structs.fields(base) if base not in seen else ():
             yield from unbounded(field.type, f"{base.__name__}.{field.name}", seen | {base})
-        return
-    if base in (bool, type(None)):
-        return
-    if base in (int, float):
-        if meta is None or None in (
-            meta.ge if meta.ge is not None else meta.gt,
-            meta.le if meta.le is not None else meta.lt,
-        ):
+    elif base in (int, float):
+        if meta is None or (meta.ge is None and meta.gt is None) or (meta.le is None and meta.lt is None):
             yield path
-        return
-    if base in (str, bytes) or get_origin(base) in (list, dict):
+    elif base in (str, bytes) or get_origin(base) in (list, dict):
         if meta is None or meta.max_length is None:
             yield path
-    elif get_origin(base) not in (tuple, Union, types.UnionType):
+    elif base not in (bool, type(None)) and get_origin(base) not in (tuple, Union, types.UnionType):
         yield path
     for each in get_args(base):
         yield from unbounded(each, path, seen)
 
 
-def parts_of(kinds_: Iterable[Any]) -> list[type[msgspec.Struct]]:
-    """Structs that stand inside of others, in the order in which they are met."""
-    found: dict[type[msgspec.Struct], None] = {}
-
-    def meet(kind: Any) -> None:
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            if kind not in found:
-                found[kind] = None
-                for field in msgspec.structs.fields(kind):
-                    meet(field.type)
-        else:
-            for each in get_args(kind):
-                meet(each)
-
-    tops = list(kinds_)
-    for top in tops:
-        for field in msgspec.structs.fields(top):
-            meet(field.type)
-    return [each for each in found if each not in tops]
+def structs_in(kind: Any) -> Iterator[Kind]:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+    for each in get_args(kind):
+        yield from structs_in(each)
 
 
-# --- tables -------------------------------------------------------------------------------------------
+def parts_of(tops: Iterable[Kind]) -> list[Kind]:
+    """Structs that stand inside others, in the order in which they are met."""
+    met = dict.fromkeys(tops)
+    waiting = list(met)
+    while waiting:
+        fields = msgspec.structs.fields(waiting.pop(0))
+        new = [part for field in fields for part in structs_in(field.type) if part not in met]
+        met |= dict.fromkeys(new)
+        waiting[:0] = new
+    return [each for each in met if each not in tops]
 
 
-def table(heads: list[str], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+# --- the doors ----------------------------------------------------------------------------------------
 
 
-def fields_of(kind: type[msgspec.Struct], free: Callable[[str], str | None] = lambda path: None) -> str:
-    """The fields of a struct, each with its kind."""
-    told = []
-    for field in msgspec.structs.fields(kind):
-        shown = FREE.get(f"{kind.__name__}.{field.name}") or free(field.name) or named(field.type)
-        told.append(f"`{field.name}` {shown}")
-    return ", ".join(told) or "none"
-
-
-def control_frames(sizes: Iterable[int]) -> list[type[msgspec.Struct]]:
-    wanted = set(sizes)
+def control_frames(frame_types: Iterable[int]) -> list[Kind]:
+    wanted = set(frame_types)
     return [kind for kind, type_ in CONTROL_TYPES.items() if type_ in wanted]
 
 
-def operations() -> dict[str, type[msgspec.Struct]]:
-    return {str(kind.__struct_config__.tag): kind for kind in get_args(Operation)}
+FRAMES_OF_CLIENTS = [kind for kind in control_frames([FrameType.HELLO, *FROM_CLIENT]) if kind is not Request]
+FRAMES_OF_NODES = [
+    kind for kind in control_frames([FrameType.WELCOME, *FROM_NODE]) if kind not in FRAMES_OF_CLIENTS
+]
+REQUESTS: dict[str, Kind] = {str(kind.__struct_config__.tag): kind for kind in get_args(Operation)}
+SECTIONS: dict[str, Kind] = {
+    field.name: each for field in msgspec.structs.fields(Settings) for each in structs_in(field.type)
+}
 
 
-def http_parameters() -> Iterator[tuple[str, str, str]]:
-    """Name, where it is and its bound, of every parameter of every route that is no text."""
-    found: dict[tuple[str, str], set[str]] = {}
+def peer_answers() -> list[Kind]:
+    """What a node asks of another: the second argument of every ``ask``."""
+    found: dict[Kind, None] = {}
+    for module in (peer_nodes, peer_flow, peer_follow):
+        for call in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("ask") and len(call.args) == 2:
+                kind = eval(ast.unparse(call.args[1]), {"kind": None, **vars(module)})
+                found |= dict.fromkeys(structs_in(kind))
+    return list(found)
+
+
+def http_arguments() -> Iterator[tuple[str, str, Any]]:
+    """Path, name and declaration of every argument of every route."""
     for route in make_app(None).routes:
         for handler in getattr(route, "route_handlers", []):
             for name, field in handler.parsed_fn_signature.parameters.items():
-                given = field.kwarg_definition
-                if (
-                    not isinstance(given, KwargDefinition)
-                    or field.annotation is bool
-                    or name in ("caller", "data")
-                ):
-                    continue
-                if set(get_args(field.annotation) or [field.annotation]) & {int, float}:
-                    low, high = given.ge, given.le
-                    if high is None and given.lt is not None:
-                        high = given.lt - 1
-                    told = f"{number(low)} to {number(high)}" if None not in (low, high) else "unbounded"  # type: ignore[arg-type]
-                    found.setdefault((name, told), set()).add(str(route.path).replace(":str", ""))
-    for (name, told), paths in sorted(found.items()):
-        yield f"`{name}`", ", ".join(sorted(f"`{path}`" for path in paths)), told
+                yield str(route.path).replace(":str", ""), name, field
 
 
-def http_bodies() -> list[type[msgspec.Struct]]:
-    found: dict[type[msgspec.Struct], None] = {}
-    for route in make_app(None).routes:
-        for handler in getattr(route, "route_handlers", []):
-            field = handler.parsed_fn_signature.parameters.get("data")
-            if field is not None:
-                kind = next(
-                    each
-                    for each in (get_args(field.annotation) or [field.annotation])
-                    if each is not type(None)
-                )
-                found[kind] = None
-    return [bodies.JsonBody, *found]
+def http_bodies() -> list[Kind]:
+    found = (
+        each for _, name, field in http_arguments() if name == "data" for each in structs_in(field.annotation)
+    )
+    return list(dict.fromkeys([bodies.JsonBody, *found]))
 
 
-def exempt(kind: type[msgspec.Struct]) -> Callable[[str], str | None]:
-    return RAW_BODIES.get if issubclass(kind, bodies.MessageBody) else (lambda name: None)
-
-
-def kib(size: int) -> str:
-    for unit, power in (("GiB", 3), ("MiB", 2), ("KiB", 1)):
-        if size >= 1024**power and size % 1024**power == 0:
-            return f"{size // 1024**power:,} {unit}"
-    return f"{size:,} bytes"
-
-
-def held() -> list[tuple[str, str, str]]:
-    """What one client can make a node hold at a time."""
-    requests = Limits().window_bytes // asking.REQUEST_COST_BYTES
-    return [
-        ("unanswered requests", f"{requests:,} (`limits.window_bytes`), then it is not read from", "asking.py"),
-        ("requests that wait to read a log", f"{fetching.READS_MAX}; one reads at a time", "fetching.py"),
-        ("questions that wait for topics to grow", f"{fetching.WATCHES_MAX}", "fetching.py"),
-        ("the same, of links", f"{peer_source.WAITING_MAX}", "peer_source.py"),
-        ("consumers", f"{subscribing.CONSUMERS_MAX:,}", "subscribing.py"),
-        ("credit of a consumer", kib(attachment.CREDIT_BYTES_MAX), "attachment.py"),
-        ("entries of a span or a settlement", "those that the log has, or the consumer holds", "settling.py"),
-        ("blocks that its titles named", f"{producing.BLOCKS_MAX:,}; the oldest is forgotten", "producing.py"),
-        ("holes of a block in a shard", f"{producing.HOLES_MAX:,}", "producing.py"),
-        ("holes with nothing behind them, of a shard", f"{admission.DECLARED_MAX:,}", "admission.py"),
-        ("blocks of which nothing is stored, of a shard", f"{book.ALONE_MAX:,}", "book.py"),
-        ("producers with an account of forgotten blocks, of a shard", f"{book.FOLDED_MAX}", "book.py"),
-        ("reasons that an account counts one by one", f"{ledger.REASONS_MAX}", "model/ledger.py"),
-        ("a total of the ledger", number(ledger.COUNT_MAX), "model/ledger.py"),
-        (
-            "room for what the ledger notes of refused segments",
-            f"as much as stored messages take, and {kib(log_state.TALLY_BYTES)}",
-            "log.py",
-        ),
-        (
-            "a span that a set of entries is built from",
-            number(entry_set.SPAN_ENTRIES_MAX),
-            "model/entry_set.py",
-        ),
-        ("tokens within reach of a tenant's admin", f"{tokens.REACHED_MAX:,}", "tokens.py"),
-        (
-            "tenants, products and components of a node",
-            f"{tenancy_requests.PLACES_MAX:,}",
-            "tenancy_requests.py",
-        ),
-    ]
-
-
-def files() -> list[tuple[str, str, str]]:
-    body = kib(frame.FILE_BODY_BYTES_MAX)
-    return [
-        ("any file of frames", f"a body of {body}, whose checksum holds", "wire/frame.py, files/recovery.py"),
-        ("journals", "a record that cannot be read is reported; others count", "files/journal.py"),
-        (
-            "the head of a log file",
-            f"marks and ledger take {kib(log.MARKS_BYTES_MAX)}: blocks that were silent for longest go first",
-            "node/core/marks.py",
-        ),
-        ("claims of producers in it", f"sums are cut to {number(ledger.COUNT_MAX)}", "model/ledger.py"),
-        (
-            "segments in it",
-            f"{body}, decoded within the limits of their form",
-            "wire/segment.py, typed_record.py",
-        ),
-        (
-            "refill files",
-            f"numbers below 2^62, {refill_index.SEGMENTS_MAX:,} segments",
-            "transport/refill_form.py, refill_index.py",
-        ),
-        ("the settings file", "TOML; every value as below, unknown names refused", "node/settings.py"),
-    ]
-
-
-def frames() -> Iterator[tuple[str, str, str]]:
-    told = {
-        FrameType.TITLE: "block (16 bytes), shard power (0 to 12), `Title`",
-        FrameType.SEGMENT: "rows, which are counted and checked before they are stored",
-        FrameType.SNAPSHOT: "what its decoder holds: `limits.connection_decoder_bytes`",
-        FrameType.STAGE: "stage (16 bytes), rows; `[staging]` and the tenant's quotas",
-        FrameType.PEER: "topic (16 bytes), a stored record",
-    }
-    for type_, size in FROM_CLIENT.items():
-        if type_ in told:
-            yield f"`{FrameType(type_).name}`", kib(size), told[FrameType(type_)]
-    yield "all others", kib(frame.CONTROL_BYTES_MAX), "the messages below"
-
-
-def setting_rows() -> Iterator[tuple[str, str]]:
-    for setting in SETTINGS.values():
-        if setting.words:
-            told = ", ".join(setting.words)
-        elif setting.kind in ("flag", "topic"):
-            told = {"flag": "yes or no", "topic": "a topic's name, or nothing"}[setting.kind]
-        else:
-            told = f"{setting.shown(setting.low)} to {setting.shown(setting.high)}"
-        yield f"`{setting.name}`", told + (", or none" if setting.liftable else "")
-
-
-INTRODUCTION = """\
-# What comes from outside, and its bounds
-
-Every field that a node, a client or a file takes from outside, its bound, and where the bound is
-checked. The page is generated from the types (`python -m tests.limits_page`); a field without a bound
-fails a test.
-
-A bound is checked while a message is decoded, before anything is built from it. A request, a
-`SUBSCRIBE` or a `SETTLE` beyond a bound is refused by its number (`bad-request`, with the name of the
-field); any other frame beyond a bound ends its connection (`bad-frame`). How much a tenant may have is
-in [tenancy](tenancy.md), how much a node holds in [settings](settings.md).
-"""
-KINDS = """\
-## Kinds of values
-
-The tables below name these kinds. The last column is what holds beyond the type; it is checked where
-the value is used."""
-FRAMES = """\
-## From a client: frames
-
-The header holds type, shard (0 to 65,535), segment (0 to 2^32 - 1) and size. The size is checked
-against the limit of the type before a byte of the body is kept (wire/frame.py)."""
-PEERS = """\
-## From another node
-
-A node reads the answers of a node that it follows by these types, and then asks itself within the
-bounds of requests."""
-HTTP = f"""\
-## Over HTTP
-
-The first line and the headers take at most `http_limits.header_bytes`, which bounds every text in
-them; an `Idempotency-Key` has {KEY_LENGTH_MAX} characters. A body takes at most {kib(gate.ADMIN_BODY_BYTES)},
-one that sends messages `http_limits.body_bytes`. What is asked of the node has the bounds of requests
-as well."""
-INSIDE = "Values inside of these:"
-
-
-def struct_table(
-    first: str,
-    structs: Iterable[tuple[str, type[msgspec.Struct]]],
-    free: Callable[[type[msgspec.Struct]], Callable[[str], str | None]] = lambda kind: lambda name: None,
-) -> str:
-    return table([first, "fields"], ((name, fields_of(kind, free(kind))) for name, kind in structs))
-
-
-def by_name(kinds_: Iterable[type[msgspec.Struct]]) -> list[tuple[str, type[msgspec.Struct]]]:
-    return [(f"`{kind.__name__}`", kind) for kind in kinds_]
-
-
-def page() -> str:
-    told = [kind for kind in control_frames([FrameType.HELLO, *FROM_CLIENT]) if kind is not Request]
-    answers = [kind for kind in control_frames([FrameType.WELCOME, *FROM_NODE]) if kind not in told]
-    asked, http = operations(), http_bodies()
-    inner = parts_of([Title, *told, *asked.values()])
-    others = [each for each in parts_of([*answers, *PEER_ANSWERS]) if each not in inner]
-    of_http = [each for each in parts_of(http) if each not in inner]
-    sections: dict[str, type[msgspec.Struct]] = {"top": Settings}
-    sections |= {"limits": Limits, "http_limits": HttpLimits, "log": LogSettings, "staging": StagingSettings}
-    further = ((name, kind, meta_of(kind)) for name, kind in kinds().items())
-    texts = [
-        INTRODUCTION,
-        KINDS,
-        table(
-            ["kind", "bound", "further"],
-            ((name, bound(kind), (meta.description or "") if meta else "") for name, kind, meta in further),
-        ),
-        FRAMES,
-        table(["frame", "size at most", "body"], frames()),
-        struct_table("message", [("`Title`", Title), *by_name(told)]),
-        "## From a client: requests",
-        struct_table("request", [(f"`{tag}`", kind) for tag, kind in asked.items()]),
-        INSIDE,
-        struct_table("value", by_name(inner)),
-        "## From a client: how much at a time",
-        table(["what", "at most", "checked in (node/core)"], held()),
-        PEERS,
-        struct_table("answer", by_name(PEER_ANSWERS)),
-        "## From a node, at a client",
-        struct_table("message", by_name(answers)),
-        "Values inside of these and of the answers above:",
-        struct_table("value", by_name(others)),
-        HTTP,
-        table(["parameter", "of", "bound"], http_parameters()),
-        struct_table("body", by_name(http), exempt),
-        INSIDE,
-        struct_table("value", by_name(of_http), exempt),
-        "## Files",
-        table(["file", "bound", "checked in"], files()),
-        "## Settings of a node",
-        struct_table("section", [(f"`{name}`", kind) for name, kind in sections.items()]),
-        "## Settings of topics and tenants",
-        table(["setting", "bound"], setting_rows()),
-    ]
-    return "\n\n".join(text.rstrip("\n") for text in texts) + "\n"
+def http_parameters() -> Iterator[tuple[str, str, str]]:
+    """Name, places and bound of every parameter that is a number."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for path, name, field in http_arguments():
+        given, kind = field.kwarg_definition, field.annotation
+        if isinstance(given, KwargDefinition) and {kind, *get_args(kind)} & {int, float}:
+            high = given.lt - 1 if given.le is None and given.lt is not None else given.le
+            no_bound = given.ge is None or high is None
+            shown = "unbounded" if no_bound else f"{number(given.ge)} to {number(high)}"  # type: ignore[arg-type]
+            found.setdefault((name, shown), set()).add(f"`{path}`")
+    for (name, shown), paths in sorted(found.items()):
+        yield f"`{name}`", ", ".join(sorted(paths)), shown
 
 
 def all_unbounded() -> list[str]:
     """Every field of every door that a value of any size fits into."""
-    tops: list[type[msgspec.Struct]] = [Title, Hello, *PEER_ANSWERS, Settings, *http_bodies()]
-    tops += control_frames([*FROM_CLIENT, *FROM_NODE])
-    found = {path for kind in tops for path in unbounded(kind, kind.__name__)}
-    messages = {
-        f"{kind.__name__}.{name}" for kind in (bodies.MessageBody, bodies.JsonBody) for name in RAW_BODIES
-    }
-    return sorted(found - FREE.keys() - messages)
+    tops: list[Kind] = [
+        Title,
+        Request,
+        *FRAMES_OF_CLIENTS,
+        *FRAMES_OF_NODES,
+        *peer_answers(),
+        Settings,
+        *http_bodies(),
+    ]
+    return sorted({path for kind in tops for path in unbounded(kind, kind.__name__)} - FREE.keys())
+
+
+# --- the page -----------------------------------------------------------------------------------------
+
+
+def table(heads: list[str], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def fields_of(kind: Kind) -> str:
+    shown = (
+        f"`{field.name}` {FREE.get(f'{kind.__name__}.{field.name}') or named(field.type)}"
+        for field in msgspec.structs.fields(kind)
+    )
+    return ", ".join(shown) or "none"
+
+
+def structs(first: str, found: Iterable[Kind] | dict[str, Kind]) -> str:
+    """A table of structs, by their own names or by those given."""
+    by_name = found if isinstance(found, dict) else {kind.__name__: kind for kind in found}
+    return table([first, "fields"], ((f"`{name}`", fields_of(kind)) for name, kind in by_name.items()))
+
+
+def size(count: int) -> str:
+    for unit, power in (("GiB", 3), ("MiB", 2), ("KiB", 1)):
+        if count >= 1024**power and count % 1024**power == 0:
+            return f"{count // 1024**power:,} {unit}"
+    return f"{count:,} bytes"
+
+
+def frame_rows() -> Iterator[tuple[str, str, str]]:
+    for type_, text in {
+        FrameType.TITLE: "block (16 bytes), shard power (0 to 12), `Title`",
+        FrameType.SEGMENT: "rows, counted and checked before they are stored",
+        FrameType.SNAPSHOT: "the state of a decoder: `limits.connection_decoder_bytes`",
+        FrameType.STAGE: "stage (16 bytes), rows; `[staging]` and the tenant's quotas",
+        FrameType.PEER: "topic (16 bytes), a stored record",
+    }.items():
+        yield f"`{type_.name}`", size(FROM_CLIENT[type_]), text
+    yield "all others", size(frame.CONTROL_BYTES_MAX), "the messages below"
+
+
+def setting_rows() -> Iterator[tuple[str, str]]:
+    for setting in SETTINGS.values():
+        words = {"flag": "yes or no", "topic": "a topic's name, or nothing"}.get(setting.kind)
+        shown = (
+            ", ".join(setting.words)
+            or words
+            or f"{setting.shown(setting.low)} to {setting.shown(setting.high)}"
+        )
+        yield f"`{setting.name}`", shown + (", or none" if setting.liftable else "")
+
+
+def page() -> str:
+    http, answers = http_bodies(), peer_answers()
+    inner = parts_of([Title, *FRAMES_OF_CLIENTS, *REQUESTS.values()])
+    of_nodes = [each for each in parts_of([*FRAMES_OF_NODES, *answers]) if each not in inner]
+    of_http = [each for each in parts_of(http) if each not in inner]
+    named_kinds = (
+        (name, bound(kind), meta.description or "" if (meta := meta_of(kind)) else "")
+        for name, kind in kinds().items()
+    )
+    requests = Limits().window_bytes // asking.REQUEST_COST_BYTES
+    return f"""\
+# Limits on input
+
+This page lists every field that a node, a client or a file takes from outside, its bound, and where
+the bound is checked. It is generated from the types (`python -m tests.limits_page`); a field without
+a bound fails a test.
+
+The decoder checks a bound before anything is built from the message. The node refuses a request, a
+`SUBSCRIBE` or a `SETTLE` beyond a bound by its number (`bad-request`, with the name of the field), and
+ends the connection at any other frame beyond a bound (`bad-frame`). The quotas of a tenant are in
+[tenancy](tenancy.md), the capacity of a node in [settings](settings.md).
+
+## Kinds of values
+
+The tables below name these kinds. The last column is a further rule, checked where the value is used.
+
+{table(["kind", "bound", "further"], named_kinds)}
+
+## From a client: frames
+
+The header holds type, shard (0 to 65,535), segment (0 to 2^32 - 1) and size. The size is checked
+against the limit of the type before a byte of the body is kept (wire/frame.py).
+
+{table(["frame", "size at most", "body"], frame_rows())}
+
+{structs("message", [Title, *FRAMES_OF_CLIENTS])}
+
+## From a client: requests
+
+{structs("request", REQUESTS)}
+
+Values inside these:
+
+{structs("value", inner)}
+
+## From a client: amounts
+
+| what | at most | checked in (node/core) |
+|---|---|---|
+| unanswered requests | {requests:,} (`limits.window_bytes`); then the node stops reading | asking.py |
+| requests that wait to read a log | {fetching.READS_MAX}; one reads at a time | fetching.py |
+| `read_ends` requests that wait | {fetching.WATCHES_MAX} | fetching.py |
+| `follow_topics` requests that wait | {peer_source.WAITING_MAX} | peer_source.py |
+| consumers | {subscribing.CONSUMERS_MAX:,} | subscribing.py |
+| credit of a consumer | {size(attachment.CREDIT_BYTES_MAX)} | attachment.py |
+| entries of a span or a settlement | those that the log has, or the consumer holds | settling.py |
+| blocks that titles of the connection named | {producing.BLOCKS_MAX:,}; the oldest is dropped | producing.py |
+| holes of a block in a shard | {producing.HOLES_MAX:,} | producing.py |
+| holes of a shard with nothing behind them | {admission.DECLARED_MAX:,} | admission.py |
+| blocks of a shard without a stored segment | {book.ALONE_MAX:,} | book.py |
+| producers of a shard with a summary of old blocks | {book.FOLDED_MAX} | book.py |
+| reasons that an account counts one by one | {ledger.REASONS_MAX} | model/ledger.py |
+| a total of the ledger | {number(ledger.COUNT_MAX)} | model/ledger.py |
+| ledger notes of refused segments | the size of the stored messages, plus {size(log_state.TALLY_BYTES)} | log.py |
+| a span that a set of entries is built from | {number(entry_set.SPAN_ENTRIES_MAX)} | model/entry_set.py |
+| tokens within reach of a tenant's admin | {tokens.REACHED_MAX:,} | tokens.py |
+| tenants, products and components of a node | {tenancy_requests.PLACES_MAX:,} | tenancy_requests.py |
+
+## From another node
+
+A node reads the answers of a node that it follows by these types. It checks the bounds of its own
+requests again when it makes one from such an answer. An answer takes at most 16 MiB.
+
+{structs("answer", answers)}
+
+## From a node, at a client
+
+{structs("message", FRAMES_OF_NODES)}
+
+Values inside these and the answers above:
+
+{structs("value", of_nodes)}
+
+## Over HTTP
+
+The first line and the headers take at most `http_limits.header_bytes`, which bounds every text in
+them; an `Idempotency-Key` has {KEY_LENGTH_MAX} characters. A body takes at most {size(gate.ADMIN_BODY_BYTES)},
+or `http_limits.body_bytes` if it sends messages. The bounds of requests hold as well.
+
+{table(["parameter", "of", "bound"], http_parameters())}
+
+{structs("body", http)}
+
+Values inside these:
+
+{structs("value", of_http)}
+
+## Files
+
+| file | bound | checked in |
+|---|---|---|
+| any file of frames | a body of {size(frame.FILE_BODY_BYTES_MAX)} with a good checksum | wire/frame.py, files/recovery.py |
+| journals | an unreadable record is reported, and the others are used | files/journal.py |
+| the head of a log file | marks and ledger take {size(log.MARKS_BYTES_MAX)}; the oldest blocks go first | node/core/marks.py |
+| claims of producers in it | sums are cut to {number(ledger.COUNT_MAX)} | model/ledger.py |
+| segments in it | the limits of their form | wire/segment.py, typed_record.py |
+| refill files | numbers below 2^62, {refill_index.SEGMENTS_MAX:,} segments | transport/refill_form.py, refill_index.py |
+| the settings file of a node | every value as below; an unknown name is refused | node/settings.py |
+| a pipeline | {size(reading.FILE_BYTES_MAX)}; an unknown name is refused | spark/pipeline/reading.py |
+| contexts | {size(contexts.FILE_BYTES_MAX)} | client/contexts.py |
+
+## Settings of a node
+
+{structs("section", {"top": Settings} | SECTIONS)}
+
+## Settings of topics and tenants
+
+{table(["setting", "bound"], setting_rows())}
+
+## Command line and Spark options
+
+The client checks every argument that goes to a node against the bounds of requests before it sends
+anything, for commands, programs and Spark alike. These values stay in the process:
+
+| value | bound | checked in |
+|---|---|---|
+| `lab run --messages` | 1 to {lab.MESSAGES_MAX:,} | lab/run.py |
+| `refill send --timeout` | 0.1 to 31,622,400 s | cli/refill.py |
+| Spark: `start`, `end` | an entry from 0 to {number(bounds.ENTRY_MAX)}, or a time | spark/source_options.py |
+| Spark: `minEntriesPerTrigger`, `maxEntriesPerTrigger`, `maxBytesPerTrigger` | 1 to {number(bounds.NUMBER_MAX)} | spark/source_options.py |
+| Spark: `minPartitions` | 1 to {source_options.PARTITIONS_MAX:,} | spark/source_options.py |
+| Spark: `maxTriggerDelay` | 0 to {number(bounds.SECONDS_MAX)} s | spark/source_options.py |
+| Spark: `timeout` | above 0, below 1,000,000 s | spark/connection.py |
+| Spark: `sinkId` | {sink_options.SINK_LENGTH_MAX} printable characters | spark/sink_options.py |
+| Spark: `batch` | 0 to {number(staging.BATCH_MAX)} | spark/sink_options.py |
+"""  # noqa: E501  # rows of tables
 
 
 if __name__ == "__main__":

@@ -105,6 +105,8 @@ def test_a_choice_is_yes_or_no() -> None:
         ("max_bytes", 0),
         ("max_bytes", 1.5),
         ("max_bytes", "10 parsecs"),
+        ("max_bytes", "9" * 400 + "KiB"),
+        ("hard_ttl", "9" * 5000),
         ("durability", "fast"),
         ("durability", None),
         ("backoff", None),

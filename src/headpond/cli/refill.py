@@ -20,6 +20,7 @@ from headpond.cli.output import (
     print_table,
     reports_errors,
 )
+from headpond.model.bounds import SECONDS_MAX
 from headpond.model.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -126,12 +127,7 @@ def send(
     ] = None,
     timeout: Annotated[
         float,
-        typer.Option(
-            "--timeout",
-            metavar="S",
-            min=0.1,
-            help="Seconds a slot may take.",
-        ),
+        typer.Option("--timeout", metavar="S", min=0.1, max=SECONDS_MAX, help="Seconds a slot may take."),
     ] = 600.0,
     may_duplicate: Annotated[
         bool,

@@ -19,7 +19,7 @@ from headpond.model.topic import TopicName
 Value = bool | int | float | str | None
 """None lifts a limit that would be inherited; where nothing is said there is no value at all."""
 
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)")
+_QUANTITY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?|\.[0-9]{1,30})\s*([A-Za-z]*)")
 _SECONDS = {
     "": 1.0,
     "ms": 0.001,

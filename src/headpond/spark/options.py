@@ -55,6 +55,12 @@ def word_of(name: str, values: Mapping[str, str], words: tuple[str, ...]) -> str
     return word
 
 
+def whole_number(text: str, low: int, high: int) -> int | None:
+    """The number that a text is; None where it is none, or not within these."""
+    number = int(text) if text.isdecimal() and len(text) <= 20 else -1
+    return number if low <= number <= high else None
+
+
 def options_table(declared: Iterable[Option]) -> str:
     """The options as a table in Markdown."""
     rows = [f"| `{option.name}` | {option.default} | {option.meaning} |" for option in declared]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headpond.model.errors import BadRequest
 from headpond.model.topic import TopicName
 from headpond.spark.connection import CONNECTION_OPTIONS, Connection, read_connection
-from headpond.spark.options import Option, given_options, word_of
+from headpond.spark.options import Option, given_options, whole_number, word_of
 from headpond.wire.staging import BATCH_MAX, ON_REPEAT
 
 SINK_OPTIONS = (
@@ -68,6 +68,6 @@ def _read_batch(values: Mapping[str, str], sink: str | None, *, streaming: bool)
         )
     if text is None:
         return None
-    if not text.isdecimal() or int(text) > BATCH_MAX:
-        raise BadRequest(f"option batch is a number from 0, not {text!r}")
-    return int(text)
+    if (batch := whole_number(text, 0, BATCH_MAX)) is None:
+        raise BadRequest(f"option batch is a number from 0, not {text[:80]!r}")
+    return batch

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from headpond.model.bounds import ENTRY_MAX, NUMBER_MAX, SECONDS_MAX, SHARDS_MAX
 from headpond.model.errors import BadRequest, BadSetting, HeadpondError
 from headpond.model.setting import Kind, Setting
 from headpond.model.topic import TopicName
 from headpond.spark.connection import CONNECTION_OPTIONS, Connection, read_connection
-from headpond.spark.options import Option, given_options, word_of
+from headpond.spark.options import Option, given_options, whole_number, word_of
 from headpond.wire.filter import Filter
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -261,7 +262,7 @@ def _read_assigned(text: str) -> dict[str, frozenset[int]]:
 
 
 def _is_shard(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < SHARDS_MAX
 
 
 def _read_delay(values: Mapping[str, str]) -> float:
@@ -272,7 +273,9 @@ def _read_delay(values: Mapping[str, str]) -> float:
             hint="Give both, or neither.",
         )
     try:
-        delay_s = Setting(name="maxTriggerDelay", kind=Kind.SECONDS, meaning="").read(text or DELAY_MAX)
+        delay_s = Setting(name="maxTriggerDelay", kind=Kind.SECONDS, meaning="", high=SECONDS_MAX).read(
+            text or DELAY_MAX
+        )
     except BadSetting as error:
         raise BadRequest(error.message, hint="Write it as 30s, 5m or 1.5h.") from None
     assert isinstance(delay_s, float)
@@ -283,9 +286,9 @@ def _read_count(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name)
     if text is None:
         return None
-    if not text.isdecimal() or not 0 < int(text) < 2**63:
-        raise BadRequest(f"{name} = {text!r} is not a whole number above 0")
-    return int(text)
+    if (count := whole_number(text, 1, NUMBER_MAX)) is None:
+        raise BadRequest(f"{name} = {text[:80]!r} is not a whole number above 0")
+    return count
 
 
 def _read_columns(text: str | None) -> tuple[str, ...]:
@@ -323,20 +326,21 @@ def _read_places(name: str, text: str) -> Places:
 
 
 def _read_shards(name: str, tree: Mapping[str, Any]) -> dict[int, Place]:
-    if not all(shard.isdecimal() for shard in tree):
+    shards = {whole_number(shard, 0, SHARDS_MAX - 1): value for shard, value in tree.items()}
+    if None in shards:
         raise BadRequest(f'{name}: shards are numbers, as in {{"0": 100}}')
-    return {int(shard): _read_place(name, value) for shard, value in tree.items()}
+    return {shard: _read_place(name, value) for shard, value in shards.items() if shard is not None}
 
 
 def _read_place(name: str, told: Any) -> Place:
-    if isinstance(told, int) and not isinstance(told, bool) and told >= 0:
+    if isinstance(told, int) and not isinstance(told, bool) and 0 <= told <= ENTRY_MAX:
         return told
     if not isinstance(told, str):
         raise BadRequest(f"{name}: {told!r} is none of earliest, latest, an entry number or a time")
     if told.lower() in (EARLIEST, LATEST):
         return told.lower()
-    if told.isdecimal():
-        return int(told)
+    if (entry := whole_number(told, 0, ENTRY_MAX)) is not None:
+        return entry
     if (since_1970 := _MILLISECONDS.fullmatch(told)) is not None:
         return _EPOCH + timedelta(milliseconds=int(since_1970[1]))
     try:

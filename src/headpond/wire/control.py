@@ -28,6 +28,7 @@ from headpond.model.bounds import (
     SettingValues,
     Shard,
     Shards,
+    Spans,
     Text,
     TimeUs,
     TopicText,
@@ -243,7 +244,7 @@ class ShardInfo(msgspec.Struct, frozen=True):
     entry_next: Entry
     """One past the last durable entry."""
     bytes: Total
-    damaged: list[Span]
+    damaged: Spans
     """Entries that failed their checksum or are missing; they are never served."""
     compacted: Total = 0
     """How many of the entries between the two compaction took out; every subscription has settled them."""
