@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headpond.client.batch import Batch
+from headpond.client.batch import Batch, without
+from headpond.model.bounds import ENTRY_MAX
 from headpond.model.errors import BadRequest
 from headpond.model.message import Origin
 from headpond.wire.columns import rows_to_batch
@@ -43,3 +44,9 @@ def test_rows_are_chosen_by_number_or_by_a_mask_in_which_null_is_no(
 def test_rows_that_cannot_be_meant_are_refused(rows: object) -> None:
     with pytest.raises(BadRequest):
         batch_of(4).select(rows)
+
+
+def test_everything_up_to_an_entry_is_taken_out_of_a_batch_however_far_into_a_log_it_stands() -> None:
+    left = without(batch_of(4), [(0, 111), (200, ENTRY_MAX)])
+    assert left is not None and left.spans == [(111, 112)]
+    assert without(batch_of(4), [(0, ENTRY_MAX)]) is None

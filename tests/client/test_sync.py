@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from headpond.model.errors import (
     TopicNotFound,
     Unavailable,
 )
+from headpond.model.policy import Policy
 from tests.fire.real_node import RealNode, wait_until
 
 
@@ -73,6 +75,40 @@ def test_batches_nack_and_skip(shared_url: str, topic: str) -> None:
             consumer.ack(again)
             consumer.flush()
             assert client.admin.list_subscriptions(topic)[0].settled == 3
+
+
+def test_what_was_settled_as_a_range_is_not_handed_out_though_it_came_over_already(
+    shared_url: str, topic: str
+) -> None:
+    with headpond.sync.connect(shared_url) as client:
+        with client.producer(topic) as producer:
+            for first in (0, 4):
+                producer.send_batch(pa.table({"value": [b"%d" % number for number in range(first, first + 4)]}))
+        with client.consumer(topic, "s") as consumer:
+            messages = iter(consumer)
+            assert next(messages).entry == 0
+            consumer.ack_range(0, 1, 2)
+            consumer.skip_range(0, 4, 5)
+            assert [next(messages).entry for _ in range(3)] == [3, 6, 7]
+
+
+def test_what_another_consumer_settled_is_not_handed_out_though_it_came_over_already(
+    shared_url: str, topic: str
+) -> None:
+    with headpond.sync.connect(shared_url) as client, headpond.sync.connect(shared_url) as other:
+        with client.producer(topic) as producer:
+            producer.send_batch(pa.table({"value": [b"a", b"b"]}))
+        options: dict[str, Any] = {"kind": "shared", "policy": Policy(deadline=0.3)}
+        with client.consumer(topic, "s", **options) as slow:
+            batch = next(slow.batches())
+            with other.consumer(topic, "s", **options) as consumer:
+                again = consumer.receive(10)
+                assert again is not None and (again.entry, again.attempt) == (0, 2)
+                slow.ack(batch, rows=[1])
+                slow.flush()
+                other.admin.list_topics()  # the answer comes behind what the node says of that
+                consumer.ack(again)
+                assert consumer.receive(0.05) is None
 
 
 def test_many_threads_post_to_one_producer(shared_url: str, topic: str) -> None:

@@ -170,7 +170,7 @@ def meant_spans(frame: Frame, deliver: Deliver) -> list[Span]:
 
 def without(batch: Batch, drop: list[Span]) -> Batch | None:
     """The batch less the entries in ``drop``; None where nothing is left."""
-    gone = {entry for start, end in drop for entry in range(start, end)}
+    gone = {entry for start, end in _meant_of(batch, drop) for entry in range(start, end)}
     keep = [(row, entry) for row, entry in enumerate(batch._entry_list()) if entry not in gone]
     if not keep:
         return None

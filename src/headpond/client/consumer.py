@@ -70,6 +70,8 @@ class Consumer(Standing, Settling, Scope):
         """What was taken and not handed to the application, by shard."""
         self._take_unread_of: Callable[[], list[tuple[int, Span]]] = self._take_unread
         """The same, and takes it away."""
+        self._withdraw_of: Callable[[int, list[Span]], None] = lambda shard, spans: None
+        """Drops entries of what waits elsewhere."""
         self.settle_messages = SETTLE_MESSAGES
         self.settle_after_s = SETTLE_AFTER_S
         self._open = False
@@ -199,14 +201,16 @@ class Consumer(Standing, Settling, Scope):
                 )
         taken = [without(batch, spans) if batch.shard == shard else batch for batch in self._taken]
         self._taken = deque(batch for batch in taken if batch is not None)
+        self._withdraw_of(shard, spans)
 
     def keep_unread(
         self,
         unread: Callable[[], list[tuple[int, Span]]],
         take_unread: Callable[[], list[tuple[int, Span]]],
+        withdraw: Callable[[int, list[Span]], None],
     ) -> None:
         """What was taken waits elsewhere until it is handed out: in the blocking twin's thread, for one."""
-        self._unread_of, self._take_unread_of = unread, take_unread
+        self._unread_of, self._take_unread_of, self._withdraw_of = unread, take_unread, withdraw
 
     # --- reading ------------------------------------------------------------------------------------
 

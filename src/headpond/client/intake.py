@@ -133,6 +133,8 @@ class Intake:
         self._closed = False
         self._owed_bytes = 0
         self._handed = Handed()
+        self._repeated: dict[int, RangeSet] = {}
+        """By shard: entries that came as a further attempt, and may wait to be handed out."""
         self._last: dict[int, Origin] = {}
         """By shard: the last record that something was taken of."""
         self.life = 0
@@ -266,8 +268,16 @@ class Intake:
             queue.clear()
             queue.extend(kept)
         self._on_withdrawn(shard, spans)
-        queued = (deliver for deliver, _, _ in (*self._deliveries, *self._again))
-        self._gate.repeats = bool(self._unread()) or any(each.attempt > 1 and each.spans for each in queued)
+        queued = [
+            (deliver.shard, span)
+            for deliver, _, _ in (*self._deliveries, *self._again)
+            for span in deliver.spans
+        ]
+        before, self._repeated = self._repeated, {}
+        for number, span in (*queued, *self._unread()):
+            for again in before.get(number, RangeSet()).overlap(*span):
+                self._repeated.setdefault(number, RangeSet()).add(*again)
+        self._gate.repeats = bool(self._repeated)
 
     def _give_back_ahead(self) -> None:
         """The node recalls what was sent ahead: another consumer came, or a key is to move on."""
@@ -365,7 +375,10 @@ class Intake:
     def on_deliver(self, deliver: Deliver, frames: list[Frame]) -> None:
         if self.error is not None:
             return
-        self._gate.repeats |= deliver.attempt > 1
+        if deliver.attempt > 1:
+            self._gate.repeats = True
+            for span in deliver.spans:
+                self._repeated.setdefault(deliver.shard, RangeSet()).add(*span)
         if frames:
             arrived = [(deliver, frame, OVERHEAD_BYTES + len(frame.body)) for frame in frames]
             if len(frames) == 1 and rows_may_follow(self.info):

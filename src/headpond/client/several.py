@@ -291,6 +291,7 @@ class Several(Consumer):
         self,
         unread: Callable[[], list[tuple[int, Span]]],
         take_unread: Callable[[], list[tuple[int, Span]]],
+        withdraw: Callable[[int, list[Span]], None],
     ) -> None:
         """What the blocking twin took counts as handed out."""
 

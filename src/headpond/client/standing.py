@@ -24,6 +24,11 @@ class Standing:
         return self._gate.strict
 
     @property
+    def repeats(self) -> bool:
+        """Whether messages may wait to be handed out that were handed out before."""
+        return self._gate.repeats
+
+    @property
     def policy(self) -> Policy:
         """The subscription's redelivery policy, with every default filled in."""
         info = self._intake.info

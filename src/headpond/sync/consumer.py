@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headpond.client.arguments import check_argument
-from headpond.client.batch import Batch, last_of
+from headpond.client.batch import Batch, last_of, without
 from headpond.client.consumer import Consumer as AsyncConsumer
 from headpond.client.options import LostSpan, NodeState
 from headpond.client.settler import Settler
@@ -65,7 +65,7 @@ class Consumer:
         self._current: Iterator[Message] = iter(())
         """What is left of ``_messages``."""
         self._kicked = False
-        consumer.keep_unread(self._unread, self._take_unread)
+        consumer.keep_unread(self._unread, self._take_unread, self._withdraw)
 
     def __iter__(self) -> Iterator[Message]:
         while True:
@@ -109,6 +109,8 @@ class Consumer:
         return arrived[0]
 
     async def _arrived(self, timeout: float | None) -> list[Batch]:
+        if self._ready:  # `_withdraw` was at it
+            return [self._ready.popleft()]
         try:
             async with asyncio.timeout(timeout):
                 return await self._consumer.next_batches(BATCHES_AHEAD)
@@ -150,10 +152,12 @@ class Consumer:
         consumer = self._consumer
         if consumer.stopped is not None:
             raise consumer.stopped.again()
-        if consumer.strict:  # the gate is the loop's
+        if consumer.strict or consumer.repeats:  # the gate and what waits are the loop's
             self._background.run(consumer.ack(what, rows=rows))
             return
-        consumer.record(consumer.settler.ack, what, rows)
+        shard, spans = consumer._entries(what, rows)
+        for start, end in spans:
+            consumer.settler.ack(shard, start, end)
         self._kick_once()
 
     def ack_range(self, shard: int, first: int, last: int) -> None:
@@ -222,6 +226,24 @@ class Consumer:
                 batch = self._ready.popleft()
                 taken += [(batch.shard, span) for span in batch.spans]
         return taken
+
+    def _withdraw(self, shard: int, spans: list[Span]) -> None:
+        """Drops entries of what came over, on the loop's thread.
+
+        What waits is taken away in its order from the back, so that the other thread finds nothing that comes
+        later in the place of what is taken; there it waits for the loop, and so for what is left.
+        """
+        unread = [span for number, span in self._unread() if number == shard]
+        if not any(start < last and first < end for start, end in unread for first, last in spans):
+            return
+        waiting: deque[Batch] = deque()
+        with suppress(IndexError):
+            while True:
+                waiting.appendleft(self._ready.pop())
+        if (rest := self._take_rest()) is not None:
+            waiting.appendleft(rest)
+        left = (without(batch, spans) if batch.shard == shard else batch for batch in waiting)
+        self._ready.extend(batch for batch in left if batch is not None)
 
     def _kick_once(self) -> None:
         """Settlements leave some milliseconds from now, with whatever else was settled by then."""
