@@ -6,9 +6,9 @@ entry>.index``: one INDEX frame::
     version u8 | first entry u64 | end entry u64 | end offset u64 | proof u32 | n u32 | n x (entry u64,
     stored_at i64 µs, offset u64)
 
-The proof is the crc32c of the first and the last bytes of what the index speaks of, so one that was left by
-another file of the same name is not taken for this file's. An index is derived: absent, damaged or of another
-file, it is made again.
+The proof is the crc32 of the first and the last bytes of what the index speaks of, so one that was left by
+another file of the same name is not taken for this file's. (Frames end with their crc32c, so a crc32c is the
+same for all that are of one length.) An index is derived: absent, damaged or of another file, it is made again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
-
-from google_crc32c import extend, value
+from zlib import crc32
 
 from headpond.files.disk import Disk, DiskFile
 from headpond.files.frame_file import read_frame
@@ -59,7 +58,7 @@ class FileIndex(NamedTuple):
 
 def _proof(file: DiskFile, end_offset: int) -> int:
     size = min(_PROOF_BYTES, end_offset)
-    return int(extend(value(file.read_at(0, size)), file.read_at(end_offset - size, size)))
+    return crc32(file.read_at(end_offset - size, size), crc32(file.read_at(0, size)))
 
 
 def decode_index(body: bytes) -> FileIndex:
