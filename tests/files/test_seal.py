@@ -12,7 +12,7 @@ from headpond.io.memory_disk import MemoryDisk
 
 FOLDER = "tokens"
 PATH = f"{FOLDER}/00000001.journal"
-FILES = [SealedFile(PATH, 1_234, 7), SealedFile("topics/ab/00000/00000000000000000000.log", 99, 5, 2, 3)]
+FILES = [SealedFile(PATH, 1_234, 7), SealedFile("topics/ab/00000/00000000000000000000.log", 99, 5, 2)]
 
 
 def test_what_is_sealed_comes_back_until_the_seal_is_removed() -> None:

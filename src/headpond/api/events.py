@@ -2,7 +2,7 @@
 
 Without a subscription a stream (GET) reads by position and settles nothing. An event's id holds the position of
 every shard (``UUID/INCARNATION.ENTRY,…``), so that ``Last-Event-ID`` continues exactly there. If the topic was
-replaced or lost entries since, the request is refused.
+replaced, lost entries or is an old copy since, the request is refused.
 
 With a subscription (POST, for it changes what others get) the ids are positions, and the stream is a consumer
 like those of ``fetch``. Messages are settled by ``ack`` with the same consumer's name; or, with ``ack=sent``,
@@ -29,7 +29,7 @@ from headpond.api.faults import body_of
 from headpond.api.held import Held
 from headpond.api.subscriptions import ONE
 from headpond.client.reader import Reader
-from headpond.model.errors import BadRequest, HeadpondError, IncarnationChanged, TopicMismatch
+from headpond.model.errors import BadRequest, HeadpondError, TopicMismatch
 from headpond.model.message import Message
 from headpond.shapes.message import Row, batch_rows
 from headpond.wire.frame import SEGMENT_BYTES_MAX
@@ -103,12 +103,13 @@ async def _standing(reader: Reader, start: str, last: str | None) -> Standing:
         before = Standing.parse(last)
         if before.uuid != reader.uuid or len(before.entries) != reader.shards:
             raise TopicMismatch(f"topic {reader.topic} is not the one that this stream read before")
-        if before.incarnations != runs:
-            raise IncarnationChanged(f"topic {reader.topic} lost entries since this stream read it")
+        for shard, (run, entry) in enumerate(zip(before.incarnations, before.entries, strict=True)):
+            if run != runs[shard] or entry > ends[shard].entry_next:
+                await reader.fetch(shard, entry, entry, incarnation=run)  # refused if others stand before it
         return before
     place = parse_start(start, new=False)
     if isinstance(place, int):
-        entries = [place] * reader.shards
+        entries = [min(place, each.entry_next) for each in ends]
     elif isinstance(place, str):
         entries = [each.entry_next if place == "latest" else each.entry_first for each in ends]
     else:
@@ -149,6 +150,7 @@ async def _read_part(
         rows_bytes_max=FETCH_BYTES,
     )
     answer.resize(2 * part.nbytes)
+    standing.incarnations[shard] = part.incarnation
     for lost in part.lost:
         yield event("lost", value_json(lost._asdict()))
     events: list[bytes] = []

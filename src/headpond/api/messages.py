@@ -78,6 +78,7 @@ class Fetched(msgspec.Struct):
     uuid: str
     shard: int
     incarnation: int
+    """Of `entry_next`: the position to read on from is both."""
     messages: list[Row]
     lost: list[LostShape]
     entry_next: int
@@ -160,7 +161,10 @@ async def fetch_messages(
     end: Annotated[
         int | None, QueryParameter(ge=0, le=ENTRY_MAX, description="One past the last entry.")
     ] = None,
-    incarnation: Annotated[int | None, QueryParameter(ge=0, le=ENTRY_MAX)] = None,
+    incarnation: Annotated[
+        int | None,
+        QueryParameter(ge=0, le=ENTRY_MAX, description="Of `end`, or of `entry`: another log is refused."),
+    ] = None,
     count: Annotated[int, QueryParameter(ge=1, le=10_000)] = 1000,
     bytes_max: Annotated[int, QueryParameter(ge=1, le=8 * 1024 * 1024)] = FETCH_BYTES,
     filter: Annotated[str, QueryParameter(description="What is to be true of a message.")] = "",
@@ -189,9 +193,8 @@ async def fetch_messages(
         answer.resize(2 * part.nbytes)
         if arrow:
             return _arrow(part, count)
-        run = (await reader.ends())[shard].incarnation
         answer_bytes = door_of(request).callers.limits.answer_bytes
-        made: Any = await aside(part.nbytes, lambda: _json(reader, shard, run, part, count, answer_bytes))
+        made: Any = await aside(part.nbytes, lambda: _json(reader, shard, part, count, answer_bytes))
         return Response(made, media_type=MediaType.JSON)
 
 
@@ -227,7 +230,7 @@ def _first_rows(part: Part, count: int) -> tuple[list[tuple[Batch, int]], int]:
     return found, part.entry_next
 
 
-def _json(reader: Reader, shard: int, incarnation: int, part: Part, count: int, bytes_max: int) -> bytes:
+def _json(reader: Reader, shard: int, part: Part, count: int, bytes_max: int) -> bytes:
     """The first messages, up to ``count`` of them and ``bytes_max``, and at least one."""
     batches, entry_next = _first_rows(part, count)
     rows: list[Any] = []
@@ -240,7 +243,7 @@ def _json(reader: Reader, shard: int, incarnation: int, part: Part, count: int, 
             break
         rows.append(msgspec.Raw(text))
     lost = [LostShape(*each) for each in part.lost if each.start < entry_next]
-    where = (reader.topic, reader.uuid.hex(), shard, incarnation)
+    where = (reader.topic, reader.uuid.hex(), shard, part.incarnation)
     return msgspec.json.encode(Fetched(*where, rows, lost, entry_next, part.entry_end))
 
 
@@ -259,7 +262,11 @@ def _arrow(part: Part, count: int) -> Response[Any]:
     if writer is None:
         writer = pa.ipc.new_stream(sink, ADDED)
     writer.close()
-    headers = {"Headpond-Entry-Next": str(entry_next), "Headpond-Entry-End": str(part.entry_end)}
+    headers = {
+        "Headpond-Entry-Next": str(entry_next),
+        "Headpond-Entry-End": str(part.entry_end),
+        "Headpond-Incarnation": str(part.incarnation),
+    }
     return Response(sink.getvalue().to_pybytes(), media_type=ARROW, headers=headers)
 
 

@@ -11,7 +11,7 @@ from headpond.files.frame_write import Status, decode_status
 from headpond.files.seal import SealedFile, decode_sealed
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadFrame, BadSegment, SchemaMismatch
-from headpond.node.core.log_file import BlockEnded, Compacted, Tallied, decode_event, decode_marks_body
+from headpond.node.core.log_file import Began, BlockEnded, Compacted, Tallied, decode_event, decode_marks_body
 from headpond.node.core.log_index import decode_index
 from headpond.node.core.marks import Marks
 from headpond.node.core.stage_file import CHUNK_HEADER
@@ -181,10 +181,10 @@ class Findings:
             self._take_event(offset, size, FrameType(frame.type).name, body)
 
     def _take_marks(self, body: bytes) -> None:
-        head, damaged, marks = decode_marks_body(body)
+        head, damaged, incarnations, marks = decode_marks_body(body)
         blocks = Marks.decode(marks)
         self.facts["marks"] = {
-            "incarnation": head.incarnation,
+            "incarnation": incarnations.at(head.first),
             "first": head.first,
             "kept": head.kept,
             "blocks": len(blocks),
@@ -248,6 +248,8 @@ class Findings:
             gone = len(EntrySet.decode(event.bitmap))
             self.facts["compacted"] = {"entries": gone, "end": event.end}
             self._list(offset, size, "COMPACTED", first_entry=event.entry, detail=f"{gone:,} entries taken out")
+        elif isinstance(event, Began):
+            self._list(offset, size, "BEGAN", first_entry=event.first, detail=f"incarnation {event.name}")
         else:
             self._list(offset, size, "DROP", first_entry=event.entry, detail=f"kept from {event.kept:,}")
 

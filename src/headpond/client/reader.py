@@ -1,7 +1,7 @@
 """A reader: any range of a topic by position, without a subscription. Nothing is settled by it.
 
-A position is (topic uuid, shard, incarnation, entry). What cannot be had any more is told by exact ranges,
-beside what can; checksums are checked on the way, as a consumer's are.
+A position is (topic uuid, shard, incarnation, entry); it stays good when the node restarts. What cannot be had
+any more is told by exact ranges, beside what can; checksums are checked on the way, as a consumer's are.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class Part:
     """One past the last durable entry of the shard."""
     producers: dict[bytes, str] = field(default_factory=dict)
     """If asked for: by block, the name of its producer, where the node knows one."""
+    incarnation: int = 0
+    """Of ``entry_next``: the position to read on from is both."""
 
     @property
     def nbytes(self) -> int:
@@ -180,6 +182,10 @@ class Reader(Scope):
         ``bytes_max`` counts stored bytes, which may be compressed; with ``rows_bytes_max`` the part ends at the
         record whose rows reach that much in memory.
 
+        ``incarnation`` is that of ``end``, or of ``entry`` without one, as ``ends`` or the part before told it
+        with the entry. If other messages stand there now, since an old copy of the node's data was restored,
+        ``IncarnationChanged`` is raised.
+
         With a ``filter`` (docs/spark_source.md) the node leaves out what it is not true of, with ``columns``
         all but these of value, key, id and headers. With ``named`` the part tells producers' names.
         """
@@ -205,7 +211,8 @@ class Reader(Scope):
     ) -> AsyncIterator[Part]:
         """All messages of a range, part by part; the next is on its way while one is looked at.
 
-        A range that ends behind the last durable entry is a ``BadRequest``, told once that is reached.
+        A range that ends behind the last durable entry is a ``BadRequest``, told once that is reached;
+        ``incarnation`` is that of ``end``.
         """
         if start >= end:
             return
@@ -265,7 +272,7 @@ class Reader(Scope):
                 entry_next = min(entry_next, decode_record_header(frame.body).end_entry)
                 break
         lost = [LostSpan(ask.shard, *span) for span in fetched.lost if span[0] < entry_next]
-        return Part(batches, lost, entry_next, fetched.entry_end, fetched.producers)
+        return Part(batches, lost, entry_next, fetched.entry_end, fetched.producers, fetched.incarnation)
 
 
 def _meant(frame: Frame, mask: bytes | None, start: int, end: int) -> list[Span]:

@@ -63,15 +63,19 @@ class SubscriptionAdmin:
         policy: Policy | None = None,
         exist_ok: bool = False,
         positions: Sequence[int] | None = None,
+        incarnations: Sequence[int] | None = None,
     ) -> SubscriptionInfo:
         """Makes a subscription that nobody reads yet: it holds what is stored from ``start`` on.
 
-        ``positions`` are entries to start at, one a shard, in the place of ``start``.
+        ``positions`` are entries to start at, one a shard, in the place of ``start``; ``incarnations`` are
+        theirs, as in ``advance``.
         """
         places = None if positions is None else list(positions)
+        runs = None if incarnations is None else list(incarnations)
         if policy is not None:
             policy.checked()
-        ask = CreateSubscription(_full(topic), subscription, kind, mode, _word(start), policy, exist_ok, places)
+        asked = (_full(topic), subscription, kind, mode, _word(start), policy, exist_ok, places, runs)
+        ask = CreateSubscription(*asked)
         timeout_s = STATE_TIMEOUT_S if start == "state" else None
         made = await self._link.request(ask, retry=exist_ok, timeout_s=timeout_s)
         return read_result(made, SubscriptionInfo)
@@ -102,14 +106,23 @@ class SubscriptionAdmin:
         return read_result(await self._link.request(ask, retry=True), SubscriptionInfo)
 
     async def advance(
-        self, topic: str, subscription: str, positions: Sequence[int], *, topic_uuid: bytes | None = None
+        self,
+        topic: str,
+        subscription: str,
+        positions: Sequence[int],
+        *,
+        topic_uuid: bytes | None = None,
+        incarnations: Sequence[int] | None = None,
     ) -> list[int]:
         """Acknowledges everything before these positions, one a shard; returns where it stands then.
 
         For who reads by position (``client.reader``) and keeps a subscription's place with it. It never goes
-        back. With ``topic_uuid``, another topic of that name is a ``TopicMismatch``.
+        back. With ``topic_uuid``, another topic of that name is a ``TopicMismatch``. With ``incarnations``, as
+        ``fetch`` and ``ends`` told them with the positions, an old copy that was restored is an
+        ``IncarnationChanged``.
         """
-        ask = AdvanceSubscription(_full(topic), subscription, list(positions), topic_uuid)
+        runs = None if incarnations is None else list(incarnations)
+        ask = AdvanceSubscription(_full(topic), subscription, list(positions), topic_uuid, runs)
         return read_result(await self._link.request(ask, retry=True), dict[str, list[int]])["positions"]
 
     async def pause(self, topic: str, subscription: str) -> SubscriptionInfo:

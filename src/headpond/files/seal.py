@@ -43,8 +43,6 @@ class SealedFile(msgspec.Struct, array_like=True, frozen=True):
     """The entry, or the number of the record, that comes next."""
     kept: int = 0
     """Of a log: its first kept entry."""
-    incarnation: int = 0
-    """Of a log."""
 
     @property
     def folder(self) -> str:

@@ -72,6 +72,7 @@ Spans = Annotated[list[Span], msgspec.Meta(max_length=SPANS_MAX)]
 ShardSpans = Annotated[list[tuple[Shard, Entry, Entry]], msgspec.Meta(max_length=SPANS_MAX)]
 """Shard, start and end."""
 ShardEntries = Annotated[list[Entry], msgspec.Meta(max_length=SHARDS_MAX, description="one per shard")]
+ShardTotals = Annotated[list[Total], msgspec.Meta(max_length=SHARDS_MAX, description="one per shard")]
 SegmentEnds = Annotated[
     dict[Shard, SegmentEnd], msgspec.Meta(max_length=SHARDS_MAX, description="one per shard")
 ]

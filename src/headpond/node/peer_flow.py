@@ -15,7 +15,6 @@ from typing import Any
 
 from headpond.model.errors import (
     HeadpondError,
-    IncarnationChanged,
     NotAllowed,
     ProtocolError,
     StorageFailed,
@@ -170,8 +169,8 @@ class PeerFeed:
     def meet(self, topic: Followed) -> None:
         """The source told how the topic is now."""
         self._topic = topic
-        for stream, (incarnation, _, entry_end) in zip(self._streams, topic.shards, strict=False):
-            stream.meet(self.uuid, incarnation, entry_end)
+        for stream, (_, entry_end) in zip(self._streams, topic.shards, strict=False):
+            stream.meet(self.uuid, entry_end)
             self._flow.status.counts["rewinds"] += stream.take_rewinds()
             self._status.lags[stream.shard] = stream.lag
         self._news.set()
@@ -189,8 +188,6 @@ class PeerFeed:
                 await self._follow()
             except OF_THE_LINK:
                 raise
-            except IncarnationChanged:
-                await self._pause(AGAIN_SOON_S)  # the source tells of it
             except HeadpondError as error:
                 self._opened = None
                 self._status.refuse(error)
@@ -268,7 +265,7 @@ class PeerFeed:
         """Looks at what stands next in the source's log, and brings what of it the sink has not."""
         assert self._opened is not None and stream.place is not None
         flow, counts, uuid = self._flow, self._flow.status.counts, self._opened.uuid
-        ask = ReadHeads(self.uuid, stream.shard, stream.ask(), stream.place.incarnation)
+        ask = ReadHeads(self.uuid, stream.shard, stream.ask())
         async with flow.slots:
             heads = await flow.source.heads(ask)
         batch = stream.on_heads(heads)
@@ -301,7 +298,7 @@ class PeerFeed:
         found: dict[int, Stored] = {}
         entry = part.start
         while entry < part.end:
-            ask = FetchEntries(self.uuid, stream.shard, entry, part.end, part.place.incarnation, 2 * PART_BYTES)
+            ask = FetchEntries(self.uuid, stream.shard, entry, part.end, None, 2 * PART_BYTES)
             fetched, entry_next = await flow.source.fetch(ask)
             if entry_next <= entry:
                 raise ProtocolError(f"a fetch from entry {entry} on brought nothing")

@@ -14,7 +14,7 @@ an old copy was restored. Spark compares offsets as text, so topics stand in ord
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +42,15 @@ class TopicOffset:
         if self.stored:
             told["stored"] = list(self.stored)
         return told if self.begins is None else {**told, "from": list(self.begins)}
+
+    def keep(self, before: TopicOffset, shards: Iterable[int]) -> TopicOffset:
+        """The same, with these shards where they were before."""
+        incarnations, entries, stored = list(self.incarnations), list(self.entries), list(self.stored)
+        for shard in shards:
+            incarnations[shard], entries[shard] = before.incarnations[shard], before.entries[shard]
+            if before.stored:
+                stored[shard] = before.stored[shard]
+        return replace(self, incarnations=tuple(incarnations), entries=tuple(entries), stored=tuple(stored))
 
     def place(self) -> tuple[bytes, tuple[int, ...], tuple[int, ...]]:
         """What it stands for, however it was come to."""

@@ -3,9 +3,9 @@
 With ``onGap = fail`` any of it is an error. Otherwise the stream goes on with what there is, and what can be
 said of the gap becomes part of the batch.
 
-A shard that an old copy was restored of may have grown beyond what was read before anybody looks. Stored times
-never fall within a shard, so the first entry that was stored later than all that was read tells: if it stands
-before the place that was read up to, others stand where those were, and reading goes on with it.
+A shard that an old copy was restored of may have grown beyond what was read before anybody looks. The node then
+refuses the position, because its incarnation is none of that log's. Stored times never fall within a shard, so
+reading goes on with the first entry that was stored later than all that was read.
 """
 
 from __future__ import annotations
@@ -40,14 +40,9 @@ def check_standing(options: SourceOptions, topic: str, offset: TopicOffset, now:
             f"topic {shown} was deleted and created again while it was read; {read}",
             hint="Begin anew with a new checkpoint, or go on with the new topic with onGap = report or skip.",
         )
-    for shard, (known, end) in enumerate(zip(offset.incarnations, now.shards, strict=True)):
+    for shard, end in enumerate(now.shards):
         if not options.reads(topic, shard):
             continue
-        if known != end.incarnation:
-            raise IncarnationChanged(
-                f"shard {shard} of topic {shown} lost entries and began incarnation {end.incarnation}; {read}",
-                hint=_RESTORED,
-            )
         if offset.entries[shard] < end.entry_first:
             raise EntriesMissing(
                 f"topic {shown}, shard {shard}: entries {offset.entries[shard]} to {end.entry_first - 1} "
@@ -74,23 +69,28 @@ def goes_on(
     """Where the reading of a topic goes on in each shard: where it was, or where an old copy went on."""
     if now.uuid != offset.uuid:
         return offset.entries
-    found = [
-        min(entry, end.entry_next) if options.reads(topic, shard) else entry
-        for shard, (entry, end) in enumerate(zip(offset.entries, now.shards, strict=True))
-    ]
-    if not offset.stored:
-        return tuple(found)
+    found = list(offset.entries)
     with client.reader(topic, uuid=offset.uuid, subscription=options.reads_as) as reader:
-        for shard, (stored, end) in enumerate(zip(offset.stored, now.shards, strict=True)):
-            # Without anything that is newer, or older than the place, there is nothing to mistake for another.
-            if (
-                stored
-                and options.reads(topic, shard)
-                and end.stored_at_us > stored
-                and end.entry_first < found[shard]
-            ):
-                found[shard] = _goes_on(reader, shard, found[shard], stored)
+        for shard, (entry, known, end) in enumerate(
+            zip(offset.entries, offset.incarnations, now.shards, strict=True)
+        ):
+            same = known == end.incarnation and entry <= end.entry_next
+            if options.reads(topic, shard) and not same and not _is_held(reader, shard, known, entry):
+                stored = offset.stored[shard] if offset.stored else 0
+                found[shard] = min(entry, end.entry_next)
+                # Without anything that is newer, or older than the place, there is nothing to mistake.
+                if stored and end.stored_at_us > stored and end.entry_first < found[shard]:
+                    found[shard] = _goes_on(reader, shard, found[shard], stored)
     return tuple(found)
+
+
+def _is_held(reader: headpond.sync.Reader, shard: int, incarnation: int, entry: int) -> bool:
+    """Whether the log up to a position is what it was."""
+    try:
+        reader.fetch(shard, entry, entry, incarnation=incarnation)
+    except IncarnationChanged:
+        return False
+    return True
 
 
 def _goes_on(reader: headpond.sync.Reader, shard: int, entry: int, stored_us: int) -> int:
@@ -134,7 +134,6 @@ def gap_between(before: TopicOffset | None, after: TopicOffset, shard: int) -> t
     entry = before.entries[shard]
     if before.uuid != after.uuid:
         return (entry, entry, RECREATED)
-    moved = after.begins is not None and after.begins[shard] != entry
-    if moved or before.incarnations[shard] != after.incarnations[shard]:
+    if after.begins is not None and after.begins[shard] != entry:
         return (entry, entry, INCARNATION)
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headpond.model.bounds import ENTRY_MAX
-from headpond.model.errors import SchemaChanged, SubscriptionNotFound, TopicMismatch, TopicNotFound
+from headpond.model.errors import (
+    IncarnationChanged,
+    SchemaChanged,
+    SubscriptionNotFound,
+    TopicMismatch,
+    TopicNotFound,
+)
 from headpond.model.topic import TopicName
 from headpond.spark.source import BatchReader
 from headpond.spark.source_limit import Gathering, IdleWait, Shard, limited, limited_by_bytes
@@ -315,13 +322,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     after[topic] = known
                 continue
             begins = moved.get(topic) if known is not None else self._first(now, EARLIEST).entries
-            standing = known.entries if known is not None and known.uuid == now.uuid else begins
-            entries = [
-                # A shard that is not read stays where it was: it may be assigned later.
-                end.entry_next if self._options.reads(topic, shard) else standing[shard] if standing else 0
-                for shard, end in enumerate(bound.shards)
-            ]
-            after[topic] = _offset(now, entries, begins)
+            # A shard that is not read stays where it was: it may be assigned later.
+            unread = [shard for shard in range(len(bound.shards)) if not self._options.reads(topic, shard)]
+            entries = [end.entry_next for end in bound.shards]
+            for shard in unread:
+                entries[shard] = begins[shard] if begins is not None else 0
+            after[topic] = _offset(bound, entries, begins)
+            if known is not None and known.uuid == now.uuid:
+                after[topic] = after[topic].keep(known, unread)
         return after
 
     def _starts(self, before: Offset, after: Offset) -> dict[Shard, int]:
@@ -401,7 +409,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         begin = min(begin, stop)
                         lost = max(stop, span_start(before.get(topic), offset, shard))
                         gap = (lost, end_entry, INCARNATION) if lost < end_entry else gap
-                    incarnation = offset.incarnations[shard]
+                    now = self._ends[topic].shards if topic in moved else ()
+                    incarnation = now[shard].incarnation if now else offset.incarnations[shard]
                     spans.append(Span(topic, offset.uuid, version, shard, incarnation, begin, stop, gap))
             return plan_tasks(spans, self._ends.values(), self._options)
 
@@ -428,18 +437,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic, each in offset.items():
             if topic not in self._ends:
                 self._ends |= {found.topic: found for found in self._ends_of([topic])}
-            now = self._ends[topic]
-            if self._settled.get(topic) == each or now.uuid != each.uuid:
+            if self._settled.get(topic) == each or self._ends[topic].uuid != each.uuid:
                 continue
-            # An old copy of the topic may end before what was read.
-            places = [min(at, end.entry_next) for at, end in zip(each.entries, now.shards, strict=True)]
-            try:
-                self._client.admin.advance(topic, name, places, topic_uuid=each.uuid)
-            except SubscriptionNotFound:  # the checkpoint is older than it, or somebody deleted it
-                self._client.admin.create_subscription(topic, name, positions=places, exist_ok=True)
-            except (TopicNotFound, TopicMismatch):
-                continue  # told, or let pass, when the topics are looked at
+            # A place in another topic, or in what stood here before an old copy was restored, settles nothing.
+            # That is told, or let pass, when the topics are looked at.
+            with suppress(TopicNotFound, TopicMismatch, IncarnationChanged):
+                self._keep_place(topic, name, each)
         self._settled = offset
+
+    def _keep_place(self, topic: str, name: str, offset: TopicOffset) -> None:
+        admin, places, runs = self._client.admin, offset.entries, offset.incarnations
+        try:
+            admin.advance(topic, name, places, topic_uuid=offset.uuid, incarnations=runs)
+        except SubscriptionNotFound:  # the checkpoint is older than it, or somebody deleted it
+            admin.create_subscription(topic, name, positions=places, incarnations=runs, exist_ok=True)
 
     def stop(self) -> None:
         if self._open is not None:

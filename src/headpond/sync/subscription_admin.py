@@ -38,10 +38,19 @@ class SubscriptionAdmin:
         return self._background.run(self._admin.seek(topic, subscription, to, shard=shard))
 
     def advance(
-        self, topic: str, subscription: str, positions: Sequence[int], *, topic_uuid: bytes | None = None
+        self,
+        topic: str,
+        subscription: str,
+        positions: Sequence[int],
+        *,
+        topic_uuid: bytes | None = None,
+        incarnations: Sequence[int] | None = None,
     ) -> list[int]:
         """Acknowledges everything before these positions, one a shard; returns where it stands then."""
-        return self._background.run(self._admin.advance(topic, subscription, positions, topic_uuid=topic_uuid))
+        done = self._admin.advance(
+            topic, subscription, positions, topic_uuid=topic_uuid, incarnations=incarnations
+        )
+        return self._background.run(done)
 
     def pause(self, topic: str, subscription: str) -> SubscriptionInfo:
         """Nothing is handed out until ``resume``, whoever is connected."""

@@ -27,6 +27,7 @@ from headpond.model.bounds import (
     ShardEntries,
     Shards,
     ShardSpans,
+    ShardTotals,
     Spans,
     Start,
     TimeUs,
@@ -56,6 +57,8 @@ class CreateSubscription(Control, frozen=True, tag="create_subscription"):
     exist_ok: bool = False
     positions: ShardEntries | None = None
     """Where to start in each shard, in the place of ``start``."""
+    incarnations: ShardTotals | None = None
+    """Of the positions: a log that is another one up to there is refused as incarnation-changed."""
 
 
 class ListSubscriptions(Control, frozen=True, tag="list_subscriptions"):

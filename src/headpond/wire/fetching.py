@@ -22,6 +22,7 @@ from headpond.model.bounds import (
     Number,
     Shard,
     ShardEntries,
+    ShardTotals,
     Text,
     TimeUs,
     TopicText,
@@ -52,6 +53,7 @@ class ReadEnds(Control, frozen=True, tag="read_ends"):
 
 class ShardEnds(msgspec.Struct, frozen=True, array_like=True):
     incarnation: Total
+    """Of ``entry_next`` as a position: that of the last entry before it. It stays good after a restart."""
     entry_first: Entry
     """The first entry that is still kept."""
     entry_next: Entry
@@ -92,7 +94,8 @@ class FetchEntries(Control, frozen=True, tag="fetch"):
     end: Entry | None = None
     """None: to the last durable entry."""
     incarnation: Total | None = None
-    """The shard's incarnation that the entries are of; None takes the present one."""
+    """Of ``end``, or of ``entry`` without one. Another log than that incarnation's up to there, as an old copy
+    that went on, is refused as incarnation-changed. None: whatever stands there now."""
     bytes_max: ByteCount = 1024 * 1024
     filter: Text = ""
     """Which rows are wanted (wire/filter.py); bytes are counted before it."""
@@ -126,6 +129,8 @@ class Fetched(Control, frozen=True):
         default_factory=dict
     )
     """If asked for: by block, the name of who sent it, as far as it has one that the node still knows."""
+    incarnation: Total = 0
+    """Of ``entry_next`` as a position."""
 
 
 class AdvanceSubscription(Control, frozen=True, tag="advance_subscription"):
@@ -136,3 +141,5 @@ class AdvanceSubscription(Control, frozen=True, tag="advance_subscription"):
     positions: ShardEntries
     topic_uuid: Uuid | None = None
     """Another topic of the same name is refused."""
+    incarnations: ShardTotals | None = None
+    """Of the positions: a log that is another one up to there is refused as incarnation-changed."""

@@ -168,8 +168,8 @@ class Followed(msgspec.Struct, frozen=True):
     """None: it was deleted."""
     stamp: Number
     schema_version: Count | None
-    shards: Annotated[list[tuple[Count, Entry, Entry]], msgspec.Meta(max_length=SHARDS_MAX)]
-    """Incarnation, first kept and next durable entry of each."""
+    shards: Annotated[list[tuple[Entry, Entry]], msgspec.Meta(max_length=SHARDS_MAX)]
+    """First kept and next durable entry of each."""
 
 
 class ReadHeads(Control, frozen=True, tag="read_heads"):
@@ -178,7 +178,6 @@ class ReadHeads(Control, frozen=True, tag="read_heads"):
     topic: Uuid
     shard: Shard
     entry: Entry
-    incarnation: Total
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
@@ -231,7 +230,6 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
     uuid: Uuid
     """The source's topic."""
-    incarnation: Count
     entry: Entry
     last: Head | None = None
     """The last record before it, by which another log of the same name is told from this one."""

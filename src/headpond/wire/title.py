@@ -32,7 +32,7 @@ class Title(msgspec.Struct, frozen=True, array_like=True):
     """16 bytes, as the node told when the topic was opened."""
     producer: Name = ""
     epoch: Epoch = 0
-    """Of the producer's lease, with single access; else 0. In a log file: the incarnation."""
+    """Of the producer's lease, with single access; else 0."""
     schema: SchemaBytes | None = None
     """Of a typed topic: the columns that the block was encoded with, as an Arrow IPC schema; else None.
 

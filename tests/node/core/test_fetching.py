@@ -9,6 +9,7 @@ from headpond.model.errors import (
     BadFilter,
     BadRequest,
     HeadpondError,
+    IncarnationChanged,
     LimitReached,
     SubscriptionNotFound,
     TopicNotFound,
@@ -23,6 +24,7 @@ from headpond.wire.control import (
     Fetched,
     FetchEntries,
     FindTime,
+    ListSubscriptions,
     Operation,
     ReadEnds,
     Request,
@@ -175,3 +177,96 @@ def test_what_cannot_be_asked_is_refused_and_the_connection_goes_on(sender: Send
             sender.client.request(operation)
     assert sender.client.request(AdvanceSubscription("orders", "s", [10])) == {"positions": [10]}
     assert sender.client.request(FindTime(uuid, 0)) == [0]
+
+
+# --- an old copy was restored --------------------------------------------------------------------------
+
+
+def position(shell: CoreShell) -> tuple[int, int]:
+    """Incarnation and next entry of the topic's only shard."""
+    (ends,) = read_result(shell.connect().request(ReadEnds(["orders"])), list[Ends])
+    return ends.shards[0].incarnation, ends.shards[0].entry_next
+
+
+def begun(disk: MemoryDisk, now_us: int, block: bytes, segments: int) -> Sender:
+    """A node that was started on a disk, and stored segments of two rows."""
+    made = Sender(CoreShell(disk, seed=now_us, now_us=now_us), block)
+    for number in range(segments):
+        assert made.ask(number, rows=2).outcome == "stored"
+    return made
+
+
+def refused(made: Sender, incarnation: int, entry: int, end: int | None = None) -> bool:
+    """Whether each way to name a position says that it is another log's."""
+    client, uuid = made.shell.connect(), made.info.uuid
+    client.send(Request(1, FetchEntries(uuid, 0, entry, end, incarnation)))
+    made.shell.work_all()
+    codes = [error.code for error in client.take(Error)]
+    assert codes in ([], ["incarnation-changed"]) and len(codes) + len(client.take(Fetched)) == 1
+    if end is None:
+        settles: list[Operation] = [
+            AdvanceSubscription("orders", "s", [entry], incarnations=[incarnation]),
+            CreateSubscription(
+                "orders", f"at-{entry}", exist_ok=True, positions=[entry], incarnations=[incarnation]
+            ),
+        ]
+        for ask in settles:
+            if codes:
+                before = made.client.request(ListSubscriptions("orders"))
+                with pytest.raises(IncarnationChanged):
+                    made.client.request(ask)
+                assert made.client.request(ListSubscriptions("orders")) == before
+            else:
+                made.client.request(ask)
+    return bool(codes)
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["copied while it ran", "copied while it was stopped"])
+@pytest.mark.parametrize("grown", [0, 1, 2, 5])
+def test_a_position_of_a_run_that_a_restored_copy_never_had_is_refused_by_name(
+    stopped: bool, grown: int
+) -> None:
+    disk = MemoryDisk()
+    first = begun(disk, 1_000, b"a" * 16, segments=2)
+    first.client.request(CreateSubscription("orders", "s"))
+    at_copy = position(first.shell)
+    if stopped:
+        first.shell.core.close()
+        copy = disk.copy()
+        second = begun(disk, 2_000, b"b" * 16, segments=3)
+    else:
+        copy = disk.copy()
+        second = first
+        for number in range(2, 5):
+            assert second.ask(number, rows=2).outcome == "stored"
+    ahead = position(second.shell)
+    assert (at_copy[1], ahead[1]) == (4, 10)
+    assert not refused(second, *at_copy) and not refused(second, *ahead) and not refused(second, 0, 0)
+
+    restored = begun(copy, 3_000, b"c" * 16, segments=grown)
+    assert refused(restored, *ahead)
+    assert refused(restored, ahead[0], 0, 10) == (stopped or grown > 0)
+    assert not refused(restored, *at_copy) and not refused(restored, at_copy[0], 0, 4)
+    assert not refused(restored, *position(restored.shell))
+
+
+def test_positions_stay_good_over_restarts_and_go_on_with_what_a_fetch_tells() -> None:
+    disk = MemoryDisk()
+    positions = [(0, 0)]
+    for run in range(1, 4):
+        made = begun(disk, run * 1_000, bytes([run]) * 16, segments=2)
+        if run == 1:
+            made.client.request(CreateSubscription("orders", "s"))
+        assert all(not refused(made, *each) for each in positions)
+        positions.append(position(made.shell))
+        made.shell.core.close()
+    assert len(dict(positions)) == 4
+    client = (made := begun(disk, 9_000, b"z" * 16, segments=0)).shell.connect()
+    at, incarnation, found = 0, 0, []
+    while at < 12:
+        client.send(Request(at, FetchEntries(made.info.uuid, 0, at, None, incarnation, 1)))
+        made.shell.work_all()
+        (answer,) = client.take(Fetched)
+        at, incarnation = answer.entry_next, answer.incarnation
+        found.append((incarnation, at))
+    assert set(found) >= set(positions[1:])

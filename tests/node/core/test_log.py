@@ -91,17 +91,20 @@ def test_one_write_is_under_way_at_a_time(disk: Disk) -> None:
 def test_a_reopened_log_is_the_same_log(disk: Disk) -> None:
     writer = write_rows(disk, 20)
     assert len(log_files(disk)) > 3
+    positions = [(0, 0)]
     for _ in range(3):
+        positions.append((writer.log.incarnation, writer.log.entry_durable))
         writer.log.close()
         log = open_log(disk)
         assert log.report.lines() == []
         assert read_all(log) == (readable(writer.durable), [])
         assert marked(log) == admitted(writer.durable)
         assert log.entry_next == log.entry_durable == sum(row.count for row in writer.durable)
-        assert log.incarnation == 1
+        assert all(log.holds(*position) for position in positions)
         writer.log = log
-        writer.append()
+        writer.append(count=1)
         writer.commit(disk)
+    assert len(dict(positions)) == 4, "every run that stores something is an incarnation"
 
 
 def test_closing_leaves_no_reserved_room_and_opening_again_changes_nothing(disk: Disk) -> None:
@@ -490,15 +493,16 @@ def test_opening_reads_the_last_file_and_only_the_heads_of_the_others() -> None:
 
 def test_a_position_ahead_of_the_log_begins_a_new_incarnation(disk: Disk) -> None:
     writer = write_rows(disk, 3)
-    end = writer.log.entry_next
-    writer.log.begin_incarnation(end + 10)
-    assert writer.log.incarnation == 2
+    end, before = writer.log.entry_next, writer.log.incarnation
+    writer.log.lose_upto(end + 10)
     assert read_all(writer.log) == (readable(writer.durable), [(end, end + 10)])
     row = writer.append(count=1)
     assert row.first_entry == end + 10
     writer.commit(disk)
     again = open_log(disk)
-    assert again.incarnation == 2 and list(again.damaged) == [(end, end + 10)]
+    assert again.incarnation != before and list(again.damaged) == [(end, end + 10)]
+    assert again.holds(before, end) and not again.holds(before, end + 1)
+    assert again.holds(again.incarnation, end + 11) and not again.holds(again.incarnation, end + 12)
     assert read_all(again) == (readable(writer.durable), [(end, end + 10)])
 
 

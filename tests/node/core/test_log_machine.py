@@ -1,4 +1,8 @@
-"""Any order of appends, commits, failures, drops, restarts and cuts leaves the log equal to a plain list."""
+"""Any order of appends, commits, failures, drops, restarts and cuts leaves the log equal to a plain list.
+
+So does restoring an old copy of its files. Positions from before that hold only if the log up to them is what
+it was, and all that the copy ever gave out hold.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,11 @@ class LogMachine(RuleBasedStateMachine):
         self.drop_highest = 0
         self.doubtful: list[list[Row]] = []
         """Batches whose write failed since the last commit: a restart may find one of them after all."""
+        self.positions: dict[tuple[int, int], list[Row]] = {}
+        """All that were ever given out, with the rows before them."""
+        self.own: set[tuple[int, int]] = set()
+        """Those that this log gave out, or the one that it is a copy of before it was copied."""
+        self.copy()
 
     @rule(size=st.sampled_from([0, 1, 30, 200, 900]), count=st.sampled_from([0, 1, 1, 5]))
     def append(self, size: int, count: int) -> None:
@@ -97,9 +106,22 @@ class LogMachine(RuleBasedStateMachine):
         self.disk.crash(keep=keep)
         self.reopen()
 
+    @precondition(lambda self: self.write is None)
+    @rule()
+    def copy(self) -> None:
+        known = (list(self.writer.durable), list(self.doubtful), set(self.own))
+        self.copied = (self.disk.copy(), *known)
+
+    @rule()
+    def restore(self) -> None:
+        disk, durable, doubtful, own = self.copied
+        self.disk, self.own = disk.copy(), set(own)
+        self.writer.durable, self.doubtful = list(durable), list(doubtful)
+        self.reopen()
+
     def reopen(self) -> None:
         log = open_log(self.disk, OPTIONS)
-        assert log.report.damaged == [] and log.report.missing == [] and log.incarnation == 1
+        assert log.report.damaged == [] and log.report.missing == []
         assert log.entry_first <= self.drop_highest
         self.kept = log.entry_first
         self.writer.durable += self.survivors(log)
@@ -125,6 +147,18 @@ class LogMachine(RuleBasedStateMachine):
         assert log.entry_durable == sum(row.count for row in writer.durable)
         assert log.entry_next == sum(row.count for row in everything)
         assert list(log.damaged) == []
+
+    @invariant()
+    def a_position_holds_while_the_log_before_it_is_what_it_was(self) -> None:
+        log, rows = self.writer.log, readable(self.writer.durable)
+        here = (log.incarnation, log.entry_durable)
+        self.own.add(here)
+        assert self.positions.setdefault(here, rows) == rows
+        for position, before in self.positions.items():
+            if log.holds(*position):
+                assert rows[: len(before)] == before
+            else:
+                assert position not in self.own
 
 
 TestLogMachine = LogMachine.TestCase

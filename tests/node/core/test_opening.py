@@ -9,10 +9,18 @@ from pathlib import Path
 import pytest
 
 from headpond.io.memory_disk import MemoryDisk
-from headpond.model.errors import BadData, DiskFull
+from headpond.model.errors import BadData, DiskFull, IncarnationChanged
 from headpond.node.core.topics import TOPICS_FOLDER
 from headpond.node.data_folder import NODE_FILE, open_error, open_identity, refuse_foreign
-from headpond.wire.control import AckItem, DeleteTopic, ListTopics, ShowTopic, TopicInfo, read_result
+from headpond.wire.control import (
+    AckItem,
+    DeleteTopic,
+    FetchEntries,
+    ListTopics,
+    ShowTopic,
+    TopicInfo,
+    read_result,
+)
 from tests.fire.core_shell import CoreShell
 from tests.node.core.test_consuming import PLAIN, Reader
 from tests.node.core.test_producing import Sender
@@ -79,13 +87,15 @@ def test_positions_ahead_of_a_restored_log_begin_a_new_incarnation_and_no_entry_
     sender.ask(0, rows=5)
     reader = Reader(shell)
     reader.settle(acked=[(0, 5)])
+    (before,) = read_result(sender.client.request(ShowTopic("orders")), TopicInfo).shard_list
     disk.remove_tree(f"{TOPICS_FOLDER}/{sender.info.uuid.hex()}")
-    again = opened(disk)
+    again = CoreShell(disk, seed=9, settings=PLAIN, now_us=shell.now_us + 1)
     assert any("new incarnation" in line for line in again.core.recovered)
     assert Sender(again, b"n" * 16).ask(0) == AckItem(0, "stored", 5)
     assert Reader(again).entries() == [5]
-    info = read_result(again.connect().request(ShowTopic("orders")), TopicInfo)
-    assert info.shard_list[0].incarnation == 2
+    ask = FetchEntries(sender.info.uuid, 0, 5, None, before.incarnation)
+    with pytest.raises(IncarnationChanged):
+        again.connect().request(ask)
 
 
 def test_a_folder_that_is_not_a_nodes_is_not_touched() -> None:

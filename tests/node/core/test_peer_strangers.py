@@ -84,7 +84,7 @@ async def ended(flow: PeerFlow) -> BaseException:
 # --- what a source may write to -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lies", [{"told": [Followed(SECRET, U, 1, None, [(1, 0, 3)])]}, {"shown": SECRET}])
+@pytest.mark.parametrize("lies", [{"told": [Followed(SECRET, U, 1, None, [(0, 3)])]}, {"shown": SECRET}])
 def test_a_source_cannot_write_to_topics_that_the_link_is_not_about(lies: dict[str, Any]) -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create("shop/one/two/orders")
@@ -147,7 +147,7 @@ def test_other_content_that_comes_between_offer_and_record_is_a_conflict() -> No
     uuid, rows = feed(b), segment_frame([b"x"])[11:-4]
     for crc in (7, 7, 8):
         send(b, uuid, 0, crc, 1, rows)
-    done = b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 1, 1)))
+    done = b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 1)))
     assert (done["records"], done["duplicates"], done["conflicts"]) == (1, 1, 1)
     assert b.shell.core.counters["peer_conflicts"] == 1
 
@@ -158,7 +158,7 @@ def test_an_offer_that_comes_in_two_requests_is_one() -> None:
     for block in (X, Y):
         b.admin.request(OfferHeads(uuid, 0, [Head(0, 1, block, 0, 7, 99)], {block: BlockName("till")}))
     send(b, uuid, 0, 7, 1, segment_frame([b"x"])[11:-4])
-    b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 1, 1)))
+    b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 1)))
     assert [each["producer"] for each in b.admin.request(ShowLedger(TOPIC))["producers"]] == ["till"]
 
 
@@ -177,7 +177,7 @@ def test_rows_that_the_schema_does_not_allow_are_not_taken() -> None:
     for segment, at in enumerate((1, None)):
         body = encode_typed_record(messages([{"at": at, "value": 1, "host": "h"}], loose), 1)
         send(b, uuid, segment, 7, 1, body)
-    done = b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 1, 2)))
+    done = b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 2)))
     assert (done["records"], done["unreadable"]) == (1, 1)
 
 
@@ -194,7 +194,7 @@ def test_who_comes_under_ever_new_names_does_not_fill_the_memory() -> None:
     b = MemoryNode("b")
     uuid = feed(b)
     for number in range(PLACES_MAX + 20):
-        b.admin.request(AdmitRecords(uuid, 0, f"node-{number}", Place(U, 1, 0)))
+        b.admin.request(AdmitRecords(uuid, 0, f"node-{number}", Place(U, 0)))
         b.shell.now_us += 1
     places = b.shell.core.peering.links.places[uuid]
     assert len(places) == PLACES_MAX and (f"node-{PLACES_MAX + 19}", 0) in places
@@ -271,7 +271,7 @@ def test_what_was_said_on_a_connection_is_not_gone_on_with_on_the_next() -> None
             with pytest.raises(ConnectionLost):  # a stamp of the old connection would wait for ever
                 await there.follow(FollowTopics(["*"], seen=1000, wait_s=20.0))
             with pytest.raises(ConnectionLost):
-                await there.admit(AdmitRecords(U, 0, "a", Place(U, 1, 0)), [Stored(0, b"r")])
+                await there.admit(AdmitRecords(U, 0, "a", Place(U, 0)), [Stored(0, b"r")])
             await link.close()
 
     asyncio.run(scenario())

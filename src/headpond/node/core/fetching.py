@@ -20,7 +20,6 @@ from headpond.model.bounds import ENTRY_MAX
 from headpond.model.errors import (
     BadRequest,
     HeadpondError,
-    IncarnationChanged,
     LimitReached,
     StorageFailed,
     TopicMismatch,
@@ -37,6 +36,7 @@ from headpond.node.core.log import Run, ShardLog
 from headpond.node.core.log_reader import StoredRecord
 from headpond.node.core.session import Session
 from headpond.node.core.settlement_records import Settlement, encode_change
+from headpond.node.core.subscribing import check_positions, not_held
 from headpond.node.core.subscription import Change, Subscription
 from headpond.node.core.topics import Topic
 from headpond.wire.control import (
@@ -83,6 +83,7 @@ class Records:
     masks: list[bytes] | None = None
     compacted: bytes = b""
     producers: dict[bytes, str] = field(default_factory=dict)
+    incarnation: int = 0
 
 
 def answer_parts(number: int, result: Any) -> list[bytes]:
@@ -98,6 +99,7 @@ def answer_parts(number: int, result: Any) -> list[bytes]:
             result.masks,
             result.compacted,
             result.producers,
+            result.incarnation,
         )
         return [encode_control(message), *(part for parts in result.frames for part in parts)]
     message = Response(number, msgspec.to_builtins(result, builtin_types=(bytes,)))
@@ -239,11 +241,8 @@ class Fetching:
         if ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         log = topic.shards[ask.shard].log
-        if ask.incarnation not in (None, log.incarnation):
-            raise IncarnationChanged(
-                f"shard {ask.shard} of topic {topic.shown} is in incarnation {log.incarnation}; "
-                f"the position is of incarnation {ask.incarnation}"
-            )
+        if ask.incarnation is not None and not log.holds(ask.incarnation, ask.entry, ask.end):
+            raise not_held(topic, ask.shard, ask.incarnation, ask.entry if ask.end is None else ask.end)
         return topic, log
 
     def opened(self, session: Session) -> None:
@@ -268,7 +267,8 @@ class Fetching:
             return
         end = log.entry_durable if ask.end is None else min(ask.end, log.entry_durable)
         if ask.entry >= end:
-            answer(Records(ask.entry, log.entry_durable, [], []))
+            incarnation = log.incarnation_at(min(ask.entry, log.entry_durable))
+            answer(Records(ask.entry, log.entry_durable, [], [], incarnation=incarnation))
             done()
             return
         masks: list[bytes] | None = None if wanted is None else []
@@ -325,9 +325,8 @@ class Fetching:
         check_active(subscription.name, subscription.copy, topic.shown)
         if ask.topic_uuid not in (None, topic.uuid):
             raise TopicMismatch(f"topic {topic.shown} is not the one that was read before")
+        check_positions(topic, ask.positions, ask.incarnations)
         ends = [shard.log.entry_durable for shard in topic.shards]
-        if len(ask.positions) != len(ends):
-            raise BadRequest(f"{len(ask.positions)} positions for the {len(ends)} shards of {topic.shown}")
         for shard, (position, end) in enumerate(zip(ask.positions, ends, strict=True)):
             if position > end:
                 raise BadRequest(f"position {position} of shard {shard}: its entries end at {end}")
@@ -390,7 +389,8 @@ def _cut(run: Run, masks: list[bytes] | None, ask: FetchEntries, end: int, log: 
     compacted = log.compacted_in(run.records[:count])
     places = (min(run.next_entry, end), log.entry_durable)
     producers = _producers(run.records[:count], log) if ask.named else {}
-    return Records(*places, lost, frames, kept_masks, compacted, producers)
+    incarnation = log.incarnation_at(places[0])
+    return Records(*places, lost, frames, kept_masks, compacted, producers, incarnation)
 
 
 def _names_end(records: list[StoredRecord], log: ShardLog) -> int:

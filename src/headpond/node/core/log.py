@@ -16,7 +16,17 @@ from headpond.files.seal import SealedFile
 from headpond.model.identity import BLOCK_BYTES
 from headpond.model.topic_settings import TopicSettings
 from headpond.node.core.book import refusal_code
-from headpond.node.core.log_file import BlockEnded, Dropped, Head, Tallied, encode_head, file_name, index_name
+from headpond.node.core.log_file import (
+    Began,
+    BlockEnded,
+    Dropped,
+    Head,
+    MarksBody,
+    Tallied,
+    encode_head,
+    file_name,
+    index_name,
+)
 from headpond.node.core.log_reader import FileView, Run, StoredRecord, View
 from headpond.node.core.log_replay import Damage, RecoveryReport
 from headpond.node.core.log_stage import LogOptions, LogWrite, Stage, rotation_of
@@ -89,6 +99,8 @@ class ShardLog(LogState):
         stage = self._stage
         if not stage.parts:
             self._begin(stage, stored_at_us, block)
+        if count and not self._begun:
+            self._begin_incarnation(stored_at_us)
         self._tally_room = min(self._tally_room + RECORD_HEADER_BYTES + len(body), TALLY_BYTES)
         if self.marks.book.dirty:  # whose it is stands before it
             self.stage_tallies(stored_at_us)
@@ -178,7 +190,7 @@ class ShardLog(LogState):
             stage.add_event(Dropped(self.entry_next, self.entry_first), self._shard)
         return True
 
-    def begin_incarnation(self, entry: int) -> None:
+    def lose_upto(self, entry: int) -> None:
         """Goes on at ``entry``: what lies before it was served once and is not in these files.
 
         For a caller that knows of positions ahead of the log, as after restoring an old copy of its folder.
@@ -188,17 +200,29 @@ class ShardLog(LogState):
             return
         self._reader.lose(self.entry_next, entry)
         self.marks.book.lost += entry - self.entry_next
-        self.incarnation += 1
-        self.incarnation_staged = False
+        if self._lost_from is None:
+            self._lost_from = self.entry_next
+        self._begun = False
         self.entry_next = self.entry_taken = entry
         self._tail.leave()
         self._show(self._view._replace(entry_durable=entry))
 
-    def stage_incarnation(self) -> None:
-        """Stages the file that a new incarnation begins with: it is durable before anyone hears of it."""
-        if not self.incarnation_staged:
-            self._begin(self._stage, self._stored_at_us)
-            self._stage.add_event(Dropped(self.entry_next, self.entry_first), self._shard)
+    def stage_loss(self, now_us: int) -> bool:
+        """Stages a new incarnation if entries are lost at the end; True where it did.
+
+        It is durable before anyone hears of it.
+        """
+        if self._lost_from is None or self._begun:
+            return False
+        self._begin(self._stage, self._stored_at_us)
+        self._begin_incarnation(now_us)
+        return True
+
+    def _begin_incarnation(self, now_us: int) -> None:
+        first = self.entry_next if self._lost_from is None else self._lost_from
+        name = self._incarnations.begin(now_us, first)
+        self._stage.add_event(Began(self.entry_next, name, first), self._shard)
+        self._begun = self._stage.begun = True
 
     def _begin(
         self,
@@ -232,18 +256,16 @@ class ShardLog(LogState):
         if tail.end is not None:  # a write under way may be making the file before this one
             previous.append(tail.first)
         kept = self.entry_first if kept is None else kept
-        head = Head(self.incarnation, first, max(previous, default=None), kept, self._stored_at_us)
+        head = Head(first, max(previous, default=None), kept, self._stored_at_us)
         # An opened log may run for years: what it can forget goes whenever the marks are written down.
         self._forget(now_us, block)
         marks, forgotten = self.marks.encode_within(MARKS_BYTES_MAX, keep=block)
         self.report.blocks_forgotten += forgotten
-        frames = encode_head(
-            head, self.damaged, marks, title=self._title, shard=self._shard, shard_power=self._shard_power
-        )
+        body = MarksBody(head, list(self.damaged), self._incarnations, marks)
+        frames = encode_head(body, title=self._title, shard=self._shard, shard_power=self._shard_power)
         stage.begin_file(first, frames, self._stored_at_us)
         stage.closes_us = tail.begin()
         self._retitled = False
-        self.incarnation_staged = True
 
     def _point_due(self) -> int:
         """From where on the file being written wants another point in its index."""
@@ -338,6 +360,9 @@ class ShardLog(LogState):
 
     def _undo(self, stage: Stage) -> None:
         stage.take_back(self.marks)
+        if stage.begun:
+            self._incarnations.take_back()
+            self._begun = False
         if stage.kept_before is not None:
             self.entry_first = stage.kept_before
             files = (*stage.removed, *self._view.files)
@@ -361,4 +386,4 @@ class ShardLog(LogState):
         if not view.files:
             return None
         last = f"{self._folder}/{view.files[-1].name}"
-        return SealedFile(last, view.end_offset, view.entry_durable, self.entry_first, self.incarnation)
+        return SealedFile(last, view.end_offset, view.entry_durable, self.entry_first)

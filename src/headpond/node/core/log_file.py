@@ -2,16 +2,17 @@
 
 A file ``<first entry, 20 digits>.log`` holds frames, all with the log's shard in their header::
 
-    TITLE     block: 16 zero bytes; epoch = the incarnation (a second copy of what MARKS says)
-    MARKS     version u8 | incarnation u32 | first entry u64 | first entry of the file before u64 (all ones:
-    none)
-              | first kept entry u64 | stored_at of the last record before i64 µs | n u32 | n x (start u64,
-              end u64) damaged entries | the marks of every live block (msgpack, marks.py)
+    TITLE     block: 16 zero bytes
+    MARKS     version u8 | first entry u64 | first entry of the file before u64 (all ones: none)
+              | first kept entry u64 | stored_at of the last record before i64 µs | n u32 | m u32
+              | n x (start u64, end u64) damaged entries | m x (name u64, first entry u64) incarnations
+              | the marks of every live block (msgpack, marks.py)
     SEGMENT   a stored segment (wire/record.py)
     RECORD    kind u8 | next entry u64 | payload. Kind 1, the end of a block: block, at i64 µs.
               Kind 2, entries dropped: first kept entry u64.
               Kind 3, behind the MARKS of a compacted file: one past its last entry u64 | a bitmap of the
               entries that compaction took out
+              Kind 4, an incarnation began: name u64 | its first entry u64
               Kind 8, the tally of a block: block, msgpack (book.py)
     STATUS    synced length u64 | next entry u64 (files/frame_write.py)
 
@@ -28,15 +29,13 @@ rows' places, with nulls where one was taken out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from typing import NamedTuple
-
-import msgspec
 
 from headpond.files.disk import DiskFile
 from headpond.files.frame_file import Bad, read_frame, scan
 from headpond.model.errors import BadFrame
 from headpond.model.identity import BLOCK_BYTES
+from headpond.node.core.incarnations import ONE_BYTES, Incarnations
 from headpond.wire.frame import HEADER_BYTES, FrameType, encode
 from headpond.wire.title import Title, decode_title, encode_title
 
@@ -47,14 +46,16 @@ VERSION = 1
 NO_BLOCK = bytes(BLOCK_BYTES)
 
 _NONE = 2**64 - 1
-_MARKS = struct.Struct("<BIQQQqI")
+_MARKS = struct.Struct("<BQQQqII")
 _SPAN = struct.Struct("<QQ")
 _EVENT = struct.Struct("<BQ")
 _END = struct.Struct("<16sq")
 _KEPT = struct.Struct("<Q")
+_BEGAN = struct.Struct("<QQ")
 _EVENT_END = 1
 _EVENT_DROP = 2
 _EVENT_COMPACTED = 3
+_EVENT_BEGAN = 4
 _EVENT_TALLY = 8
 
 
@@ -108,46 +109,53 @@ def parse_file(name: str, suffix: str = SUFFIX) -> FileId | None:
 
 
 class Head(NamedTuple):
-    """What MARKS says beside the marks themselves."""
+    """What MARKS begins with."""
 
-    incarnation: int
     first: int
     previous: int | None
     kept: int
     stored_at_us: int
 
 
-def encode_head(
-    head: Head, damaged: Iterable[tuple[int, int]], marks: bytes, *, title: Title, shard: int, shard_power: int
-) -> bytes:
+class MarksBody(NamedTuple):
+    head: Head
+    damaged: list[tuple[int, int]]
+    incarnations: Incarnations
+    marks: bytes
+    """Encoded (marks.py)."""
+
+
+def encode_head(body: MarksBody, *, title: Title, shard: int, shard_power: int) -> bytes:
     """The TITLE and MARKS frames that a file begins with."""
-    title = msgspec.structs.replace(title, epoch=head.incarnation)
+    head, damaged, incarnations, marks = body
     spans = [_SPAN.pack(start, end) for start, end in damaged]
     previous = _NONE if head.previous is None else head.previous
     fixed = _MARKS.pack(
-        VERSION, head.incarnation, head.first, previous, head.kept, head.stored_at_us, len(spans)
+        VERSION, head.first, previous, head.kept, head.stored_at_us, len(spans), len(incarnations)
     )
     return encode(FrameType.TITLE, encode_title(NO_BLOCK, shard_power, title), shard=shard) + encode(
-        FrameType.MARKS, b"".join((fixed, *spans, marks)), shard=shard
+        FrameType.MARKS, b"".join((fixed, *spans, incarnations.encode(), marks)), shard=shard
     )
 
 
-def decode_marks_body(body: bytes) -> tuple[Head, list[tuple[int, int]], bytes]:
-    """Head, damaged entries and the encoded marks."""
-    head, count = _decode_fixed(body)
-    end = _MARKS.size + count * _SPAN.size
+def decode_marks_body(body: bytes) -> MarksBody:
+    head, damaged, began = _decode_fixed(body)
+    spans_end = _MARKS.size + damaged * _SPAN.size
+    end = spans_end + began * ONE_BYTES
     if len(body) < end:
         raise BadFrame(f"a MARKS frame of {len(body)} bytes is too short")
-    return head, list(_SPAN.iter_unpack(body[_MARKS.size : end])), body[end:]
+    spans = list(_SPAN.iter_unpack(body[_MARKS.size : spans_end]))
+    return MarksBody(head, spans, Incarnations.decode(body[spans_end:end]), body[end:])
 
 
-def _decode_fixed(body: bytes) -> tuple[Head, int]:
+def _decode_fixed(body: bytes) -> tuple[Head, int, int]:
+    """Also how many damaged spans and how many incarnations follow."""
     if len(body) < _MARKS.size:
         raise BadFrame(f"a MARKS frame of {len(body)} bytes is too short")
-    version, incarnation, first, previous, kept, stored_at_us, count = _MARKS.unpack_from(body)
+    version, first, previous, kept, stored_at_us, damaged, began = _MARKS.unpack_from(body)
     if version != VERSION:
         raise BadFrame(f"a log file of version {version}; this program reads version {VERSION}")
-    return Head(incarnation, first, None if previous == _NONE else previous, kept, stored_at_us), count
+    return Head(first, None if previous == _NONE else previous, kept, stored_at_us), damaged, began
 
 
 def peek_head(file: DiskFile, first: int) -> Head | None:
@@ -159,13 +167,13 @@ def peek_head(file: DiskFile, first: int) -> Head | None:
     try:
         title = read_frame(file, 0)
         data = file.read_at(title.end, HEADER_BYTES + _MARKS.size)
-        head, _ = _decode_fixed(data[HEADER_BYTES:])
+        head, _, _ = _decode_fixed(data[HEADER_BYTES:])
     except BadFrame:
         return None
     return head if head.first == first and data[0] == FrameType.MARKS else None
 
 
-def load_marks(file: DiskFile, first: int, shard: int) -> tuple[Head, list[tuple[int, int]], bytes] | None:
+def load_marks(file: DiskFile, first: int, shard: int) -> MarksBody | None:
     """The MARKS frame of a file, checked; None where it is damaged."""
     for item in scan(file, shard=shard):
         if isinstance(item, Bad):
@@ -175,7 +183,7 @@ def load_marks(file: DiskFile, first: int, shard: int) -> tuple[Head, list[tuple
                 found = decode_marks_body(item.frame.body)
             except BadFrame:
                 return None
-            return found if found[0].first == first else None
+            return found if found.head.first == first else None
         if item.frame.type != FrameType.TITLE:
             return None
     return None
@@ -213,7 +221,15 @@ class Tallied(NamedTuple):
     tally: bytes
 
 
-Event = BlockEnded | Dropped | Compacted | Tallied
+class Began(NamedTuple):
+    entry: int
+    name: int
+    """Of the incarnation."""
+    first: int
+    """Its first entry; before ``entry`` where entries were lost."""
+
+
+Event = BlockEnded | Dropped | Compacted | Began | Tallied
 
 
 def encode_event(event: Event, shard: int) -> bytes:
@@ -222,6 +238,8 @@ def encode_event(event: Event, shard: int) -> bytes:
         body = _EVENT.pack(_EVENT_END, event.entry) + _END.pack(event.block, event.at_us)
     elif isinstance(event, Compacted):
         body = _EVENT.pack(_EVENT_COMPACTED, event.entry) + _KEPT.pack(event.end) + event.bitmap
+    elif isinstance(event, Began):
+        body = _EVENT.pack(_EVENT_BEGAN, event.entry) + _BEGAN.pack(event.name, event.first)
     elif isinstance(event, Tallied):
         body = _EVENT.pack(_EVENT_TALLY, event.entry) + event.block + event.tally
     else:
@@ -239,6 +257,8 @@ def decode_event(body: bytes) -> Event | None:
         return BlockEnded(entry, *_END.unpack(payload))
     if kind == _EVENT_DROP and len(payload) == _KEPT.size:
         return Dropped(entry, *_KEPT.unpack(payload))
+    if kind == _EVENT_BEGAN and len(payload) == _BEGAN.size:
+        return Began(entry, *_BEGAN.unpack(payload))
     if kind == _EVENT_TALLY and len(payload) > BLOCK_BYTES:
         return Tallied(entry, payload[:BLOCK_BYTES], payload[BLOCK_BYTES:])
     if kind == _EVENT_COMPACTED and len(payload) >= _KEPT.size:

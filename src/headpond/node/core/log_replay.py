@@ -15,7 +15,9 @@ from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadData, BadFrame
 from headpond.model.ranges import RangeSet
 from headpond.node.core.book import refusal_code
+from headpond.node.core.incarnations import Incarnations
 from headpond.node.core.log_file import (
+    Began,
     BlockEnded,
     Dropped,
     FileId,
@@ -84,7 +86,9 @@ class Recovered:
 
     report: RecoveryReport = field(default_factory=RecoveryReport)
     marks: Marks = field(default_factory=Marks)
-    incarnation: int = 1
+    incarnations: Incarnations = field(default_factory=Incarnations)
+    lost_from: int | None = None
+    """The first of the entries that are lost at the end and may have been read."""
     kept: int = 0
     next_entry: int = 0
     stored_at_us: int = 0
@@ -106,6 +110,10 @@ class Recovered:
     """Whether the last file's title has other schemas than the topic has now."""
     compacted: EntrySet = field(default_factory=EntrySet)
     """Entries that compaction took out."""
+
+    def lose_from(self, entry: int) -> None:
+        self.lost_from = entry if self.lost_from is None else min(entry, self.lost_from)
+        self.report.new_incarnation = True
 
 
 class Replay:
@@ -134,8 +142,8 @@ class Replay:
         self.index_every_bytes = index_every_bytes
         self.bad: Bad | None = None
         """Bad bytes whose entries are not known yet."""
-        self.lost_at_end = False
-        """Whether damage is the last thing known, with no record behind it."""
+        self.lost_from: int | None = None
+        """The first entry lost in damage that is the last thing known, with no record behind it."""
         self.over = False
         """A record of the next file's entries was met: the rest does not count."""
         self.head_seen = False
@@ -203,7 +211,7 @@ class Replay:
             return
         if self.bad is not None or header.first_entry > state.next_entry:
             self._expect(header.first_entry, item.offset, "bytes are damaged")
-        self.lost_at_end = self.in_head = False
+        self.lost_from, self.in_head = None, False
         if not state.points or item.offset - state.points[-1].offset >= self.index_every_bytes:
             state.points.append(Point(header.first_entry, header.stored_at_us, item.offset))
         segment = item.frame.body[RECORD_HEADER_BYTES:]
@@ -237,8 +245,8 @@ class Replay:
     def _take_end(self, entry: int, offset: int) -> None:
         """A frame that is no record says which entry comes next."""
         self.in_head = False
-        if entry > self.state.next_entry:
-            self.lost_at_end = True
+        if entry > self.state.next_entry and self.lost_from is None:
+            self.lost_from = self.state.next_entry
         self._expect(entry, offset, "bytes are damaged")
 
     def _take_event(self, item: Found) -> None:
@@ -250,6 +258,8 @@ class Replay:
             self.state.marks.end(event.block, event.at_us)
         elif isinstance(event, Dropped):
             self.state.kept = max(self.state.kept, event.kept)
+        elif isinstance(event, Began):
+            self.state.incarnations.add(event.name, event.first)
         elif isinstance(event, Tallied):
             self.state.marks.book.told(event.block, event.tally)
 
@@ -259,16 +269,15 @@ class Replay:
             return
         if title.topic_uuid != self.title.topic_uuid:
             raise BadData(f"{self.path} belongs to topic {title.topic}, not to {self.title.topic}")
-        self.state.incarnation = max(self.state.incarnation, title.epoch)
         self.state.outdated = title.schemas != self.title.schemas
 
     def _take_marks(self, body: bytes) -> None:
-        head, damaged, marks = decode_marks_body(body)
+        head, damaged, incarnations, marks = decode_marks_body(body)
         state = self.state
+        state.incarnations = incarnations
         state.marks = Marks.decode(marks)
         if state.marks.book.counted_from < 0:
             state.marks.book.counted_from = head.first
-        state.incarnation = max(state.incarnation, head.incarnation)
         state.kept = max(state.kept, head.kept)
         state.stored_at_us = max(state.stored_at_us, head.stored_at_us)
         for start, end in damaged:
@@ -304,12 +313,12 @@ class Replay:
         elif recovery.tail is not None:
             span, reason = (state.next_entry,) * 2, "a torn write, never recorded as synced, is cut off"
             state.report.torn.append(Damage(self.name, *recovery.tail, span, reason))
-        if self.lost_at_end:
-            state.incarnation += 1
-            state.report.new_incarnation = True
-        cut = not recovery.unreadable and not (recovery.tail_damaged and self.lost_at_end)
+        lost_at_end = self.lost_from is not None
+        if self.lost_from is not None:
+            state.lose_from(self.lost_from)
+        cut = not recovery.unreadable and not (recovery.tail_damaged and lost_at_end)
         state.end_offset = recovery.settle(state.next_entry, cut=cut)
-        if self.lost_at_end or not self.head_seen or self.compacted:
+        if lost_at_end or not self.head_seen or self.compacted:
             self.file.close()  # the log goes on in a new file
         else:
             state.file = self.file.inner
@@ -325,12 +334,13 @@ class Replay:
             end_entry = state.next_entry + max(tail.end - tail.offset, 1)
             reason = "bytes are damaged or cannot be read, and which entries they held is an upper bound"
         self.bad = tail
-        self.lost_at_end = self.lost_at_end or end_entry > state.next_entry
+        if end_entry > state.next_entry and self.lost_from is None:
+            self.lost_from = state.next_entry
         self._expect(end_entry, tail.end, reason)
 
 
 def _marks_of(body: bytes, first: int) -> bool:
     try:
-        return decode_marks_body(body)[0].first == first
+        return decode_marks_body(body).head.first == first
     except BadFrame:
         return False

@@ -169,13 +169,8 @@ class Rewrite:
         loaded = load_marks(file, self.first, place.shard)
         if loaded is None:
             raise Unsound
-        head, damaged, marks = loaded
-        Marks.decode(marks)
-        self._add(
-            encode_head(
-                head, damaged, marks, title=place.title, shard=place.shard, shard_power=place.shard_power
-            )
-        )
+        Marks.decode(loaded.marks)
+        self._add(encode_head(loaded, title=place.title, shard=place.shard, shard_power=place.shard_power))
         self._add(encode_event(Compacted(self.first, self.end, self.taken_out.encode()), place.shard))
 
     def _add(self, frame: bytes) -> None:

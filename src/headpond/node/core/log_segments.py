@@ -80,7 +80,7 @@ class SegmentFinder:
             loaded = load_marks(file, view.first, self._shard)
             if loaded is None:
                 return None
-            known = Marks.decode(loaded[2]).get(block)
+            known = Marks.decode(loaded.marks).get(block)
         except BadFrame:
             return None
         finally:

@@ -79,6 +79,7 @@ class Stage:
 
     __slots__ = (
         "admitted",
+        "begun",
         "bytes",
         "closes_us",
         "ended",
@@ -120,6 +121,8 @@ class Stage:
         self.kept_before: int | None = None
         """The first kept entry before a prefix was dropped; None where none was."""
         self.removed: tuple[FileView, ...] = ()
+        self.begun = False
+        """Whether an incarnation begins in it."""
 
     def begin_file(self, first: int, head: bytes, floor_us: int) -> None:
         """The write is the first of a new file."""

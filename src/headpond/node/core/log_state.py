@@ -33,9 +33,11 @@ class LogState(ReadableLog):
     ) -> None:
         super().__init__(disk, folder, found, shard, options.index_every_bytes)
         self.report = found.report
-        self.incarnation = found.incarnation
-        self.incarnation_staged = not found.report.new_incarnation
-        """Whether a file says which incarnation this is, or is staged that will."""
+        self._incarnations = found.incarnations
+        self._lost_from = found.lost_from
+        """The first of the entries that were lost at the end when the log was opened."""
+        self._begun = False
+        """Whether this run has begun an incarnation, or staged that."""
         self.entry_next = found.next_entry
         """The next to assign, staged ones counted."""
         self.entry_taken = found.next_entry
@@ -60,6 +62,21 @@ class LogState(ReadableLog):
     def stored_at_us(self) -> int:
         """When the last record was stored, staged ones counted."""
         return self._stored_at_us
+
+    @property
+    def incarnation(self) -> int:
+        """The one that goes with the durable end as a position."""
+        return self._incarnations.at(self.entry_durable)
+
+    def incarnation_at(self, entry: int) -> int:
+        """The one that goes with an entry as a position."""
+        return self._incarnations.at(entry)
+
+    def holds(self, incarnation: int, entry: int, end: int | None = None) -> bool:
+        """Whether the log up to ``entry``, or ``end`` if it reaches so far, is what that incarnation had."""
+        last = self._incarnations.end_of(incarnation)
+        reach = entry if end is None else max(entry, min(end, self.entry_durable))
+        return entry <= self.entry_durable and reach <= last
 
     @property
     def staged_bytes(self) -> int:

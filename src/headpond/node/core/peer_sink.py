@@ -290,14 +290,15 @@ class PeerSink:
         self._intakes[connection][topic.uuid, ask.shard] = Intake(intake.blocks, begun=True)
         if intake.fault is not None:
             raise intake.fault
-        incarnation, own_end = shard.log.incarnation, shard.log.entry_next
+        log, own_end = shard.log, shard.log.entry_next
 
         def durable(error: HeadpondError | None) -> None:
             if error is not None:
                 refuse(error)
                 return
             now_us = self._node.now_us()
-            noted = PlaceNoted(topic.uuid, ask.node, ask.shard, ask.place, incarnation, own_end, now_us)
+            place = (topic.uuid, ask.node, ask.shard, ask.place, log.incarnation_at(own_end), own_end)
+            noted = PlaceNoted(*place, now_us)
             self._peering.note_place(noted)
             answer(msgspec.convert(intake.outcome, Admitted))
 

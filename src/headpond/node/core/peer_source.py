@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headpond.model.errors import BadRequest, IncarnationChanged, LimitReached, StorageFailed, TopicNotFound
+from headpond.model.errors import BadRequest, LimitReached, StorageFailed, TopicNotFound
 from headpond.model.grant import ALL, Grant
 from headpond.model.place import Place
 from headpond.model.topic_patterns import TopicPatterns
@@ -119,9 +119,6 @@ class PeerSource:
         if ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         log = topic.shards[ask.shard].log
-        if ask.incarnation != log.incarnation:
-            raise IncarnationChanged(f"shard {ask.shard} of {topic.shown} is in incarnation {log.incarnation}")
-
         if self._reading[connection] >= READING_MAX:
             raise LimitReached(f"a connection has at most {READING_MAX} reads of heads under way")
         self._reading[connection] += 1
@@ -142,7 +139,7 @@ class PeerSource:
 def _followed(name: str, topic: Topic | None, stamp: int) -> Followed:
     if topic is None:
         return Followed(name, None, stamp, None, [])
-    shards = [(shard.log.incarnation, shard.log.entry_first, shard.log.entry_durable) for shard in topic.shards]
+    shards = [(shard.log.entry_first, shard.log.entry_durable) for shard in topic.shards]
     return Followed(name, topic.uuid, stamp, topic.schemas.version if topic.schemas else None, shards)
 
 

@@ -2,8 +2,8 @@
 
 The machine knows a place: how far the sink has the source's log, and the last record before it. It asks for
 heads from that last record on, so that every answer begins by showing whether the log is still the one it was.
-If not (another incarnation, a shorter log, another record in that place: the source was restored from an old
-copy, or the topic is a new one of the same name) it begins at the first entry there is. That costs heads, not
+If not (a shorter log, another record in that place: the source was restored from an old copy, or the topic is a
+new one of the same name) it begins at the first entry there is. That costs heads, not
 messages: the sink says of each whether it is wanted, and only those are fetched.
 """
 
@@ -63,17 +63,17 @@ class PeerStream:
     def lag(self) -> int:
         return max(self.entry_end - (self.place.entry if self.place is not None else 0), 0)
 
-    def meet(self, uuid: bytes, incarnation: int, entry_end: int) -> None:
+    def meet(self, uuid: bytes, entry_end: int) -> None:
         """The source told how its shard is, or was a moment ago: heads may have told of more since."""
         place = self.place
-        if place is not None and (place.uuid, place.incarnation) == (uuid, incarnation):
+        if place is not None and place.uuid == uuid:
             self.entry_end = max(self.entry_end, entry_end)
             return
         self.entry_end = entry_end
         if place is None:
-            self.place = Place(uuid, incarnation, 0)
+            self.place = Place(uuid, 0)
         else:
-            self._rewind(Place(uuid, incarnation, 0))
+            self._rewind(Place(uuid, 0))
 
     def _rewind(self, place: Place) -> None:
         self.rewinds += 1
@@ -102,12 +102,12 @@ class PeerStream:
         self.entry_end = heads.entry_end
         self.checked = True
         if heads.entry_end < place.entry or not _continues(place, heads.heads):
-            self._rewind(Place(place.uuid, place.incarnation, 0))
+            self._rewind(Place(place.uuid, 0))
             return None
         fresh = [head for head in heads.heads if head.first_entry >= place.entry]
         stored = [head for head in fresh if head.count]
         last = remembered(stored[-1]) if stored else place.last
-        end = Place(place.uuid, place.incarnation, max(heads.entry_next, place.entry), last)
+        end = Place(place.uuid, max(heads.entry_next, place.entry), last)
         lost = sum(stop - max(start, place.entry) for start, stop in heads.lost if stop > place.entry)
         return Batch(fresh, heads.blocks, end, lost)
 
@@ -135,7 +135,7 @@ class PeerStream:
     def _part(self, run: list[Head]) -> Part:
         assert self.place is not None
         last = next((remembered(head) for head in reversed(run) if head.count), self.place.last)
-        return Part(run, Place(self.place.uuid, self.place.incarnation, run[-1].end_entry, last))
+        return Part(run, Place(self.place.uuid, run[-1].end_entry, last))
 
     def on_admitted(self, place: Place) -> None:
         """Everything before ``place`` is durable at the sink."""

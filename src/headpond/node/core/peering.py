@@ -217,10 +217,7 @@ class Peering:
                 continue
             for key, noted in list(places.items()):
                 log = topic.shards[noted.shard].log if noted.shard < len(topic.shards) else None
-                if log is None or (noted.own_incarnation, True) != (
-                    log.incarnation,
-                    noted.own_end <= log.entry_durable,
-                ):
+                if log is None or not log.holds(noted.own_incarnation, noted.own_end):
                     del places[key]
                     logger.warning("%s: its log is not what it was; peers compare it again", topic.shown)
 

@@ -61,7 +61,7 @@ def recover(
     """
     state = Recovered()
     if sealed is not None:
-        state.kept, state.incarnation = sealed.kept, max(sealed.incarnation, 1)
+        state.kept = sealed.kept
     files = _files(state, disk, folder, shard, versions_of(title))
     if not files:
         _lose_end(state, sealed)
@@ -147,7 +147,7 @@ def _replay_start(disk: Disk, folder: str, files: list[FileId], shard: int) -> i
         try:
             loaded = load_marks(file, files[number].first, shard)
             if loaded is not None:
-                Marks.decode(loaded[2])
+                Marks.decode(loaded.marks)
                 return number
         except BadFrame:
             continue
@@ -214,14 +214,13 @@ def _lose_end(state: Recovered, sealed: SealedFile | None) -> None:
     if sealed is None or state.next_entry >= sealed.next:
         return
     start = max(state.next_entry, state.kept)
+    state.lose_from(state.next_entry)
     _lose_file(state, start, sealed.next)
     state.marks.book.lost += sealed.next - start
     if state.file is not None:
         state.file.close()
         state.file = None
     state.next_entry = sealed.next
-    state.incarnation += 1
-    state.report.new_incarnation = True
 
 
 def _remove_dropped(state: Recovered, disk: Disk, folder: str) -> None:

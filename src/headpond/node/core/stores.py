@@ -211,8 +211,7 @@ class Stores:
         """New incarnations are on the disk before anyone hears of them. Does IO."""
         for topic in self.catalog:
             for shard in topic.shards:
-                if not shard.log.incarnation_staged:
-                    shard.log.stage_incarnation()
+                if shard.log.stage_loss(self._now_us()):
                     write = shard.lane.take()
                     write.run(self._disk)
                     shard.lane.done(write, None)
@@ -247,7 +246,7 @@ class Stores:
                     f"topic {topic.shown}, shard {number}: {gone}, though subscription {subscription.name!r} "
                     "settled them; a new incarnation begins"
                 )
-                shard.log.begin_incarnation(settled_end)
+                shard.log.lose_upto(settled_end)
 
     # --- committing ---------------------------------------------------------------------------------
 

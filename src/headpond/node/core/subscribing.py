@@ -195,6 +195,25 @@ def another_incarnation(topic: Topic, known: KnownRecord) -> IncarnationChanged:
     )
 
 
+def not_held(topic: Topic, shard: int, incarnation: int, entry: int) -> IncarnationChanged:
+    log = topic.shards[shard].log
+    return IncarnationChanged(
+        f"shard {shard} of topic {topic.shown} does not have what incarnation {incarnation} had before entry "
+        f"{entry}: it lost entries, or an old copy was restored; it is in incarnation {log.incarnation} now, "
+        f"its entries end at {log.entry_durable}"
+    )
+
+
+def check_positions(topic: Topic, positions: Sequence[int], incarnations: Sequence[int] | None) -> None:
+    """Raises unless there is a position a shard, each in the incarnation that is named, if one is."""
+    for told in (positions, incarnations):
+        if told is not None and len(told) != len(topic.shards):
+            raise BadRequest(f"{len(told)} positions for the {len(topic.shards)} shards of {topic.shown}")
+    for shard, (incarnation, entry) in enumerate(zip(incarnations or (), positions, strict=False)):
+        if not topic.shards[shard].log.holds(incarnation, entry):
+            raise not_held(topic, shard, incarnation, entry)
+
+
 def start_entry(topic: Topic, shard: int, start: str | int) -> int:
     """The first entry that a new subscription reads of a shard."""
     log = topic.shards[shard].log

@@ -26,7 +26,7 @@ from headpond.node.core.log import Run
 from headpond.node.core.session import Session
 from headpond.node.core.settlement_records import Change, Moved, Paused, Redriven, Removed, encode_change
 from headpond.node.core.state_starts import ShardStart
-from headpond.node.core.subscribing import check_subscription, find_or_open, start_entry
+from headpond.node.core.subscribing import check_positions, check_subscription, find_or_open, start_entry
 from headpond.node.core.subscription import Subscription
 from headpond.node.core.topics import Topic
 from headpond.wire.control import (
@@ -154,6 +154,8 @@ class SubscriptionRequests:
                 f"topic {topic.shown} has a subscription {ask.subscription!r} already",
                 hint="Choose another name, delete the other one first, or ask with exist_ok.",
             )
+        if ask.positions is not None:
+            check_positions(topic, ask.positions, ask.incarnations)
         stores, name = self._node.stores, ask.subscription
 
         def make(state: list[ShardStart]) -> None:
