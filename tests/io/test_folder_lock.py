@@ -42,6 +42,12 @@ def test_a_folder_is_made_and_taken_once(tmp_path: Path) -> None:
     FolderLock.take(folder).release()
 
 
+def test_a_full_disk_keeps_nobody_from_taking_a_folder_and_letting_go(tmp_path: Path) -> None:
+    (tmp_path / LOCK_NAME).symlink_to("/dev/full")
+    FolderLock.take(tmp_path).release()
+    FolderLock.take(tmp_path).release()
+
+
 def test_releasing_twice_is_no_fault(tmp_path: Path) -> None:
     lock = FolderLock.take(tmp_path)
     lock.release()
