@@ -14,12 +14,13 @@ from headpond.cli.demo import MESSAGES, Outcome
 from tests.cli.conftest import Cli
 from tests.cli.contract import check
 from tests.client.processes import environment
+from tests.spark.standalone import QUICK_JAVA
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_the_demo_holds(cli: Cli) -> None:
-    done = cli("demo", "--json", timeout=590)
+    done = cli("demo", "--json", timeout=590, JAVA_TOOL_OPTIONS=QUICK_JAVA)
     told = check("demo", done.out)
     assert done.code == 0, told["checks"]
     assert (told["sent"], told["lost"], told["R"], told["held"]) == (MESSAGES, 0, 1.0, True)

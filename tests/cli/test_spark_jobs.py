@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import HEADPOND, Cli, clean_environment
+from tests.spark.standalone import QUICK_JAVA
 
 AUDIT_S_MAX = 250
 BLOCK = "0" * 32
@@ -29,7 +30,7 @@ def test_an_audit_prints_its_figures_and_exits_with_1_if_something_is_missing(tm
     done = subprocess.run(
         [*HEADPOND, "spark", "audit", str(sent), str(received), "--master", "local[1]", "--out", "out"],
         cwd=tmp_path,
-        env=clean_environment() | {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
+        env=clean_environment() | {"JAVA_TOOL_OPTIONS": QUICK_JAVA},
         capture_output=True,
         text=True,
         timeout=AUDIT_S_MAX,

@@ -24,6 +24,7 @@ import headpond.spark
 from headpond.spark.sink import Staged, StreamSink, stream_writer
 from headpond.spark.source import schema as source_schema
 from headpond.spark.source_stream import StreamReader
+from tests.spark.standalone import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -190,7 +191,7 @@ def main(folder: Path, url: str, source: str, sink: str) -> None:
         "headpond torture",
         master="local[2, 8]",
         conf={
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": QUICK_JAVA,
             "spark.sql.streaming.stateStore.maintenanceInterval": "1h",
             "spark.task.reaper.enabled": "false",
         },

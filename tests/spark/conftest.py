@@ -10,19 +10,25 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headpond.spark
+from tests.spark import loaded_daemon
+from tests.spark.standalone import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER = "local[2, 4]"
 """Two cores, and four attempts at a task."""
-QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = headpond.spark.session(
-        "headpond tests", master=MASTER, conf={"spark.driver.extraJavaOptions": QUICK_JAVA}
+        "headpond tests",
+        master=MASTER,
+        conf={
+            "spark.driver.extraJavaOptions": QUICK_JAVA,
+            "spark.python.daemon.module": loaded_daemon.__name__,
+        },
     )
     yield session
     session.stop()

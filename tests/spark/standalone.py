@@ -20,7 +20,10 @@ HOSTS = (HOST, "localhost")
 """Spark takes workers for machines by these names, and runs a task a second time on another machine alone."""
 START_S_MAX = 120.0
 RUN_S_MAX = 400.0
-QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+QUICK_JAVA = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""A Java that lives for seconds: it compiles once, and takes Spark's classes as they are."""
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 
 

@@ -15,6 +15,7 @@ import headpond.sync
 from headpond.model.errors import BadRequest
 from headpond.spark.java import find_java, java_home
 from tests.fire.real_node import RealNode
+from tests.spark.standalone import QUICK_JAVA
 
 
 def test_a_client_of_spark_connect_reads_writes_and_streams(node: RealNode, tmp_path: Path) -> None:
@@ -24,6 +25,7 @@ def test_a_client_of_spark_connect_reads_writes_and_streams(node: RealNode, tmp_
     program = Path(__file__).with_name("connect_program.py")
     names = {
         "JAVA_HOME": str(java_home(find_java())),
+        "JAVA_TOOL_OPTIONS": QUICK_JAVA,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

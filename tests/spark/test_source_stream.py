@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 import headpond.sync
+from headpond.model.bounds import ENTRY_MAX
 from headpond.model.errors import (
     BadRequest,
     EntriesMissing,
@@ -142,6 +143,25 @@ def test_an_idle_source_answers_at_once_after_a_batch_of_its_query_and_waits_whi
         waits.clear()
         read.next()
         assert set(waits) == {0.0}
+
+
+def test_an_idle_source_is_not_woken_by_shards_that_it_does_not_read(
+    client: headpond.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    ends = headpond.sync.admin.Admin.ends
+
+    def ask(admin: Any, topics: Any, known: Any = None, *, wait: float = 0.0, subscription: str) -> Any:
+        asked.append(known)
+        return ends(admin, topics, known)
+
+    monkeypatch.setattr(headpond.sync.admin.Admin, "ends", ask)
+    monkeypatch.setattr("headpond.spark.source_limit.IDLE_SHARE", 1e9)
+    client.admin.create_topic(topic, shards=2)
+    with stream(shared_url, assign=json.dumps({topic: [1]})) as read:
+        read.next()
+        read.next()
+    assert asked[-1] == [[ENTRY_MAX, 0]]
 
 
 def test_tasks_reach_the_node_that_the_driver_was_told_of(

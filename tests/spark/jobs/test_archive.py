@@ -24,13 +24,13 @@ from headpond.spark.jobs.compact import compact
 from tests.cli.conftest import HEADPOND, clean_environment
 from tests.cli.contract import check
 from tests.fire.real_node import RealNode
+from tests.spark.standalone import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(300)
 WAIT_S = 250
-QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def send(node: RealNode, topic: str, numbers: range) -> None:

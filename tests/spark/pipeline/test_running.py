@@ -259,14 +259,14 @@ def test_rows_that_come_early_wait_for_their_turn_and_a_gap_is_given_up(
 
     add([2, 1, 0, 4])
     pipeline = (
-        Pipeline("order", checkpoint=tmp_path / "ck", trigger={"every": "1s"})
+        Pipeline("order", checkpoint=tmp_path / "ck", trigger={"every": "500ms"})
         .source("rows", parquet=str(tmp_path / "in"), stream=True)
-        .step("ordered", from_="rows", reorder={"index": "n", "wait": "3s"})
+        .step("ordered", from_="rows", reorder={"index": "n", "wait": "1s"})
         .sink("out", from_="ordered", parquet=str(tmp_path / "out"))
     )
     run = pipeline.start(spark)
     try:
-        run.wait(timeout=300, idle=4.0)
+        run.wait(timeout=300, idle=3.0)
     finally:
         run.stop()
     rows = spark.read.parquet(str(tmp_path / "out")).select("n", "out_of_order").collect()
