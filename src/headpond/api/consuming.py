@@ -29,7 +29,7 @@ from headpond.api.asking import (
 )
 from headpond.api.callers import CLIENT
 from headpond.api.faults import PositionsNotHeld
-from headpond.api.held import Held, message_bytes, parse_position
+from headpond.api.held import Held, message_bytes, parse_position, position_of
 from headpond.api.subscriptions import ONE
 from headpond.model.bounds import Word
 from headpond.model.errors import LimitReached, NotHeld, SubscriptionNotFound
@@ -63,7 +63,7 @@ class HandedMessages(msgspec.Struct):
 
 class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
     positions: Positions
-    """As they came with the messages: SHARD/ENTRY."""
+    """As they came with the messages."""
 
 
 class NackBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class Released(TypedDict):
 
 def handed(message: Message) -> Handed:
     row = message_row(message)
-    return Handed(**msgspec.structs.asdict(row), position=f"{row.shard}/{row.entry}")
+    return Handed(**msgspec.structs.asdict(row), position=position_of(message))
 
 
 async def hold(
@@ -243,7 +243,7 @@ async def extend(
     """More time: the deadline of these messages is `delay` seconds from now (null: as the policy says)."""
     name = topic_name(topic)
     held = caller.consumers.get((name, subscription, consumer))
-    messages = [None if held is None else held.in_hand(parse_position(each)) for each in data.positions]
+    messages = [None if held is None else held.in_hand(each) for each in data.positions]
     missing = [text for text, each in zip(data.positions, messages, strict=True) if each is None]
     if held is None or missing:
         await caller.client.admin.show_subscription(name, subscription)

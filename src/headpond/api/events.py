@@ -26,7 +26,7 @@ from headpond.api.asking import Asked, Called, TopicPath, answer_of, door_of, pa
 from headpond.api.callers import Caller, Callers
 from headpond.api.consuming import ConsumerName, Kind, Mode, handed, hold
 from headpond.api.faults import body_of
-from headpond.api.held import Held
+from headpond.api.held import Held, position_of
 from headpond.api.subscriptions import ONE
 from headpond.client.reader import Reader
 from headpond.model.errors import BadRequest, HeadpondError, TopicMismatch
@@ -206,7 +206,7 @@ async def _hand_on(caller: Caller, held: Held, callers: Callers, *, sent: bool) 
                 yield _handed_event(unsent[0])
                 message = unsent.pop(0)
                 if sent:
-                    await held.settle([f"{message.shard}/{message.entry}"], held.consumer.ack, flush=False)
+                    await held.settle([position_of(message)], held.consumer.ack, flush=False)
         finally:
             held.put_back(unsent)  # nobody reads any more
 

@@ -34,12 +34,21 @@ Place = tuple[int, int]
 """Shard and entry."""
 
 
+def position_of(message: Message) -> str:
+    """``SHARD/ENTRY@STORED``: when it was stored tells it from another that an old copy's node put there."""
+    return f"{message.shard}/{message.entry}@{message.origin.stored_at_us}"
+
+
 def parse_position(text: str) -> Place:
-    """``SHARD/ENTRY``."""
-    shard, slash, entry = text.partition("/")
-    for part in (shard, entry):
+    """Shard and entry of ``SHARD/ENTRY`` or ``SHARD/ENTRY@STORED``."""
+    place, at, stored = text.partition("@")
+    shard, slash, entry = place.partition("/")
+    for part in (shard, entry, stored if at else "0"):
         if not (slash and part.isascii() and part.isdigit() and len(part) < 20):
-            raise BadRequest(f"{text[:80]!r} is not a position", hint="A position is SHARD/ENTRY, as in 0/17.")
+            raise BadRequest(
+                f"{text[:80]!r} is not a position",
+                hint="Name it as it came with the message, or as SHARD/ENTRY, as in 0/17.",
+            )
     return int(shard), int(entry)
 
 
@@ -150,36 +159,42 @@ class Held:
         kept = [each for each in messages if self._handed.pop((each.shard, each.entry), None) is not None]
         self._returned.extendleft(reversed(kept))
 
-    def in_hand(self, place: Place) -> Message | None:
-        """The message that was handed out and not settled."""
-        return self._handed.get(place)
+    def in_hand(self, position: str) -> Message | None:
+        """The message that was handed out and not settled; another one in its place is not it."""
+        message = self._handed.get(parse_position(position))
+        if message is None or ("@" in position and position != position_of(message)):
+            return None
+        return message
 
     async def ack_upto(self, position: str) -> None:
         """Acknowledges what was handed out before a message, in the order it was handed out, and the message.
 
         A position that is not in hand acknowledges nothing: what is in hand comes again.
         """
-        place = parse_position(position)
-        if place in self._handed:
-            seen = [f"{shard}/{entry}" for shard, entry in self._handed]
-            await self.settle(seen[: seen.index(position) + 1], self.consumer.ack)
+        message = self.in_hand(position)
+        if message is not None:
+            seen = list(self._handed.values())
+            upto = seen.index(message) + 1
+            await self.settle([position_of(each) for each in seen[:upto]], self.consumer.ack)
         self.put_back(list(self._handed.values()))
 
     async def settle(
         self, positions: list[str], settle: Callable[[Message], Awaitable[None]], *, flush: bool = True
     ) -> int:
         """Settles what is in hand; returns when that is on the node's disk. What is not in hand is told."""
-        places = [parse_position(each) for each in positions]
+        for each in positions:
+            parse_position(each)
         self.busy += 1
         try:
             missing = []
             settled = 0
-            for text, place in zip(positions, places, strict=True):
-                message = self._handed.get(place)
+            for text in positions:
+                message = self.in_hand(text)
                 if message is None:
                     missing.append(text)
                     continue
                 await settle(message)
+                place = (message.shard, message.entry)
                 self._handed.pop(place, None)
                 self.bytes -= self._sizes.pop(place, 0)
                 settled += 1

@@ -35,7 +35,8 @@ class LogMachine(RuleBasedStateMachine):
         """All that were ever given out, with the rows before them."""
         self.own: set[tuple[int, int]] = set()
         """Those that this log gave out, or the one that it is a copy of before it was copied."""
-        self.copy()
+        self.copies = [(self.disk.copy(), list[Row](), set(self.own))]
+        """One after each commit: files, rows and ``own`` as they were."""
 
     @rule(size=st.sampled_from([0, 1, 30, 200, 900]), count=st.sampled_from([0, 1, 1, 5]))
     def append(self, size: int, count: int) -> None:
@@ -57,6 +58,7 @@ class LogMachine(RuleBasedStateMachine):
         assert len(records) == len(readable(self.in_write))
         self.writer.durable += self.in_write
         self.write, self.in_write, self.doubtful = None, [], []
+        self.copies.append((self.disk.copy(), list(self.writer.durable), set(self.own)))
 
     @precondition(lambda self: self.write is not None)
     @rule(operation=st.sampled_from(["write", "sync", "create", "rename", "sync_folder"]))
@@ -107,16 +109,17 @@ class LogMachine(RuleBasedStateMachine):
         self.reopen()
 
     @precondition(lambda self: self.write is None)
-    @rule()
-    def copy(self) -> None:
-        known = (list(self.writer.durable), list(self.doubtful), set(self.own))
-        self.copied = (self.disk.copy(), *known)
+    @rule(count=st.integers(1, 3))
+    def store(self, count: int) -> None:
+        self.append(30, count)
+        self.take()
+        self.commit()
 
-    @rule()
-    def restore(self) -> None:
-        disk, durable, doubtful, own = self.copied
+    @rule(which=st.integers(0, 30))
+    def restore(self, which: int) -> None:
+        disk, durable, own = self.copies[which % len(self.copies)]
         self.disk, self.own = disk.copy(), set(own)
-        self.writer.durable, self.doubtful = list(durable), list(doubtful)
+        self.writer.durable, self.doubtful = list(durable), []
         self.reopen()
 
     def reopen(self) -> None:
