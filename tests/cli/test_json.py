@@ -130,6 +130,8 @@ def test_the_ledger_and_top(run: Run, topic: str) -> None:
     told = run("ledger", topic, "--blocks")
     assert told["balanced"] and [each["available"] for each in told["subscriptions"]] == [2]
     (sample,) = run("top", "--once", "--interval", 0.1, "--topic", topic)
+    (row,) = run("consume", topic, "-s", "s", "--count", 1)
+    assert row["node"] == sample["node"]["node"]
     assert [each["lag"] for each in sample["subscriptions"]] == [2]
 
 
