@@ -13,8 +13,9 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import headpond
 from headpond.client import consumer as consumer_module
@@ -42,6 +43,7 @@ STALLS_S = [0.1, 1.0, 3.0]
 DRAIN_S = 300.0
 """In good weather everything is settled after so long, by whoever is there."""
 
+World = TypeVar("World", bound="ClientWorld")
 Place = tuple[int, int]
 """Shard and entry."""
 
@@ -141,8 +143,8 @@ class ClientWorld:
         )
         self.judge.deadlines = self.policy.deadline is not None
         self._refuse = chance.choice([0.0, 0.0, 0.1, 0.3])
-        self._ends = [0] * shards
-        self._segments = [0] * shards
+        self._ends: list[int] = []
+        self._segments: list[int] = []
         self._numbers = 0
         self._writer = 0
         self._failure: BaseException | None = None
@@ -151,12 +153,17 @@ class ClientWorld:
 
     async def begin(self) -> None:
         self.admin = await self._connect()
-        info = await self.admin.admin.create_topic(TOPIC, shards=self.shards)
-        connection = self.node.connect(asyncio.Protocol())
-        self._writer = connection.number
+        await self.admin.admin.create_topic(TOPIC, shards=self.shards)
+        self._begin_block()
+
+    def _begin_block(self) -> None:
+        topic = next(each for each in self.node.core.catalog if each.name.endswith(f"/{TOPIC}"))
+        self._ends = [shard.log.entry_durable for shard in topic.shards]
+        self._segments = [0] * self.shards
+        self._writer = self.node.connect(asyncio.Protocol()).number
         greeting = headpond.wire.connection.ClientSide(client="writer").data_to_send()
         title = title_frame(
-            self.random.randbytes(16), info.uuid, power=self.shards.bit_length() - 1, topic=info.topic
+            self.random.randbytes(16), topic.uuid, power=self.shards.bit_length() - 1, topic=topic.name
         )
         self.node.say(self._writer, *greeting, title)
 
@@ -384,6 +391,62 @@ class ClientWorld:
         await self.admin.close()
 
 
+class RestoredWorld(ClientWorld):
+    """Its node is put back to old copies of its folder. Entries mean other messages then, so nobody judges."""
+
+    def __init__(self, *how: Any, **options: Any) -> None:
+        super().__init__(*how, **options)
+        self.restores = 0
+        self._copy: MemoryDisk | None = None
+
+    async def _work(self, reader: Reader) -> None:
+        while (message := await reader.consumer.receive()) is not None:
+            await asyncio.sleep(self.random.random() * reader.think_s)
+            refused = self.random.random() < self._refuse
+            await (reader.consumer.nack if refused else reader.consumer.ack)(message)
+
+    async def storm(self, steps: int) -> None:
+        """Connections are lost faster than they are made; then all that the node has is settled."""
+        chance = self.random
+        actions: list[tuple[int, Callable[[], Awaitable[Any]]]] = [
+            (20, self._write_some),
+            (55, lambda: self._with_one(self._lose_connection)),
+            (5, lambda: self._with_one(self._stall)),
+            (8, self._copy_folder),
+            (6, self._restore),
+            (6, self._join_if_room),
+        ]
+        await self.join()
+        await self._copy_folder()
+        for _, action in chance.choices(actions, [weight for weight, _ in actions], k=steps):
+            await action()
+            await asyncio.sleep(chance.choice([0.0, 0.005, 0.03, 0.3]) * chance.random())
+            self.check()
+        await self._restore()
+        self._refuse = 0.0
+        until_s = self.loop.time() + DRAIN_S
+        while (info := await self.admin.admin.show_subscription(TOPIC, "s")).positions != self._ends:
+            self.check()
+            assert self.loop.time() < until_s, f"nothing comes any more: {self._ends}, {info}"
+            await asyncio.sleep(0.5)
+
+    async def _copy_folder(self) -> None:
+        disk, self._copy = self.node._disk, MemoryDisk(1)
+        assert isinstance(disk, MemoryDisk)
+        self._copy._names = deepcopy(disk._names)
+        self._copy._durable_names = dict(self._copy._names)
+
+    async def _restore(self) -> None:
+        if self._copy is None:
+            return
+        self.restores += 1
+        old, copy, self._copy = self.node, self._copy, None
+        self.node = VirtualNode(self.loop, copy, PLAIN, self.random.randrange(1 << 30), old.delay_s_max)
+        old.end()
+        self._begin_block()
+        self.judge.note(self.loop.time(), f"restored, up to {self._ends}")
+
+
 @asynccontextmanager
 async def _clock(loop: VirtualLoop) -> AsyncIterator[None]:
     """The client's own clock is the loop's."""
@@ -401,13 +464,18 @@ async def _clock(loop: VirtualLoop) -> AsyncIterator[None]:
 
 
 def in_world(
-    act: Callable[[ClientWorld], Awaitable[None]], seed: int, kind: str, mode: str, **options: Any
-) -> ClientWorld:
+    act: Callable[[World], Awaitable[None]],
+    seed: int,
+    kind: str,
+    mode: str,
+    make: type[World] = ClientWorld,  # type: ignore[assignment]
+    **options: Any,
+) -> World:
     """Runs ``act`` in a new world; a failure names the last things that happened."""
 
-    async def scenario(loop: VirtualLoop) -> ClientWorld:
+    async def scenario(loop: VirtualLoop) -> World:
         async with _clock(loop):
-            world = ClientWorld(loop, seed, kind, mode, **options)
+            world = make(loop, seed, kind, mode, **options)
             try:
                 await world.begin()
                 await act(world)
@@ -429,3 +497,10 @@ def lived(seed: int, kind: str, mode: str, *, steps: int = 30, faults: bool = Tr
         await world.end()
 
     return in_world(live, seed, kind, mode, faults=faults)
+
+
+def stormed(seed: int, kind: str, mode: str, *, steps: int = 60) -> RestoredWorld:
+    async def storm(world: RestoredWorld) -> None:
+        await world.storm(steps)
+
+    return in_world(storm, seed, kind, mode, RestoredWorld)

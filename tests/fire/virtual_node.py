@@ -171,6 +171,13 @@ class VirtualNode:
         )
         self.drain()
 
+    def end(self) -> None:
+        """It is gone, and with it its connections."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self.connections.values()):
+            connection.abort()
+
     def delay_s(self) -> float:
         return self.random.random() * self.delay_s_max
 
