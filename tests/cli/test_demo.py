@@ -60,3 +60,10 @@ def test_what_broke_is_counted() -> None:
     assert (found.live.lost, found.live.repeated, found.live.in_order) == (1, 1, False)
     assert not found.held
     assert [held for _, held in found.checks()] == [True, True, False, False, True, True]
+
+
+def test_a_segment_that_came_to_the_node_again_counts_in_the_ur_of_the_link() -> None:
+    async def outcome() -> Outcome:
+        return Outcome(sent=MESSAGES, segments=90, came_twice=10)
+
+    assert asyncio.run(outcome()).summary()["UR_arrived"] == 0.9

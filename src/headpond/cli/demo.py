@@ -282,9 +282,9 @@ def _print(outcome: Outcome) -> None:
     ]
     if spark is not None:
         hops.append(("topic > Spark > topic", spark.sent, spark.received, spark.unique))
-    print("\nWhat was passed on, in messages: UR is the pipe's, behind whatever drops repeats")
+    print("\nMessages passed on; UR counts the repeats that are left after deduplication")
     print_table(("HOP", "SENT", "RECEIVED", "UNIQUE", "R", "UR"), [(*hop, *_rates(*hop[1:])) for hop in hops])
-    print(f"\nUR of what came over the link, in segments, before the node dropped repeats: {outcome.arrivals}")
+    print(f"\nUR of the link, in segments, before the node drops repeats: {outcome.arrivals}")
     print()
     for promise, held in outcome.checks():
         print(f"  {'held  ' if held else 'BROKEN'}  {promise}")
