@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,7 +16,7 @@ import headpond.sync
 from headpond.client.backoff import Backoff
 from headpond.client.consumer import Consumer
 from headpond.client.several import Several
-from headpond.model.errors import BadRequest, NotAcrossNodes, TopicMismatch, TopicNotFound
+from headpond.model.errors import BadRequest, IncarnationChanged, NotAcrossNodes, TopicMismatch, TopicNotFound
 from headpond.model.policy import Policy
 from headpond.wire.control import SubscriptionInfo
 from tests.client.peer import until
@@ -504,5 +506,44 @@ def test_a_reader_by_position_does_not_take_another_node_for_the_first(pair: Pai
             one.kill()
             with pytest.raises(TopicMismatch):
                 await reader.ends()
+
+    asyncio.run(scenario())
+
+
+def test_a_copy_that_was_restored_from_an_old_folder_is_told_and_gets_no_settlements(
+    pair: Pair, topic: str, tmp_path: Path
+) -> None:
+    one, two = pair
+    later = [b"%d" % number for number in range(COUNT, COUNT + 7)]
+
+    async def scenario() -> None:
+        await fill(pair, topic, EVERY[:7])
+        async with reading(pair, topic) as consumer:
+            for message in await take(consumer, 7):
+                await consumer.ack(message)
+            await consumer.flush()
+            await until_settled(pair, topic, 7)
+            shutil.copytree(two.data, tmp_path / "copy")
+            await fill(pair, topic, EVERY[7:14])
+            in_hand = await take(consumer, 7)
+            await until(lambda: consumer.copies == 14)  # it knows what stood at both
+            two.kill()
+            shutil.rmtree(two.data)
+            (tmp_path / "copy").rename(two.data)
+            two.start()
+            async with headpond.connect(two.url) as client, client.producer(topic) as producer:
+                for value in later:
+                    await producer.send(value)
+            waiting = asyncio.create_task(take(consumer, 1))
+            await until_state(consumer, "reading", "failed")
+            assert isinstance(consumer.nodes[1].error, IncarnationChanged)
+            for message in in_hand:
+                await consumer.ack(message)
+            await consumer.flush()
+            assert (await standing(one, topic)).settled == 14
+            assert (await standing(two, topic)).settled == 7, "what stands there now was not handed out"
+            async with headpond.connect(one.url) as client, client.producer(topic) as producer:
+                await producer.send(b"more")
+            assert [message.value for message in await waiting] == [b"more"]
 
     asyncio.run(scenario())

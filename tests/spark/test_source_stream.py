@@ -30,6 +30,7 @@ from headpond.model.errors import (
     NotAllowed,
     SchemaChanged,
     SchemaMismatch,
+    SubscriptionNotFound,
     TimedOut,
     TopicMismatch,
     TopicNotFound,
@@ -37,6 +38,8 @@ from headpond.model.errors import (
 )
 from headpond.spark.connection import Connection
 from headpond.spark.source import batch_reader, schema
+from headpond.spark.source_offset import read_offset
+from headpond.spark.source_read import ReadTask, Span
 from headpond.spark.source_stream import StreamReader
 from tests.fire.real_node import RealNode, wait_until
 
@@ -551,6 +554,26 @@ def test_an_old_copy_is_recognised_however_far_it_has_grown(restored: tuple[str,
             10,
             "30",
         )
+
+
+def test_an_offset_of_before_settles_and_reads_nothing_of_an_old_copy(
+    restored: tuple[str, Json, Json, Json],
+) -> None:
+    url, _, _, end = restored
+    (offset,) = read_offset(end).items()
+    name, place = offset
+    with headpond.sync.connect(url) as client:
+        client.admin.create_subscription("orders", "kept")
+        for subscription in ("kept", "never-made"):
+            with stream(url, end, topic="orders", subscription=subscription) as read:
+                read.reader.commit(end)
+        assert lag(url, "kept") == 50
+        with pytest.raises(SubscriptionNotFound):
+            client.admin.show_subscription("orders", "never-made")
+    # A task that was planned before.
+    span = Span(name, place.uuid, None, 0, place.incarnations[0], 20, place.entries[0])
+    with stream(url, end, topic="orders") as read, pytest.raises(IncarnationChanged):
+        list(read.reader.read(ReadTask((span,))))
 
 
 def test_a_topic_of_many_shards_is_known_again_without_a_search_through_all_for_each(
