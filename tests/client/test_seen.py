@@ -152,6 +152,16 @@ def test_a_node_that_is_read_anew_brings_nothing_that_is_settled_or_in_hand(seen
     assert arrive(seen, "b", 1, 70) == ([], [(70, 72)])
 
 
+def test_what_a_node_that_is_read_anew_brings_is_a_copy_also_where_it_crosses_the_settlement(
+    seen: Seen,
+) -> None:
+    arrive(seen, "a", 0, 10)
+    seen.gone("a")
+    seen.up("a")
+    seen.settle("a", 0, [(10, 12)])
+    assert arrive(seen, "a", 0, 10) == ([], [(10, 12)]), "its last row is in hand"
+
+
 def test_a_subscription_that_was_set_anew_brings_everything_again(seen: Seen) -> None:
     arrive(seen, "a", 0, 10)
     arrive(seen, "b", 0, 70)

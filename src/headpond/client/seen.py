@@ -67,7 +67,6 @@ class Seen:
         """By node and shard, its first entries of open segments, in order."""
         self._refused: set[Key] = set()
         self._up: set[str] = set()
-        self._gone: set[str] = set()
 
     # --- what nodes give ----------------------------------------------------------------------------
 
@@ -156,8 +155,6 @@ class Seen:
                 for part in new:
                     found += self._copies_of(segment, place, shard, part)
                 segment.settle(start, end)
-                for at in self._gone.intersection(segment.given):  # its own settlement did not reach it
-                    segment.given[at][1].discard(start, end)
                 if new:
                     self._close_if_done(key, segment)
         return found
@@ -230,7 +227,6 @@ class Seen:
 
     def up(self, place: str) -> None:
         self._up.add(place)
-        self._gone.discard(place)
 
     def down(self, place: str) -> list[There]:
         """A node cannot be reached; returns what it was to bring again and others are to bring now."""
@@ -248,11 +244,9 @@ class Seen:
     def gone(self, place: str) -> list[There]:
         """A node is not read any more, and knows nothing of what it gave if it is read again."""
         found = self.down(place)
-        self._gone.add(place)
         for segment in self._open.values():
-            if (rows := segment.given.get(place)) is not None:
-                for span in segment.settled:
-                    rows[1].discard(*span)
+            if place in segment.given:
+                segment.unwanted[place] = segment.given[place][1].copy()
             if (led := segment.led.pop(place, None)) is not None:  # what is in hand is led by nobody now
                 refused = [part for rows in segment.refused for part in led.overlap(*rows)]
                 segment.led[place] = RangeSet(refused)
@@ -276,7 +270,7 @@ class Seen:
             if any(given.missing(*span) for span in block.done):
                 return True
         for segment in self._open.values():
-            rows = segment.given[place][1] if place in segment.given else RangeSet()
+            rows = segment.wanted_of(place) if place in segment.given else RangeSet()
             if any(rows.missing(*span) for span in segment.settled):
                 return True
         return False
