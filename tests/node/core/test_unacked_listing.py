@@ -74,3 +74,16 @@ def test_skipped_ranges_are_listed_also_after_a_restart_and_a_compaction_of_the_
     assert skipped(again).ranges == expected
     again.connect().request(SeekSubscription("orders", "s", 6))
     assert skipped(again).ranges == [(0, 5, 6)], "the others come again"
+
+
+def test_the_time_of_a_refused_entry_outlives_a_compaction_of_the_journal() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=SMALL_FILES)
+    Writer(it).write(100)
+    reader = Kind(it, "unique", "non_resilient")
+    reader.settle(nacked=[(0, 3600.0)])
+    for entry in range(1, 100):  # so much is journaled that it is compacted
+        reader.settle(acked=[(entry, entry + 1)])
+    again = CoreShell(it.disk, seed=2, settings=SMALL_FILES, now_us=it.now_us)
+    (waiting,) = unacked(again).entries
+    assert (waiting.entry, waiting.attempts, waiting.waits_for) == (0, 1, "time")
+    assert waiting.due_at_us - again.now_us >= 3_500_000_000
