@@ -10,6 +10,7 @@ from pathlib import Path
 
 import headpond
 import headpond.sync
+from headpond.client.link import Link
 from headpond.model.errors import SubscriptionBusy
 from tests.client.cells import QUICK, connected, cut, each_cell, fill, numbers, take
 from tests.client.peer import until
@@ -25,15 +26,15 @@ async def opened(client: headpond.Client, topic: str, kind: str, mode: str) -> h
             await asyncio.sleep(0.02)
 
 
-def hold_up(client: headpond.Client) -> asyncio.Event:
-    """The client does not connect again before the event that is returned."""
-    go, connect = asyncio.Event(), client.link._connect
+def hold_up(link: Link) -> asyncio.Event:
+    """A client does not connect again before the event that is returned."""
+    go, connect = asyncio.Event(), link._connect
 
     async def wait_and_connect() -> None:
         await go.wait()
         await connect()
 
-    client.link._connect = wait_and_connect  # type: ignore[method-assign]
+    link._connect = wait_and_connect  # type: ignore[method-assign]
     return go
 
 
@@ -47,7 +48,7 @@ def test_what_another_consumer_settled_meanwhile_is_not_handed_out(
             one = await opened(first, topic, kind, mode)
             in_hand = await one.receive(5)
             assert in_hand is not None
-            go = hold_up(first)
+            go = hold_up(first.link)
             cut(first)
             other = await opened(second, topic, kind, mode)
             found = await take(other, 20)
@@ -137,7 +138,7 @@ def test_the_blocking_consumer_drops_what_its_thread_had_not_handed_out(shared_u
 
 
 async def lose(client: headpond.Client) -> None:
-    hold_up(client)
+    hold_up(client.link)
     cut(client)
 
 
@@ -157,7 +158,7 @@ def test_an_old_copy_that_was_restored_gets_no_settlements_of_what_it_does_not_h
             node.kill()
             shutil.rmtree(node.data)
             shutil.copytree(tmp_path / "copy", node.data)
-            go = hold_up(client)
+            go = hold_up(client.link)
             await consumer.ack(in_hand[0])  # type: ignore[arg-type]
             node.start()
             async with connected(node.url, 1) as (producer,):

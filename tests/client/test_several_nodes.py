@@ -20,6 +20,7 @@ from headpond.model.errors import BadRequest, IncarnationChanged, NotAcrossNodes
 from headpond.model.policy import Policy
 from headpond.wire.control import SubscriptionInfo
 from tests.client.peer import until
+from tests.client.test_reconnecting import hold_up
 from tests.fire.real_node import RealNode
 
 QUICK = Backoff(0.01, 0.05)
@@ -527,6 +528,7 @@ def test_a_copy_that_was_restored_from_an_old_folder_is_told_and_gets_no_settlem
             await fill(pair, topic, EVERY[7:14])
             in_hand = await take(consumer, 7)
             await until(lambda: consumer.copies == 14)  # it knows what stood at both
+            go = hold_up(consumer._sources[1].link)
             two.kill()
             shutil.rmtree(two.data)
             (tmp_path / "copy").rename(two.data)
@@ -534,6 +536,7 @@ def test_a_copy_that_was_restored_from_an_old_folder_is_told_and_gets_no_settlem
             async with headpond.connect(two.url) as client, client.producer(topic) as producer:
                 for value in later:
                     await producer.send(value)
+            go.set()
             waiting = asyncio.create_task(take(consumer, 1))
             await until_state(consumer, "reading", "failed")
             assert isinstance(consumer.nodes[1].error, IncarnationChanged)

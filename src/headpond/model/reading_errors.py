@@ -6,9 +6,9 @@ from headpond.model.error import HeadpondError
 
 
 class IncarnationChanged(HeadpondError):
-    """A shard lost entries that may have been read (damage at its end, an old copy restored).
+    """A shard does not have what stood before a position: it lost entries, or an old copy was restored.
 
-    Entries are counted anew from there, so a position of before may name another message now.
+    The position may name another message now.
     """
 
     code = "incarnation-changed"
