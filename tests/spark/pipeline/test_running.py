@@ -297,6 +297,23 @@ def test_a_sink_that_is_added_later_reads_from_the_start_whatever_the_others_hav
         assert known.keys() == {"s.one", "s.two"} and known["s.one"] == 0
 
 
+def test_a_pipeline_whose_driver_was_killed_at_its_first_offset_starts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    left = tmp_path / "ck" / "out" / "offsets" / ".0.6f1d2d7a-8d1b-4f0c.tmp"
+    left.parent.mkdir(parents=True)
+    left.write_text("v1")
+    write(spark, tmp_path, [(1, 1.0)])
+    pipeline = (
+        Pipeline("p", checkpoint=tmp_path / "ck", trigger={"available_now": True})
+        .source("rows", parquet=str(tmp_path / "in"), stream=True)
+        .step("once", from_="rows", dedup={"by": "id", "within": "10m"})
+        .sink("out", from_="once", parquet=str(tmp_path / "out"))
+    )
+    assert pipeline.start(spark).wait(timeout=300) and not left.exists()
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 1
+
+
 def test_rows_without_an_id_are_no_repeats_of_each_other(spark: SparkSession, tmp_path: Path) -> None:
     rows = [(None, 1.0), (None, 2.0), (5, 3.0), (5, 4.0)]
     spark.createDataFrame(rows, "id bigint, amount double").write.parquet(str(tmp_path / "in"))
