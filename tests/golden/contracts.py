@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import headpond
 import headpond.sync
@@ -28,6 +28,7 @@ from headpond.wire.control import (
     FinishStage,
     Hole,
     OpenStage,
+    Operation,
     Request,
     Settle,
     Subscribe,
@@ -55,7 +56,7 @@ CREDIT_BYTES = 1 << 20
 
 def frames() -> str:
     """Every message of the conversation and every operation that can be asked for, as they travel."""
-    asked = [Request(1, operation) for operation in operations().values()]
+    asked = [Request(1, cast(Operation, each)) for each in operations().values()]
     named = {f"{type(each).__name__} {index}": encode_control(each) for index, each in enumerate(MESSAGES)}
     return _lines(named | {f"Request {type(each.operation).__name__}": encode_control(each) for each in asked})
 
