@@ -26,6 +26,22 @@ from headpond.cli import main
 main()
 """
 
+AT_ONCE = """
+import os, signal, time
+from pyspark import java_gateway
+
+def start(*args, popen=java_gateway.Popen, **options):
+    process = popen(*args, **options)
+    while not os.path.exists(os.environ["NOTED"]):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+    return process
+
+java_gateway.Popen = start
+from headpond.cli import main
+main()
+"""
+
 
 @pytest.mark.parametrize("module", ["typer", "headpond.cli.topic"])
 def test_while_commands_are_being_loaded_it_ends_without_a_traceback(module: str) -> None:
@@ -41,19 +57,22 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def test_while_spark_starts_its_java_ends_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [False, True], ids=["while it starts", "before pyspark has its process"])
+def test_while_spark_starts_its_java_ends_too(tmp_path: Path, at_once: bool) -> None:
     """A Spark that never gets ready stands in: the point is what becomes of its process."""
     noted = tmp_path / "pid"
     script = tmp_path / "bin" / "spark-submit"
     script.parent.mkdir()
-    script.write_text(f"#!/bin/sh\necho $$ > {noted}\nexec sleep 600\n")
+    script.write_text(f"#!/bin/sh\necho $$ > {noted}.new; mv {noted}.new {noted}\nexec sleep 600\n")
     script.chmod(0o755)
     pipeline = tmp_path / "p.toml"
     pipeline.write_text('name = "p"\n[sources.a]\ntopic = "t"\n[sinks.b]\nfrom = "a"\ntopic = "u"\n')
-    command = [sys.executable, "-m", "headpond", "spark", "check", str(pipeline)]
-    environment = os.environ | {"SPARK_HOME": str(tmp_path)}
+    program = ["-c", AT_ONCE] if at_once else ["-m", "headpond"]
+    command = [sys.executable, *program, "spark", "check", str(pipeline)]
+    environment = os.environ | {"SPARK_HOME": str(tmp_path), "NOTED": str(noted)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
-        wait_until(lambda: noted.exists() and noted.read_text().endswith("\n"), 60)
-        process.send_signal(signal.SIGINT)
+        wait_until(noted.exists, 60)
+        if not at_once:
+            process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
     wait_until(lambda: has_ended(int(noted.read_text())), 30)

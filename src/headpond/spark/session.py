@@ -6,9 +6,11 @@ import atexit
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -117,7 +119,8 @@ def _ended_if_interrupted() -> Iterator[None]:
     popen = gateway.Popen
 
     def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
-        processes.append(popen(*args, **options))
+        with _interrupt_later():
+            processes.append(popen(*args, **options))
         return processes[-1]
 
     gateway.Popen = start
@@ -130,6 +133,22 @@ def _ended_if_interrupted() -> Iterator[None]:
         raise
     finally:
         gateway.Popen = popen
+
+
+@contextmanager
+def _interrupt_later() -> Iterator[None]:
+    """Ctrl-C waits until the block ends: in the middle of a process's start nobody would know the process."""
+    if threading.current_thread() is not threading.main_thread():  # others are never interrupted
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def local_cores(master: str) -> int | None:

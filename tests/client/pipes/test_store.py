@@ -78,9 +78,9 @@ def test_a_killed_receiver_loses_nothing_that_was_confirmed_to_the_sender(tmp_pa
 def test_a_long_backlog_is_delivered_in_order(tmp_path: Path) -> None:
     async def scenario() -> None:
         payloads = numbers(0, 50_000)
-        async with tcp.listen("stream", store=tmp_path) as receiver:
-            await send(receiver, payloads, "stream")
-        async with tcp.listen("stream", store=tmp_path) as receiver:
+        async with tcp.listen(ROUTE, store=tmp_path) as receiver:
+            await send(receiver, payloads)
+        async with tcp.listen(ROUTE, store=tmp_path) as receiver:
             assert await read(receiver, len(payloads)) == payloads
 
     asyncio.run(scenario())
