@@ -146,9 +146,9 @@ def _signature(thing: Any) -> str:
         found = inspect.signature(thing)
     except (TypeError, ValueError):
         return ""
-    plain = (bool, int, float, str, tuple, type(None), type(inspect.Parameter.empty))
+    plain = (bool, int, float, str, tuple, type(None))
     shown = [
-        each if isinstance(each.default, plain) else each.replace(default=...)
+        each if each.default is each.empty or isinstance(each.default, plain) else each.replace(default=...)
         for each in found.parameters.values()
     ]
     return str(found.replace(parameters=shown)).replace("'", "")
