@@ -77,7 +77,7 @@ cluster: $(READY) ## Spark's own cluster on this machine: a worker killed, tasks
 	@$(BIN)/python -m tests.fire.cluster
 
 fuzz-http: $(READY) ## thousands of requests made up from the OpenAPI schema; none may make the node fail
-	@$(BIN)/python -m tests.api.fuzz --examples 1000
+	@$(BIN)/python -m tests.node.http.fuzz --examples 1000
 
 fuzz-frames: $(READY) ## 20,000 altered frames of every kind against a node, beside a healthy producer and consumer
 	@$(BIN)/python -m tests.fire.fuzz_frames --frames 20000
@@ -86,7 +86,7 @@ move: $(READY) ## a consumer moves to the follower of a node that is killed: sen
 	@$(BIN)/python -m tests.fire.move_consumer
 
 lives: $(READY) ## ten thousand lives of a producer under every fault there is, from seeds
-	@$(BIN)/python -m tests.transport.lives --seeds 10000
+	@$(BIN)/python -m tests.producer.lives --seeds 10000
 
 fmt: $(READY) ## formats and fixes what can be fixed
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .

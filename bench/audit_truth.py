@@ -2,7 +2,7 @@
 
 Routes (a producer's block and a shard of it) fare differently, so that every order occurs: some arrive as they
 were sent, some with losses, with repeats, with both, and some with neighbours exchanged. The truth is counted
-with numpy and calculus/orders while the rows are made; nothing of it is computed as the audit does.
+with numpy and pipes/calculus/orders while the rows are made; nothing of it is computed as the audit does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headpond.calculus.orders import OrderCheck
+from headpond.pipes.calculus.orders import OrderCheck
 
 SEGMENT_ROWS = 500
 START_US = 1_790_000_000_000_000

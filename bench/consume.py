@@ -16,10 +16,10 @@ from bench.figure import Figure, quantile
 from bench.limits import Limits
 from bench.node import Node, running_node
 from bench.publish import table_of
+from headpond.broker.subscriptions.unacked_log import DUE_STEP_US
 from headpond.client.connect import Client
-from headpond.client.consumer import Consumer
-from headpond.node.core.unacked_log import DUE_STEP_US
-from headpond.wire.control import Ping, Pong
+from headpond.client.consume.consumer import Consumer
+from headpond.wire.control.codec import Ping, Pong
 from tests.fire.raw_client import RawClient
 
 SIZE = 100

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bench.figure import Figure
 from bench.limits import Limits
-from headpond.lab.faults import Faults
-from headpond.lab.run import run
+from headpond.pipes.lab.faults import Faults
+from headpond.pipes.lab.run import run
 
 CALM = Faults()
 STORM = Faults(loss=0.2, duplicate=0.05, reorder=0.1, confirm_loss=0.1)

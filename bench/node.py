@@ -13,9 +13,9 @@ from pathlib import Path
 
 _NODE = """
 import os, sys, threading
-from headpond.io import os_disk
+from headpond.storage import os_disk
 from headpond.node.process import run
-from headpond.node.settings import Settings
+from headpond.broker.settings import Settings
 
 count = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 sync, sync_entries = os_disk.OsDiskFile.sync, os_disk._sync_entries

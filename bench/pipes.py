@@ -16,9 +16,9 @@ from rich.table import Table
 
 from bench.figure import Figure
 from bench.limits import Limits
-from headpond.lab.faults import Faults
-from headpond.lab.predict import Predicted
-from headpond.lab.run import LabResult, run
+from headpond.pipes.lab.faults import Faults
+from headpond.pipes.lab.predict import Predicted
+from headpond.pipes.lab.run import LabResult, run
 
 ROUTES = (
     "resend",

@@ -20,8 +20,8 @@ from bench.figure import Figure, quantile
 from bench.limits import Limits
 from bench.node import running_node
 from headpond.client.options import DEFAULT_REFILL
-from headpond.client.producer import Producer
-from headpond.client.promise import Promise
+from headpond.client.produce.producer import Producer
+from headpond.client.produce.promise import Promise
 from headpond.model.errors import BufferFull
 
 POSTS_BETWEEN_LOOKS = 2000

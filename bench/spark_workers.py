@@ -1,6 +1,6 @@
 """Which of Spark's Python workers a job runs in.
 
-Headpond's source and sink make a worker lighter (``headpond.spark.collector``), also for whoever runs in it
+Headpond's source and sink make a worker lighter (``headpond.spark.connection``), also for whoever runs in it
 next. A limit that is to be what it is without Headpond therefore needs workers of its own. Spark keeps
 workers apart by their environment, and this setting, which only shortens error messages, is part of that.
 """

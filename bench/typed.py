@@ -18,11 +18,11 @@ import pyarrow as pa
 from bench.figure import Figure
 from bench.limits import Limits
 from bench.node import running_node
-from headpond.wire.control import Ack, CreateTopic, TopicInfo, read_result
+from headpond.wire.control.codec import Ack, CreateTopic, TopicInfo, read_result
 from headpond.wire.frame import FrameType, encode
-from headpond.wire.schema import encode_schema
-from headpond.wire.typed import Encoder
-from headpond.wire.typed_rows import messages_of, row_schema, to_rows
+from headpond.wire.typed.codec import Encoder
+from headpond.wire.typed.rows import messages_of, row_schema, to_rows
+from headpond.wire.typed.schema import encode_schema
 from tests.fire.raw_client import RawClient, title_frame
 
 SCHEMA = pa.schema(

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from bench.figure import Figure
 from bench.limits import Limits
-from headpond.io.os_disk import OsDisk
-from headpond.node.settings import Settings
-from headpond.wire.control import CreateTopic, Settle, Subscribe, TopicInfo, read_result
+from headpond.broker.settings import Settings
+from headpond.storage.os_disk import OsDisk
+from headpond.wire.control.codec import CreateTopic, Settle, Subscribe, TopicInfo, read_result
 from headpond.wire.frame import FrameType, encode
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import segment_body, title_frame

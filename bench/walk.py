@@ -25,11 +25,11 @@ import httpx
 import pyarrow as pa
 
 import headpond
-from headpond.api.door import open_door
-from headpond.io.os_disk import OsDisk
-from headpond.node.core.node import NodeCore
+from headpond.broker.core import NodeCore
+from headpond.broker.settings import Settings
+from headpond.node.http.door import open_door
 from headpond.node.server import Server, clock_us, now_us
-from headpond.node.settings import Settings
+from headpond.storage.os_disk import OsDisk
 
 SOURCE = str(Path(headpond.__file__).parent) + "/"
 WARM_UP = 5

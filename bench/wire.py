@@ -28,8 +28,8 @@ import pyarrow as pa
 from bench.figure import Figure
 from bench.limits import Limits
 from headpond.wire.frame import OVERHEAD_BYTES
-from headpond.wire.typed import Encoder
-from headpond.wire.typed_rows import messages_of, row_schema, to_rows
+from headpond.wire.typed.codec import Encoder
+from headpond.wire.typed.rows import messages_of, row_schema, to_rows
 
 TARGETS, SERIES_EACH, SEGMENT_ROWS = 100, 100, 100
 BEGIN_US = 1_700_000_000_000_000

@@ -9,45 +9,47 @@ import ast
 import inspect
 import types
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 from litestar.params import KwargDefinition
 
-from headpond.api import bodies, gate
-from headpond.api.app import make_app
-from headpond.api.once import KEY_LENGTH_MAX
+from headpond.broker import dispatch as asking
+from headpond.broker.access import tokens
+from headpond.broker.catalog import requests as tenancy_requests
+from headpond.broker.ingest import admission
+from headpond.broker.ingest import ingest as producing
+from headpond.broker.links import source as peer_source
+from headpond.broker.reading import fetch as fetching
+from headpond.broker.settings import Limits, Settings
+from headpond.broker.subscriptions import attachment
+from headpond.broker.subscriptions import subscribe as subscribing
 from headpond.client import contexts
-from headpond.lab import run as lab
 from headpond.model import bounds, entry_set, ledger, policy
 from headpond.model.topic_settings import SETTINGS
-from headpond.node import peer_flow, peer_follow, peer_nodes
-from headpond.node.core import (
-    admission,
-    asking,
-    attachment,
-    book,
-    fetching,
-    log,
-    log_state,
-    peer_source,
-    producing,
-    subscribing,
-    tenancy_requests,
-    tokens,
-)
-from headpond.node.settings import Limits, Settings
-from headpond.spark import sink_options, source_options
+from headpond.node.http import bodies, gate
+from headpond.node.http.app import make_app
+from headpond.node.http.publish import KEY_LENGTH_MAX
+from headpond.node.links import ends as peer_nodes
+from headpond.node.links import flow as peer_flow
+from headpond.node.links import follow as peer_follow
+from headpond.pipes.lab import run as lab
+from headpond.producer.refill import index as refill_index
 from headpond.spark.pipeline import reading
-from headpond.transport import refill_index
-from headpond.wire import frame, staging
+from headpond.spark.sink import options as sink_options
+from headpond.spark.source import options as source_options
+from headpond.storage.log import book
+from headpond.storage.log import shard_log as log
+from headpond.storage.log import shard_log as log_state
+from headpond.wire import frame
 from headpond.wire.connection import FROM_CLIENT, FROM_NODE
-from headpond.wire.control import CONTROL_TYPES, Operation, Request
+from headpond.wire.control import staging
+from headpond.wire.control.codec import CONTROL_TYPES, Operation, Request
 from headpond.wire.frame import FrameType
 from headpond.wire.title import Title
+from tests.root import ROOT
 
-PAGE = Path(__file__).parent.parent / "docs" / "limits.md"
+PAGE = ROOT / "docs" / "limits.md"
 Kind = type[msgspec.Struct]
 
 MESSAGE = "8 MiB with its message"
@@ -331,17 +333,17 @@ Values inside these:
 
 ## From a client: amounts
 
-| what | at most | checked in (node/core) |
+| what | at most | checked in |
 |---|---|---|
 | unanswered requests | {requests:,} (`limits.window_bytes`); then the node stops reading | asking.py |
 | requests that wait to read a log | {fetching.READS_MAX}; one reads at a time | fetching.py |
 | `read_ends` requests that wait | {fetching.WATCHES_MAX} | fetching.py |
-| `follow_topics` requests that wait | {peer_source.WAITING_MAX} | peer_source.py |
-| consumers | {subscribing.CONSUMERS_MAX:,} | subscribing.py |
+| `follow_topics` requests that wait | {peer_source.WAITING_MAX} | broker/links/source.py |
+| consumers | {subscribing.CONSUMERS_MAX:,} | broker/subscriptions/subscribe.py |
 | credit of a consumer | {size(attachment.CREDIT_BYTES_MAX)} | attachment.py |
 | entries of a span or a settlement | those that the log has, or the consumer holds | settling.py |
-| blocks that titles of the connection named | {producing.BLOCKS_MAX:,}; the oldest is dropped | producing.py |
-| holes of a block in a shard | {producing.HOLES_MAX:,} | producing.py |
+| blocks that titles of the connection named | {producing.BLOCKS_MAX:,}; the oldest is dropped | broker/ingest/ingest.py |
+| holes of a block in a shard | {producing.HOLES_MAX:,} | broker/ingest/ingest.py |
 | holes of a shard with nothing behind them | {admission.DECLARED_MAX:,} | admission.py |
 | blocks of a shard without a stored segment | {book.ALONE_MAX:,} | book.py |
 | producers of a shard with a summary of old blocks | {book.FOLDED_MAX} | book.py |
@@ -350,7 +352,7 @@ Values inside these:
 | ledger notes of refused segments | the size of the stored messages, plus {size(log_state.TALLY_BYTES)} | log.py |
 | a span that a set of entries is built from | {number(entry_set.SPAN_ENTRIES_MAX)} | model/entry_set.py |
 | tokens within reach of a tenant's admin | {tokens.REACHED_MAX:,} | tokens.py |
-| tenants, products and components of a node | {tenancy_requests.PLACES_MAX:,} | tenancy_requests.py |
+| tenants, products and components of a node | {tenancy_requests.PLACES_MAX:,} | broker/catalog/requests.py |
 
 ## From another node
 
@@ -385,13 +387,13 @@ Values inside these:
 
 | file | bound | checked in |
 |---|---|---|
-| any file of frames | a body of {size(frame.FILE_BODY_BYTES_MAX)} with a good checksum | wire/frame.py, files/recovery.py |
-| journals | an unreadable record is reported, and the others are used | files/journal.py |
-| the head of a log file | marks and ledger take {size(log.MARKS_BYTES_MAX)}; the oldest blocks go first | node/core/marks.py |
+| any file of frames | a body of {size(frame.FILE_BODY_BYTES_MAX)} with a good checksum | wire/frame.py, storage/recovery.py |
+| journals | an unreadable record is reported, and the others are used | storage/journal.py |
+| the head of a log file | marks and ledger take {size(log.MARKS_BYTES_MAX)}; the oldest blocks go first | storage/log/marks.py |
 | claims of producers in it | sums are cut to {number(ledger.COUNT_MAX)} | model/ledger.py |
-| segments in it | the limits of their form | wire/segment.py, typed_record.py |
-| refill files | numbers below 2^62, {refill_index.SEGMENTS_MAX:,} segments | transport/refill_form.py, refill_index.py |
-| the settings file of a node | every value as below; an unknown name is refused | node/settings.py |
+| segments in it | the limits of their form | wire/plain/segment.py, wire/typed/record.py |
+| refill files | numbers below 2^62, {refill_index.SEGMENTS_MAX:,} segments | producer/refill/form.py, producer/refill/index.py |
+| the settings file of a node | every value as below; an unknown name is refused | broker/settings.py |
 | a pipeline | {size(reading.FILE_BYTES_MAX)}; an unknown name is refused | spark/pipeline/reading.py |
 | contexts | {size(contexts.FILE_BYTES_MAX)} | client/contexts.py |
 
@@ -410,15 +412,15 @@ anything, for commands, programs and Spark alike. These values stay in the proce
 
 | value | bound | checked in |
 |---|---|---|
-| `lab run --messages` | 1 to {lab.MESSAGES_MAX:,} | lab/run.py |
-| `refill send --timeout` | 0.1 to 31,622,400 s | cli/refill.py |
-| Spark: `start`, `end` | an entry from 0 to {number(bounds.ENTRY_MAX)}, or a time | spark/source_options.py |
-| Spark: `minEntriesPerTrigger`, `maxEntriesPerTrigger`, `maxBytesPerTrigger` | 1 to {number(bounds.NUMBER_MAX)} | spark/source_options.py |
-| Spark: `minPartitions` | 1 to {source_options.PARTITIONS_MAX:,} | spark/source_options.py |
-| Spark: `maxTriggerDelay` | 0 to {number(bounds.SECONDS_MAX)} s | spark/source_options.py |
+| `lab run --messages` | 1 to {lab.MESSAGES_MAX:,} | pipes/lab/run.py |
+| `refill send --timeout` | 0.1 to 31,622,400 s | cli/data/refill.py |
+| Spark: `start`, `end` | an entry from 0 to {number(bounds.ENTRY_MAX)}, or a time | spark/source/options.py |
+| Spark: `minEntriesPerTrigger`, `maxEntriesPerTrigger`, `maxBytesPerTrigger` | 1 to {number(bounds.NUMBER_MAX)} | spark/source/options.py |
+| Spark: `minPartitions` | 1 to {source_options.PARTITIONS_MAX:,} | spark/source/options.py |
+| Spark: `maxTriggerDelay` | 0 to {number(bounds.SECONDS_MAX)} s | spark/source/options.py |
 | Spark: `timeout` | above 0, below 1,000,000 s | spark/connection.py |
-| Spark: `sinkId` | {sink_options.SINK_LENGTH_MAX} printable characters | spark/sink_options.py |
-| Spark: `batch` | 0 to {number(staging.BATCH_MAX)} | spark/sink_options.py |
+| Spark: `sinkId` | {sink_options.SINK_LENGTH_MAX} printable characters | spark/sink/options.py |
+| Spark: `batch` | 0 to {number(staging.BATCH_MAX)} | spark/sink/options.py |
 """  # noqa: E501  # rows of tables
 
 

@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
-from headpond.node.settings import HttpLimits, Limits, LogSettings, Settings, StagingSettings
+from headpond.broker.settings import HttpLimits, Limits, LogSettings, Settings, StagingSettings
+from tests.root import ROOT
 
-ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-PURE = ("model", "calculus", "wire", "pipes", "files", "transport", "node/core")
+PACKAGE = ROOT / "src" / "headpond"
+PACKAGES = sorted(PACKAGE.rglob("__init__.py"))
+PURE = ("model", "wire", "broker", "producer", "pipes/calculus", "pipes/machines", "storage/log")
+SHELLS = {"os_disk", "memory_disk", "folder_lock"}
+"""The files of ``storage`` that touch the machine, and the twin of one."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".cfg", ".sh", ".yml", ".yaml", ""}
 FOLDERS = ("src", "tests", "docs", "bench", "examples", "requirements", ".ci")
 MADE = {"__pycache__", ".git", "made"}
@@ -88,11 +92,20 @@ def test_the_dev_group_is_the_same_for_an_old_pip() -> None:
     assert names == project()["dependency-groups"]["dev"]
 
 
-def test_every_pure_package_is_under_the_contract_that_keeps_it_pure() -> None:
+def test_everything_pure_is_under_the_contract_that_keeps_it_pure() -> None:
     contracts = project()["tool"]["importlinter"]["contracts"]
     (pure,) = [contract for contract in contracts if contract["id"] == "pure"]
-    there = [name for name in PURE if (ROOT / "src" / "headpond" / name / "__init__.py").is_file()]
-    assert sorted(pure["source_modules"]) == sorted(f"headpond.{name.replace('/', '.')}" for name in there)
+    formats = {path.stem for path in PACKAGE.glob("storage/*.py")} - SHELLS - {"__init__"}
+    wanted = [*(name.replace("/", ".") for name in PURE), *(f"storage.{name}" for name in formats)]
+    assert sorted(pure["source_modules"]) == sorted(f"headpond.{name}" for name in wanted)
+
+
+@pytest.mark.parametrize("path", PACKAGES, ids=lambda path: str(path.parent.relative_to(ROOT)))
+def test_a_package_names_its_files_and_its_packages(path: Path) -> None:
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    parts = [each for each in path.parent.iterdir() if each.suffix == ".py" or (each / "__init__.py").is_file()]
+    names = {each.stem for each in parts} - {"__init__", "__main__"}
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_the_documents_links_lead_somewhere() -> None:

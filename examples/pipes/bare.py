@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headpond.lab.faults import Faults
-from headpond.lab.run import run
+from headpond.pipes.lab.faults import Faults
+from headpond.pipes.lab.run import run
 
 result = run("channel(loss=0.5) -> channel(loss=0.2)", Faults(), messages=20_000, seed=1)
 assert result.predicted is not None

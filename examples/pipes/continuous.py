@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headpond.pipes import WAKE, Arrive, Kind, Submit, continuous
+from headpond.pipes import WAKE, Arrive, Kind, Submit
+from headpond.pipes.machines import continuous
 
 sender, receiver = continuous.Sender(epoch=1), continuous.Receiver(epoch=1)
 packets = [sender.step(Submit([b"%d" % number]), now=0.0).packets[0] for number in range(4)]

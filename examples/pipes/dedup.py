@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headpond.pipes import Arrive, Submit, dedup
+from headpond.pipes import Arrive, Submit
+from headpond.pipes.machines import dedup
 
 receiver = dedup.Receiver(epoch=1)
 till_1, till_2 = dedup.Sender(epoch=101), dedup.Sender(epoch=102)

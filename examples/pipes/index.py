@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headpond.pipes import Arrive, Submit, index
+from headpond.pipes import Arrive, Submit
+from headpond.pipes.machines import index
 
 sender, receiver = index.Sender(epoch=1), index.Receiver(epoch=1)
 packets = [sender.step(Submit([b"%d" % number]), now=0.0).packets[0] for number in range(6)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headpond.pipes import WAKE, Arrive, Submit, resend
+from headpond.pipes import WAKE, Arrive, Submit
+from headpond.pipes.machines import resend
 
 sender = resend.Sender(epoch=1)
 receiver = resend.Receiver(epoch=1)

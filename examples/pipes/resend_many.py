@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from headpond.pipes import WAKE, Arrive, Packet, Submit, resend_many
+from headpond.pipes import WAKE, Arrive, Packet, Submit
+from headpond.pipes.machines import resend_many
 
 chance = Random(1)
 sender = resend_many.Sender(epoch=1, window=8, jitter=chance.random)

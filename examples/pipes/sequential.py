@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headpond.pipes import WAKE, Arrive, Submit, sequential
+from headpond.pipes import WAKE, Arrive, Submit
+from headpond.pipes.machines import sequential
 
 sender, receiver = sequential.Sender(epoch=1), sequential.Receiver(epoch=1)
 packets = sender.step(Submit([b"one", b"two", b"three"]), now=0.0).packets

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headpond.pipes import WAKE, Arrive, Submit, stream
+from headpond.pipes import WAKE, Arrive, Submit
+from headpond.pipes.machines import stream
 
 entries, place = stream.Entries(), stream.Place()  # what would be on disk
 storage, index = stream.Storage(entries), stream.IndexStorage(place)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 import headpond
-from headpond.client.pipes import topic
+from headpond.pipes.drivers import topic
 
 
 def start_node(data: str, listen: str = "127.0.0.1:0") -> tuple[subprocess.Popen[str], str]:

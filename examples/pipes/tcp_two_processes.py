@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from headpond.client.pipes import tcp
+from headpond.pipes.drivers import tcp
 
 ROUTE = "resend_many(confirm=settled)"
 HOST = "127.0.0.1"

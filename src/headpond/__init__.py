@@ -2,6 +2,9 @@
 
 The public surface is what this module names; ``headpond.sync`` is its blocking twin. Names are loaded when they
 are first used, so that the command line starts without loading Arrow.
+
+In reading order: model, wire, storage, broker, node (a message at rest); producer, client, sync (on its way);
+pipes (delivery as machines); shapes, cli, spark (for people and for Spark); errors (the catalogue).
 """
 
 from __future__ import annotations
@@ -10,20 +13,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headpond.client.batch import Batch
     from headpond.client.connect import Client, connect
-    from headpond.client.consumer import Consumer
+    from headpond.client.consume.batch import Batch
+    from headpond.client.consume.consumer import Consumer
     from headpond.client.options import LostSpan, NodeState
-    from headpond.client.producer import Producer
-    from headpond.client.producer_stats import ProducerStats
-    from headpond.client.promise import BatchReceipt, Promise
+    from headpond.client.produce.producer import Producer, ProducerStats
+    from headpond.client.produce.promise import BatchReceipt, Promise
     from headpond.client.writer import Writer
     from headpond.model.errors import HeadpondError
     from headpond.model.identity import Identity
     from headpond.model.message import Message
     from headpond.model.policy import Policy
-    from headpond.model.receipt import Durability, Outcome, Receipt
-    from headpond.model.stage import Stage
+    from headpond.model.receipt import Durability, Outcome, Receipt, Stage
 
 __all__ = [
     "Batch",
@@ -52,10 +53,10 @@ __all__ = [
 __version__ = "0.1.0"
 
 _PLACES = {
-    "Batch": "client.batch",
-    "BatchReceipt": "client.promise",
+    "Batch": "client.consume.batch",
+    "BatchReceipt": "client.produce.promise",
     "Client": "client.connect",
-    "Consumer": "client.consumer",
+    "Consumer": "client.consume.consumer",
     "Durability": "model.receipt",
     "Identity": "model.identity",
     "LostSpan": "client.options",
@@ -64,11 +65,11 @@ _PLACES = {
     "Outcome": "model.receipt",
     "HeadpondError": "model.errors",
     "Policy": "model.policy",
-    "Producer": "client.producer",
-    "ProducerStats": "client.producer_stats",
-    "Promise": "client.promise",
+    "Producer": "client.produce.producer",
+    "ProducerStats": "client.produce.producer",
+    "Promise": "client.produce.promise",
     "Receipt": "model.receipt",
-    "Stage": "model.stage",
+    "Stage": "model.receipt",
     "Writer": "client.writer",
     "connect": "client.connect",
 }

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs" / "json.md"
+from tests.root import ROOT
+
+PAGE = ROOT / "docs" / "json.md"
 _LINK = re.compile(r"\[([^\]]+)\]\(#[\w-]+\)")
 
 

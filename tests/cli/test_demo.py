@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from headpond.cli.demo import MESSAGES, Outcome
+from headpond.cli.operate.demo import MESSAGES, Outcome
 from tests.cli.conftest import Cli
 from tests.cli.contract import check
 from tests.client.processes import environment

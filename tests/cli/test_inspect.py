@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import headpond.sync
-from headpond.files.frame_file import Found, scan
-from headpond.io.os_disk import OsDisk
+from headpond.storage.frame_file import Found, scan
+from headpond.storage.os_disk import OsDisk
 from headpond.wire.frame import FrameType
 from headpond.wire.record import decode_record_header
 from tests.cli.conftest import Cli, Node

@@ -16,8 +16,8 @@ import pytest
 
 import headpond
 from headpond.cli.app import app
-from headpond.spark.summary import RouteSummary
-from headpond.spark.sweep import SweepResult
+from headpond.spark.sweep.surface import RouteSummary
+from headpond.spark.sweep.sweep import SweepResult
 from tests.cli.conftest import Cli, Node, Spawn
 from tests.cli.contract import check, contract
 from tests.cli.test_usage import COMMANDS

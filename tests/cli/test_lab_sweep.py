@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headpond.cli.lab_sweep import _routes
+from headpond.cli.operate.lab import _routes
 from tests.cli.conftest import HEADPOND, Cli, clean_environment
 from tests.spark.conftest import path_without_java  # noqa: F401  # a fixture
 

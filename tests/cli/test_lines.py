@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headpond.cli.lines import LineCutter
+from headpond.cli.stdio import LineCutter
 
 
 def cut(blocks: list[bytes], bytes_max: int = 1000) -> tuple[list[bytes], list[int]]:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from headpond.io.folder_lock import FolderLock
-from headpond.io.os_disk import OsDisk
-from headpond.transport.refill import Refill
-from headpond.transport.refill_folder import file_name, slot_name
+from headpond.producer.refill.folder import file_name, slot_name
+from headpond.producer.refill.refill import Refill
+from headpond.storage.folder_lock import FolderLock
+from headpond.storage.os_disk import OsDisk
 from tests.cli.conftest import HEADPOND, SECONDS_MAX, Cli, clean_environment
-from tests.transport.refills import BLOCK, ROWS, A, B, key, new_refill, segment_frame, write
+from tests.producer.refills import BLOCK, ROWS, A, B, key, new_refill, segment_frame, write
 
 SLOT = slot_name("orders", "till-1")
 CREATED_US = 1_794_718_800_000_000

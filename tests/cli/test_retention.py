@@ -6,13 +6,13 @@ import asyncio
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import headpond
 from headpond.client.connect import Client
 from tests.cli.conftest import Cli
 from tests.client.processes import environment
 from tests.fire.real_node import RealNode
+from tests.root import ROOT
 
 TTL_S = 2.0
 WAIT_S_MAX = 40.0
@@ -127,7 +127,7 @@ def test_the_blocking_producer_takes_a_time_to_live_too(node: RealNode) -> None:
 
 
 def test_the_example_tells_the_story() -> None:
-    example = Path(__file__).parents[2] / "examples" / "retention.py"
+    example = ROOT / "examples" / "retention.py"
     done = subprocess.run(
         [sys.executable, example], capture_output=True, text=True, timeout=110, env=environment()
     )

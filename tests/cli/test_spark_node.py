@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from headpond.cli.options import DEFAULT_URL, Token, Url
-from headpond.cli.spark import _node
+from headpond.cli.spark.pipeline import _node
 from headpond.client.contexts import Context, Contexts
 from headpond.spark.pipeline import Pipeline
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from headpond.cli.top_screen import count, duration, screen, size
-from headpond.shapes.top_rates import sample
-from headpond.wire.top import TopInfo, TopLink, TopNode, TopSubscription, TopTopic
+from headpond.cli.operate.top import count, duration, screen, size
+from headpond.shapes.top import sample
+from headpond.wire.control.ledger import TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
 
 def reading(clock_s: float, messages: int, *, uptime_s: float | None = None, settled: int = 0) -> TopInfo:

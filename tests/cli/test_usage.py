@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from headpond.cli.app import app
-from headpond.cli.sections import ORDER, TOPICS
+from headpond.cli.app import ORDER, TOPICS, app
 from headpond.model.errors import CATALOGUE
 from tests.cli.conftest import HEADPOND, Cli, Node, clean_environment
 from tests.fire import forked

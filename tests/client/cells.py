@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 import headpond
-from headpond.client.backoff import Backoff
+from headpond.client.link.dialling import Backoff
 from headpond.model.errors import ConnectionLost
 
 KINDS = ("unique", "shared", "failover", "key_shared")

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headpond.wire.columns import rows_to_batch
 from headpond.wire.connection import Event, Fault, NodeSide
-from headpond.wire.control import (
+from headpond.wire.control.codec import (
     Ack,
     AckItem,
     Control,
@@ -30,8 +29,9 @@ from headpond.wire.control import (
     encode_control,
 )
 from headpond.wire.frame import Frame, FrameType, encode
+from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.segment import decode_plain, encode_plain
 from headpond.wire.record import RecordHeader
-from headpond.wire.segment import decode_plain, encode_plain
 from headpond.wire.title import decode_title
 
 Kind = TypeVar("Kind")

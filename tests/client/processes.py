@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import headpond
-
-ROOT = Path(__file__).parents[2]
+from tests.root import ROOT
 
 
 def environment() -> dict[str, str]:

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headpond.client.batch import Batch, without
+from headpond.client.consume.batch import Batch, without
 from headpond.model.bounds import ENTRY_MAX
 from headpond.model.errors import BadRequest
 from headpond.model.message import Origin
-from headpond.wire.columns import rows_to_batch
+from headpond.wire.plain.columns import rows_to_batch
 
 
 def batch_of(count: int) -> Batch:

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import headpond
-from headpond.client.backoff import Backoff
 from headpond.client.connect import Client
-from headpond.client.link import LinkOptions
+from headpond.client.link.dialling import Backoff
+from headpond.client.link.link import LinkOptions
 from headpond.model.errors import (
     BadFrame,
     Closed,
@@ -20,7 +20,7 @@ from headpond.model.errors import (
     VersionUnsupported,
 )
 from headpond.wire.connection import NodeSide
-from headpond.wire.control import (
+from headpond.wire.control.codec import (
     Control,
     DeleteTopic,
     Error,

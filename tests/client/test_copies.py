@@ -11,7 +11,7 @@ import pytest
 
 import headpond
 import headpond.sync
-from headpond.client.backoff import Backoff
+from headpond.client.link.dialling import Backoff
 from headpond.model.errors import BadRequest, Closed, TopicMismatch
 from headpond.wire.frame import Frame
 from tests.client.peer import serving

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import headpond
-from headpond.client.dialling import HOPS_MAX, LEARNT_MAX, Dialling
-from headpond.client.several import Several
+from headpond.client.consume.several import Several
+from headpond.client.link.dialling import HOPS_MAX, LEARNT_MAX, Dialling
 from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import BadRequest, BadURL
 from tests.client.peer import until

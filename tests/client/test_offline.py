@@ -9,10 +9,10 @@ import pyarrow as pa
 
 import headpond
 import headpond.sync
-from headpond.client.backoff import Backoff
-from headpond.client.tables import Piece, cut_again
-from headpond.transport.sharder import Sharder
-from headpond.wire.columns import rows_to_batch
+from headpond.client.link.dialling import Backoff
+from headpond.client.produce.tables import Piece, cut_again
+from headpond.producer.sharder import Sharder
+from headpond.wire.plain.columns import rows_to_batch
 from tests.client.processes import lone_producer
 from tests.client.reading import read_all, values_at
 from tests.fire.real_node import RealNode

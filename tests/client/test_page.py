@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from tests.client.cells import CELLS
+from tests.root import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PLACES = [*(ROOT / "tests" / "client").glob("*.py"), *(ROOT / "tests" / "fire").glob("*.py")]
 LOOPS = {"test_subscriptions_of_every_kind_and_mode_go_on_over_kills_of_the_node"}
 """Goes through all cells itself, over one node."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import headpond
-from headpond.client.backoff import Backoff
+from headpond.client.link.dialling import Backoff
 from headpond.model.errors import (
     BadRequest,
     BadTopicName,
@@ -18,7 +18,7 @@ from headpond.model.errors import (
     SegmentTooLarge,
     TopicNotFound,
 )
-from headpond.transport.sharder import Sharder
+from headpond.producer.sharder import Sharder
 from tests.client.peer import until
 from tests.client.reading import read_all
 from tests.fire.real_node import RealNode

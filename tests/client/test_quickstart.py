@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.fire.real_node import RealNode
+from tests.root import ROOT
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart.py"
+EXAMPLE = ROOT / "examples" / "quickstart.py"
 
 
 def test_the_quickstart_sends_an_order_and_reads_it_back(node: RealNode) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import headpond
 import headpond.sync
+from headpond.broker.reading.fetch import READS_MAX
 from headpond.client.reader import Reader
 from headpond.model.errors import (
     BadFilter,
@@ -22,7 +23,6 @@ from headpond.model.errors import (
     TopicMismatch,
     TopicNotFound,
 )
-from headpond.node.core.fetching import READS_MAX
 from tests.fire.real_node import RealNode
 from tests.fire.stored_topic import TOPIC, flip, log_files, records
 from tests.fire.stored_topic import fill as fill_topic

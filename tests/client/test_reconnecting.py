@@ -10,7 +10,7 @@ from pathlib import Path
 
 import headpond
 import headpond.sync
-from headpond.client.link import Link
+from headpond.client.link.link import Link
 from headpond.model.errors import SubscriptionBusy
 from tests.client.cells import QUICK, connected, cut, each_cell, fill, numbers, take
 from tests.client.peer import until

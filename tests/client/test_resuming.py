@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import headpond
-from headpond.client.backoff import Backoff
+from headpond.client.link.dialling import Backoff
 from headpond.model.errors import Conflict, RefillInUse
-from headpond.transport.numbers import RESERVE
+from headpond.producer.numbers import RESERVE
 from tests.client.processes import lines_until, lone_producer
 from tests.client.reading import read_all, values_at
 from tests.fire.real_node import RealNode

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headpond.client.seen import FORGET_AFTER_S, Seen, There
+from headpond.client.consume.seen import FORGET_AFTER_S, Seen, There
 from headpond.model.message import Origin
 
 BLOCK = b"b" * 16

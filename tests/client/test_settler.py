@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headpond.client.settler import SPANS_MAX, Settler
-from headpond.wire.control import Settle, encode_control
+from headpond.client.consume.settler import SPANS_MAX, Settler
+from headpond.wire.control.codec import Settle, encode_control
 
 
 def test_consecutive_acks_are_one_range_also_across_takes() -> None:

@@ -13,12 +13,12 @@ import pytest
 
 import headpond
 import headpond.sync
-from headpond.client.backoff import Backoff
-from headpond.client.consumer import Consumer
-from headpond.client.several import Several
+from headpond.client.consume.consumer import Consumer
+from headpond.client.consume.several import Several
+from headpond.client.link.dialling import Backoff
 from headpond.model.errors import BadRequest, IncarnationChanged, NotAcrossNodes, TopicMismatch, TopicNotFound
 from headpond.model.policy import Policy
-from headpond.wire.control import SubscriptionInfo
+from headpond.wire.control.codec import SubscriptionInfo
 from tests.client.peer import until
 from tests.client.test_reconnecting import hold_up
 from tests.fire.real_node import RealNode

@@ -9,12 +9,13 @@ import pytest
 
 import headpond
 from headpond import sync
-from headpond.client.refill_send import send_slot
-from headpond.io.os_disk import OsDisk
+from headpond.client.link.dialling import Backoff
+from headpond.client.produce.refill_send import send_slot
 from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import BadRequest, Fenced, ProducerBusy, ProducerMismatch, TopicNotFound
-from headpond.transport.refill_folder import files, slots
-from headpond.wire.control import OpenProducer
+from headpond.producer.refill.folder import files, slots
+from headpond.storage.os_disk import OsDisk
+from headpond.wire.control.codec import OpenProducer
 from tests.fire.raw_client import RawClient
 from tests.fire.real_node import RealNode
 
@@ -161,9 +162,7 @@ def test_a_zombie_is_fenced_and_what_it_had_not_delivered_is_kept_and_sent_late(
     async def zombie_and_holder() -> None:
         async with headpond.connect(node.url) as admin:
             await admin.admin.create_topic("t", settings={"producer_lease": LEASE_S})
-        async with headpond.connect(
-            node.url, name="zombie", backoff=headpond.client.backoff.Backoff(1.5, 1.5)
-        ) as one:
+        async with headpond.connect(node.url, name="zombie", backoff=Backoff(1.5, 1.5)) as one:
             zombie = await one.producer(
                 "t", name="till", access="single", refill=refill, spill_after=60, close_timeout=5
             ).open()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headpond
-from headpond.client.backoff import Backoff
+from headpond.client.link.dialling import Backoff
 from headpond.model.errors import BadRequest, BufferFull, HeadpondError, StorageFailed, TimedOut
 from tests.client.peer import serving, until
 from tests.client.processes import lines_until, lone_producer
@@ -164,7 +164,7 @@ def test_closing_with_the_node_away_spills_and_says_nothing_against_it(
 def test_closing_with_the_refill_full_names_what_is_lost(
     node: RealNode, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headpond.client.run.CLOSE_DISK_S", 0.3)
+    monkeypatch.setattr("headpond.client.produce.run.CLOSE_DISK_S", 0.3)
 
     async def scenario() -> None:
         node.kill()

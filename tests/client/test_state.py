@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import headpond
-from headpond.client.backoff import Backoff
+from headpond.client.link.dialling import Backoff
 from headpond.errors import BadRequest, KeyMissing, ValueMissing
 from headpond.sync import connect as connect_blocking
 from tests.client.cells import each_cell

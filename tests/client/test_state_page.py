@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 from tests.fire.real_node import RealNode
+from tests.root import ROOT
 
-PAGE = Path(__file__).parents[2] / "docs" / "state.md"
+PAGE = ROOT / "docs" / "state.md"
 
 
 def test_the_example_prints_what_the_page_says(node: RealNode, tmp_path: Path) -> None:

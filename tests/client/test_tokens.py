@@ -10,8 +10,8 @@ import pytest
 
 import headpond
 import headpond.sync
-from headpond.client.backoff import Backoff
-from headpond.client.refill_send import send_slot
+from headpond.client.link.dialling import Backoff
+from headpond.client.produce.refill_send import send_slot
 from headpond.model.errors import (
     AccessRefused,
     NotAllowed,

@@ -11,7 +11,7 @@ import pytest
 import headpond
 import headpond.sync
 from headpond.model.errors import SchemaMismatch, TopicExists, TopicNotFound
-from headpond.wire.schema import decode_schema, encode_schema
+from headpond.wire.typed.schema import decode_schema, encode_schema
 from tests.fire.real_node import RealNode
 from tests.fire.typed_writer import TypedWriter
 

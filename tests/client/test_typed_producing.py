@@ -10,7 +10,7 @@ import pytest
 
 import headpond
 import headpond.sync
-from headpond.client.backoff import Backoff
+from headpond.client.link.dialling import Backoff
 from headpond.model.errors import SchemaMismatch
 from tests.client.reading import read_all
 from tests.fire.real_node import RealNode

@@ -11,9 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from headpond.client.typed_values import TypedValues
+from headpond.client.produce.values import TypedValues
 from headpond.model.errors import SchemaMismatch
-from headpond.wire.values import python_values
+from headpond.wire.typed.values import python_values
 
 NAIVE = datetime(2026, 1, 2, 3, 4, 5, 678_901)  # noqa: DTZ001
 AWARE = NAIVE.replace(tzinfo=UTC)

@@ -17,7 +17,7 @@ import pytest
 
 import headpond
 from headpond.client.arguments import check_argument
-from headpond.client.backoff import Backoff
+from headpond.client.link.dialling import Backoff
 from headpond.client.options import ConsumerOptions, ProducerOptions
 from headpond.errors import BadRequest, HeadpondError
 from headpond.node.bootstrap import bootstrap

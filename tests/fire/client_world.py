@@ -18,18 +18,18 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import headpond
-from headpond.client import consumer as consumer_module
-from headpond.client import heartbeat as heartbeat_module
-from headpond.client.backoff import Backoff
-from headpond.io.memory_disk import MemoryDisk
+from headpond.broker.settings import LogSettings, Settings
+from headpond.broker.subscriptions import consume as consuming
+from headpond.client.consume import consumer as consumer_module
+from headpond.client.consume import intake as heartbeat_module
+from headpond.client.link.dialling import Backoff
 from headpond.model.errors import ConnectionLost, HeadpondError, SubscriptionBusy, TimedOut
 from headpond.model.message import Message
 from headpond.model.policy import Policy
-from headpond.node.core import consuming
-from headpond.node.settings import LogSettings, Settings
-from headpond.wire.columns import rows_to_batch
+from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.frame import FrameType, encode
-from headpond.wire.segment import encode_plain
+from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.segment import encode_plain
 from tests.fire.raw_client import title_frame
 from tests.fire.virtual_node import VirtualLoop, VirtualNode, run_virtual
 

@@ -10,13 +10,13 @@ import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from headpond.files.disk import Disk
-from headpond.node.core.effects import Close, Commit, Fetch, RemoveTree, Send
-from headpond.node.core.log import Run
-from headpond.node.core.node import NodeCore
-from headpond.node.settings import LogSettings, Settings
+from headpond.broker.core import NodeCore
+from headpond.broker.effects import Close, Commit, Fetch, RemoveTree, Send
+from headpond.broker.settings import LogSettings, Settings
+from headpond.storage.disk import Disk
+from headpond.storage.log.shard_log import Run
 from headpond.wire.connection import ClientSide, Event, Fault
-from headpond.wire.control import Control, Error, Operation, Request, Response, encode_control
+from headpond.wire.control.codec import Control, Error, Operation, Request, Response, encode_control
 
 Kind = TypeVar("Kind", bound=Event)
 

@@ -32,7 +32,7 @@ import headpond.sync
 from headpond.model.errors import HeadpondError
 from headpond.node.bootstrap import bootstrap
 from headpond.wire.connection import Event, Fault
-from headpond.wire.control import (
+from headpond.wire.control.codec import (
     Ack,
     Control,
     Error,
@@ -47,10 +47,10 @@ from headpond.wire.control import (
     read_result,
 )
 from headpond.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame, FrameType, encode
+from tests.broker.guarded import frames_about, samples
 from tests.fire.good_pair import GoodPair
 from tests.fire.raw_client import RawClient, segment_frame, title_frame
 from tests.fire.real_node import RealNode
-from tests.node.core.guarded import frames_about, samples
 from tests.wire.mutations import KINDS, WORDS, alter
 
 TOPIC = "evil/shop/till/orders"

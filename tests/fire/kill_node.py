@@ -20,10 +20,10 @@ from typing import Any
 import pyarrow as pa
 
 import headpond
-from headpond.client.backoff import Backoff
 from headpond.client.connect import Client
-from headpond.client.consumer import Consumer
-from headpond.client.producer import Producer
+from headpond.client.consume.consumer import Consumer
+from headpond.client.link.dialling import Backoff
+from headpond.client.produce.producer import Producer
 from headpond.model.message import Message
 from headpond.model.receipt import Outcome, Receipt
 from tests.fire.real_node import RealNode

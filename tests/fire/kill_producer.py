@@ -25,11 +25,11 @@ from typing import BinaryIO
 import pyarrow as pa
 
 import headpond
-from headpond.client.backoff import Backoff
-from headpond.client.refill_send import send_slot
-from headpond.io.os_disk import OsDisk
+from headpond.client.link.dialling import Backoff
+from headpond.client.produce.refill_send import send_slot
 from headpond.model.identity import Identity
-from headpond.transport.refill_folder import files, slots
+from headpond.producer.refill.folder import files, slots
+from headpond.storage.os_disk import OsDisk
 from tests.fire.real_node import RealNode
 
 TOPIC = "numbers"

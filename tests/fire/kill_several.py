@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import headpond
-from headpond.client.backoff import Backoff
 from headpond.client.connect import Client
+from headpond.client.link.dialling import Backoff
 from headpond.model.policy import Policy
 from tests.fire.real_node import RealNode
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import headpond
-from headpond.cli.ledger import print_ledger
+from headpond.cli.operate.ledger import print_ledger
 from headpond.client.connect import Client
 from headpond.model.policy import Policy
-from headpond.wire.ledger import LedgerInfo
+from headpond.wire.control.ledger import LedgerInfo
 from tests.fire.real_node import RealNode
 
 TOPIC = "orders"

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import headpond.sync
 from tests.fire.real_node import RealNode
+from tests.root import ROOT
 from tests.spark.standalone import RUN_S_MAX, Cluster, submit
 
-PROGRAM = Path(__file__).parents[1] / "spark" / "cluster_program.py"
+PROGRAM = ROOT / "tests" / "spark" / "cluster_program.py"
 PIPELINE = """\
 name = "cluster"
 trigger = {{ available_now = true }}

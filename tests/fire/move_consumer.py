@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import headpond
-from headpond.client.backoff import Backoff
 from headpond.client.connect import Client
+from headpond.client.link.dialling import Backoff
 from headpond.model.message import Message
-from headpond.wire.control import SubscriptionInfo
+from headpond.wire.control.codec import SubscriptionInfo
 from tests.fire.real_node import RealNode
 
 TOPIC, NAME = "orders", "billing"

@@ -6,7 +6,7 @@ Run as ``python node_without_sync.py node ...``.
 from __future__ import annotations
 
 from headpond.cli import main
-from headpond.io.os_disk import OsDiskFile
+from headpond.storage.os_disk import OsDiskFile
 
 
 def _pretend(self: OsDiskFile) -> None:

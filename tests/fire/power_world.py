@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headpond.io.memory_disk import Keep, MemoryDisk
-from headpond.node.settings import Settings
-from headpond.wire.control import (
+from headpond.broker.settings import Settings
+from headpond.storage.memory_disk import Keep, MemoryDisk
+from headpond.wire.control.codec import (
     Ack,
     CreateTopic,
     Deliver,
@@ -26,8 +26,8 @@ from headpond.wire.control import (
     read_result,
 )
 from headpond.wire.frame import Frame
+from headpond.wire.plain.segment import decode_plain
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
-from headpond.wire.segment import decode_plain
 from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
 from tests.fire.raw_client import segment_frame, title_frame
 

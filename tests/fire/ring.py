@@ -24,9 +24,9 @@ from pathlib import Path
 import pyarrow as pa
 
 import headpond
-from headpond.client.backoff import Backoff
-from headpond.io.lossy_link import LossyLink
+from headpond.client.link.dialling import Backoff
 from headpond.model.identity import Identity
+from headpond.node.lossy_link import LossyLink
 from tests.fire.real_node import RealNode
 
 TOPIC = "ring/one/two/numbers"

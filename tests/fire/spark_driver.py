@@ -21,9 +21,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, InputPartition, WriterCommitMessage
 
 import headpond.spark
-from headpond.spark.sink import Staged, StreamSink, stream_writer
-from headpond.spark.source import schema as source_schema
-from headpond.spark.source_stream import StreamReader
+from headpond.spark.sink.sink import Staged, StreamSink, stream_writer
+from headpond.spark.source.source import StreamReader
+from headpond.spark.source.source import schema as source_schema
 from tests.spark.standalone import QUICK_JAVA
 
 if TYPE_CHECKING:

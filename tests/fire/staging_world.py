@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from headpond.io.memory_disk import Keep, MemoryDisk
+from headpond.broker.settings import LogSettings, Settings, StagingSettings
 from headpond.model.errors import BatchDiffers, HeadpondError
-from headpond.node.settings import LogSettings, Settings, StagingSettings
-from headpond.wire.control import (
+from headpond.storage.memory_disk import Keep, MemoryDisk
+from headpond.wire.control.codec import (
     AbortStages,
     BatchInfo,
     CommitBatch,
@@ -28,10 +28,10 @@ from headpond.wire.control import (
     Subscribe,
     read_result,
 )
+from headpond.wire.control.staging import encode_chunk
 from headpond.wire.frame import Frame
+from headpond.wire.plain.segment import decode_plain
 from headpond.wire.record import RECORD_HEADER_BYTES
-from headpond.wire.segment import decode_plain
-from headpond.wire.staging import encode_chunk
 from tests.fire.core_shell import CoreShell
 from tests.fire.raw_client import segment_body
 

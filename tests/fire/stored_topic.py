@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 
 import headpond
-from headpond.files.frame_file import Found, scan
-from headpond.io.os_disk import OsDisk
-from headpond.wire.control import TopicInfo
+from headpond.storage.frame_file import Found, scan
+from headpond.storage.os_disk import OsDisk
+from headpond.wire.control.codec import TopicInfo
 from headpond.wire.frame import FrameType
 from headpond.wire.record import RecordHeader, decode_record_header
 from tests.fire.real_node import RealNode

@@ -11,11 +11,10 @@ import errno
 import random
 from collections.abc import Callable
 
-from headpond.io.memory_disk import Keep, MemoryDisk, Operation
 from headpond.model.policy import Policy
-from headpond.wire.columns import rows_to_batch
+from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 from headpond.wire.connection import Event
-from headpond.wire.control import (
+from headpond.wire.control.codec import (
     Ack,
     CreateTopic,
     Credit,
@@ -36,8 +35,9 @@ from headpond.wire.control import (
     read_result,
 )
 from headpond.wire.frame import OVERHEAD_BYTES, Frame, FrameType, encode
+from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.segment import decode_plain, encode_plain
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
-from headpond.wire.segment import decode_plain, encode_plain
 from tests.fire.core_shell import CoreShell
 from tests.fire.raw_client import title_frame
 from tests.fire.subscription_model import LEASE_S, Consumer, Line, Model, Place, spans_of, value_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headpond.files.frame_write import NEW_SUFFIX
+from headpond.storage.frame_write import NEW_SUFFIX
 from headpond.wire.connection import FROM_NODE
-from headpond.wire.control import Ack, Settled, decode_control
+from headpond.wire.control.codec import Ack, Settled, decode_control
 from headpond.wire.frame import (
     CONTROL_BYTES_MAX,
     FILE_BODY_BYTES_MAX,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from headpond.io.memory_disk import Keep, MemoryDisk
+from headpond.broker.settings import LogSettings, Settings
 from headpond.model.errors import HeadpondError
-from headpond.node.settings import LogSettings, Settings
-from headpond.wire.control import (
+from headpond.storage.memory_disk import Keep, MemoryDisk
+from headpond.wire.control.codec import (
     ChangeSettings,
     CloseProducer,
     CreatePlace,

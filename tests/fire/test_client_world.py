@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headpond.node.core.attachment import Attachment
+from headpond.broker.subscriptions.attachment import Attachment
 from tests.fire.client_world import lived, stormed
 from tests.fire.seeds import seeds
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headpond.wire.connection import Fault
-from headpond.wire.control import Hello, ListTopics, encode_control
+from headpond.wire.control.codec import Hello, ListTopics, encode_control
 from tests.fire.raw_client import RawClient
 from tests.fire.real_node import RealNode, wait_until
 

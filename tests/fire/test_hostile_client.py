@@ -20,7 +20,7 @@ import pytest
 
 from headpond.model.bounds import TOPIC_LENGTH_MAX
 from headpond.model.errors import HeadpondError
-from headpond.wire.control import (
+from headpond.wire.control.codec import (
     Ack,
     AckItem,
     BlockEnd,
@@ -45,7 +45,7 @@ from headpond.wire.control import (
     read_result,
 )
 from headpond.wire.frame import HEADER, TITLE_BYTES_MAX, FrameType, encode
-from headpond.wire.segment import HEADER as SEGMENT_HEADER
+from headpond.wire.plain.segment import HEADER as SEGMENT_HEADER
 from tests.fire.good_pair import GoodPair
 from tests.fire.raw_client import RawClient, segment_body, segment_frame, title_frame
 from tests.fire.real_node import RealNode, wait_until

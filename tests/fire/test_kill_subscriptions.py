@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import headpond
-from headpond.client.backoff import Backoff
+from headpond.client.link.dialling import Backoff
 from tests.client.cells import CELLS, fill, in_key_order
 from tests.fire.real_node import RealNode
 

@@ -12,10 +12,10 @@ import pytest
 
 import headpond
 import headpond.sync
-from headpond.client.backoff import Backoff
+from headpond.client.link.dialling import Backoff
 from headpond.model.errors import HeadpondError
 from headpond.node.bootstrap import bootstrap
-from headpond.wire.peering import PeerInfo
+from headpond.wire.control.links import PeerInfo
 from tests.fire.real_node import RealNode, wait_until
 
 QUICK = Backoff(0.01, 0.1)

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from headpond.io.memory_disk import Keep, MemoryDisk, MemoryFile
-from headpond.wire.control import (
+from headpond.storage.memory_disk import Keep, MemoryDisk, MemoryFile
+from headpond.wire.control.codec import (
     Ack,
     AckItem,
     CreateTopic,

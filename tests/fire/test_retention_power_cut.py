@@ -7,9 +7,9 @@ import random
 import msgspec
 import pytest
 
-from headpond.io.memory_disk import Keep, MemoryDisk
-from headpond.node.settings import LogSettings
-from headpond.wire.control import (
+from headpond.broker.settings import LogSettings
+from headpond.storage.memory_disk import Keep, MemoryDisk
+from headpond.wire.control.codec import (
     Ack,
     CreateSubscription,
     CreateTopic,

@@ -7,10 +7,10 @@ import errno
 import msgspec
 import pytest
 
-from headpond.files.commit_journal import FOLDER, SPARE_SUFFIX, SUFFIX
-from headpond.io.memory_disk import Keep, MemoryDisk, MemoryFile
-from headpond.node.settings import LogSettings, Settings
-from headpond.wire.control import Ack, CreateTopic, ShowTopic, TopicInfo, read_result
+from headpond.broker.settings import LogSettings, Settings
+from headpond.storage.commit_journal import FOLDER, SPARE_SUFFIX, SUFFIX
+from headpond.storage.memory_disk import Keep, MemoryDisk, MemoryFile
+from headpond.wire.control.codec import Ack, CreateTopic, ShowTopic, TopicInfo, read_result
 from headpond.wire.frame import FrameType, encode
 from tests.fire.core_shell import SMALL_FILES, CoreShell
 from tests.fire.power_world import PAUSE_US, PowerWorld

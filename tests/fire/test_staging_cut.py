@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from headpond.io.memory_disk import Keep, MemoryDisk, Operation
+from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 from tests.fire.staging_world import StagingWorld
 
 

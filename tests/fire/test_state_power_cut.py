@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headpond.io.memory_disk import Keep
-from headpond.node.core import log_rewrite
-from headpond.wire.control import Ack, CompactTopic, DeleteSubscription, Request, Settle
+from headpond.storage.log import rewrite as log_rewrite
+from headpond.storage.memory_disk import Keep
+from headpond.wire.control.codec import Ack, CompactTopic, DeleteSubscription, Request, Settle
+from tests.broker.state_world import Reader, Row, StateWorld, current
 from tests.fire.seeds import seeds
-from tests.node.core.state_world import Reader, Row, StateWorld, current
 
 KEEPS: list[Keep] = ["none", "some", "all"]
 KEYS = 7

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import pytest
 
+from headpond.broker.session import Session
+from headpond.broker.subscriptions.attachment import Attachment
+from headpond.broker.subscriptions.journal import Subscriptions
+from headpond.broker.subscriptions.settle import Confirming
 from headpond.model.entry_set import EntrySet
-from headpond.node.core.attachment import Attachment
-from headpond.node.core.confirming import Confirming
-from headpond.node.core.session import Session
-from headpond.node.core.settlement import Subscriptions
-from headpond.wire.control import Settled, encode_control
+from headpond.wire.control.codec import Settled, encode_control
 from tests.fire.seeds import seeds
 from tests.fire.subscription_world import SubscriptionWorld
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from headpond.model.errors import SchemaMismatch
-from headpond.wire.control import Ack, AckItem, CreateTopic, OpenTopic, ShowNode, TopicInfo, read_result
+from headpond.wire.control.codec import Ack, AckItem, CreateTopic, OpenTopic, ShowNode, TopicInfo, read_result
 from headpond.wire.frame import FrameType, encode
-from headpond.wire.schema import encode_schema
 from headpond.wire.title import Title, encode_title
+from headpond.wire.typed.schema import encode_schema
 from tests.fire.raw_client import RawClient
 from tests.fire.real_node import RealNode
 from tests.fire.typed_writer import TypedWriter

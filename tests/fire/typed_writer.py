@@ -7,12 +7,12 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from headpond.wire.control import Ack, AckItem, OpenTopic, TopicInfo, read_result
+from headpond.wire.control.codec import Ack, AckItem, OpenTopic, TopicInfo, read_result
 from headpond.wire.frame import FrameType, encode
-from headpond.wire.schema import encode_schema
 from headpond.wire.title import Title, encode_title
-from headpond.wire.typed import Encoder, Redundant
-from headpond.wire.typed_rows import message_schema, row_schema, to_rows
+from headpond.wire.typed.codec import Encoder, Redundant
+from headpond.wire.typed.rows import message_schema, row_schema, to_rows
+from headpond.wire.typed.schema import encode_schema
 from tests.fire.raw_client import RawClient
 
 SENT_AT_US = 1_700_000_000_000_000

@@ -15,12 +15,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from headpond.files.disk import Disk
-from headpond.node.core.commits import Committer, Write
-from headpond.node.core.effects import Close, Commit, Effect, Fetch, Send
-from headpond.node.core.node import NodeCore
-from headpond.node.settings import Settings
-from headpond.wire.control import Control, encode_control
+from headpond.broker.core import NodeCore
+from headpond.broker.effects import Close, Commit, Effect, Fetch, Send
+from headpond.broker.settings import Settings
+from headpond.storage.commit_lane import Committer, Write
+from headpond.storage.disk import Disk
+from headpond.wire.control.codec import Control, encode_control
 
 Result = TypeVar("Result")
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast
 
 import headpond
 import headpond.sync
-from headpond.api.app import make_app
-from headpond.io.memory_disk import MemoryDisk
+from headpond.broker.settings import Settings
 from headpond.model.errors import CATALOGUE
-from headpond.node.settings import Settings
-from headpond.wire.access import CreateToken
-from headpond.wire.columns import rows_to_batch
-from headpond.wire.control import (
+from headpond.node.http.app import make_app
+from headpond.storage.memory_disk import MemoryDisk
+from headpond.wire.control.access import CreateToken
+from headpond.wire.control.codec import (
     BlockEnd,
     CommitBatch,
     CreatePlace,
@@ -36,18 +34,20 @@ from headpond.wire.control import (
     encode_control,
     read_result,
 )
+from headpond.wire.control.links import AddPeer
+from headpond.wire.control.staging import encode_chunk
 from headpond.wire.frame import FrameType, encode
-from headpond.wire.peering import AddPeer
-from headpond.wire.segment import encode_plain
-from headpond.wire.staging import encode_chunk
+from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.segment import encode_plain
+from tests.broker.guarded import samples as operations
+from tests.broker.typed_sender import TypedSender, row
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import segment_body, segment_frame, title_frame
-from tests.node.core.guarded import samples as operations
-from tests.node.core.typed_sender import TypedSender, row
-from tests.transport.refills import new_refill, save, snapshot_frame, write
+from tests.producer.refills import new_refill, save, snapshot_frame, write
+from tests.root import ROOT
 from tests.wire.samples import MESSAGES
 
-FOLDER = Path(__file__).parent.parent / "fixtures" / "golden"
+FOLDER = ROOT / "tests" / "fixtures" / "golden"
 START_US = 1_700_000_000_000_000
 BLOCK = bytes(range(16))
 ORDERS = "acme/shop/till/orders"

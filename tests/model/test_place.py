@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadTopicName
-from headpond.model.place import LEVELS, Place
-from headpond.model.topic import TopicName
+from headpond.model.names import LEVELS, Place, TopicName
 
 parts = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,8}", fullmatch=True)
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadTopicName
+from headpond.model.names import TopicName
 from headpond.model.policy import Policy
-from headpond.model.topic import TopicName
 
 PARTS = st.from_regex(r"[A-Za-z0-9](?:(?:[A-Za-z0-9_-]|\.(?!\.)){0,121}[A-Za-z0-9_-])?", fullmatch=True)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -11,16 +9,17 @@ from hypothesis import strategies as st
 
 from headpond.model.errors import BadSetting
 from headpond.model.policy import Policy
-from headpond.model.setting import Value
 from headpond.model.topic_settings import (
     SETTINGS,
     Level,
     TopicSettings,
+    Value,
     check_names,
     effective,
     read_values,
     resolve,
 )
+from tests.root import ROOT
 
 LEVELS = ("topic", "component", "product", "tenant", "node")
 some_values = st.fixed_dictionaries(
@@ -147,5 +146,5 @@ def test_a_subscription_gets_what_it_asks_for_and_the_topics_values_for_the_rest
 
 
 def test_every_setting_is_documented() -> None:
-    page = (Path(__file__).parent.parent.parent / "docs" / "tenancy.md").read_text()
+    page = (ROOT / "docs" / "tenancy.md").read_text()
     assert [name for name in SETTINGS if f"| `{name}` |" not in page] == []

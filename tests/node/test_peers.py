@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from headpond.broker.links.link_table import LinkMade
+from headpond.broker.links.status import LinkStatus
 from headpond.model.errors import Unavailable
-from headpond.node.core.peer_links import LinkMade
-from headpond.node.core.peer_status import LinkStatus
-from headpond.node.peers import Peers
-from tests.node.core.peer_world import MemoryNode
+from headpond.node.links.links import Peers
+from tests.broker.peer_world import MemoryNode
 
 MADE = LinkMade("west", "headpond://127.0.0.1:1", ["*"], "both", None, 0, "")
 

@@ -15,8 +15,8 @@ LOADED = (
     "pyarrow.compute",
     "pyspark.worker",
     "pyspark.sql.worker.plan_data_source_read",
-    "headpond.spark.sink",
-    "headpond.spark.source_stream",
+    "headpond.spark.sink.sink",
+    "headpond.spark.source.source",
 )
 
 if __name__ == "__main__":

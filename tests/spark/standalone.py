@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from headpond.spark.java import find_java, java_home
+from headpond.spark.start.java import find_java, java_home
 
 HOST = "127.0.0.1"
 HOSTS = (HOST, "localhost")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headpond.cli.spark import _note_unfinished
+from headpond.cli.spark.pipeline import _note_unfinished
 from headpond.spark.checkpoints import clear_unfinished_start, newest_batch, unfinished_start
 from headpond.spark.pipeline import Pipeline
 

@@ -13,7 +13,7 @@ import pytest
 import headpond.spark
 import headpond.sync
 from headpond.model.errors import BadRequest
-from headpond.spark.java import find_java, java_home
+from headpond.spark.start.java import find_java, java_home
 from tests.fire.real_node import RealNode
 from tests.spark.standalone import QUICK_JAVA
 

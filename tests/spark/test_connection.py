@@ -8,17 +8,17 @@ import pytest
 
 from headpond.client.contexts import Context, Contexts
 from headpond.model.errors import BadContext, BadRequest, BadURL, TlsFailed
-from headpond.spark.connection import Connection, read_connection
-from headpond.spark.options import options_table
+from headpond.spark.connection import Connection, options_table, read_connection
 from headpond.spark.pipeline.frames import Node
 from headpond.spark.pipeline.plan import Plan, Sink
 from headpond.spark.pipeline.running import node_of
-from headpond.spark.sink_options import SINK_OPTIONS, read_options
+from headpond.spark.sink.options import SINK_OPTIONS, read_options
 from tests.client.certificates import Certificates
 from tests.fire.real_node import RealNode
+from tests.root import ROOT
 
 HERE, THERE = "headpond://here:1", "headpond://there:1"
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 
 
 @pytest.fixture

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fire.real_node import RealNode
+from tests.root import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "spark"
+EXAMPLES = ROOT / "examples" / "spark"
 TOLD = {
     "orders": ("orders.enriched: 990 messages, 990 ids", "orders.bad: 10 messages, 10 ids"),
     "metrics": ("metrics.minute: 42 rows, of minutes that are over", "2026-01-01 12:00:00"),

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from headpond.lab.faults import Faults
 from headpond.model.errors import BadRequest
-from headpond.spark.grid import RUNS_MAX, Grid, faults_of, route_text
+from headpond.pipes.lab.faults import Faults
+from headpond.spark.sweep.grid import RUNS_MAX, Grid, faults_of, route_text
 
 SMALL = Grid(
     routes=("index", "resend|dedup"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headpond.model.errors import JavaMissing, JavaTooOld
-from headpond.spark.java import Java, find_java, java_home
+from headpond.spark.start.java import Java, find_java, java_home
 
 VECTOR = "--add-modules=jdk.incubator.vector"
 

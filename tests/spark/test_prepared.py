@@ -13,9 +13,9 @@ import pytest
 
 from headpond.cli.app import app
 from headpond.model.errors import SparkNotPrepared
-from headpond.spark import preparing
-from headpond.spark.java import Java, find_java, java_home
-from headpond.spark.prepared import (
+from headpond.spark.start import preparing
+from headpond.spark.start.java import Java, find_java, java_home
+from headpond.spark.start.prepared import (
     CLASS_LIST,
     CLASSES,
     GIVEN,
@@ -27,8 +27,8 @@ from headpond.spark.prepared import (
     spark_home,
     start_folder,
 )
-from headpond.spark.preparing import prepare, write_start
-from headpond.spark.session import _launching
+from headpond.spark.start.preparing import prepare, write_start
+from headpond.spark.start.session import _launching
 from tests.cli.contract import check
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def test_what_java_refuses_is_told_and_leaves_nothing(java: Java, class_path: st
 
 
 def test_the_rehearsal_runs_on_this_spark(spark: SparkSession, tmp_path: Path) -> None:
-    from headpond.spark import rehearsal
+    from headpond.spark.start import rehearsal
 
     spark.dataSource.register(rehearsal.Rehearsed)
     gateway: Any = spark.sparkContext._gateway

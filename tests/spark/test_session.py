@@ -18,9 +18,9 @@ import headpond.spark
 import headpond.sync
 from headpond.model.errors import BadRequest, SparkFailed, SparkMissing, SparkPackages, SparkWorker
 from headpond.spark.causes import job_errors
-from headpond.spark.packages import need_plots, need_spark, need_worker
-from headpond.spark.registration import WORKER_PYTHON, is_found, registered
-from headpond.spark.session import local_cores
+from headpond.spark.start.packages import need_plots, need_spark, need_worker
+from headpond.spark.start.registration import WORKER_PYTHON, is_found, registered
+from headpond.spark.start.session import local_cores
 from tests.spark.conftest import MASTER
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from headpond.model.errors import (
 )
 from headpond.node.bootstrap import bootstrap
 from headpond.spark.connection import Connection
-from headpond.spark.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
-from headpond.spark.source_schema import arrow_schema, source_schema
+from headpond.spark.sink.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
+from headpond.spark.source.schema import arrow_schema, source_schema
 from tests.fire.real_node import RealNode
 
 PLAIN = pa.schema([("value", pa.string())])

@@ -19,6 +19,7 @@ import headpond.sync
 from headpond.model.errors import BatchDiffers
 from headpond.spark.causes import cause_of
 from tests.fire.real_node import RealNode
+from tests.root import ROOT
 from tests.spark.test_sink import rows, values
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def test_a_frame_is_appended_with_its_columns_and_what_is_wrong_is_told(
 def test_the_pages_foreach_batch_writes_each_row_once_also_when_its_batch_is_done_again(
     spark: SparkSession, tmp_path: Path, node: RealNode
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spark_sink.md").read_text()
+    page = (ROOT / "docs" / "spark_sink.md").read_text()
     (program,) = re.findall(r"```python\n(def write.*?)```", page, re.DOTALL)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"id": 1, "amount": 99}\n{"id": 2, "amount": 100}\n')

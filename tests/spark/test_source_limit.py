@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headpond.spark.source_limit import IDLE_WAIT_S_MAX, Gathering, IdleWait, limited, limited_by_bytes
+from headpond.spark.source.offset import IDLE_WAIT_S_MAX, Gathering, IdleWait, limited, limited_by_bytes
 
 SPARK_POLLS_S = 0.01
 """Spark asks an idle query again after so long."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from headpond.model.errors import BadRequest, BadTopicName, HeadpondError
-from headpond.spark.connection import CONNECTION_OPTIONS
-from headpond.spark.options import Option, options_table
-from headpond.spark.source_offset import TopicOffset, offset_json, read_offset
-from headpond.spark.source_options import (
+from headpond.spark.connection import CONNECTION_OPTIONS, Option, options_table
+from headpond.spark.source.offset import TopicOffset, offset_json, read_offset
+from headpond.spark.source.options import (
     BATCH_OPTIONS,
     COLUMNS,
     READING_OPTIONS,
@@ -20,6 +18,7 @@ from headpond.spark.source_options import (
     TOPIC_OPTIONS,
     read_options,
 )
+from tests.root import ROOT
 
 FULL = "default/default/default/"
 
@@ -141,5 +140,5 @@ def test_an_offset_reads_as_it_was_written_and_is_the_same_text_in_any_order() -
     "declared", [TOPIC_OPTIONS, READING_OPTIONS, BATCH_OPTIONS, STREAM_OPTIONS, CONNECTION_OPTIONS]
 )
 def test_the_page_lists_the_options_as_they_are_declared(declared: tuple[Option, ...]) -> None:
-    page = Path(__file__).parents[2] / "docs" / "spark_source.md"
+    page = ROOT / "docs" / "spark_source.md"
     assert set(declared) <= set(SOURCE_OPTIONS) and options_table(declared) in page.read_text()

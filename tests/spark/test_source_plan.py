@@ -7,10 +7,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headpond.spark.source_options import read_options
-from headpond.spark.source_plan import TASK_BYTES_MAX, plan_tasks
-from headpond.spark.source_read import ReadTask, Span
-from headpond.wire.fetching import Ends, ShardEnds
+from headpond.spark.source.options import read_options
+from headpond.spark.source.plan import TASK_BYTES_MAX, plan_tasks
+from headpond.spark.source.read import ReadTask, Span
+from headpond.wire.control.reading import Ends, ShardEnds
 
 MIB = 1024 * 1024
 

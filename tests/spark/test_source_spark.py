@@ -15,6 +15,7 @@ import pytest
 import headpond.spark
 import headpond.sync
 from tests.fire.real_node import RealNode, wait_until
+from tests.root import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -222,7 +223,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_over_a_killed_node(
 def test_the_example_reads_a_table_and_a_stream(
     spark: SparkSession, shared_url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    example = Path(__file__).parents[2] / "examples" / "spark_source.py"
+    example = ROOT / "examples" / "spark_source.py"
     runpy.run_path(str(example))["main"](shared_url)
     said = capfd.readouterr().out
     assert "|page 0|  143|" in said and "batch 1 has 500 rows" in said

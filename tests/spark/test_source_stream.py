@@ -37,10 +37,9 @@ from headpond.model.errors import (
     Unavailable,
 )
 from headpond.spark.connection import Connection
-from headpond.spark.source import batch_reader, schema
-from headpond.spark.source_offset import read_offset
-from headpond.spark.source_read import ReadTask, Span
-from headpond.spark.source_stream import StreamReader
+from headpond.spark.source.offset import read_offset
+from headpond.spark.source.read import ReadTask, Span
+from headpond.spark.source.source import StreamReader, batch_reader, schema
 from tests.fire.real_node import RealNode, wait_until
 
 Json = dict[str, Any]
@@ -135,8 +134,8 @@ def test_an_idle_source_answers_at_once_after_a_batch_of_its_query_and_waits_whi
         return ends(admin, topics, known)
 
     monkeypatch.setattr(headpond.sync.admin.Admin, "ends", asked)
-    monkeypatch.setattr("headpond.spark.source_limit.IDLE_SHARE", 1e9)
-    monkeypatch.setattr("headpond.spark.source_limit.IDLE_WAIT_S_MAX", 30.0)
+    monkeypatch.setattr("headpond.spark.source.offset.IDLE_SHARE", 1e9)
+    monkeypatch.setattr("headpond.spark.source.offset.IDLE_WAIT_S_MAX", 30.0)
     client.admin.create_topic(topic)
     with stream(shared_url, topic=topic) as read:
         read.next()
@@ -159,7 +158,7 @@ def test_an_idle_source_is_not_woken_by_shards_that_it_does_not_read(
         return ends(admin, topics, known)
 
     monkeypatch.setattr(headpond.sync.admin.Admin, "ends", ask)
-    monkeypatch.setattr("headpond.spark.source_limit.IDLE_SHARE", 1e9)
+    monkeypatch.setattr("headpond.spark.source.offset.IDLE_SHARE", 1e9)
     client.admin.create_topic(topic, shards=2)
     with stream(shared_url, assign=json.dumps({topic: [1]})) as read:
         read.next()

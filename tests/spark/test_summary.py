@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headpond.spark.grid import Grid
-from headpond.spark.summary import RouteSummary, chance_of, summarize
-from headpond.spark.trial import SCHEMA, run_cell
+from headpond.spark.sweep.grid import Grid
+from headpond.spark.sweep.surface import RouteSummary, chance_of, summarize
+from headpond.spark.sweep.trial import SCHEMA, run_cell
 
 
 @functools.cache

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from headpond.lab.run import run
 from headpond.model.errors import BadRequest
-from headpond.spark.grid import Grid, faults_of
-from headpond.spark.sweep import SweepResult, run_grid, sweep
-from headpond.spark.trial import SCHEMA
+from headpond.pipes.lab.run import run
+from headpond.spark.sweep.grid import Grid, faults_of
+from headpond.spark.sweep.sweep import SweepResult, run_grid, sweep
+from headpond.spark.sweep.trial import SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from headpond.lab.faults import Faults
-from headpond.lab.run import run
-from headpond.spark.grid import Grid
-from headpond.spark.trial import SCHEMA, run_cell, run_cells
+from headpond.pipes.lab.faults import Faults
+from headpond.pipes.lab.run import run
+from headpond.spark.sweep.grid import Grid
+from headpond.spark.sweep.trial import SCHEMA, run_cell, run_cells
 
 
 def cell(route: str, **changed: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headpond.model.policy import Policy
-from headpond.wire.control import (
+from headpond.wire.control.codec import (
     Ack,
     AckItem,
     AdvanceSubscription,

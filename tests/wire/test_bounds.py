@@ -10,7 +10,7 @@ import pytest
 
 from headpond.model.errors import BadFrame, BadRequest
 from headpond.wire.connection import NodeSide
-from headpond.wire.control import (
+from headpond.wire.control.codec import (
     CreateTopic,
     Extend,
     GiveBack,
@@ -26,8 +26,8 @@ from headpond.wire.control import (
     decode_control,
     encode_control,
 )
+from headpond.wire.control.greeting import Hello
 from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
-from headpond.wire.greeting import Hello
 
 
 def body_of(message: Any) -> tuple[int, bytes]:

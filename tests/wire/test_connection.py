@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headpond.model.errors import BadFrame, HeadpondError, ProtocolError, UnknownFrame, VersionUnsupported
 from headpond.wire.connection import FROM_CLIENT, FROM_NODE, ClientSide, Fault, NodeSide, State
-from headpond.wire.control import (
+from headpond.wire.control.codec import (
     CONTROL_TYPES,
     PROTOCOL_VERSION,
     Control,

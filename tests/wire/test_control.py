@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import CATALOGUE, BadFrame, Gap, HeadpondError
-from headpond.wire.control import (
+from headpond.wire.control.codec import (
     CONTROL_TYPES,
     Control,
     Error,

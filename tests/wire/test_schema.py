@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import SchemaMismatch
-from headpond.wire.schema import (
+from headpond.wire.typed.rows import message_schema
+from headpond.wire.typed.schema import (
     SCHEMA_BYTES_MAX,
     check_evolves,
     check_fits,
@@ -20,7 +21,6 @@ from headpond.wire.schema import (
     is_widening,
     width_bytes,
 )
-from headpond.wire.typed_rows import message_schema
 from tests.wire.mutations import mutations
 
 NUMBERS = [

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest, BadSegment, SchemaMismatch, SegmentTooLarge
 from headpond.wire.frame import SEGMENT_BYTES_MAX
-from headpond.wire.segment import (
+from headpond.wire.plain.segment import (
     BARE_BYTES_MAX,
     FOLD_BYTES_MIN,
     FORM_BARE,

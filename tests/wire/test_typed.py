@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 from headpond.model.errors import BadSegment, SchemaMismatch, SegmentTooLarge
 from headpond.model.identity import SegmentKey
-from headpond.wire import typed_form, typed_labels, typed_words, typed_write
 from headpond.wire.frame import SEGMENT_BYTES_MAX
-from headpond.wire.typed import PLAIN, Decoder, Encoder
+from headpond.wire.typed import columns as typed_write
+from headpond.wire.typed import dictionaries as typed_labels
+from headpond.wire.typed import dictionaries as typed_words
+from headpond.wire.typed import form as typed_form
+from headpond.wire.typed.codec import PLAIN, Decoder, Encoder
 from tests.wire.typed_samples import BATCHES, SCHEMA, TEXTS, Rows, batch_of, encode_all, some_rows, texts
 
 UTC = datetime.UTC

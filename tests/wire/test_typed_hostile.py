@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from headpond.model.errors import BadSegment, HeadpondError, SchemaMismatch, SnapshotNeeded
 from headpond.model.identity import SegmentKey
-from headpond.wire import typed_form
-from headpond.wire.leaves import Way
-from headpond.wire.typed import Decoder, Encoder, Segment, Snapshot
-from headpond.wire.typed_form import NULLS, pack_ints, varint
+from headpond.wire.typed import form as typed_form
+from headpond.wire.typed.codec import Decoder, Encoder, Segment, Snapshot
+from headpond.wire.typed.form import NULLS, pack_ints, varint
+from headpond.wire.typed.leaves import Way
 from tests.wire.mutations import mutations
 from tests.wire.typed_samples import SCHEMA, TEXTS, encode_all, some_rows, texts
 

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headpond.wire import typed_form, typed_labels, typed_words, typed_write
 from headpond.wire.frame import SEGMENT_BYTES_MAX
-from headpond.wire.typed import PLAIN, Decoder, Encoder
+from headpond.wire.typed import columns as typed_write
+from headpond.wire.typed import dictionaries as typed_labels
+from headpond.wire.typed import dictionaries as typed_words
+from headpond.wire.typed import form as typed_form
+from headpond.wire.typed.codec import PLAIN, Decoder, Encoder
 from tests.wire.typed_samples import LABELS, encode_all
 
 SCHEMA = pa.schema([("labels", pa.map_(pa.string(), pa.string())), ("n", pa.int64())])

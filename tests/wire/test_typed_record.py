@@ -11,13 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadSegment, HeadpondError, SegmentTooLarge, StorageFailed
-from headpond.wire import typed_record
-from headpond.wire.folding import fold
-from headpond.wire.ipc_sizes import unfolded_bytes
-from headpond.wire.schema import encode_schema
-from headpond.wire.schema_versions import SchemaVersions
-from headpond.wire.segment import encode_plain, rows_to_batch
-from headpond.wire.typed_record import (
+from headpond.wire.plain.ipc import fold, unfolded_bytes
+from headpond.wire.plain.segment import encode_plain, rows_to_batch
+from headpond.wire.typed import record as typed_record
+from headpond.wire.typed.record import (
     HEADER,
     HEADER_BYTES,
     decode_typed_record,
@@ -26,7 +23,9 @@ from headpond.wire.typed_record import (
     stored_rows,
     version_of,
 )
-from headpond.wire.typed_rows import message_schema
+from headpond.wire.typed.rows import message_schema
+from headpond.wire.typed.schema import encode_schema
+from headpond.wire.typed.versions import SchemaVersions
 from tests.wire.mutations import mutations
 
 FIRST = pa.schema([("at", pa.timestamp("us", "UTC")), ("x", pa.float64())])

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest, BadSegment, KeyMissing, SchemaMismatch
-from headpond.wire.typed import Decoder, Encoder
-from headpond.wire.typed_rows import from_rows, message_schema, messages_of, row_schema, to_rows
+from headpond.wire.typed.codec import Decoder, Encoder
+from headpond.wire.typed.rows import from_rows, message_schema, messages_of, row_schema, to_rows
 
 UTC = datetime.UTC
 TOPIC = pa.schema(

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headpond.wire.values import python_values
+from headpond.wire.typed.values import python_values
 
 LABELS = pa.map_(pa.string(), pa.string())
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headpond.wire.typed import Encoder, Redundant, Segment
+from headpond.wire.typed.codec import Encoder, Redundant, Segment
 
 SCHEMA = pa.schema(
     [

@@ -1,10 +1,20 @@
-"""The command line: one file a noun.
+"""The command line.
 
-Reading order: this file (the way in), app (all commands), options (what every command takes), output (text,
-JSON, errors, exit codes), completion and near (names that the node knows), stdio and lines (bytes in and out),
-then a file a command: node, topic, produce, consume, inspect (with findings), errors, explain, lab (with
-lab_sweep), demo (with node_process). What is heavy to import is imported inside the commands, so that
-``headpond --help`` answers at once.
+In reading order::
+
+    app           all the commands
+    options       the options that every command takes
+    output        text, JSON, errors and exit codes
+    ask           one question to a node, and one to the person at the terminal
+    start         where a subscription begins
+    completion    names for the shell's TAB
+    stdio         stdin and stdout beside the event loop
+    resources     commands about topics, subscriptions, tokens and the like
+    data          commands that move messages
+    operate       commands to run, watch and examine a node
+    spark         commands that run on Spark
+
+A command imports heavy packages itself, so that ``headpond --help`` answers at once.
 """
 
 from __future__ import annotations

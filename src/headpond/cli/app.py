@@ -4,43 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from headpond.cli.component import component_app
-from headpond.cli.consume import consume
-from headpond.cli.context import context_app
-from headpond.cli.dead import dead_app
-from headpond.cli.demo import demo
-from headpond.cli.doctor import doctor
-from headpond.cli.errors import errors
-from headpond.cli.explain import explain
-from headpond.cli.inspect import inspect
-from headpond.cli.lab import lab_app
-from headpond.cli.lab_sweep import sweep
-from headpond.cli.ledger import ledger
-from headpond.cli.log import log_app
-from headpond.cli.node import node
-from headpond.cli.peer import peer_app
-from headpond.cli.produce import produce
-from headpond.cli.producer import producer_app
-from headpond.cli.product import product_app
-from headpond.cli.refill import refill_app
-from headpond.cli.sections import ACCESS, LOOKING, MESSAGES, PIPES, SPARK, TOPICS, Sections
-from headpond.cli.spark import spark_app
-from headpond.cli.spark_archive import archive
-from headpond.cli.spark_audit import audit
-from headpond.cli.spark_compact import compact
-from headpond.cli.spark_prepare import prepare
-from headpond.cli.spark_replay import replay
-from headpond.cli.spark_reshard import reshard
-from headpond.cli.sub import sub_app
-from headpond.cli.tenant import tenant_app
-from headpond.cli.token import token_app
-from headpond.cli.top import top
-from headpond.cli.topic import topic_app
-from headpond.cli.writer import writer_app
+from headpond.cli.data.consume import consume
+from headpond.cli.data.produce import produce
+from headpond.cli.data.refill import refill_app
+from headpond.cli.operate.demo import demo
+from headpond.cli.operate.doctor import doctor
+from headpond.cli.operate.errors import errors
+from headpond.cli.operate.explain import explain
+from headpond.cli.operate.inspect import inspect
+from headpond.cli.operate.lab import lab_app, sweep
+from headpond.cli.operate.ledger import ledger
+from headpond.cli.operate.log import log_app
+from headpond.cli.operate.node import node
+from headpond.cli.operate.top import top
+from headpond.cli.output import pipe_may_close
+from headpond.cli.resources.context import context_app
+from headpond.cli.resources.dead import dead_app
+from headpond.cli.resources.peer import peer_app
+from headpond.cli.resources.places import component_app, product_app, tenant_app
+from headpond.cli.resources.producer import producer_app
+from headpond.cli.resources.sub import sub_app
+from headpond.cli.resources.token import token_app
+from headpond.cli.resources.topic import topic_app
+from headpond.cli.resources.writer import writer_app
+from headpond.cli.spark.archive import archive, compact
+from headpond.cli.spark.audit import audit
+from headpond.cli.spark.pipeline import spark_app
+from headpond.cli.spark.prepare import prepare
+from headpond.cli.spark.replay import replay, reshard
+
+MESSAGES = "Messages"
+TOPICS = "Topics and who uses them"
+ACCESS = "Access and other nodes"
+LOOKING = "Looking into it"
+SPARK = "Spark"
+PIPES = "Pipes, and a demonstration"
+ORDER = (MESSAGES, TOPICS, ACCESS, LOOKING, SPARK, PIPES)
+
+
+class Sections(TyperGroup):
+    """Lists commands under the section that each was added with: ``rich_help_panel``, here in plain text."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with pipe_may_close():  # help and the version are printed here
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with pipe_may_close():
+            return super().invoke(ctx)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in ORDER}
+        width = max(map(len, self.commands))
+        for name, command in self.commands.items():
+            line = command.get_short_help_str(formatter.width - width - 6)
+            sections[str(getattr(command, "rich_help_panel", None))].append((name.ljust(width), line))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
 
 app = typer.Typer(
     name="headpond",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -9,10 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from headpond.cli.output import note, run
-from headpond.model.errors import HeadpondError
+from headpond.model.errors import HeadpondError, SubscriptionNotFound, TopicNotFound
+from headpond.model.names import TopicName
 
 if TYPE_CHECKING:
     from headpond.client.admin import Admin
+
 
 Result = TypeVar("Result")
 
@@ -20,7 +24,7 @@ Result = TypeVar("Result")
 def ask(url: str, token: str | None, question: Callable[[Admin], Awaitable[Result]]) -> Result:
     """Asks the node one thing."""
     import headpond
-    from headpond.cli.near import with_near_names
+    from headpond.cli.ask import with_near_names
 
     async def main() -> Result:
         async with headpond.connect(url, token=token) as client:
@@ -39,3 +43,39 @@ def confirm(question: str) -> None:
     if not typer.confirm(question, err=True):
         note("nothing was deleted")
         raise typer.Exit(1)
+
+
+NAMES_MAX = 10_000
+"""More are not searched: it would take longer than reading the list."""
+_QUOTED = re.compile(r"'([^']+)'")
+_OF_TOPIC = re.compile(r"topic (\S+) has no subscription")
+
+
+async def with_near_names(admin: Admin, error: HeadpondError) -> HeadpondError:
+    """The error, its hint led by the names near to the one that was not found."""
+    quoted = _QUOTED.findall(error.message)
+    if not quoted or not isinstance(error, TopicNotFound | SubscriptionNotFound):
+        return error
+    try:
+        names = await _names(admin, error)
+    except HeadpondError:
+        return error
+    near = near_names(quoted[-1], names)
+    return type(error)(error.message, hint=f"{did_you_mean(near)} {error.hint}") if near else error
+
+
+async def _names(admin: Admin, error: HeadpondError) -> list[str]:
+    if isinstance(error, TopicNotFound):
+        return [TopicName.parse(info.topic).short for info in await admin.list_topics()]
+    topic = _OF_TOPIC.search(error.message)
+    if topic is None:
+        return []
+    return [info.subscription for info in await admin.list_subscriptions(topic[1])]
+
+
+def near_names(word: str, names: list[str]) -> list[str]:
+    return difflib.get_close_matches(word, names[:NAMES_MAX], n=3, cutoff=0.6)
+
+
+def did_you_mean(near: list[str]) -> str:
+    return f"Did you mean {' or '.join(near)}?"

@@ -15,7 +15,7 @@ import typer
 
 if TYPE_CHECKING:
     from headpond.model.address import Address
-    from headpond.wire.control import Operation
+    from headpond.wire.control.codec import Operation
 
 SECONDS_MAX = 0.3
 """In all, however many addresses there are and however the answer drips."""
@@ -38,7 +38,7 @@ def quietly(find: Callable[[typer.Context, str], Iterable[str]]) -> Completer:
 
 @quietly
 def topics(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    from headpond.wire.control import ListTopics
+    from headpond.wire.control.codec import ListTopics
 
     return _topic_names((each["topic"] for each in _ask(ctx, ListTopics())), incomplete)
 
@@ -46,7 +46,7 @@ def topics(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @quietly
 def subscriptions(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Of the topic that stands before it."""
-    from headpond.wire.control import ListSubscriptions
+    from headpond.wire.control.codec import ListSubscriptions
 
     return [each["subscription"] for each in _ask(ctx, ListSubscriptions(_topic(ctx)))]
 
@@ -54,14 +54,14 @@ def subscriptions(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @quietly
 def producers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Of the topic that stands before it."""
-    from headpond.wire.control import ListProducers
+    from headpond.wire.control.codec import ListProducers
 
     return [each["producer"] for each in _ask(ctx, ListProducers(_topic(ctx)))]
 
 
 @quietly
 def writers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    from headpond.wire.control import ListWriters
+    from headpond.wire.control.codec import ListWriters
 
     return [each["writer"] for each in _ask(ctx, ListWriters())]
 
@@ -69,7 +69,7 @@ def writers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @quietly
 def places(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Tenants, products or components, as the command's group says, with all their parts."""
-    from headpond.wire.control import ListPlaces
+    from headpond.wire.control.codec import ListPlaces
 
     level = ctx.parent.info_name if ctx.parent is not None else None
     return [each["place"] for each in _ask(ctx, ListPlaces(level or "tenant"))]
@@ -77,7 +77,7 @@ def places(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @quietly
 def peers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    from headpond.wire.peering import ListPeers
+    from headpond.wire.control.links import ListPeers
 
     return [each["name"] for each in _ask(ctx, ListPeers())]
 
@@ -121,7 +121,7 @@ def accesses(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @quietly
 def slots(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """The slots on this disk that have refill files."""
-    from headpond.cli.refill_place import all_files, root_of
+    from headpond.cli.data.refill_place import all_files, root_of
 
     return [path.parent.name for path in all_files(root_of(ctx.params.get("state")))]
 
@@ -130,7 +130,7 @@ def slots(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 
 def _topic(ctx: typer.Context) -> str:
-    from headpond.model.topic import TopicName
+    from headpond.model.names import TopicName
 
     # Behind an option that still lacks its value nothing was parsed.
     return str(TopicName.parse(ctx.params.get("topic") or ctx.args[0]))
@@ -138,7 +138,7 @@ def _topic(ctx: typer.Context) -> str:
 
 def _topic_names(names: Iterable[str], incomplete: str) -> list[str]:
     """As a person writes them: short, unless the long form was begun."""
-    from headpond.model.topic import TopicName
+    from headpond.model.names import TopicName
 
     return [name if "/" in incomplete else TopicName.parse(name).short for name in names]
 
@@ -166,9 +166,9 @@ def _ask(ctx: typer.Context, operation: Operation) -> Any:
 def _ask_one(address: Address, token: str | None, operation: Operation, left: Callable[[], float]) -> Any:
     import socket
 
-    from headpond.client.tls import TlsOptions
+    from headpond.client.link.tls import TlsOptions
     from headpond.wire.connection import ClientSide, Fault
-    from headpond.wire.control import Request, Response, Welcome, encode_control
+    from headpond.wire.control.codec import Request, Response, Welcome, encode_control
 
     side = ClientSide(client="completion", token=token)
     with contextlib.ExitStack() as stack:

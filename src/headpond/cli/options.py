@@ -33,7 +33,7 @@ def _url(context: typer.Context, value: str) -> str:
         return value
     from headpond.cli.output import EXIT_ERROR, print_error
     from headpond.client.contexts import TLS_NAMES, Contexts
-    from headpond.model.error import HeadpondError
+    from headpond.model.errors import HeadpondError
 
     try:
         active = Contexts().active()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 import typer
 
 from headpond.model.errors import BadRequest, HeadpondError
-from headpond.model.token_text import redacted
+from headpond.model.grant import redacted
 from headpond.shapes.error import error_object
 from headpond.shapes.times import iso_time as iso_time
 

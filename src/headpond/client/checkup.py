@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headpond.client.connect import connect
-from headpond.client.dialling import Dialling
-from headpond.client.tls import Certificate
+from headpond.client.link.dialling import Dialling
+from headpond.client.link.tls import Certificate
 from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import HeadpondError
-from headpond.wire.access import AccessInfo
+from headpond.wire.control.access import AccessInfo
 
 SKEW_S_MAX = 2.0
 EXPIRES_SOON_S = 7 * 86_400.0

@@ -12,18 +12,16 @@ from weakref import WeakSet
 
 from headpond.client.admin import Admin
 from headpond.client.arguments import checked
-from headpond.client.backoff import Backoff
-from headpond.client.consumer import Consumer
-from headpond.client.dialling import REDIRECTS
-from headpond.client.link import Link, LinkOptions
-from headpond.client.link_options import REQUEST_TIMEOUT_S
+from headpond.client.consume.consumer import Consumer
+from headpond.client.consume.settler import Settler
+from headpond.client.consume.several import Several
+from headpond.client.link.dialling import REDIRECTS, Backoff
+from headpond.client.link.link import REQUEST_TIMEOUT_S, Link, LinkOptions
+from headpond.client.link.tls import TlsOptions
 from headpond.client.options import ConsumerOptions, LostSpan, ProducerKeywords, ProducerOptions
-from headpond.client.producer import Producer
+from headpond.client.produce.producer import Producer
 from headpond.client.reader import Reader
 from headpond.client.scope import Scope
-from headpond.client.settler import Settler
-from headpond.client.several import Several
-from headpond.client.tls import TlsOptions
 from headpond.client.writer import TIMEOUT_S, Writer
 from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import BadRequest, Closed

@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headpond.client.arguments import checked_methods
-from headpond.client.batch import Batch, read_record
-from headpond.client.link import Link
+from headpond.client.consume.batch import Batch, read_record
+from headpond.client.link.link import Link
 from headpond.client.options import LostSpan
 from headpond.client.scope import Scope
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadFrame, BadRequest, Closed, TopicMismatch, TopicNotFound
+from headpond.model.names import TopicName
 from headpond.model.ranges import RangeSet
-from headpond.model.topic import TopicName
-from headpond.wire.control import (
+from headpond.wire.control.codec import (
     Deliver,
     Ends,
     Fetched,
@@ -39,7 +39,7 @@ from headpond.wire.control import (
 )
 from headpond.wire.frame import Frame
 from headpond.wire.record import decode_record_header
-from headpond.wire.schema_versions import SchemaVersions
+from headpond.wire.typed.versions import SchemaVersions
 
 FETCH_BYTES = 2 * 1024 * 1024
 """What one fetch asks for."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
 from headpond.model.errors import BadRequest
-from headpond.model.place import Place
-from headpond.model.scope import EVERYTHING, Scope
+from headpond.model.names import EVERYTHING, Place, Scope
 
 SCOPES_MAX = 64
 NAME_LENGTH_MAX = 256
@@ -76,3 +76,21 @@ class Grant:
 ALL = Grant(rights=frozenset(Right), scopes=(EVERYTHING,))
 """Of everybody at a node without tokens, and of its first token."""
 NONE = Grant(rights=frozenset(), scopes=())
+
+
+PREFIX = "hpd"
+_WHOLE = re.compile(rf"\b{PREFIX}_([0-9a-f]{{12}})_[\w-]{{8,}}")
+
+
+def without_secret(said: str) -> str:
+    """What somebody said of a token, fit to be shown, logged and sent: of its whole text the id alone.
+
+    Who revokes a token that got out has its text at hand, where an id or a name is asked for.
+    """
+    pieces = said.strip().split("_", 2)
+    return pieces[1] if len(pieces) == 3 and pieces[0] == PREFIX else said
+
+
+def redacted(text: str) -> str:
+    """A text that somebody else made, perhaps of a token that stood where a name was asked for."""
+    return _WHOLE.sub(rf"{PREFIX}_\1_…", text)

@@ -16,7 +16,7 @@ import msgspec
 from headpond.model.bounds import SECONDS_MAX as SECONDS_MAX
 from headpond.model.bounds import Seconds, TopicText, Word, check_fields
 from headpond.model.errors import BadRequest
-from headpond.model.topic import DEAD_SUFFIX, TopicName
+from headpond.model.names import DEAD_SUFFIX, TopicName
 
 MAX_ATTEMPTS = 16
 """In a non-resilient subscription, unless it is said otherwise."""

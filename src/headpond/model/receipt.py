@@ -80,3 +80,15 @@ class Receipt:
     def safe(self) -> bool:
         """Whether it is on a disk for every destination: the node's, or until then this machine's."""
         return self.outcome is not Outcome.REJECTED
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Rows that are on a node's disk and in no topic yet. A small value: it can be pickled and sent on."""
+
+    id: bytes
+    """16 bytes, of this attempt alone."""
+    writer: str
+    topic: str
+    rows: int
+    size_bytes: int

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import msgspec
 
-from headpond.files.seal import read_seal
-from headpond.io.os_disk import OsDisk
+from headpond.broker.access.admin_log import AdminLog
+from headpond.broker.access.tokens import Tokens, make_token
+from headpond.broker.access.tokens import encode_change as encode_token
+from headpond.broker.settings import Limits
 from headpond.model.grant import ALL
-from headpond.node.core.admin_log import AdminLog
-from headpond.node.core.kept import Kept, State
-from headpond.node.core.tokens import Tokens, make_token
-from headpond.node.core.tokens import encode_change as encode_token
 from headpond.node.data_folder import open_error, open_identity, refuse_foreign
-from headpond.node.settings import Limits
-from headpond.wire.access import AdminRecord
+from headpond.storage.journal_table import Kept, State
+from headpond.storage.os_disk import OsDisk
+from headpond.storage.seal import read_seal
+from headpond.wire.control.access import AdminRecord
 
 BY = "bootstrap"
 logger = logging.getLogger("headpond.node")

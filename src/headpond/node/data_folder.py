@@ -4,7 +4,7 @@
 
     NODE            who this node is: one RECORD frame, written once
     LOCK            held by the running node
-    SEAL            how long each file was at the last clean stop (files/seal.py)
+    SEAL            how long each file was at the last clean stop (storage/seal.py)
     catalog/        which topics exist (a journal)
     settlements/    which subscriptions exist and what became of their entries (a journal)
     tokens/         who may come in (a journal)
@@ -25,8 +25,8 @@ from pathlib import Path
 
 import msgspec
 
-from headpond.files.disk import Disk, is_disk_full
 from headpond.model.errors import BadData, BadFrame, DiskFull, HeadpondError
+from headpond.storage.disk import Disk, is_disk_full
 from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
 FORMAT = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 import signal
 import ssl
@@ -16,15 +17,31 @@ from typing import Protocol
 import uvloop
 
 from headpond import __version__
-from headpond.io.os_disk import OsDisk
-from headpond.io.process_vitals import process_vitals
+from headpond.broker.core import NodeCore
+from headpond.broker.settings import Settings
 from headpond.model.address import Address
 from headpond.model.errors import BadConfig, HeadpondError, Insecure
-from headpond.node.core.node import NodeCore
 from headpond.node.data_folder import open_error, open_identity, refuse_foreign
 from headpond.node.server import Server, clock_us, now_us
-from headpond.node.settings import Settings
 from headpond.node.tls import Certificates, tls_context
+from headpond.storage.os_disk import OsDisk
+
+Vitals = tuple[int | None, int | None]
+"""Microseconds of processor time, and bytes of memory; None where the system does not tell."""
+
+
+def process_vitals() -> Vitals:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return round((usage.ru_utime + usage.ru_stime) * 1e6), _resident_bytes()
+
+
+def _resident_bytes() -> int | None:
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
 
 logger = logging.getLogger("headpond.node")
 

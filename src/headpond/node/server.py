@@ -16,19 +16,19 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
-from headpond.files.disk import is_disk_full
-from headpond.io.os_disk import OsDisk
+from headpond.broker.catalog.topics import TOPICS_FOLDER
+from headpond.broker.core import NodeCore
+from headpond.broker.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
+from headpond.broker.session import Session
+from headpond.broker.settings import Settings
 from headpond.model.address import Address
 from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
-from headpond.node.core.commits import Committer, Write
-from headpond.node.core.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
-from headpond.node.core.log import Run, ShardLog
-from headpond.node.core.node import NodeCore
-from headpond.node.core.session import Session
-from headpond.node.core.topics import TOPICS_FOLDER
-from headpond.node.peers import Peers
-from headpond.node.settings import Settings
-from headpond.wire.control import Ping, encode_control
+from headpond.node.links.links import Peers
+from headpond.storage.commit_lane import Committer, Write
+from headpond.storage.disk import is_disk_full
+from headpond.storage.log.shard_log import Run, ShardLog
+from headpond.storage.os_disk import OsDisk
+from headpond.wire.control.codec import Ping, encode_control
 
 logger = logging.getLogger("headpond.node")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ssl
 
+from headpond.broker.settings import Settings
 from headpond.model.errors import BadConfig
-from headpond.node.settings import Settings
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:

@@ -17,13 +17,16 @@ A machine is stepped with an input and the time, and answers with effects::
     effects.packets                       # confirms: carry these back
     sender.wake_at                        # step it with WAKE then
 
-Reading order: packet (what travels), machine (the shape of all), epoch, timeout, window (nouns that several
-share), sending, confirming, numbering, keeping, following (sides that several share), the pipes in the order of
-the directory, storage (the middle of a stream), layers and compose.
+In reading order::
+
+    machines    the pipes, without IO
+    calculus    R, UR and orders of a route, computed
+    lab         a route under faults, from a seed
+    drivers     the machines over memory, TCP and topics, for programs
 """
 
-from headpond.pipes.compose import ReceiverStack, Relay, SenderStack, inject, receiver_of, sender_of
-from headpond.pipes.machine import (
+from headpond.pipes.machines.compose import ReceiverStack, Relay, SenderStack, inject, receiver_of, sender_of
+from headpond.pipes.machines.machine import (
     WAKE,
     Arrive,
     Counts,
@@ -37,8 +40,8 @@ from headpond.pipes.machine import (
     Token,
     Wake,
 )
-from headpond.pipes.packet import Kind, Packet, Run, decode_packet, encode_packet
-from headpond.pipes.timeout import TimeoutSettings
+from headpond.pipes.machines.packet import Kind, Packet, Run, decode_packet, encode_packet
+from headpond.pipes.machines.timeout import TimeoutSettings
 
 __all__ = [
     "WAKE",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from headpond.model.error import HeadpondError
-from headpond.model.token_text import redacted
+from headpond.model.errors import HeadpondError
+from headpond.model.grant import redacted
 
 
 class ErrorShape(TypedDict):

@@ -8,7 +8,7 @@ from headpond.shapes.times import iso_time
 
 if TYPE_CHECKING:
     from headpond.model.ledger import ProducerAccount, Ratio, SubscriptionAccount
-    from headpond.wire.ledger import LedgerInfo
+    from headpond.wire.control.ledger import LedgerInfo
 
 
 def ledger_object(info: LedgerInfo) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from headpond.client.batch import Batch
+from headpond.client.consume.batch import Batch
 from headpond.model.message import Message, from_micros
-from headpond.wire.readable import readable
+from headpond.wire.typed.values import readable
 
 
 class Row(msgspec.Struct, gc=False):

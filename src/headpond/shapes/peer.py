@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 from headpond.shapes.times import iso_time
 
 if TYPE_CHECKING:
-    from headpond.wire.peering import PeerInfo, PeerSubscriptionInfo, PeerTopicInfo
+    from headpond.wire.control.links import PeerInfo, PeerSubscriptionInfo, PeerTopicInfo
 
 
 class PeerTopicShape(TypedDict):

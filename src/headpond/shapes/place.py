@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from headpond.shapes.setting import SettingShape, settings_object
 from headpond.shapes.times import iso_time
+from headpond.shapes.topic import SettingShape, settings_object
 
 if TYPE_CHECKING:
-    from headpond.wire.control import PlaceDeleted, PlaceInfo
+    from headpond.wire.control.codec import PlaceDeleted, PlaceInfo
 
 
 class PlaceListed(TypedDict):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 from headpond.shapes.times import iso_time
 
 if TYPE_CHECKING:
-    from headpond.wire.control import ProducerInfo
+    from headpond.wire.control.codec import ProducerInfo
 
 
 class ProducerShape(TypedDict):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 from headpond.shapes.times import iso_time
 
 if TYPE_CHECKING:
-    from headpond.wire.access import TokenInfo
+    from headpond.wire.control.access import AdminRecord, TokenInfo
 
 
 class TokenListed(TypedDict):
@@ -49,4 +49,28 @@ def token_object(info: TokenInfo) -> TokenShape:
         "revoked_at": None if info.revoked_at_us is None else iso_time(info.revoked_at_us),
         "used_at": iso_time(info.used_at_us) if info.used_at_us else None,
         "connections": info.connections,
+    }
+
+
+class AdministeredShape(TypedDict):
+    at: str
+    token: str | None
+    name: str | None
+    client: str
+    operation: str
+    what: str
+    result: str
+    detail: str
+
+
+def administered_object(record: AdminRecord) -> AdministeredShape:
+    return {
+        "at": iso_time(record.at_us),
+        "token": record.token or None,
+        "name": record.name or None,
+        "client": record.client,
+        "operation": record.operation,
+        "what": record.what,
+        "result": record.result,
+        "detail": record.detail,
     }

@@ -2,12 +2,95 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
 
-from headpond.shapes.top_rates import Sample
+from headpond.wire.control.ledger import TopInfo, TopLink, TopNode, TopSubscription, TopTopic
+
+# Rates from two readings of a node: what was in between, divided by the time in between.
+#
+# A total that is smaller than in the reading before began anew (the node was started again, a topic created
+# once more): then there is no rate yet.
+
+Rate = float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRates:
+    now: TopTopic
+    messages_s: Rate
+    bytes_s: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRates:
+    now: TopSubscription
+    delivered_s: Rate
+    settled_s: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    node: TopNode
+    seconds: float
+    """Between the two readings."""
+    stored_s: Rate
+    delivered_s: Rate
+    cpu: Rate
+    """Of one processor."""
+    topics: list[TopicRates]
+    subscriptions: list[SubscriptionRates]
+    topics_left_out: int
+    subscriptions_left_out: int
+    links: list[TopLink]
+
+
+def sample(before: TopInfo, now: TopInfo) -> Sample:
+    """The furthest behind come first."""
+    seconds = (now.node.clock_us - before.node.clock_us) / 1e6
+    anew = now.node.uptime_us < before.node.uptime_us or seconds <= 0
+
+    def rate(earlier: int | None, later: int | None) -> Rate:
+        if anew or earlier is None or later is None or later < earlier:
+            return None
+        return (later - earlier) / seconds
+
+    topics = {topic.topic: topic for topic in before.topics}
+    subscriptions = {(one.topic, one.subscription): one for one in before.subscriptions}
+    cpu = rate(before.node.cpu_us, now.node.cpu_us)
+    return Sample(
+        node=now.node,
+        seconds=max(seconds, 0.0),
+        stored_s=rate(before.node.messages_stored, now.node.messages_stored),
+        delivered_s=rate(before.node.messages_delivered, now.node.messages_delivered),
+        cpu=None if cpu is None else cpu / 1e6,
+        topics=[
+            TopicRates(
+                topic,
+                rate(_of(topics.get(topic.topic), "messages_in"), topic.messages_in),
+                rate(_of(topics.get(topic.topic), "bytes_in"), topic.bytes_in),
+            )
+            for topic in now.topics
+        ],
+        subscriptions=[
+            SubscriptionRates(
+                one,
+                rate(_of(subscriptions.get((one.topic, one.subscription)), "delivered"), one.delivered),
+                rate(_of(subscriptions.get((one.topic, one.subscription)), "settled"), one.settled),
+            )
+            for one in now.subscriptions
+        ],
+        topics_left_out=now.topics_left_out,
+        subscriptions_left_out=now.subscriptions_left_out,
+        links=now.links,
+    )
+
+
+def _of(row: TopTopic | TopSubscription | None, field: str) -> int | None:
+    value: int | None = None if row is None else getattr(row, field)
+    return value
 
 
 def top_object(sample: Sample) -> dict[str, Any]:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from headpond.shapes.setting import SettingShape, settings_object
 from headpond.shapes.times import iso_time
 
 if TYPE_CHECKING:
-    from headpond.wire.control import TopicCompaction, TopicInfo
+    from headpond.wire.control.codec import SettingInfo, TopicCompaction, TopicInfo
+
+
+class SettingShape(TypedDict):
+    value: bool | int | float | str | None
+    origin: str
+    place: str | None
+
+
+def settings_object(settings: Sequence[SettingInfo]) -> dict[str, SettingShape]:
+    """By name."""
+    return {
+        each.name: {"value": each.value, "origin": each.origin, "place": each.place or None}
+        for each in settings
+    }
 
 
 class ColumnShape(TypedDict):
@@ -81,7 +95,7 @@ def topic_object(info: TopicInfo) -> TopicShape:
 
 def columns_object(encoded: bytes) -> list[ColumnShape]:
     """The columns as ``--schema`` takes them from a file."""
-    from headpond.wire.schema import decode_schema
+    from headpond.wire.typed.schema import decode_schema
 
     schema = decode_schema(encoded)
     return [{"name": each.name, "type": str(each.type), "nullable": each.nullable} for each in schema]

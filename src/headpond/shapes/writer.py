@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 from headpond.shapes.times import iso_time
 
 if TYPE_CHECKING:
-    from headpond.wire.control import StageInfo, WriterInfo
+    from headpond.wire.control.codec import StageInfo, WriterInfo
 
 
 class StageShape(TypedDict):

@@ -1,16 +1,20 @@
-"""Headpond and Spark: a session that starts anywhere, and the lab's grid.
+"""Headpond and Spark. Nothing here loads pyspark before it is used.
 
-Reading order: java (which Java runs Spark), packages (what Python needs), registration (which Python plans and
-which runs tasks), session, causes (why something failed); prepared, preparing and rehearsal (a faster start);
-format (what Spark knows Headpond by), options and connection (what source and sink share), source and its
-neighbours (reading), sink and its neighbours (writing); then the lab's sweep: grid (which runs), trial (one
-run as a row, in a worker), sweep (all of them on Spark), summary (what they say about each route), surface
-(their pictures).
+In reading order::
 
-Nothing here loads pyspark before it is used.
+    start          a session that starts anywhere
+    connection     the options that source and sink share
+    format         ``format("headpond")``
+    source         reading topics
+    sink           writing topics
+    checkpoints    a query's checkpoint, examined before Spark reads it
+    causes         why a query or a job failed, in words
+    pipeline       a file run as queries
+    jobs           audit, archive, compact, replay, reshard
+    sweep          the lab's grid
 """
 
-from headpond.spark.session import session
-from headpond.spark.source_offset import lag
+from headpond.spark.source.offset import lag
+from headpond.spark.start.session import session
 
 __all__ = ["lag", "session"]

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from headpond.model.errors import CATALOGUE, HeadpondError, SparkFailed
-from headpond.spark.packages import worker_fault
-from headpond.spark.registration import TIME_TYPE
+from headpond.spark.start.packages import worker_fault
+from headpond.spark.start.registration import TIME_TYPE
 
 MESSAGE_MAX = 2000
 _OURS = re.compile(r"headpond\.[\w.]*?(?P<kind>[A-Z]\w+): (?P<message>[^\n]*)")

@@ -30,26 +30,26 @@ class HeadpondSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        from headpond.spark.source import schema
+        from headpond.spark.source.source import schema
 
         return schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from headpond.spark.source import batch_reader
+        from headpond.spark.source.source import batch_reader
 
         return batch_reader(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from headpond.spark.source import stream_reader
+        from headpond.spark.source.source import stream_reader
 
         return stream_reader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from headpond.spark.sink import batch_writer
+        from headpond.spark.sink.sink import batch_writer
 
         return batch_writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from headpond.spark.sink import stream_writer
+        from headpond.spark.sink.sink import stream_writer
 
         return stream_writer(schema, self.options, overwrite)

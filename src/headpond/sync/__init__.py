@@ -12,6 +12,16 @@ threads::
         with client.consumer("orders", "billing") as consumer:
             for message in consumer:
                 consumer.ack(message)
+
+In reading order::
+
+    background    the thread with the loop
+    client        connect
+    producer      messages in, receipts out
+    consumer      messages out, settlements in
+    reader        by position
+    writer        staged batches
+    admin         questions to a node, and changes
 """
 
 from __future__ import annotations

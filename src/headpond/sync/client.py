@@ -10,10 +10,10 @@ from typing import Any, Self, Unpack
 
 from headpond.client import connect as aio
 from headpond.client.arguments import checked
-from headpond.client.backoff import Backoff
-from headpond.client.link_options import REQUEST_TIMEOUT_S
+from headpond.client.link.dialling import Backoff
+from headpond.client.link.link import REQUEST_TIMEOUT_S
 from headpond.client.options import ConsumerOptions, ProducerKeywords, ProducerOptions
-from headpond.client.producer import Producer as AsyncProducer
+from headpond.client.produce.producer import Producer as AsyncProducer
 from headpond.client.writer import TIMEOUT_S
 from headpond.model.errors import HeadpondError
 from headpond.sync.admin import Admin

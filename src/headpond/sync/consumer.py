@@ -12,14 +12,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from headpond.client.arguments import check_argument
-from headpond.client.batch import Batch, last_of, without
-from headpond.client.consumer import Consumer as AsyncConsumer
+from headpond.client.consume.batch import Batch, last_of, without
+from headpond.client.consume.consumer import Consumer as AsyncConsumer
+from headpond.client.consume.settler import Settler
 from headpond.client.options import LostSpan, NodeState
-from headpond.client.settler import Settler
 from headpond.model.message import Message
 from headpond.model.policy import Policy
 from headpond.sync.background import Background
-from headpond.wire.control import Settle, Span
+from headpond.wire.control.codec import Settle, Span
 
 BATCHES_AHEAD = 64
 """Batches that one hop between the threads brings at most."""

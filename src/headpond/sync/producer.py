@@ -9,16 +9,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headpond.client.arguments import checked
-from headpond.client.batcher import Batcher, Value
-from headpond.client.producer import Producer as AsyncProducer
-from headpond.client.producer_stats import ProducerStats
-from headpond.client.promise import BatchReceipt
-from headpond.client.promise import Promise as AsyncPromise
+from headpond.client.produce.batcher import Batcher, Value
+from headpond.client.produce.producer import Producer as AsyncProducer
+from headpond.client.produce.producer import ProducerStats
+from headpond.client.produce.promise import BatchReceipt
+from headpond.client.produce.promise import Promise as AsyncPromise
 from headpond.model.errors import BufferFull, HeadpondError, TimedOut
 from headpond.model.receipt import Receipt
+from headpond.producer.sharder import Sharder
 from headpond.sync.background import Background
-from headpond.transport.sharder import Sharder
-from headpond.wire.expiry import with_ttl
+from headpond.wire.plain.expiry import with_ttl
 
 if TYPE_CHECKING:
     import pyarrow as pa

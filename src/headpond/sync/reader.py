@@ -10,8 +10,8 @@ from typing import Any, Self
 from headpond.client.reader import Part
 from headpond.client.reader import Reader as AsyncReader
 from headpond.sync.background import Background
-from headpond.wire.control import ShardEnds, TopicInfo
-from headpond.wire.schema_versions import SchemaVersions
+from headpond.wire.control.codec import ShardEnds, TopicInfo
+from headpond.wire.typed.versions import SchemaVersions
 
 
 class Reader:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Self
 from headpond.client.writer import EncodedChunk, Rows, each_table
 from headpond.client.writer import OpenedStage as AsyncOpenedStage
 from headpond.client.writer import Writer as AsyncWriter
-from headpond.model.stage import Stage
+from headpond.model.receipt import Stage
 from headpond.sync.background import Background
-from headpond.wire.control import BatchInfo
+from headpond.wire.control.codec import BatchInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa

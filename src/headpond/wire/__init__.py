@@ -1,8 +1,12 @@
-"""Bytes: what travels on a connection and stands in a file, with no IO anywhere.
+"""Bytes on a connection and in a file, with no IO.
 
-Reading order: frame (every byte is in one), title (sets the context), columns and segment (plain rows), leaves,
-typed_form, typed_words, typed_labels, typed_write, typed_read and typed (rows of a schema, with encoder state),
-typed_rows (messages as such rows), ipc_claims (what an Arrow message says of itself), values and readable
-(rows as Python values, and as JSON), record (a stored segment), control with consuming, fetching and tenancy (a
-conversation), filter (which rows are wanted), connection (the machine that tells a conversation from noise).
+``plain`` and ``typed`` hold the two kinds of segments, ``control`` the messages of the conversation.
+
+In reading order::
+
+    frame       The frame: the one envelope on the wire and in every file
+    title       TITLE: what sets the context of the frames that follow, on the wire as in a file
+    record      A stored segment: what a log file holds and what is delivered, byte for byte the same
+    filter      Which rows are wanted: a small language, read into steps of Arrow compute and nothing else
+    connection  The connection machine: tells a conversation from noise, with no IO
 """

@@ -24,7 +24,7 @@ from enum import Enum, auto
 from typing import Final
 
 from headpond.model.errors import BadFrame, HeadpondError, NodeStopping, ProtocolError, VersionUnsupported
-from headpond.wire.control import (
+from headpond.wire.control.codec import (
     PROTOCOL_VERSION,
     Control,
     Error,
@@ -35,6 +35,7 @@ from headpond.wire.control import (
     encode_control,
     read_misfit,
 )
+from headpond.wire.control.staging import STAGE_FRAME_BYTES_MAX
 from headpond.wire.frame import (
     CONTROL_BYTES_MAX,
     FILE_BODY_BYTES_MAX,
@@ -45,7 +46,6 @@ from headpond.wire.frame import (
     FrameReader,
     FrameType,
 )
-from headpond.wire.staging import STAGE_FRAME_BYTES_MAX
 
 FROM_CLIENT: Final[Mapping[int, int]] = {
     FrameType.TITLE: TITLE_BYTES_MAX,

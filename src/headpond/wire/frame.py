@@ -51,7 +51,7 @@ class FrameType(IntEnum):
     MARKS = 7
     RECORD = 8
     INDEX = 9
-    # The conversation; bodies are msgpack (wire/control.py).
+    # The conversation; bodies are msgpack (wire/control/codec.py).
     HELLO = 16
     WELCOME = 17
     ERROR = 18

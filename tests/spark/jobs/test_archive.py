@@ -18,9 +18,8 @@ import pytest
 
 import headpond.sync
 from headpond.model.errors import BadRequest, TopicNotFound
-from headpond.spark.jobs.archive import archive, write_batch
+from headpond.spark.jobs.archive import archive, compact, write_batch
 from headpond.spark.jobs.archive_folder import ArchiveFolder, ArchiveInfo
-from headpond.spark.jobs.compact import compact
 from tests.cli.conftest import HEADPOND, clean_environment
 from tests.cli.contract import check
 from tests.fire.real_node import RealNode

@@ -18,8 +18,8 @@ import pytest
 from bench.audit import differences
 from bench.audit_truth import generate
 from headpond.model.errors import BadRequest
-from headpond.spark.jobs import figures, orders
-from headpond.spark.jobs.audit import AuditResult, _figures, audit
+from headpond.spark.jobs.audit import figures, orders
+from headpond.spark.jobs.audit.audit import AuditResult, _figures, audit
 from headpond.spark.jobs.feed import feed_of
 from tests.cli.contract import check
 

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 import headpond.sync
 from headpond.cli.app import app
 from headpond.model.errors import BadRequest, ProducerNotFound
-from headpond.spark.jobs import audit_ledger as jobs
-from headpond.spark.jobs.audit_ledger import audit_ledger, compare, parse_sent
-from headpond.wire.control import LedgerInfo, ShowLedger, read_result
+from headpond.spark.jobs.audit import ledger as jobs
+from headpond.spark.jobs.audit.ledger import audit_ledger, compare, parse_sent
+from headpond.wire.control.codec import LedgerInfo, ShowLedger, read_result
+from tests.broker.ledger_world import LedgerWorld
+from tests.broker.test_ledger import sending
 from tests.cli.contract import check_object
 from tests.fire.real_node import RealNode
-from tests.node.core.ledger_world import LedgerWorld
-from tests.node.core.test_ledger import sending
 from tests.spark.conftest import MASTER
 
 if TYPE_CHECKING:

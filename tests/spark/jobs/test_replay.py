@@ -16,9 +16,8 @@ import pytest
 import headpond.sync
 from headpond.model.errors import BadRequest, TopicMismatch, TopicNotFound
 from headpond.spark.jobs.archive import archive
-from headpond.spark.jobs.coverage import began_at, left_of
-from headpond.spark.jobs.follow import Following, _watch, follow
-from headpond.spark.jobs.replay import replay
+from headpond.spark.jobs.audit.follow import Following, _watch, follow
+from headpond.spark.jobs.replay import began_at, left_of, replay
 from headpond.spark.jobs.reshard import reshard
 from headpond.spark.jobs.work import Work
 from tests.cli.contract import check

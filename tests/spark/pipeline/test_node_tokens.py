@@ -9,12 +9,12 @@ import click
 import typer
 from click.core import ParameterSource
 
-from headpond.cli.spark import _node
+from headpond.cli.spark.pipeline import _node
 from headpond.spark.jobs.feed import Reach
 from headpond.spark.pipeline.frames import Frames, Node
 from headpond.spark.pipeline.plan import Sink, Source
-from headpond.spark.sink_options import read_options as read_sink_options
-from headpond.spark.source_options import read_options
+from headpond.spark.sink.options import read_options as read_sink_options
+from headpond.spark.source.options import read_options
 
 HERE, THERE = "headpond://here:1", "headpond://there:1"
 

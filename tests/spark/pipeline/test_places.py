@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headpond.spark.pipeline.places import line_of
+from headpond.spark.pipeline.faults import line_of
 
 FILE = '''\
 name = "a"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from headpond.spark.pipeline.progress import Following
-from headpond.spark.pipeline.screen import line, table
+from headpond.spark.pipeline.progress import Following, line, table
 
 
 def said(batch: int, second: int, **more: Any) -> dict[str, Any]:

@@ -1,9 +1,11 @@
-"""Work on whole topics, run on Spark: audit, archive, compact, replay, reshard.
+"""Jobs on whole topics: archive, compact, replay, reshard; ``audit`` compares what was sent with what arrived.
 
-Reading order: work (a job's session, its progress, its end), feed (where rows come from), then the jobs. The
-audit is sides (both inputs in one form), matching (what became of each message), figures (sums and shares),
-orders, results (the folder they go to), picture, audit (all of it), follow (the same over streams). The archive
-is archive_folder (what is in it and how files get there), archive, compact. replay and reshard write to topics.
+In reading order::
 
-Nothing here loads pyspark before it is used.
+    work            A job on Spark: the session it runs in, what it says meanwhile, and how Ctrl-C ends it
+    feed            Where a job's rows come from: a topic, a folder of Parquet files, or a DataFrame
+    archive_folder  The folder of an archive: what is in it, and how files get there exactly once
+    archive         ``archive``: a topic as Parquet files, every message once, whatever happens to the process
+    replay          ``replay``: what an archive, other Parquet files or a topic hold, written to a topic, once
+    reshard         ``reshard``: a topic as a new one with another number of shards, complete, in order, and c
 """

@@ -30,8 +30,8 @@ from pathlib import Path
 
 import msgspec
 
-from headpond.io.folder_lock import FolderLock
 from headpond.model.errors import BadRequest, RefillInUse
+from headpond.storage.folder_lock import FolderLock
 
 INSIDE = "_headpond"
 RECORDS_KEPT = 100

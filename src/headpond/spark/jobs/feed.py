@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import headpond.sync
 from headpond.model.errors import BadRequest
-from headpond.model.topic import TopicName
+from headpond.model.names import TopicName
 from headpond.spark.connection import NO_TOKEN
 
 if TYPE_CHECKING:

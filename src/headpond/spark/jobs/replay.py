@@ -1,8 +1,8 @@
 """``replay``: what an archive, other Parquet files or a topic hold, written to a topic, once in all runs.
 
-What is read is cut into lanes (lanes.py). A lane is written under a writer of its own, whose name is made from
+What is read is cut into lanes. A lane is written under a writer of its own, whose name is made from
 what is read and the topic that it goes to, in batches numbered by where they end. The node records the newest
-batch with the rows, in one step, so the next run writes what is not there (coverage.py). Nothing is kept on
+batch with the rows, in one step, so the next run writes what is not there. Nothing is kept on
 this side: run twice, after a kill, or on a topic that grew meanwhile, each message is written once.
 
 Each message gets the header ``headpond-origin`` with the identity that it had.
@@ -11,25 +11,173 @@ Each message gets the header ``headpond-origin`` with the identity that it had.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 import headpond.sync
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest
-from headpond.spark.jobs.archive_folder import INSIDE, ArchiveFolder
-from headpond.spark.jobs.audit import ORIGIN_HEADER
-from headpond.spark.jobs.coverage import began_at, left_of, writer_name
-from headpond.spark.jobs.feed import FORMAT, Feed, Kind, Reach, Source, check_feed, feed_of, need_columns
-from headpond.spark.jobs.lanes import Lane, archive_lanes, file_lanes, topic_lanes
+from headpond.model.ranges import RangeSet
+from headpond.spark.jobs.archive_folder import INSIDE, ArchiveFolder, ArchiveInfo
+from headpond.spark.jobs.audit.audit import ORIGIN_HEADER
+from headpond.spark.jobs.feed import FORMAT, Feed, Kind, Reach, Source, check_feed, feed_of, need_columns, read
 from headpond.spark.jobs.work import Progress, Work, run_job
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+# What a replay reads, cut into lanes: rows that keep their order, each at a position that never changes.
+#
+# A lane of a topic or an archive is one shard, and positions are entries. The two are the same lane: what was
+# replayed from a topic is not replayed again from its archive. A folder of other Parquet files is one lane,
+# whose positions are its files in the order of their names.
+
+_FILE, _ROW = "_headpond_file", "_headpond_row"
+Rows = Callable[[int, int], "DataFrame"]
+"""The rows from one position to before another, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Rows that are written in their order, under one writer."""
+
+    name: str
+    """For a person."""
+    source: str
+    """What it is, wherever it is read from: a part of the writer's name."""
+    first: int
+    end: int
+    step: int
+    """How many positions make a batch."""
+    rows: Rows
+
+
+def topic_lanes(
+    spark: SparkSession, feed: Feed, reach: Reach, start: str | None, end: str | None, step: int
+) -> list[Lane]:
+    """The shards of a topic, from and to where it was told, or what it holds now."""
+    from headpond.spark.source.options import read_options
+    from headpond.spark.source.plan import resolve, there
+
+    told = {"topic": feed.name, "start": start, "end": end}
+    options = read_options({name: value for name, value in told.items() if value is not None} | reach.options())
+    with headpond.sync.connect(reach.url, token=reach.token) as client:
+        (ends,) = there(client.admin.ends([feed.name]))
+        starts, stops = (
+            resolve(client, options, ends, places, name)
+            for places, name in ((options.start, "start"), (options.end, "end"))
+        )
+    assert ends.uuid is not None
+    uuid, count = ends.uuid.hex(), len(ends.shards)
+
+    def lane(shard: int) -> Lane:
+        def rows(first: int, stop: int) -> DataFrame:
+            limits = {
+                name: json.dumps({str(other): at if other == shard else "latest" for other in range(count)})
+                for name, at in (("start", first), ("end", stop))
+            }
+            return read(spark, feed, reach, **limits)
+
+        source = shard_key(uuid, shard, start)
+        return Lane(f"shard {shard}", source, starts[shard], stops[shard], step, rows)
+
+    return [lane(shard) for shard in range(count)]
+
+
+def shard_key(uuid: str, shard: int, start: str | None = None) -> str:
+    """One shard of one topic; read from elsewhere than its beginning, it is another source."""
+    return f"topic {uuid} shard {shard}" + ("" if start in (None, "earliest") else f" from {start}")
+
+
+def archive_lanes(spark: SparkSession, place: ArchiveFolder, info: ArchiveInfo, step: int) -> list[Lane]:
+    """The shards that an archive holds."""
+    from pyspark.sql import functions as F
+
+    files = [str(path) for path in place.whole_files()]
+    if not files:
+        raise BadRequest(f"the archive {place.path} is empty")
+    frame = spark.read.option("mergeSchema", True).parquet(*files)
+    found = frame.groupBy("shard").agg(F.min("entry").alias("first"), F.max("entry").alias("last")).collect()
+
+    def lane(shard: int, first: int, last: int) -> Lane:
+        def rows(start: int, stop: int) -> DataFrame:
+            mine = (F.col("shard") == shard) & (F.col("entry") >= start) & (F.col("entry") < stop)
+            return frame.where(mine).orderBy("entry")
+
+        return Lane(f"shard {shard}", shard_key(info.topic_uuid, shard), first, last + 1, step, rows)
+
+    return [
+        lane(row["shard"], row["first"], row["last"]) for row in sorted(found, key=lambda row: row["shard"])
+    ]
+
+
+def file_lanes(spark: SparkSession, feed: Feed, reach: Reach) -> list[Lane]:
+    """All files of a folder, known by what is in them: the same files elsewhere are the same lane."""
+    from pyspark.sql import functions as F
+
+    frame = read(spark, feed, reach)
+    need_columns(frame, ("value",), str(feed))
+    placed = frame.select(
+        "*", F.col("_metadata.file_path").alias(_FILE), F.col("_metadata.row_index").alias(_ROW)
+    )
+    content = F.xxhash64(F.to_json(F.struct(*frame.columns)), _ROW)
+    sums = placed.groupBy(_FILE).agg(F.count("*"), F.bit_xor(content), F.sum(content % (1 << 32)))
+    found = sorted(tuple(row) for row in sums.collect())
+    if not found:
+        raise BadRequest(f"{feed} holds no rows")
+    print_of_all = hashlib.sha256(repr([row[1:] for row in found]).encode()).hexdigest()
+    files = [row[0] for row in found]
+
+    def rows(start: int, stop: int) -> DataFrame:
+        mine = placed.where(F.col(_FILE).isin(files[start:stop]))
+        return mine.orderBy(_FILE, _ROW).drop(_FILE, _ROW)
+
+    return [Lane("files", f"files {print_of_all}", 0, len(files), 1, rows)]
+
+
+# What runs of a replay have written of a lane, and what is left.
+#
+# A writer's newest batch tells where it ended, and its name where it began, so each stands for one unbroken
+# range of positions. Most lanes have one writer. There are more where a topic's beginning was gone when it
+# was replayed: from its archive those entries are written later, under a writer of their own, and the rest is
+# not written again.
+
+
+class Piece(NamedTuple):
+    """Positions that are to be written, under the writer that began at ``writer``."""
+
+    first: int
+    end: int
+    writer: int
+
+
+def left_of(first: int, end: int, written: Mapping[int, int]) -> list[Piece]:
+    """What is not written of a range; ``written`` has, of each writer, where it began and how far it came."""
+    there = RangeSet((began, reached) for began, reached in written.items() if began < reached)
+    goes_on = {reached: began for began, reached in written.items()}
+    return [Piece(start, stop, goes_on.get(start, start)) for start, stop in there.missing(first, end)]
+
+
+def writer_name(base: str, began: int) -> str:
+    """One that began with the first position has the lane's own name."""
+    return base if began == 0 else f"{base}-{began}"
+
+
+def began_at(base: str, name: str) -> int | None:
+    """Where a writer of this lane began; None if it is another's."""
+    if name == base:
+        return 0
+    head, dash, number = name.rpartition("-")
+    return int(number) if dash and head == base and number.isdecimal() else None
+
 
 BATCH_ENTRIES = 500_000
 LANES_AT_ONCE = 4

@@ -15,13 +15,12 @@ import msgspec
 import headpond.sync
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, TopicMismatch, TopicNotFound
-from headpond.spark.jobs.audit import ORIGIN_HEADER, AuditResult, compare, keys_of
+from headpond.spark.jobs.audit.audit import ORIGIN_HEADER, AuditResult, compare, keys_of
 from headpond.spark.jobs.feed import Feed, Kind, Reach, feed_of
-from headpond.spark.jobs.lanes import Lane, topic_lanes
-from headpond.spark.jobs.replay import BATCH_ENTRIES, ReplayResult, Target, run_lanes
+from headpond.spark.jobs.replay import BATCH_ENTRIES, Lane, ReplayResult, Target, run_lanes, topic_lanes
 from headpond.spark.jobs.work import Progress, Work, run_job
-from headpond.wire.control import TopicInfo
-from headpond.wire.schema import decode_schema
+from headpond.wire.control.codec import TopicInfo
+from headpond.wire.typed.schema import decode_schema
 
 WINDOW_S = 3600.0
 

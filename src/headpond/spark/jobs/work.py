@@ -7,19 +7,24 @@ connection, to be taken for the answer of the next call; a thread that only wait
 
 from __future__ import annotations
 
+import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed, wait
+from contextlib import contextmanager
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeVar
 
+from headpond.model.errors import BadRequest
 from headpond.spark.causes import job_errors
-from headpond.spark.packages import need_spark
-from headpond.spark.session import session
+from headpond.spark.start.packages import need_spark
+from headpond.spark.start.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -155,3 +160,33 @@ def _run(work: Work, body: Callable[[Work], Result]) -> Result:
             ended.set()
             if watch.is_alive():
                 watch.join()
+
+
+def check_free(folder: Path, *, overwrite: bool) -> None:
+    """Raises if there is something that results would replace."""
+    if folder.is_dir():
+        if any(folder.iterdir()) and not overwrite:
+            raise BadRequest(
+                f"{folder} is not empty", hint="Name another folder, or add --overwrite to replace all of it."
+            )
+    elif folder.exists():
+        raise BadRequest(f"{folder} is no folder", hint="Name a folder; it is made if it is not there.")
+
+
+@contextmanager
+def results_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which takes the place of ``folder`` when all went well."""
+    beside = folder.absolute().with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    try:
+        beside.mkdir(parents=True)
+    except OSError as error:
+        raise BadRequest(f"cannot make the folder {folder}: {error.strerror}") from error
+    try:
+        yield beside
+        if folder.exists():
+            shutil.rmtree(folder)
+        beside.rename(folder)
+    except OSError as error:
+        raise BadRequest(f"cannot write {folder}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

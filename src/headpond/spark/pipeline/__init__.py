@@ -1,11 +1,17 @@
 """Pipelines: topics and Parquet in, steps in SQL, Python and delivery terms, topics and Parquet out.
 
-In the order a pipeline meets them: plan (what a file says, as values), places (on which line it says so),
-reading (a file or a Python program made a plan, every fault with its line), flow (what flows into what, and
-nothing dropped unseen), frames (the plan as Spark's DataFrames; steps/ has one file a delivery step), outlets
-and console (where rows go), running (tried, then one query a sink, started, stopped, waited for),
-progress (what a query says of itself, in numbers), screen and metrics (the same for a person and for a
-monitor).
+In reading order::
+
+    plan         what a file says, as values
+    faults       what is wrong with it, with the line
+    reading      a file or a Python program made a plan
+    functions    a step's Python function, found by its name
+    flow         what flows into what, and nothing dropped unseen
+    frames       the plan as Spark's DataFrames
+    steps        the delivery steps, one per file
+    outlets      rows made ready for their sink
+    running      one query per sink, started and stopped together
+    progress     what a query says of itself: numbers, metrics, the screen
 """
 
 from headpond.spark.pipeline.reading import Pipeline

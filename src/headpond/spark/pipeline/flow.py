@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from headpond.model.errors import BadSetting, HeadpondError
-from headpond.model.setting import Kind, Setting
-from headpond.model.topic import TopicName
+from headpond.model.names import TopicName
+from headpond.model.topic_settings import Kind, Setting
 from headpond.spark.pipeline.faults import Fault, nearest
 from headpond.spark.pipeline.plan import Plan, Sink, Source, Step, Trigger, kind_of
 

@@ -17,11 +17,10 @@ from headpond.spark.pipeline.outlets import check_folder, check_partitions, mess
 from headpond.spark.pipeline.plan import Plan, Sink, Source, Step, Watermark, kind_of
 from headpond.spark.pipeline.steps.dead_letter import dead_letter
 from headpond.spark.pipeline.steps.dedup import dedup, has_watermark
-from headpond.spark.pipeline.steps.query import check_query
+from headpond.spark.pipeline.steps.query import check_query, route
 from headpond.spark.pipeline.steps.reorder import reorder
-from headpond.spark.pipeline.steps.route import route
-from headpond.spark.sink_options import read_options as read_sink_options
-from headpond.spark.source_options import read_options as read_source_options
+from headpond.spark.sink.options import read_options as read_sink_options
+from headpond.spark.source.options import read_options as read_source_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

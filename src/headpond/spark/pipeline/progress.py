@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from rich.table import Table
+from rich.text import Text
 
-from headpond.spark.source_offset import progress_lag
+from headpond.model.errors import AddressInUse, SparkPackages
+from headpond.spark.source.offset import progress_lag
+
+if TYPE_CHECKING:
+    from prometheus_client import Gauge
+
 
 TIMES_MAX = 1_000
 """Spark keeps the last 100 unless told otherwise."""
@@ -98,3 +105,86 @@ def _rate(value: Any) -> float:
 def _lag(said: Mapping[str, Any]) -> int | None:
     lags = progress_lag(said)
     return sum(lags.values()) if lags else None
+
+
+_GAUGES = {
+    "rows_all": ("rows", "Rows read since the query was started."),
+    "rows_per_s": ("rows_per_second", "Rows coming in."),
+    "done_per_s": ("done_rows_per_second", "Rows worked off."),
+    "lag": ("lag_entries", "Entries that topics have beyond the last batch."),
+    "batch_s": ("batch_seconds", "The last batch took."),
+    "batch": ("batch", "The last batch."),
+    "state_rows": ("state_rows", "Rows in the state of steps."),
+    "state_bytes": ("state_bytes", "Memory that the state of steps takes."),
+    "late_rows_all": ("late_rows", "Rows dropped as older than the watermark."),
+}
+
+
+class Metrics:
+    """A page at ``http://HOST:PORT/metrics`` with the last sample of every sink."""
+
+    def __init__(self, pipeline: str, host: str, port: int) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, Gauge, start_http_server
+        except ImportError as error:
+            raise SparkPackages("metrics need the package prometheus-client, which is not installed") from error
+        registry = CollectorRegistry()
+        labels = ("pipeline", "sink")
+        self._pipeline = pipeline
+        self._gauges: dict[str, Gauge] = {
+            field: Gauge(f"headpond_pipeline_{name}", meaning, labels, registry=registry)
+            for field, (name, meaning) in _GAUGES.items()
+        }
+        try:
+            self._server, self._thread = start_http_server(port, host, registry)
+        except OSError as error:
+            raise AddressInUse(f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
+        self.port = int(self._server.server_port)
+
+    def take(self, sample: Sample) -> None:
+        for name, gauge in self._gauges.items():
+            value = getattr(sample, name)
+            if value is not None:
+                gauge.labels(self._pipeline, sample.sink).set(value)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+_HEADINGS = ("SINK", "BATCH", "ROWS", "IN/S", "DONE/S", "LAG", "BATCH S", "STATE", "LATE", "DOING")
+
+
+def table(samples: Iterable[tuple[str, Sample | None, str]]) -> Table:
+    """The sinks as they stand: (name, its last batch, what it does)."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in _HEADINGS:
+        left = heading in ("SINK", "DOING")
+        shown.add_column(heading, justify="left" if left else "right", no_wrap=True, overflow="ellipsis")
+    for name, sample, doing in samples:
+        cells = ("-",) * 8 if sample is None else _cells(sample)
+        shown.add_row(name, *cells, Text(doing, style="dim"))
+    return shown
+
+
+def _cells(sample: Sample) -> tuple[str, ...]:
+    return (
+        f"{sample.batch:,}",
+        f"{sample.rows_all:,}",
+        f"{sample.rows_per_s:,.0f}",
+        f"{sample.done_per_s:,.0f}",
+        "-" if sample.lag is None else f"{sample.lag:,}",
+        f"{sample.batch_s:.2f}",
+        f"{sample.state_rows:,}" if sample.state_rows else "-",
+        f"{sample.late_rows_all:,}" if sample.late_rows_all else "-",
+    )
+
+
+def line(sample: Sample) -> str:
+    """One batch, for a log."""
+    told = [f"{sample.sink}: batch {sample.batch}", f"{sample.rows:,} rows in {sample.batch_s:.2f} s"]
+    told += [] if sample.lag is None else [f"lag {sample.lag:,}"]
+    told += [f"state {sample.state_rows:,} rows"] if sample.state_rows else []
+    told += [f"late {sample.late_rows_all:,}"] if sample.late_rows_all else []
+    return ", ".join(told)

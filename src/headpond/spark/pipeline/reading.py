@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headpond.model.errors import BadPipeline
-from headpond.spark.pipeline.faults import Fault, nearest, refuse
+from headpond.spark.pipeline.faults import Fault, line_of, nearest, refuse
 from headpond.spark.pipeline.flow import check_flow
-from headpond.spark.pipeline.places import line_of
 from headpond.spark.pipeline.plan import SECTIONS, Cluster, Plan, Table, Trigger
 
 if TYPE_CHECKING:

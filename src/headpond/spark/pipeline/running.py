@@ -15,10 +15,9 @@ from headpond.model.errors import PipelineFailed
 from headpond.spark.causes import cause_of
 from headpond.spark.checkpoints import clear_unfinished_start
 from headpond.spark.connection import read_connection
-from headpond.spark.pipeline.console import printer
 from headpond.spark.pipeline.faults import Fault
 from headpond.spark.pipeline.frames import Frames, Node, Outlet, checkpoint_of, located
-from headpond.spark.pipeline.outlets import parquet_writer, trigger_of
+from headpond.spark.pipeline.outlets import parquet_writer, printer, trigger_of
 from headpond.spark.pipeline.plan import Plan, Trigger
 from headpond.spark.pipeline.progress import Following, Sample
 
@@ -62,8 +61,8 @@ def analyse(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node
 
     They have a session of their own, so that its views and settings are nobody else's.
     """
-    from headpond.spark.registration import registered
-    from headpond.spark.session import session
+    from headpond.spark.start.registration import registered
+    from headpond.spark.start.session import session
 
     plan = pipeline.plan
     if spark is None:

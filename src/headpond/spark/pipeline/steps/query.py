@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headpond.model.errors import BadRequest
+from headpond.spark.pipeline.flow import REST
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
 
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 _KINDS = ("Command", "ParsedStatement", "InsertIntoDir", "CompoundPlanStatement")
@@ -39,3 +41,13 @@ def _doing(plan: Any, kinds: list[Any]) -> str | None:
         if (found := _doing(children.apply(number), kinds)) is not None:
             return found
     return None
+
+
+def route(name: str, rows: DataFrame, routes: dict[str, str]) -> dict[str, DataFrame]:
+    """The rows of each route, by the name of its view."""
+    from pyspark.sql import functions as F
+
+    chosen = F.lit(REST)
+    for to, predicate in reversed(routes.items()):
+        chosen = F.when(F.expr(predicate), F.lit(to)).otherwise(chosen)
+    return {f"{name}_{to}": rows.where(chosen == to) for to in (*routes, REST)}

@@ -1,0 +1,176 @@
+"""The guard: lets clients in, ends their connections when their token does, and judges what they ask for.
+
+=========================  ===================================================================================
+the node                   who comes in
+=========================  ===================================================================================
+never had a token          everybody, for everything; a token that somebody brings along is not looked at
+has, or had one            who brings a good token, for what that allows
+=========================  ===================================================================================
+
+With the first token every connection that has none is closed; with a revocation, or when its time is over,
+every connection of that token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headpond.broker.access.admin_log import AdminLogger
+from headpond.broker.access.rights import check, check_frame, keeps, reaches_stage, rule_of
+from headpond.broker.access.tokens import Token
+from headpond.broker.session import Session
+from headpond.model.errors import (
+    HeadpondError,
+    NotAllowed,
+    StageNotFound,
+    TokenExpired,
+    TokenNeeded,
+    TokenRevoked,
+)
+from headpond.model.grant import ALL
+from headpond.wire.control.codec import Control, Hello, ListWriters, ShowWriter
+
+if TYPE_CHECKING:
+    from headpond.broker.core import NodeCore
+
+LOOK_US = 30_000_000
+"""How often expiries are looked at, at the least: the time of day may be set."""
+
+Answer = Callable[[Any], None]
+Refuse = Callable[[HeadpondError], None]
+
+
+class Guard:
+    def __init__(self, node: NodeCore, sessions: dict[int, Session]) -> None:
+        self._node = node
+        self._sessions = sessions
+        self._tokens = node.stores.tokens
+        self._log = AdminLogger(node.stores.admin_log, node.stores.admin_log_kept, node.now_us)
+        self.due_us: int | None = None
+        """When ``on_time`` is to look for tokens that are over."""
+
+    # --- coming and going ---------------------------------------------------------------------------
+
+    def greet(self, session: Session, hello: Hello) -> None:
+        """Lets a client in, or raises why not."""
+        if not self._tokens.guarded:
+            session.grant = ALL
+            return
+        try:
+            if not hello.token:
+                raise TokenNeeded("this node asks for a token, and none was given")
+            token = self._tokens.find(hello.token, self._node.now_us())
+            self._node.quotas.greet(session, token.grant)
+        except HeadpondError as error:
+            self._node.counters[f"greetings_refused_{error.code}"] += 1
+            raise
+        session.grant, session.token, session.token_name = token.grant, token.id, token.made.name
+        session.expires_us = token.made.expires_at_us
+        token.used_at_us = self._node.now_us()
+        token.connections.add(session.connection)
+        self._arm(session)
+
+    def leave(self, session: Session) -> None:
+        token = self._tokens.get(session.token)
+        if token is not None:
+            token.connections.discard(session.connection)
+
+    def revoked(self, token: Token) -> None:
+        """Its end is durable: so are its connections'."""
+        for connection in sorted(token.connections):
+            self._node.refuse(connection, TokenRevoked(f"token {token.id} ({token.made.name}) was revoked"))
+
+    def closed_to_all(self) -> None:
+        """The first token is there: whoever came in without one goes."""
+        error = TokenNeeded("this node has tokens now, and this connection was opened without one")
+        for session in list(self._sessions.values()):
+            if session.greeted and not session.token:
+                self._node.refuse(session.connection, error)
+
+    # --- time ---------------------------------------------------------------------------------------
+
+    def _arm(self, session: Session) -> None:
+        if session.expires_us is not None:
+            left_us = min(max(session.expires_us - self._node.now_us(), 0), LOOK_US)
+            due_us = self._node.clock_us() + left_us
+            self.due_us = due_us if self.due_us is None else min(self.due_us, due_us)
+
+    def on_time(self) -> None:
+        """Ends connections whose token is over."""
+        if self.due_us is None or self._node.clock_us() < self.due_us:
+            return
+        self.due_us = None
+        for session in list(self._sessions.values()):
+            if self._expired(session):
+                self._node.refuse(session.connection, self._over(session))
+            else:
+                self._arm(session)
+
+    def _expired(self, session: Session) -> bool:
+        return session.expires_us is not None and self._node.now_us() >= session.expires_us
+
+    def _over(self, session: Session) -> TokenExpired:
+        return TokenExpired(f"token {session.token} ({session.token_name}) has expired")
+
+    # --- judging ------------------------------------------------------------------------------------
+
+    def check_frame(self, session: Session, frame_type: int) -> None:
+        """Whether the connection may go on with a frame of this kind; if not, it ends."""
+        if session.expires_us is not None and self._expired(session):
+            raise self._over(session)
+        if session.grant is not ALL:
+            check_frame(session.grant, frame_type)
+
+    def check(self, session: Session, operation: Control) -> None:
+        try:
+            check(session.grant, operation, self._name_of)
+        except NotAllowed:
+            self._node.counters["operations_not_allowed"] += 1
+            raise
+
+    def check_stages(self, session: Session, stages: list[bytes]) -> None:
+        """Stages that are out of the session's reach are as if they did not exist."""
+        for uuid in stages:
+            if not self.sees_stage(session, uuid):
+                raise StageNotFound(f"there is no stage {uuid.hex()}")
+
+    def sees_stage(self, session: Session, uuid: bytes) -> bool:
+        """Whether a stage is within the session's reach, or does not exist."""
+        stage = self._node.stores.staging.stages.get(uuid)
+        return stage is None or reaches_stage(session.grant, stage.writer, self._name_of(stage.topic))
+
+    def _name_of(self, uuid: bytes) -> str | None:
+        topic = self._node.catalog.by_uuid(uuid)
+        return None if topic is None else topic.name
+
+    def replies(
+        self, session: Session, operation: Control, answer: Answer, refuse: Refuse
+    ) -> tuple[Answer, Refuse]:
+        """How an operation is answered: without what the token may not see, and noted where it counts."""
+        rule = rule_of(operation)
+        if rule.logged:
+
+            def answer_logged(result: Any) -> None:
+                self._log.write(session, operation, None, lambda: answer(result), result)
+
+            def refuse_logged(error: HeadpondError) -> None:
+                self._log.write(session, operation, error, lambda: refuse(error))
+
+            return answer_logged, refuse_logged
+        if isinstance(operation, ShowWriter) and session.grant is not ALL:
+
+            def answer_if_seen(result: Any) -> None:
+                if keeps(session.grant, ListWriters(), result):
+                    answer(result)
+                else:
+                    refuse(NotAllowed(f"writer {result.writer!r} has topics that the token does not reach"))
+
+            return answer_if_seen, refuse
+        if rule.listing and session.grant is not ALL:
+
+            def answer_seen(result: list[Any]) -> None:
+                answer([each for each in result if keeps(session.grant, operation, each)])
+
+            return answer_seen, refuse
+        return answer, refuse

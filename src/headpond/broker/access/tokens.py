@@ -1,0 +1,211 @@
+"""Tokens: who may come in, kept in a journal of their own.
+
+A token's text is ``hpd_ID_SECRET``. The id (12 hexadecimal digits) is no secret: it is shown in lists, logs and
+the log of administration. The secret is 32 random bytes. Of it only SHA-256(salt + secret) is kept. A fast hash
+is enough, because what a slow one protects is a secret that can be guessed, and 256 random bits cannot; and it
+would let anybody keep the node busy by saying hello.
+
+=== =============== =========================================================================================
+tag record          says
+=== =============== =========================================================================================
+1   TokenMade       a token exists
+2   TokenEnded      it was revoked
+3   TokenForgotten  it is not listed any more (the oldest revoked ones, past ``TOKENS_MAX``)
+4   Guarded         there were tokens once: the node asks for one for ever
+=== =============== =========================================================================================
+
+A node that ever had a token stays closed: revoking the last one must not open it. Where records rotted, one of
+them may have said that a token was revoked, and nothing tells of which: so all are, and ``headpond token
+bootstrap`` makes the next one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headpond.model.errors import BadFrame, LimitReached, TokenExpired, TokenRevoked, TokenUnknown
+from headpond.model.grant import ALL, PREFIX, Grant
+
+ID_BYTES = 6
+SECRET_BYTES = 32
+TOKENS_MAX = 10_000
+REACHED_MAX = 1_000
+"""How many an admin may reach who does not reach everything: it cannot use up all that the node holds."""
+TEXT_LENGTH_MAX = 256
+
+
+class TokenMade(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    id: str
+    name: str
+    rights: list[str]
+    scopes: list[str]
+    producer: str
+    subscription: str
+    created_at_us: int
+    created_by: str
+    expires_at_us: int | None
+    salt: bytes
+    digest: bytes
+    revoked_at_us: int | None = None
+
+
+class TokenEnded(msgspec.Struct, array_like=True, frozen=True, tag=2):
+    id: str
+    at_us: int
+
+
+class TokenForgotten(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    id: str
+
+
+class Guarded(msgspec.Struct, array_like=True, frozen=True, tag=4):
+    pass
+
+
+TokenChange = TokenMade | TokenEnded | TokenForgotten | Guarded
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[TokenChange] = msgspec.msgpack.Decoder(TokenChange)
+
+encode_change = _encoder.encode
+
+
+@dataclass(slots=True)
+class Token:
+    made: TokenMade
+    grant: Grant
+    revoked_at_us: int | None = None
+    used_at_us: int = 0
+    connections: set[int] = field(default_factory=set)
+
+    @property
+    def id(self) -> str:
+        return self.made.id
+
+    def check(self, now_us: int) -> None:
+        """Whether it is good now."""
+        if self.revoked_at_us is not None:
+            raise TokenRevoked(f"token {self.id} ({self.made.name}) was revoked")
+        if self.made.expires_at_us is not None and now_us >= self.made.expires_at_us:
+            raise TokenExpired(f"token {self.id} ({self.made.name}) has expired")
+
+
+class Tokens:
+    def __init__(self, now_us: Callable[[], int]) -> None:
+        self._now_us = now_us
+        self.guarded = False
+        """Whether a token is asked for."""
+        self._by_id: dict[str, Token] = {}
+
+    def get(self, id: str) -> Token | None:
+        return self._by_id.get(id)
+
+    def named(self, name: str) -> list[Token]:
+        return [token for token in self._by_id.values() if token.made.name == name]
+
+    def __iter__(self) -> Iterator[Token]:
+        return iter(sorted(self._by_id.values(), key=lambda token: token.made.created_at_us))
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def find(self, text: str, now_us: int) -> Token:
+        """The token of that text, if it is good; else what is wrong with it."""
+        token_id, secret = _parse(text)
+        token = self._by_id.get(token_id)
+        if token is None or not hmac.compare_digest(_digest(token.made.salt, secret), token.made.digest):
+            raise TokenUnknown("the token is none of this node's")
+        token.check(now_us)  # only now: whether it was revoked is for its holder alone to know
+        return token
+
+    # --- changes ------------------------------------------------------------------------------------
+
+    def replay(self, body: bytes) -> None:
+        try:
+            change = _decoder.decode(body)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise BadFrame(f"a token record that cannot be read: {error}") from error
+        self.apply(change)
+
+    def apply(self, change: TokenChange) -> None:
+        self.guarded = True
+        if isinstance(change, TokenMade):
+            grant = Grant.parse(change.rights, change.scopes, change.producer, change.subscription)
+            self._by_id[change.id] = Token(change, grant, change.revoked_at_us)
+        elif isinstance(change, TokenEnded) and (token := self._by_id.get(change.id)) is not None:
+            token.revoked_at_us = token.revoked_at_us or change.at_us
+        elif isinstance(change, TokenForgotten):
+            self._by_id.pop(change.id, None)
+
+    def on_damage(self, *, lost: bool) -> None:
+        """What was lost may have been the only token, or the end of one: that opens nothing."""
+        self.guarded = True
+        if lost:
+            for token in self:
+                token.revoked_at_us = token.revoked_at_us or self._now_us()
+
+    def snapshot(self) -> Iterator[bytes]:
+        if self.guarded:
+            yield encode_change(Guarded())
+        for token in self:
+            yield encode_change(msgspec.structs.replace(token.made, revoked_at_us=token.revoked_at_us))
+
+    def room(self, grant: Grant) -> list[TokenForgotten]:
+        """What has to be forgotten so that somebody with this grant can make one more."""
+        whole = grant.covers(ALL)
+        reached = list(self) if whole else [token for token in self if grant.covers(token.grant)]
+        if len(self) < TOKENS_MAX and (whole or len(reached) < REACHED_MAX):
+            return []
+        revoked = next((token for token in reached if token.revoked_at_us is not None), None)
+        if revoked is None:
+            most = f"{REACHED_MAX:,} within this one's scopes" if len(self) < TOKENS_MAX else f"{TOKENS_MAX:,}"
+            raise LimitReached(f"this node holds at most {most} tokens", hint="Revoke some first.")
+        return [TokenForgotten(revoked.id)]
+
+
+def make_token(
+    grant: Grant, name: str, random_bytes: Callable[[], bytes], *, at_us: int, by: str, expires_us: int | None
+) -> tuple[str, TokenMade]:
+    """A token's text and its record. ``random_bytes`` gives 16 random bytes a call, as a uuid has them."""
+    token_id = hashlib.sha256(random_bytes()).digest()[:ID_BYTES].hex()
+    # Three, because a random uuid has 122 random bits and the secret is to have 256.
+    secret = hashlib.sha256(random_bytes() + random_bytes() + random_bytes()).digest()
+    salt = random_bytes()
+    made = TokenMade(
+        token_id,
+        name,
+        sorted(grant.rights),
+        [str(scope) for scope in grant.scopes],
+        grant.producer,
+        grant.subscription,
+        at_us,
+        by,
+        expires_us,
+        salt,
+        _digest(salt, secret),
+    )
+    text = base64.urlsafe_b64encode(secret).decode().rstrip("=")
+    return f"{PREFIX}_{token_id}_{text}", made
+
+
+def _digest(salt: bytes, secret: bytes) -> bytes:
+    return hashlib.sha256(salt + secret).digest()
+
+
+def _parse(text: str) -> tuple[str, bytes]:
+    pieces = text.split("_", 2) if len(text) <= TEXT_LENGTH_MAX else []
+    try:
+        prefix, token_id, encoded = pieces
+        secret = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        prefix, token_id, secret = "", "", b""
+    if prefix != PREFIX or len(secret) != SECRET_BYTES:
+        raise TokenUnknown("what was given is not a token", hint="A token looks like hpd_ID_SECRET.")
+    return token_id, secret

@@ -1,0 +1,173 @@
+"""Compaction at work: which shards of state topics are due, one look at them every few seconds.
+
+A shard is due when the closed files that no pass has looked at yet make up ``compact_share`` of all its closed
+files' bytes: so a pass, which reads the whole shard, comes the more rarely the more there is to read. What goes
+is decided in storage/log/compact.py, in steps that long_work.py gives to a worker thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from headpond.broker.catalog.topics import Topic
+from headpond.broker.stores import Stores
+from headpond.model.entry_set import EntrySet
+from headpond.model.errors import BadRequest, HeadpondError, LimitReached, StorageFailed
+from headpond.storage.log.compact import Compaction, Result, StateScan
+from headpond.storage.long_work import Place
+from headpond.wire.control.codec import ShardCompaction, TopicCompaction
+
+logger = logging.getLogger("headpond.node")
+
+LOOK_EVERY_US = 5_000_000
+AGAIN_US = 60_000_000
+"""How long a shard rests after a pass that failed."""
+CLOSE_TRIES = 3
+JOBS_MAX = 8
+"""So many passes wait at the most; the other shards are looked at again later."""
+ASKED_MAX = 64
+"""Topics that are compacted by hand at a time: each of their shards is a pass that waits."""
+
+Ended = Callable[[int, Result], None]
+"""Hears the number of a shard and what became of its pass."""
+
+
+class Compacting:
+    def __init__(
+        self,
+        stores: Stores,
+        counters: Counter[str],
+        *,
+        now_us: Callable[[], int],
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._stores = stores
+        self._counters = counters
+        self._now_us = now_us
+        self._clock_us = clock_us
+        self.due_us = clock_us() + LOOK_EVERY_US
+        """When ``on_time`` is to be called next."""
+        self._looked_to: dict[Place, int] = {}
+        """Up to which entry the last pass looked."""
+        self._rests_us: dict[Place, int] = {}
+        self._asked = 0
+        """How many topics are being compacted by hand."""
+
+    def on_time(self) -> None:
+        now_us = self._clock_us()
+        if now_us < self.due_us:
+            return
+        self.due_us = now_us + LOOK_EVERY_US
+        by_uuid = self._stores.catalog.by_uuid
+        self._looked_to = {place: to for place, to in self._looked_to.items() if by_uuid(place[0]) is not None}
+        for topic in self._stores.catalog:
+            if not topic.is_state:
+                continue
+            for number in range(len(topic.shards)):
+                if len(self._stores.long_work) < JOBS_MAX and self._is_due(topic, number, now_us):
+                    self._begin(topic, number, lambda result: None, thorough=False)
+
+    def _is_due(self, topic: Topic, number: int, now_us: int) -> bool:
+        place = (topic.uuid, number)
+        share = topic.settings().compact_share
+        if share is None or self._stores.long_work.has(place) or self._rests_us.get(place, 0) > now_us:
+            return False
+        looked_to = self._looked_to.get(place)
+        closed = topic.shards[number].log.closed_files()
+        if looked_to is None:  # this node just began: what was compacted was looked at
+            looked_to = max((each.end for each in closed if each.file.generation), default=0)
+            self._looked_to[place] = looked_to
+        new = sum(each.file.bytes for each in closed if each.end > looked_to)
+        return new > 0 and new >= share * sum(each.file.bytes for each in closed)
+
+    def _begin(self, topic: Topic, number: int, then: Callable[[Result], None], *, thorough: bool) -> None:
+        log, place = topic.shards[number].log, (topic.uuid, number)
+        scan = StateScan(log, self._stores.settings.limits.state_bytes, topic.schemas)
+
+        def ended(result: Result) -> None:
+            if result.failed:
+                self._rests_us[place] = self._clock_us() + AGAIN_US
+                if result.fault:
+                    logger.warning(
+                        "topic %s, shard %d could not be compacted: %s", topic.shown, number, result.fault
+                    )
+            else:
+                self._looked_to[place] = scan.end
+                self._counters["compactions"] += 1
+            then(result)
+
+        job = Compaction(
+            place,
+            log,
+            scan,
+            owed=lambda start, end: self._owed(topic, number, start, end),
+            old_before_us=self._now_us() - round(topic.settings().tombstone_ttl * 1e6),
+            thorough=thorough,
+            counters=self._counters,
+            then=ended,
+        )
+        self._stores.long_work.add(job)
+
+    def _owed(self, topic: Topic, number: int, start: int, end: int) -> EntrySet | None:
+        if self._stores.catalog.by_uuid(topic.uuid) is not topic:
+            return None
+        found = EntrySet()
+        for subscription in self._stores.subscriptions.of_topic(topic.uuid):
+            found.include(subscription.cursors[number].owed(start, end))
+        return found
+
+    # --- by hand ------------------------------------------------------------------------------------
+
+    def compact(
+        self, topic: Topic, answer: Callable[[TopicCompaction], None], refuse: Callable[[HeadpondError], None]
+    ) -> None:
+        """Compacts all of a topic now, its last files too: those are closed first. Answered when it is done."""
+        if not topic.is_state:
+            raise BadRequest(
+                f"topic {topic.shown} is no state topic: nothing in it is superseded",
+                hint="Messages of other topics go by soft_ttl, hard_ttl and max_bytes; see docs/tenancy.md.",
+            )
+        if self._asked >= ASKED_MAX:
+            raise LimitReached(f"{ASKED_MAX} topics are being compacted; try again")
+        self._asked += 1
+        results: dict[int, Result] = {}
+
+        def ended(number: int, result: Result) -> None:
+            results[number] = result
+            if len(results) < len(topic.shards):
+                return
+            self._asked -= 1
+            failed = [each.fault for each in results.values() if each.failed]
+            if failed:
+                why = next(filter(None, failed), "it was deleted")
+                refuse(StorageFailed(f"not all of topic {topic.shown} could be compacted: {why}"))
+            else:
+                answer(TopicCompaction(topic.name, [_told(*item) for item in sorted(results.items())]))
+
+        for number in range(len(topic.shards)):
+            self._close_last(topic, number, ended, CLOSE_TRIES, None)
+
+    def _close_last(
+        self, topic: Topic, number: int, ended: Ended, tries: int, error: HeadpondError | None
+    ) -> None:
+        """Closes the file being written; what is on its way to it comes first."""
+        shard = topic.shards[number]
+        if error is not None or self._stores.catalog.by_uuid(topic.uuid) is not topic:
+            ended(number, Result(failed=True, fault=error.message if error is not None else ""))
+        elif shard.log.rotate() or tries == 0:
+            shard.lane.wait(partial(self._rotated, topic, number, ended))
+        else:
+            shard.lane.wait(partial(self._close_last, topic, number, ended, tries - 1))
+
+    def _rotated(self, topic: Topic, number: int, ended: Ended, error: HeadpondError | None) -> None:
+        if error is not None or self._stores.catalog.by_uuid(topic.uuid) is not topic:
+            ended(number, Result(failed=True, fault=error.message if error is not None else ""))
+        else:
+            self._begin(topic, number, lambda result: ended(number, result), thorough=True)
+
+
+def _told(number: int, result: Result) -> ShardCompaction:
+    return ShardCompaction(number, result.bytes_before, result.bytes_after, result.taken_out)

@@ -1,0 +1,158 @@
+"""Retention at work: files are dropped, subscriptions told, abandoned ones removed, old blocks forgotten.
+
+It looks at a part of the shards a tick, in turn, and drops so many files at the most, so that no tick is long.
+What goes is decided in retention.py. A drop is staged in the log like a record; when that is durable the files
+are removed, and only then are subscriptions told what they lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from headpond.broker.catalog.topics import Topic
+from headpond.broker.stores import Stores
+from headpond.broker.subscriptions.consume import Consuming
+from headpond.broker.subscriptions.entry_tally import EXPIRED, RETENTION
+from headpond.broker.subscriptions.records import Removed, encode_change, unread
+from headpond.broker.subscriptions.subscription import Subscription
+from headpond.model.errors import HeadpondError, SubscriptionNotFound
+from headpond.storage.log.retention import Drop, Rules, decide
+
+logger = logging.getLogger("headpond.node")
+
+TICK_US = 1_000_000
+SHARDS_A_TICK = 1000
+FILES_A_TICK = 200
+FORGET_EVERY_US = 3_600_000_000
+GRACE_US = 600_000_000
+"""A node that was away gives consumers so long to come back before it removes a subscription."""
+
+
+class Retaining:
+    def __init__(
+        self,
+        stores: Stores,
+        consuming: Consuming,
+        counters: Counter[str],
+        *,
+        now_us: Callable[[], int],
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._stores = stores
+        self._consuming = consuming
+        self._counters = counters
+        self._now_us = now_us
+        self._clock_us = clock_us
+        self._began_us = clock_us()
+        self.due_us = self._began_us + TICK_US
+        """When ``on_time`` is to be called next."""
+        self._forget_us = self._began_us + FORGET_EVERY_US
+        self._left: Iterator[tuple[Topic, int]] = iter(())
+        self._forgetting = False
+
+    def on_time(self) -> None:
+        now_us = self._clock_us()
+        if now_us < self.due_us:
+            return
+        self.due_us = now_us + TICK_US
+        files_left = FILES_A_TICK
+        for _ in range(SHARDS_A_TICK):
+            place = next(self._left, None)
+            if place is None:
+                self._begin_round(now_us)
+                return
+            topic, shard = place
+            if self._forgetting:
+                forgotten = topic.shards[shard].log.forget_blocks(self._now_us())
+                self._counters["blocks_forgotten"] += forgotten
+            files_left -= self._look(topic, shard, files_left)
+            if files_left <= 0:
+                self.due_us = now_us  # there is more to do
+                return
+
+    def _begin_round(self, now_us: int) -> None:
+        """All shards were looked at: the next tick begins with the first again."""
+        self._left = iter(
+            [(topic, shard) for topic in self._stores.catalog for shard in range(len(topic.shards))]
+        )
+        self._forgetting = now_us >= self._forget_us
+        if self._forgetting:
+            self._forget_us = now_us + FORGET_EVERY_US
+        for topic in self._stores.catalog:
+            if (after_s := topic.settings().expires_after) is not None:
+                self._expire_abandoned(topic, round(after_s * 1e6), now_us)
+
+    # --- files --------------------------------------------------------------------------------------
+
+    def _look(self, topic: Topic, number: int, files_max: int) -> int:
+        """Drops what may go of a shard; returns how many files that were."""
+        if self._stores.catalog.by_uuid(topic.uuid) is not topic:
+            return 0  # deleted since
+        rules = Rules.of(topic.settings())
+        shard = topic.shards[number]
+        if rules == Rules() and not shard.log.may_expire:
+            return 0
+        subscriptions = self._stores.subscriptions.of_topic(topic.uuid)
+        settled = min((one.cursors[number].cursor for one in subscriptions), default=None)
+        drops = decide(shard.log.stored_files(), rules, self._now_us(), settled, files_max)
+        if not drops:
+            return 0
+        kept = shard.log.drop_before(drops[-1].end)
+        gone = [drop for drop in drops if drop.end <= kept]  # the last file stays while something goes to it
+        if gone:
+            shard.lane.wait(lambda error: self._dropped(topic, number, gone, error))
+        return len(gone)
+
+    def _dropped(self, topic: Topic, shard: int, drops: list[Drop], error: HeadpondError | None) -> None:
+        """The drop is durable, or the files are back."""
+        if error is not None:
+            return
+        for drop in drops:
+            self._counters[f"files_dropped_{drop.reason}"] += 1
+            self._counters[f"bytes_dropped_{drop.reason}"] += drop.bytes
+            self._counters[f"messages_dropped_{drop.reason}"] += drop.end - drop.first
+        for subscription in self._stores.subscriptions.of_topic(topic.uuid):
+            lost = 0
+            subscription.cursors[shard].skipped.discard(0, drops[-1].end)
+            for drop in drops:
+                reason = EXPIRED if drop.reason == "ttl" else RETENTION
+                lost += self._consuming.losing.lose(subscription, shard, drop.first, drop.end, reason)
+            if lost:
+                self._consuming.pump(subscription)
+
+    # --- subscriptions ------------------------------------------------------------------------------
+
+    def _expire_abandoned(self, topic: Topic, after_us: int, now_us: int) -> None:
+        if now_us - self._began_us < min(after_us, GRACE_US):
+            return
+        for subscription in self._stores.subscriptions.of_topic(topic.uuid):
+            if subscription.copy.passive or any(each.connected for each in subscription.attachments):
+                continue  # a copy lives as long as its source
+            history = self._stores.subscriptions.history(subscription)
+            seen_us = max(history.seen_us, subscription.created_at_us)
+            if self._now_us() - seen_us >= after_us:
+                self._remove(topic, subscription)
+
+    def _remove(self, topic: Topic, subscription: Subscription) -> None:
+        name = subscription.name
+        unsettled = sum(
+            end - start
+            for cursor, shard in zip(subscription.cursors, topic.shards, strict=True)
+            for start, end in unread(cursor, cursor.cursor, shard.log.entry_durable)
+        )
+        logger.warning(
+            "subscription %r of %s was removed: nobody was connected for %g s; %d messages were unread",
+            name,
+            topic.shown,
+            topic.settings().expires_after,
+            unsettled,
+        )
+        self._counters["subscriptions_expired"] += 1
+        gone = SubscriptionNotFound(f"the subscription {name!r} was removed: nobody was connected for too long")
+        self._consuming.send_away(subscription, gone)
+        removed = Removed(topic.uuid, name)
+        self._stores.subscriptions.apply(removed)
+        self._stores.settlements.append(encode_change(removed))
+        self._stores.settlement_lane.mark()

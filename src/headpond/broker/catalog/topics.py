@@ -1,0 +1,305 @@
+"""Topics: what the catalog journal says exists, and the open logs of each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headpond.broker.catalog.changes import CatalogChange as CatalogChange
+from headpond.broker.catalog.changes import PlaceCreated, PlaceRemoved, ProducerChange, SettingsChanged
+from headpond.broker.catalog.changes import TopicAltered as TopicAltered
+from headpond.broker.catalog.changes import TopicCreated as TopicCreated
+from headpond.broker.catalog.changes import TopicDeleted as TopicDeleted
+from headpond.broker.catalog.changes import decode_change as decode_change
+from headpond.broker.catalog.changes import encode_change as encode_change
+from headpond.broker.catalog.tree import Tree, change_own
+from headpond.broker.ingest.admission import Admission
+from headpond.broker.ingest.producers import Producers
+from headpond.model.names import Place, TopicName
+from headpond.model.topic_settings import Level, TopicSettings, Value, effective, resolve
+from headpond.storage.commit_lane import Lane
+from headpond.storage.disk import Disk
+from headpond.storage.log.shard_log import LogOptions, ShardLog
+from headpond.storage.seal import Seal
+from headpond.wire.control.codec import SettingInfo, ShardInfo, TopicInfo
+from headpond.wire.title import Title
+from headpond.wire.typed.versions import SchemaVersions
+
+TOPICS_FOLDER = "topics"
+
+
+@dataclass(slots=True)
+class Shard:
+    """One shard of an open topic: its log, the rules at its door, and those who wait for its sync."""
+
+    log: ShardLog
+    admission: Admission
+    lane: Lane
+
+
+@dataclass(slots=True)
+class Topic:
+    created: TopicCreated
+    shards: list[Shard] = field(default_factory=list)
+    schemas: SchemaVersions | None = None
+    """Of a typed topic."""
+    tree: Tree = field(default_factory=Tree)
+    """What stands above it."""
+    own: dict[str, Value] = field(default_factory=dict)
+    """What it says itself."""
+    producers: Producers = field(init=False)
+    lost_us: int = 0
+    _settings: TopicSettings | None = None
+
+    def __post_init__(self) -> None:
+        if self.created.schema is not None:
+            self.schemas = SchemaVersions([self.created.schema])
+        if self.created.durability != "sync":
+            self.own["durability"] = self.created.durability
+        self.own |= self.created.settings
+        self.producers = Producers(self.uuid, self.lost_us)
+
+    @property
+    def name(self) -> str:
+        return self.created.name
+
+    @property
+    def uuid(self) -> bytes:
+        return self.created.uuid
+
+    @property
+    def place(self) -> Place:
+        return Place.of(self.name)
+
+    @property
+    def tenant(self) -> str:
+        return self.name.partition("/")[0]
+
+    # --- settings -----------------------------------------------------------------------------------
+
+    def settings(self) -> TopicSettings:
+        """The effective values: what it says itself, else what stands above it."""
+        if self._settings is None:
+            self._settings = effective(self._levels())
+        return self._settings
+
+    @property
+    def is_state(self) -> bool:
+        """Whether it keeps the latest value a key."""
+        return self.settings().state
+
+    def _levels(self) -> list[Level]:
+        return [Level("topic", self.name, self.own), *self.tree.levels(self.place)]
+
+    def settings_changed(self) -> None:
+        """Something was set or unset, here or above: it takes effect with the next write."""
+        self._settings = None
+        for shard in self.shards:
+            shard.log.follow(self.settings())
+
+    # --- files --------------------------------------------------------------------------------------
+
+    @property
+    def folder(self) -> str:
+        return f"{TOPICS_FOLDER}/{self.uuid.hex()}"
+
+    @property
+    def shown(self) -> str:
+        """The name as a person writes it."""
+        return TopicName.of(self.name).short
+
+    @property
+    def title(self) -> Title:
+        """What the topic's log files begin with."""
+        encoded = list(self.schemas.encoded) if self.schemas is not None else []
+        return Title(self.name, self.uuid, schema=encoded[-1] if encoded else None, schemas=encoded)
+
+    def alter(self, schema: bytes) -> None:
+        """Adds a version of the schema; log files begun from now on tell of it."""
+        assert self.schemas is not None, "a plain topic has none"
+        self.schemas = self.schemas.and_then(schema)
+        for shard in self.shards:
+            shard.log.retitle(self.title)
+
+    def open_log(
+        self,
+        shard: int,
+        disk: Disk,
+        now_us: int,
+        options: LogOptions,
+        held: frozenset[bytes],
+        peer_hold_us: int = 0,
+        seal: Seal | None = None,
+    ) -> ShardLog:
+        folder = f"{self.folder}/{shard:05d}"
+        return ShardLog.open(
+            disk,
+            folder,
+            title=self.title,
+            shard=shard,
+            shard_power=self.created.shard_power,
+            now_us=now_us,
+            options=options,
+            settings=self.settings(),
+            held=held,
+            peer_hold_us=peer_hold_us,
+            sealed=seal.last_in(folder) if seal is not None else None,
+        )
+
+    def info(self, *, with_shards: bool = False, with_schemas: bool = True) -> TopicInfo:
+        schemas = self.schemas
+        shard_list = []
+        if with_shards:
+            shard_list = [
+                ShardInfo(
+                    shard=number,
+                    incarnation=shard.log.incarnation,
+                    entry_first=shard.log.entry_first,
+                    entry_next=shard.log.entry_durable,
+                    bytes=shard.log.bytes,
+                    damaged=list(shard.log.damaged)[:1000],
+                    compacted=shard.log.compacted.count(shard.log.entry_first, shard.log.entry_durable),
+                )
+                for number, shard in enumerate(self.shards)
+            ]
+        return TopicInfo(
+            topic=self.name,
+            uuid=self.uuid,
+            shards=2**self.created.shard_power,
+            created_at_us=self.created.created_at_us,
+            durability=self.settings().durability,
+            schema=schemas.encoded[-1] if schemas is not None else None,
+            shard_list=shard_list,
+            schema_version=schemas.version if schemas is not None else None,
+            schemas=list(schemas.encoded) if schemas is not None and with_schemas else [],
+            message_bytes_max=self.settings().message_bytes_max,
+            settings=setting_infos(self._levels()) if with_shards else [],
+            state=self.is_state,
+        )
+
+
+def setting_infos(levels: list[Level]) -> list[SettingInfo]:
+    return [SettingInfo(name, *origin) for name, origin in resolve(levels).items()]
+
+
+class Catalog:
+    """Which topics exist, by name and by uuid, and the tree that they stand in."""
+
+    def __init__(self, node_values: dict[str, Value] | None = None, lost_us: int = 0) -> None:
+        """``node_values`` are what the node's own settings say of all topics.
+
+        ``lost_us`` is when this node began, by the clock that leases are measured with.
+        """
+        self.tree = Tree(node_values)
+        self.deleted: set[bytes] = set()
+        """Topics that were deleted and whose folders may still be there; kept over compactions."""
+        self._by_name: dict[str, Topic] = {}
+        self._by_uuid: dict[bytes, Topic] = {}
+        self._of_tenant: dict[str, dict[bytes, Topic]] = {}
+        self._lost_us = lost_us
+        self.run = 0
+        """The number of this run of the node."""
+
+    def by_name(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def by_uuid(self, uuid: bytes) -> Topic | None:
+        return self._by_uuid.get(uuid)
+
+    def of_tenant(self, tenant: str) -> Collection[Topic]:
+        return self._of_tenant.get(tenant, {}).values()
+
+    def tenant_settings(self, tenant: str) -> TopicSettings:
+        """The effective values at a tenant, also of one that does not exist yet."""
+        return effective(self.tree.levels(Place((tenant,))))
+
+    def below(self, place: Place) -> list[Topic]:
+        """The topics that stand below a place."""
+        prefix = f"{place}/"
+        return [topic for topic in self if topic.name.startswith(prefix)]
+
+    # --- changes ------------------------------------------------------------------------------------
+
+    def apply(self, change: CatalogChange) -> Topic | None:
+        """Makes a change that is in the journal; returns the topic it concerns, if it is one topic's."""
+        if isinstance(change, TopicCreated):
+            return self._create(change)
+        if isinstance(change, TopicDeleted):
+            return self._delete(change.uuid)
+        if isinstance(change, PlaceCreated):
+            self.tree.create(change)
+            return None
+        if isinstance(change, PlaceRemoved):
+            self._remove(Place.of(change.name))
+            return None
+        if isinstance(change, SettingsChanged):
+            return self._change_settings(change)
+        if isinstance(change, TopicAltered):
+            altered = self._by_uuid.get(change.uuid)
+            if altered is not None and altered.schemas is not None and altered.schemas.version < change.version:
+                altered.alter(change.schema)
+            return altered
+        return self._change_producers(change)
+
+    def _create(self, created: TopicCreated) -> Topic:
+        topic = Topic(created, tree=self.tree, lost_us=self._lost_us)
+        self.tree.ensure(topic.place, created.created_at_us)
+        self._by_name[topic.name] = topic
+        self._by_uuid[topic.uuid] = topic
+        self._of_tenant.setdefault(topic.tenant, {})[topic.uuid] = topic
+        return topic
+
+    def _delete(self, uuid: bytes) -> Topic | None:
+        self.deleted.add(uuid)
+        gone = self._by_uuid.pop(uuid, None)
+        if gone is not None:
+            del self._by_name[gone.name]
+            del self._of_tenant[gone.tenant][uuid]
+        return gone
+
+    def _remove(self, place: Place) -> None:
+        for topic in self.below(place):
+            self._delete(topic.uuid)
+        self.tree.remove(place)
+
+    def _change_settings(self, change: SettingsChanged) -> Topic | None:
+        topic = self._by_name.get(change.name)
+        if topic is not None:
+            change_own(topic.own, change)
+            topic.settings_changed()
+            return topic
+        holding = self.tree.get(place := Place.of(change.name))
+        if holding is not None:
+            change_own(holding.own, change)
+            for below in self.below(place):
+                below.settings_changed()
+        return None
+
+    def _change_producers(self, change: ProducerChange) -> Topic | None:
+        topic = self._by_uuid.get(change.topic)
+        if topic is not None:
+            topic.producers.apply(change)
+        return topic
+
+    def snapshot(self) -> Iterator[bytes]:
+        """All of it, as records."""
+        for uuid in sorted(self.deleted):
+            yield encode_change(TopicDeleted(uuid))
+        for place in self.tree.snapshot():
+            yield encode_change(place)
+        for topic in self:
+            settings = dict(topic.own)
+            yield encode_change(msgspec.structs.replace(topic.created, settings=settings, durability="sync"))
+            for version, schema in enumerate(topic.schemas.encoded if topic.schemas is not None else (), 1):
+                if version > 1:
+                    yield encode_change(TopicAltered(topic.uuid, version, schema))
+            for change in topic.producers.snapshot():
+                yield encode_change(change)
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(sorted(self._by_name.values(), key=lambda topic: topic.name))
+
+    def __len__(self) -> int:
+        return len(self._by_name)

@@ -1,0 +1,81 @@
+"""The tree of places: tenants, products and components, and what each says about the topics below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headpond.broker.catalog.changes import PlaceCreated, SettingsChanged
+from headpond.model.names import DEFAULT_PART, Place
+from headpond.model.topic_settings import NODE, Level, Value
+
+
+@dataclass(slots=True)
+class Holding:
+    """A place that exists."""
+
+    place: Place
+    created_at_us: int
+    own: dict[str, Value] = field(default_factory=dict)
+    """What it says itself."""
+
+
+class Tree:
+    def __init__(self, node_values: Mapping[str, Value] | None = None) -> None:
+        self._node = Level(NODE, "", dict(node_values or {}))
+        self._holdings: dict[Place, Holding] = {}
+
+    def get(self, place: Place) -> Holding | None:
+        return self._holdings.get(place)
+
+    def __iter__(self) -> Iterator[Holding]:
+        """All places, those above before those below."""
+        return iter(
+            sorted(self._holdings.values(), key=lambda holding: (len(holding.place.parts), holding.place))
+        )
+
+    def ensure(self, place: Place, at_us: int) -> None:
+        """A place exists, and all that it stands below; a topic itself is no place of this tree."""
+        for above in (*place.ancestors, *([place] if place.level != "topic" else [])):
+            if above not in self._holdings:
+                self._holdings[above] = Holding(above, at_us)
+
+    def create(self, created: PlaceCreated) -> None:
+        place = Place.of(created.name)
+        self.ensure(place, created.created_at_us)
+        if created.settings:
+            self._holdings[place].own = dict(created.settings)
+
+    def remove(self, place: Place) -> None:
+        """A place is gone, with everything below it."""
+        for below in self.below(place):
+            del self._holdings[below]
+        self._holdings.pop(place, None)
+
+    def below(self, place: Place) -> list[Place]:
+        return sorted(other for other in self._holdings if place.holds(other))
+
+    def missing(self, place: Place) -> Place | None:
+        """The first place above that does not exist; the defaults are never missed."""
+        above = [each for each in place.ancestors if set(each.parts) != {DEFAULT_PART}]
+        return next((each for each in reversed(above) if each not in self._holdings), None)
+
+    def levels(self, place: Place) -> list[Level]:
+        """What is said above a place and at it, the nearest first, the node last."""
+        found = [
+            Level(each.level, str(each), holding.own)
+            for each in (place, *place.ancestors)
+            if (holding := self._holdings.get(each)) is not None and holding.own
+        ]
+        return [*found, self._node]
+
+    def snapshot(self) -> Iterator[PlaceCreated]:
+        for holding in self:
+            yield PlaceCreated(str(holding.place), holding.created_at_us, dict(holding.own))
+
+
+def change_own(own: dict[str, Value], change: SettingsChanged) -> None:
+    """Applies a change to what a place or a topic says itself."""
+    own.update(change.set)
+    for name in change.unset:
+        own.pop(name, None)

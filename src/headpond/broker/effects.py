@@ -1,0 +1,89 @@
+"""What the core asks its shell to do. The shell does it in order and reports back where told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headpond.storage.log.read import Replaced, Run
+from headpond.wire.control.links import Head
+
+if TYPE_CHECKING:
+    from headpond.storage.commit_lane import Committer
+    from headpond.storage.log.shard_log import ShardLog
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write the parts, one behind the other, to a connection."""
+
+    connection: int
+    parts: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close a connection once what was sent to it is written."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Take the lane's write, run it in a worker thread, and report with ``NodeCore.wrote``."""
+
+    lane: Committer
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Read a log in a worker thread and report with ``NodeCore.fetched``."""
+
+    topic: bytes
+    shard: int
+    entry: int
+    bytes_max: int
+    then: Callable[[Run | None], None]
+    """What the core does with it; None if the disk failed it, or the topic is gone."""
+
+    def run(self, log: ShardLog) -> Run:
+        """The read itself, for the worker thread."""
+        return log.read(self.entry, self.bytes_max)
+
+
+@dataclass(frozen=True, slots=True)
+class FindEntry(Fetch):
+    """Look for a time in a log; ``next_entry`` of what comes back is the first entry stored then or later."""
+
+    at_us: int = 0
+
+    def run(self, log: ShardLog) -> Run:
+        return log.find_run(self.at_us)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsFetch(Fetch):
+    """Reads heads in place of records."""
+
+    heads: list[Head] = field(default_factory=list)
+    """Filled by the read."""
+
+    def run(self, log: ShardLog) -> Run:
+        while True:
+            self.heads.clear()
+            try:
+                return log.walk_heads(self.entry, self.heads)
+            except Replaced:
+                continue
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTree:
+    """Close the logs and remove a folder that nothing refers to any more."""
+
+    folder: str
+    logs: tuple[ShardLog, ...] = ()
+
+
+Effect = Send | Close | Commit | Fetch | RemoveTree

@@ -1,0 +1,110 @@
+"""Admission: what a segment's number says about it, per (topic, block, shard).
+
+1. The next segment expected is admitted.
+2. One that was admitted before is a repeat if its ``origin_crc`` is the same, else a conflict: the
+   producer's sequence went backwards.
+3. One beyond the next expected leaves a gap, which the answer names.
+4. A sender that has nothing earlier declares the hole; admission goes on behind it, and what later comes for
+   the hole by another path is admitted, flagged late.
+
+Marks are sets of ranges, not a high-water mark, so nothing that arrives late is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headpond.storage.log.shard_log import ShardLog
+from headpond.wire.title import Predecessor
+
+DECLARED_MAX = 10_000
+"""Holes kept that nothing was stored behind yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    late: bool
+    """It fills a hole behind which admission had gone on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    first_entry: int | None
+    """Where the first copy stands; None where its entries are no longer kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It was refused for good before; its number is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicting:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    expected: int
+
+
+Verdict = Admit | Repeat | Refused | Conflicting | Early
+
+
+class Admission:
+    """The rules over one shard's log. Declared holes are kept until a segment behind them is stored."""
+
+    def __init__(self, log: ShardLog) -> None:
+        self._log = log
+        self._declared: dict[bytes, int] = {}
+
+    def next(self, block: bytes) -> int:
+        """The segment expected next from a block."""
+        return max(self._log.marks.next(block), self._declared.get(block, 0))
+
+    def declare(self, block: bytes, segment: int) -> int:
+        """The sender has nothing before ``segment``; returns how many segments that leaves out."""
+        hole = segment - self.next(block)
+        if hole <= 0:
+            return 0
+        self._declared.pop(block, None)
+        self._declared[block] = segment
+        if len(self._declared) > DECLARED_MAX:  # its sender declares it again when it is told of a gap
+            del self._declared[next(iter(self._declared))]
+        return hole
+
+    def decide(self, block: bytes, segment: int, origin_crc: int) -> Verdict:
+        expected = self.next(block)
+        if segment > expected:
+            return Early(expected)
+        known = self._log.marks.get(block)
+        if segment == expected or known is None or segment not in known.admitted:
+            return Admit(late=segment < expected)
+        stored = self._log.find_segment(block, segment)
+        if stored is None:
+            return Repeat(None)
+        stored_crc, first_entry, count = stored
+        if stored_crc != origin_crc:
+            return Conflicting()
+        if count:
+            return Repeat(first_entry)
+        # In a state topic that follows another, a number without rows is one that compaction emptied there.
+        tally = self._log.marks.book.tallies.get(block)
+        return Repeat(None) if tally is not None and tally.refused.get("compacted") else Refused()
+
+    def admitted(self, block: bytes, segment: int) -> None:
+        """A segment was appended: a hole declared before it is now in the marks themselves."""
+        if self._declared.get(block, -1) <= segment:
+            self._declared.pop(block, None)
+
+    def forget(self) -> None:
+        """A failed sync put the marks back: holes are declared anew by their senders."""
+        self._declared.clear()
+
+
+def predecessor_done(admissions: list[Admission], predecessor: Predecessor) -> bool:
+    """Whether every segment of an earlier block was admitted or declared lost."""
+    return all(
+        admissions[shard].next(predecessor.block) >= segment_next
+        for shard, segment_next in predecessor.segments_next.items()
+    )

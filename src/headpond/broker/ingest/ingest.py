@@ -1,0 +1,401 @@
+"""Segments in, acknowledgements out.
+
+A segment is judged by its number, validated and appended, all without IO; its answer waits in the shard's
+lane until the append is synced. A whole segment at a time: no row is touched. What a typed topic adds to this
+is in typed_blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+
+from headpond.broker.access.quotas import Quotas
+from headpond.broker.catalog.topics import Catalog, Shard
+from headpond.broker.ingest.admission import Admit, Conflicting, Early, Refused, Repeat, predecessor_done
+from headpond.broker.ingest.titles import NAME_LENGTH_MAX, Titles
+from headpond.broker.ingest.typed_blocks import TypedBlocks, judge_schema
+from headpond.broker.ingest.watermark import Watermark
+from headpond.broker.session import BlockContext, Session
+from headpond.broker.settings import Limits
+from headpond.model.errors import (
+    BadRequest,
+    BadSegment,
+    Conflict,
+    Gap,
+    HeadpondError,
+    KeyMissing,
+    LimitReached,
+    PredecessorMissing,
+    ProtocolError,
+    SchemaMismatch,
+    SegmentTooLarge,
+    TopicMismatch,
+    TopicNotFound,
+    ValueMissing,
+)
+from headpond.storage.commit_lane import as_error
+from headpond.storage.log.book import Book
+from headpond.wire.control.codec import Ack, AckItem, BlockEnd, Hole, encode_control
+from headpond.wire.frame import Frame
+from headpond.wire.plain.expiry import expiries_us, last_us
+from headpond.wire.plain.segment import check_state_rows
+from headpond.wire.title import Predecessor, decode_title
+
+BLOCKS_MAX = 1024
+"""Blocks that one connection may speak of; the oldest context is let go and must be titled again."""
+HOLES_MAX = 10_000
+"""Of one block in one shard: each takes room in the marks, which every log file begins with."""
+ANSWERS_MAX = 1024
+"""Answers in one ACK frame, which keeps it far below the limit of a control frame."""
+MESSAGE_LENGTH_MAX = 300
+FRAME_COST_BYTES = 512
+"""What a segment costs in memory beside its bytes, until it is answered."""
+
+FINAL = (BadSegment, SchemaMismatch, SegmentTooLarge, KeyMissing, ValueMissing)
+"""Faults of the segment itself: the same bytes can never be taken."""
+
+
+class Producing:
+    def __init__(
+        self,
+        catalog: Catalog,
+        counters: Counter[str],
+        *,
+        now_us: Callable[[], int],
+        send: Callable[[Session, list[bytes]], None],
+        limits: Limits,
+        watermark: Watermark,
+        quotas: Quotas,
+    ) -> None:
+        self._catalog = catalog
+        self._counters = counters
+        self._typed = TypedBlocks(
+            counters, connection_bytes_max=limits.connection_decoder_bytes, bytes_max=limits.decoder_bytes
+        )
+        self._now_us = now_us
+        self._watermark = watermark
+        self._quotas = quotas
+        self._titles = Titles(catalog, counters)
+        self._send = send
+        self.unacked_bytes = 0
+        """Bytes of segments taken in and not answered yet, in all sessions."""
+        self._answers: dict[tuple[int, bytes, int, str], tuple[Session, list[AckItem]]] = {}
+
+    # --- context ------------------------------------------------------------------------------------
+
+    def on_title(self, session: Session, frame: Frame) -> None:
+        """Switches the connection to a block, new or known."""
+        block, shard_power, title = decode_title(frame.body)
+        known = session.blocks.get(block)
+        if known is not None and known.title_crc == frame.crc and known.refusal is None:
+            session.current = known
+            return
+        topic, refusal = self._titles.judge(session, block, shard_power, title)
+        context = BlockContext(block, frame.crc, title.topic[:NAME_LENGTH_MAX], topic)
+        context.producer, context.epoch, context.late = title.producer, title.epoch, title.late
+        context.refusal = refusal
+        if topic is not None and context.refusal is None:
+            context.schema, context.refusal = judge_schema(topic, title.schema)
+        if known is None or known.schema is None or not known.schema.equals(context.schema):
+            self._typed.decoders.drop_block(session.connection, block)
+        if topic is not None and title.predecessor is not None:
+            shards = title.predecessor.segments_next.items()
+            wanted = {shard: segment for shard, segment in shards if shard < len(topic.shards)}
+            context.predecessor = Predecessor(title.predecessor.block, wanted)
+        if len(session.blocks) >= BLOCKS_MAX and block not in session.blocks:
+            oldest = next(iter(session.blocks))
+            del session.blocks[oldest]
+            self._typed.decoders.drop_block(session.connection, oldest)
+        session.blocks[block] = context
+        session.current = context
+
+    # --- segments -----------------------------------------------------------------------------------
+
+    def on_segment(self, session: Session, frame: Frame) -> None:
+        context = session.current
+        if context is None:
+            raise ProtocolError("a segment came before any title")
+        refusal = context.refusal
+        topic = context.topic
+        if refusal is None and topic is not None and frame.shard >= len(topic.shards):
+            refusal = TopicMismatch(f"topic {topic.shown} has no shard {frame.shard}")
+        # Rows of the wrong schema use up their numbers, like any segment refused for good.
+        lasting = refusal is not None and not isinstance(refusal, SchemaMismatch)
+        if lasting or topic is None or not topic.shards:
+            refusal = refusal or self._titles.unknown_topic(context.topic_name)
+            self._reject(session, context, frame, refusal)
+            return
+        self._quotas.charge(session, topic, size=len(frame.body))
+        if (crowded := self._quotas.enter(session, topic)) is not None:
+            self._reject(session, context, frame, crowded)
+            return
+        shard = topic.shards[frame.shard]
+        self._tally(context, shard, context.block, first=frame.segment == 0)
+        if not self._predecessor_done(context):
+            missing = PredecessorMissing("the producer's earlier block is not complete")
+            self._reject(session, context, frame, missing)
+            return
+        try:
+            verdict = shard.admission.decide(context.block, frame.segment, frame.crc)
+        except OSError as error:  # an old segment was to be looked up in the files
+            self._reject(session, context, frame, as_error(error, shard.lane.name))
+            return
+        if isinstance(verdict, Admit):
+            self._admit(session, context, shard, frame, late=verdict.late)
+        elif isinstance(verdict, Repeat):
+            self._learn(session, context, frame)
+            self._repeat(session, context, shard, frame, verdict.first_entry)
+        elif isinstance(verdict, Early):
+            # Behind one that a full disk refused the reason is the disk: to go back at once would not help.
+            full = self._watermark.refusal(0) if self._watermark.full else None
+            gap = Gap(f"segment {frame.segment} came, {verdict.expected} is expected")
+            self._reject(session, context, frame, full or gap, expected=verdict.expected)
+        elif isinstance(verdict, Refused):
+            self._learn(session, context, frame)
+            again = context.refusal or BadSegment("this segment was refused before, and its number is used")
+            answer = _rejected(frame.segment, again)
+            self._answer_when_durable(session, context, shard, frame, answer)
+        else:
+            assert isinstance(verdict, Conflicting)
+            conflict = Conflict(f"segment {frame.segment} of shard {frame.shard} was stored with other content")
+            self._reject(session, context, frame, conflict)
+
+    def _predecessor_done(self, context: BlockContext) -> bool:
+        if context.predecessor is not None:
+            assert context.topic is not None
+            admissions = [shard.admission for shard in context.topic.shards]
+            if predecessor_done(admissions, context.predecessor):
+                context.predecessor = None
+            else:
+                for number, segment in context.predecessor.segments_next.items():
+                    if segment > 0:
+                        shard = context.topic.shards[number]
+                        self._tally(context, shard, context.predecessor.block).announce(
+                            context.predecessor.block, segment
+                        )
+        return context.predecessor is None
+
+    def _tally(self, context: BlockContext, shard: Shard, block: bytes, *, first: bool = False) -> Book:
+        """The ledger's page of a block that this producer sends or names; ``first``: it begins with this."""
+        book = shard.log.marks.book
+        # Of a block that is met in its middle, an earlier run may have known more and been cut short.
+        book.tally(block, context.producer, self._catalog.run if first else 1, self._now_us())
+        return book
+
+    def _tell(self, shard: Shard) -> None:
+        """Writes down what the ledger knows; while the disk is full that waits for the next record."""
+        if not self._watermark.full:
+            shard.log.stage_tallies(self._now_us())
+            shard.lane.mark()
+
+    def _admit(
+        self, session: Session, context: BlockContext, shard: Shard, frame: Frame, *, late: bool
+    ) -> None:
+        assert context.topic is not None
+        full = self._watermark.refusal(len(frame.body)) or self._quotas.refusal(context.topic, len(frame.body))
+        if full is None and context.block not in shard.log.marks:
+            full = self._quotas.refuse_block(context.topic)
+        if full is not None:
+            self._reject(session, context, frame, full)
+            return
+        refusal: HeadpondError | None = None
+        try:
+            body, count = self._record(session, context, frame)
+        except FINAL as error:  # recorded, so that what follows in the block is not stuck behind it
+            refusal, count = error, 0
+            body = msgspec.msgpack.encode([error.code, error.message[:MESSAGE_LENGTH_MAX]])
+        except HeadpondError as error:  # the same segment can be taken later, with a snapshot before it
+            self._reject(session, context, frame, error)
+            return
+        stored_at_us = self._now_us()
+        self._quotas.charge(session, context.topic, messages=count)
+        first_entry = shard.log.append(
+            block=context.block,
+            segment=frame.segment,
+            count=count,
+            origin_crc=frame.crc,
+            stored_at_us=stored_at_us,
+            body=body,
+            expires_us=last_us(expiries_us(body, context.topic.schemas, stored_at_us)) if count else None,
+        )
+        shard.admission.admitted(context.block, frame.segment)
+        if late:
+            self._counters["segments_late"] += 1
+        if refusal is None:
+            answer = AckItem(frame.segment, "stored", first_entry)
+            self._counters["segments_stored"] += 1
+            self._counters["messages_stored"] += count
+        else:
+            answer = _rejected(frame.segment, refusal)
+            self._counters["segments_refused"] += 1
+        self._answer_when_durable(session, context, shard, frame, answer, stored_bytes=len(body))
+
+    def _record(self, session: Session, context: BlockContext, frame: Frame) -> tuple[bytes, int]:
+        """What is stored of a segment, and how many rows it has."""
+        assert context.topic is not None
+        if context.refusal is not None:
+            raise context.refusal
+        state = context.topic.is_state
+        if context.topic.schemas is None:
+            bytes_max = context.topic.settings().message_bytes_max
+            return frame.body, check_state_rows(frame.body, state=state, message_bytes_max=bytes_max)
+        return self._typed.take(session, context, frame, context.topic.schemas, state=state)
+
+    def _learn(self, session: Session, context: BlockContext, frame: Frame) -> None:
+        if context.schema is not None:
+            self._typed.learn(session, context, frame)
+
+    def _repeat(
+        self, session: Session, context: BlockContext, shard: Shard, frame: Frame, first_entry: int | None
+    ) -> None:
+        self._counters["segments_duplicate"] += 1
+        shard.log.marks.book.repeated(context.block)
+        self._tell(shard)
+        answer = AckItem(frame.segment, "duplicate", first_entry)
+        if first_entry is not None and first_entry < shard.log.entry_durable:
+            self._answer(session, context, frame.shard, answer)
+        else:  # the first copy may be on its way to the disk: both are answered when it is there
+            under_way = first_entry is not None and first_entry < shard.log.entry_taken
+            self._answer_when_durable(session, context, shard, frame, answer, staged=not under_way)
+
+    def _answer_when_durable(
+        self,
+        session: Session,
+        context: BlockContext,
+        shard: Shard,
+        frame: Frame,
+        answer: AckItem,
+        *,
+        staged: bool = True,
+        stored_bytes: int = 0,
+    ) -> None:
+        size = max(len(frame.body), stored_bytes) + FRAME_COST_BYTES
+        asked = _durability(context)
+        session.unacked_bytes += size
+        self.unacked_bytes += size
+
+        def durable(error: HeadpondError | None) -> None:
+            session.unacked_bytes -= size
+            self.unacked_bytes -= size
+            if error is not None:
+                self._counters["segments_failed"] += 1
+                self._answer(session, context, frame.shard, _rejected(frame.segment, error))
+            else:
+                # What was changed between the two may have been written either way: it is not claimed.
+                given = asked if asked == "os" else None
+                self._answer(session, context, frame.shard, answer, given)
+
+        shard.lane.wait(durable, staged=staged)
+
+    def _reject(
+        self,
+        session: Session,
+        context: BlockContext,
+        frame: Frame,
+        error: HeadpondError,
+        *,
+        expected: int | None = None,
+    ) -> None:
+        self._counters[f"segments_rejected_{error.code}"] += 1
+        shards = context.topic.shards if context.topic is not None else []
+        if frame.shard < len(shards) and not isinstance(error, BadRequest | TopicMismatch | TopicNotFound):
+            book = self._tally(context, shards[frame.shard], context.block)
+            book.rejected(context.block, frame.segment, error.code)
+            self._tell(shards[frame.shard])
+        self._answer(session, context, frame.shard, _rejected(frame.segment, error, expected))
+
+    # --- answers ------------------------------------------------------------------------------------
+
+    def _answer(
+        self, session: Session, context: BlockContext, shard: int, item: AckItem, durability: str | None = None
+    ) -> None:
+        durability = durability or _durability(context)
+        key = (session.connection, context.block, shard, durability)
+        _, items = self._answers.setdefault(key, (session, []))
+        items.append(item)
+        if len(items) >= ANSWERS_MAX:
+            del self._answers[key]
+            self._send(session, [encode_control(Ack(context.block, shard, durability, items))])
+
+    def flush(self) -> None:
+        """Sends the answers gathered since the last call, one frame a block and shard."""
+        if not self._answers:
+            return
+        answers, self._answers = self._answers, {}
+        frames: dict[int, tuple[Session, list[bytes]]] = {}
+        for (connection, block, shard, durability), (session, items) in answers.items():
+            ack = encode_control(Ack(block, shard, durability, items))
+            frames.setdefault(connection, (session, []))[1].append(ack)
+        for session, parts in frames.values():
+            self._send(session, parts)
+
+    def on_snapshot(self, session: Session, frame: Frame) -> None:
+        """Encoder state of a typed block: the decoder begins anew, and what lies before it is a declared hole.
+
+        Where it is of no use nothing is said here: the segments behind it are answered for themselves.
+        """
+        context = session.current
+        if context is None:
+            raise ProtocolError("a snapshot came before any title")
+        topic = context.topic
+        if context.schema is None or topic is None or frame.shard >= len(topic.shards):
+            self._counters["snapshots_ignored"] += 1
+        elif self._typed.on_snapshot(session, context, frame):
+            self._declare(context, topic.shards[frame.shard], frame.segment)
+
+    def on_disconnect(self, session: Session) -> None:
+        self._typed.decoders.drop_connection(session.connection)
+
+    # --- holes and ends -----------------------------------------------------------------------------
+
+    def on_hole(self, session: Session, hole: Hole) -> None:
+        context = session.blocks.get(hole.block)
+        if context is not None and context.topic is None and context.refusal is not None:
+            return  # its segments are turned away, each with the reason
+        if context is None or context.topic is None or hole.shard >= len(context.topic.shards):
+            raise ProtocolError("a hole in a block that no title named, or in a shard that is not there")
+        self._declare(context, context.topic.shards[hole.shard], hole.segment)
+
+    def _declare(self, context: BlockContext, shard: Shard, segment: int) -> None:
+        known = shard.log.marks.get(context.block)
+        if (
+            known is not None
+            and len(known.admitted) >= HOLES_MAX
+            and segment > shard.admission.next(context.block)
+        ):
+            raise LimitReached(
+                f"a block of {shard.lane.name} has {HOLES_MAX:,} holes, as many as are remembered",
+                hint="Begin another block: open the producer again.",
+            )
+        left_out = shard.admission.declare(context.block, segment)
+        self._counters["segments_in_holes"] += left_out
+        if left_out:
+            self._tally(context, shard, context.block).declare(context.block, segment)
+            self._tell(shard)
+
+    def on_block_end(self, session: Session, end: BlockEnd) -> None:
+        context = session.blocks.get(end.block)
+        if context is None or context.topic is None:
+            return
+        self._typed.decoders.drop_block(session.connection, end.block)
+        for shard_number, segment_next in end.segments_next.items():
+            if shard_number < len(context.topic.shards):
+                shard = context.topic.shards[shard_number]
+                if segment_next:
+                    self._tally(context, shard, end.block).close(end.block, segment_next)
+                    self._tell(shard)
+                marks = shard.log.marks.get(end.block)
+                if marks is not None and marks.ended_us is None:
+                    shard.log.append_end(end.block, self._now_us())
+                    shard.lane.mark()
+
+
+def _durability(context: BlockContext) -> str:
+    return context.topic.settings().durability if context.topic is not None else "sync"
+
+
+def _rejected(segment: int, error: HeadpondError, expected: int | None = None) -> AckItem:
+    return AckItem(segment, "rejected", None, error.code, error.message[:MESSAGE_LENGTH_MAX], expected)

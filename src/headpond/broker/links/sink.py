@@ -1,0 +1,376 @@
+"""A node that takes what stands in another's log: stored records, admitted by the marks that producers have
+too.
+
+1. What the marks know with the same ``origin_crc`` is a duplicate; with another one a conflict, and not taken.
+2. Records come in the order of the other's log: what is missing before one is not there, so the hole is
+   declared and admission goes on. What another path brings for it later is admitted, late.
+3. Refusals travel: the number is used here too. So do segments of a state topic that compaction emptied:
+   what another path has of them is older than what took their place.
+4. Predecessors, leases and epochs were judged where the producer was; here they are not looked at.
+
+``stored_at`` and the entry are this node's; everything else stays as it was. How far the other's log is here is
+noted when the data is durable, never before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headpond.broker.catalog.topics import Shard, Topic
+from headpond.broker.links.link_table import PlaceNoted
+from headpond.broker.reading.fetch import Answer, Refuse
+from headpond.broker.session import shown
+from headpond.model.errors import (
+    BadRequest,
+    BadSegment,
+    HeadpondError,
+    PeerBarred,
+    PeerMismatch,
+    ProtocolError,
+    SchemaMismatch,
+    TopicMismatch,
+    TopicNotFound,
+)
+from headpond.model.names import TopicName
+from headpond.wire.control.codec import AlterTopic, CreateTopic
+from headpond.wire.control.links import (
+    CONFLICTING,
+    HEADS_MAX,
+    KNOWN,
+    REFUSAL_BYTES_MAX,
+    WANTED,
+    AdmitRecords,
+    Admitted,
+    BlockName,
+    FeedOpened,
+    Head,
+    OfferHeads,
+    OpenFeed,
+)
+from headpond.wire.plain.expiry import expiries_us, last_us
+from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader
+from headpond.wire.typed.record import check_messages, stored_rows, version_of
+from headpond.wire.typed.schema import decode_schema
+
+if TYPE_CHECKING:
+    from headpond.broker.links.requests import Peering
+
+logger = logging.getLogger("headpond.peers")
+
+NODE_LENGTH_MAX = 64
+FEEDS_MAX = 20_000
+"""Topics that one connection may feed."""
+LOOKUPS_MAX = 32
+"""Old segments of one offer, of one block, that are looked up in the files for their checksum."""
+
+
+@dataclass(slots=True)
+class Intake:
+    """What came for a shard on one connection since it was last asked about."""
+
+    blocks: dict[bytes, BlockName] = field(default_factory=dict)
+    outcome: dict[str, int] = field(default_factory=dict)
+    fault: HeadpondError | None = None
+    """Why the rest of it is not taken."""
+    begun: bool = False
+    """Whether some of what was offered has come: the next offer is another one."""
+
+    def count(self, name: str, by: int = 1) -> None:
+        self.outcome[name] = self.outcome.get(name, 0) + by
+
+
+class PeerSink:
+    def __init__(self, peering: Peering) -> None:
+        self._peering = peering
+        self._node = peering.node
+        self._intakes: dict[int, dict[tuple[bytes, int], Intake]] = {}
+        """By connection, then by topic and shard; there is one of each shard whose feed was opened."""
+
+    def on_disconnect(self, connection: int) -> None:
+        self._intakes.pop(connection, None)
+
+    def is_fed(self, uuid: bytes) -> bool:
+        """Whether somebody is about to send to a topic now."""
+        return any((uuid, 0) in intakes for intakes in self._intakes.values())
+
+    # --- a topic ------------------------------------------------------------------------------------
+
+    def open_feed(self, connection: int, ask: OpenFeed, answer: Answer, refuse: Refuse) -> None:
+        name = str(TopicName.parse(ask.topic))
+        power = ask.shards.bit_length() - 1
+        if not ask.node or 2**power != ask.shards:
+            raise BadRequest(f"a feed of {ask.shards} shards, or of a node without a name, cannot be")
+
+        def opened(topic: Topic) -> None:
+            try:
+                self._check(topic, ask)
+            except HeadpondError as error:
+                refuse(error)
+                return
+            intakes = self._intakes.setdefault(connection, {})
+            for number in range(len(topic.shards)):
+                intakes.setdefault((topic.uuid, number), Intake())
+            places = [self._peering.place_of(topic, ask.node, number) for number in range(len(topic.shards))]
+            self._peering.hold(topic)
+            answer(FeedOpened(topic.uuid, places))
+
+        if len(self._intakes.get(connection, ())) >= FEEDS_MAX:
+            raise BadRequest(f"a connection feeds at most {FEEDS_MAX} shards")
+        topic = self._node.catalog.by_name(name)
+        if topic is None:
+            self._create(name, ask, opened, refuse)
+        else:
+            self._follow_schema(topic, ask, opened, refuse)
+
+    def _create(self, name: str, ask: OpenFeed, opened: Callable[[Topic], None], refuse: Refuse) -> None:
+        if name in self._peering.links.barred:
+            raise PeerBarred(f"topic {TopicName.parse(name).short} was deleted on the node that is to take it")
+        first = ask.schemas[0] if ask.schemas else None
+        create = CreateTopic(name, ask.shards, True, first, dict(ask.settings))
+
+        def made(_: object) -> None:
+            topic = self._node.catalog.by_name(name)
+            if topic is None:
+                refuse(TopicNotFound(f"topic {name} was deleted at once"))
+                return
+            logger.info("topic %s was made like that of node %s", topic.shown, shown(ask.node))
+            try:
+                self._follow_schema(topic, ask, opened, refuse)
+            except HeadpondError as error:
+                refuse(error)
+
+        self._peering.carry_out(create, made, refuse)
+
+    def _follow_schema(
+        self, topic: Topic, ask: OpenFeed, opened: Callable[[Topic], None], refuse: Refuse
+    ) -> None:
+        """Gives the topic the versions of the schema that it lacks, one after the other."""
+        version = topic.schemas.version if topic.schemas is not None else 0
+        if not 0 < version < len(ask.schemas) or not _same_schemas(topic, ask.schemas):
+            opened(topic)
+            return
+
+        def altered(_: object) -> None:
+            try:
+                if topic.schemas is not None and topic.schemas.version <= version:
+                    raise PeerMismatch(f"topic {topic.shown} has the same schema there in two versions")
+                self._follow_schema(topic, ask, opened, refuse)
+            except HeadpondError as error:
+                refuse(error)
+
+        self._peering.carry_out(AlterTopic(topic.name, ask.schemas[version]), altered, refuse)
+
+    def _check(self, topic: Topic, ask: OpenFeed) -> None:
+        if len(topic.shards) != ask.shards:
+            raise PeerMismatch(f"topic {topic.shown} has {len(topic.shards)} shards here, {ask.shards} there")
+        if topic.is_state != ask.state:
+            here, there = ("a", "none") if topic.is_state else ("no", "one")
+            raise PeerMismatch(f"topic {topic.shown} is {here} state topic here, and {there} there")
+        if (topic.schemas is None) != (not ask.schemas):
+            here, there = ("plain", "typed") if topic.schemas is None else ("typed", "plain")
+            raise PeerMismatch(f"topic {topic.shown} is {here} here, {there} there")
+        if topic.schemas is not None and not _same_schemas(topic, ask.schemas):
+            raise PeerMismatch(f"topic {topic.shown} has another schema here than there")
+
+    # --- what is wanted -----------------------------------------------------------------------------
+
+    def offer(self, connection: int, ask: OfferHeads) -> list[int]:
+        """Of each head whether its record is wanted."""
+        topic, shard = self._shard(ask.topic, ask.shard)
+        intake = self._intake(connection, topic, ask.shard)
+        # What was offered may come in several parts, and may have been offered in several requests.
+        intake.blocks = ask.blocks if intake.begun else {**intake.blocks, **ask.blocks}
+        intake.begun = len(intake.blocks) > HEADS_MAX
+        lookups, probed = LOOKUPS_MAX, _probed(ask.heads)
+        verdicts: list[int] = []
+        for head in ask.heads:
+            look = lookups > 0 and head.block == probed
+            verdict, looked = _judge(shard, head, look=look, state=topic.is_state)
+            lookups -= looked
+            verdicts.append(verdict)
+        if conflicts := verdicts.count(CONFLICTING):
+            self._conflict(topic, ask.shard, ask.heads[verdicts.index(CONFLICTING)], conflicts)
+        return verdicts
+
+    def _conflict(self, topic: Topic, number: int, first: Head, conflicts: int = 1) -> None:
+        self._node.counters["peer_conflicts"] += conflicts
+        where = f"topic {topic.shown}, shard {number}, block {first.block.hex()}, segment {first.segment}"
+        logger.error("%s: a peer has other content under this number (%d in all)", where, conflicts)
+
+    # --- records ------------------------------------------------------------------------------------
+
+    def take(
+        self, connection: int, uuid: bytes, number: int, segment: int, header: RecordHeader, record: bytes
+    ) -> None:
+        """A record came. What is wrong with it is told with the answer to the ``admit_records`` behind it."""
+        intake = self._intakes.get(connection, {}).get((uuid, number))
+        if intake is None:
+            raise ProtocolError("a record of a topic whose feed was not opened")
+        if intake.fault is not None:
+            return
+        try:
+            self._take(intake, uuid, number, segment, header, record)
+        except HeadpondError as error:
+            intake.fault = error
+
+    def _take(
+        self, intake: Intake, uuid: bytes, number: int, segment: int, header: RecordHeader, record: bytes
+    ) -> None:
+        topic, shard = self._shard(uuid, number)
+        full = self._node.watermark.refusal(len(record)) or self._node.quotas.refusal(topic, len(record))
+        if full is None and header.block not in shard.log.marks:
+            full = self._node.quotas.refuse_block(topic)
+        if full is not None:
+            raise full
+        head = Head(0, header.count, header.block, segment, header.origin_crc, len(record))
+        verdict, _ = _judge(shard, head, look=False, state=topic.is_state)
+        if verdict == CONFLICTING:  # another path brought something meanwhile, and this is not it
+            intake.count("conflicts")
+            self._conflict(topic, number, head)
+            return
+        if verdict == KNOWN:
+            intake.count("duplicates")
+            return
+        body = record[RECORD_HEADER_BYTES:]
+        try:
+            _check_rows(topic, header, body)
+        except BadSegment as error:
+            where = f"topic {topic.shown}, shard {number}, block {header.block.hex()}, segment {segment}"
+            logger.error("%s: what a peer sent is no record and was not taken: %s", where, error.message)
+            intake.count("unreadable")
+            self._node.counters["peer_records_unreadable"] += 1
+            return
+        first = shard.log.entry_next
+        self._append(topic, shard, intake, head, body)
+        self._peering.following.sink.stored(topic, number, first, header)
+
+    def _append(self, topic: Topic, shard: Shard, intake: Intake, head: Head, body: bytes) -> None:
+        now_us, book = self._node.now_us(), shard.log.marks.book
+        named = intake.blocks.get(head.block, BlockName())
+        run = self._node.catalog.run if head.segment == 0 else 1
+        book.tally(head.block, named.producer, run, now_us, sparse=named.sparse)
+        expected = shard.admission.next(head.block)
+        if head.segment > expected and not named.sparse:
+            intake.count("holes", shard.admission.declare(head.block, head.segment))
+            book.declare(head.block, head.segment)
+        late = head.segment < expected and not named.sparse
+        shard.log.append(
+            block=head.block,
+            segment=head.segment,
+            count=head.count,
+            origin_crc=head.origin_crc,
+            stored_at_us=now_us,
+            body=body,
+            expires_us=last_us(expiries_us(body, topic.schemas, now_us)) if head.count else None,
+        )
+        shard.admission.admitted(head.block, head.segment)
+        shard.lane.mark()
+        intake.count("late", late)
+        intake.count("records")
+        intake.count("messages", head.count)
+        intake.count("bytes", len(body))
+        counters = self._node.counters
+        counters["segments_late"] += late
+        counters["segments_stored" if head.count else "segments_refused"] += 1
+        counters["messages_stored"] += head.count
+        counters["peer_records_in"] += 1
+        counters["peer_bytes_in"] += len(body)
+
+    def admit(self, connection: int, ask: AdmitRecords, answer: Answer, refuse: Refuse) -> None:
+        """Answers once everything that came for a shard is durable, and remembers the place it goes up to."""
+        topic, shard = self._shard(ask.topic, ask.shard)
+        intake = self._intake(connection, topic, ask.shard)
+        if not ask.node or (ask.place.last is not None and ask.place.last.refusal):
+            raise BadRequest("a place of a node without a name, or behind a record that was refused, cannot be")
+        self._intakes[connection][topic.uuid, ask.shard] = Intake(intake.blocks, begun=True)
+        if intake.fault is not None:
+            raise intake.fault
+        log, own_end = shard.log, shard.log.entry_next
+
+        def durable(error: HeadpondError | None) -> None:
+            if error is not None:
+                refuse(error)
+                return
+            now_us = self._node.now_us()
+            place = (topic.uuid, ask.node, ask.shard, ask.place, log.incarnation_at(own_end), own_end)
+            noted = PlaceNoted(*place, now_us)
+            self._peering.note_place(noted)
+            answer(msgspec.convert(intake.outcome, Admitted))
+
+        shard.lane.wait(durable)
+
+    def _shard(self, uuid: bytes, number: int) -> tuple[Topic, Shard]:
+        topic = self._node.catalog.by_uuid(uuid)
+        if topic is None:
+            raise TopicNotFound("the topic that was fed is not there any more")
+        if number >= len(topic.shards):
+            raise TopicMismatch(f"topic {topic.shown} has no shard {number}")
+        return topic, topic.shards[number]
+
+    def _intake(self, connection: int, topic: Topic, number: int) -> Intake:
+        intake = self._intakes.get(connection, {}).get((topic.uuid, number))
+        if intake is None:
+            raise BadRequest(f"no feed of topic {topic.shown} was opened on this connection")
+        return intake
+
+
+def _probed(heads: list[Head]) -> bytes:
+    """The block whose old segments are looked up, another one each time: every block costs a walk of a file."""
+    return heads[heads[0].first_entry % len(heads)].block if heads else b""
+
+
+def _judge(shard: Shard, head: Head, *, look: bool, state: bool) -> tuple[int, bool]:
+    """What the marks say of a segment, and whether the files had to be asked.
+
+    Whoever compares a whole log meets every segment there is: those whose checksum is not in memory are looked
+    up while ``look`` lasts, and then taken for what their number says. A segment that one node refused and the
+    other stored is a conflict too, unless it is one of a state topic: compaction may have emptied it on one.
+    """
+    known = shard.log.marks.get(head.block)
+    if known is None or head.segment not in known.admitted:
+        return WANTED, False
+    stored = known.recent.get(head.segment)
+    looked = stored is None and look
+    if looked:
+        try:
+            stored = shard.log.find_segment(head.block, head.segment)
+        except OSError:
+            stored = None
+    if stored is None:
+        return KNOWN, looked
+    crc, _, count = stored
+    if crc != head.origin_crc or (not state and (count > 0) != (head.count > 0)):
+        return CONFLICTING, looked
+    return KNOWN, looked
+
+
+def _check_rows(topic: Topic, header: RecordHeader, body: bytes) -> None:
+    """Refuses a record that readers could not read: what is wrong with it here was wrong there."""
+    if not header.count:  # a refusal: its reason stands in the place of the rows
+        if len(body) > REFUSAL_BYTES_MAX:
+            raise BadSegment(f"a refusal of {len(body):,} bytes")
+        return
+    if (
+        topic.schemas is not None and version_of(body) > topic.schemas.version
+    ):  # it is told of before it is taken
+        raise SchemaMismatch(
+            f"topic {topic.shown}: a record of schema version {version_of(body)} came too early"
+        )
+    if topic.schemas is None:
+        rows = stored_rows(body, None).num_rows
+    else:
+        rows = check_messages(body, topic.schemas, state=topic.is_state)
+    if rows != header.count:
+        raise BadSegment(f"a record of {rows} rows that says {header.count}")
+
+
+def _same_schemas(topic: Topic, encoded: list[bytes]) -> bool:
+    """Whether the versions that both sides have are the same: records name theirs by number."""
+    assert topic.schemas is not None
+    pairs = zip(topic.schemas.encoded, encoded, strict=False)
+    return all(mine == theirs or decode_schema(mine).equals(decode_schema(theirs)) for mine, theirs in pairs)

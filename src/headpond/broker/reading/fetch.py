@@ -1,0 +1,410 @@
+"""Reading by position: any range of a shard, in stored form, without a subscription and its state.
+
+A connection has one request that reads a log under way and a bounded number waiting (``in_turn``); none begins
+while the connection has no room for its answer. So a reader that does not keep up waits for itself, and many
+readers share the worker threads that consumers' reads run in. Who waits for a topic to grow costs nothing until
+it does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headpond.broker.catalog.topics import Topic
+from headpond.broker.effects import Fetch, FindEntry
+from headpond.broker.reading.columns import ChosenFetch, check_columns
+from headpond.broker.reading.filter import check_filter
+from headpond.broker.session import Session
+from headpond.broker.subscriptions.entry_tally import DAMAGED, RETENTION
+from headpond.broker.subscriptions.records import Settlement, encode_change
+from headpond.broker.subscriptions.subscribe import check_positions, not_held
+from headpond.broker.subscriptions.subscription import Change, Subscription, check_active
+from headpond.model.bounds import ENTRY_MAX
+from headpond.model.errors import (
+    BadRequest,
+    HeadpondError,
+    LimitReached,
+    StorageFailed,
+    TopicMismatch,
+    TopicNotFound,
+)
+from headpond.model.identity import BLOCK_BYTES
+from headpond.model.names import TopicName
+from headpond.storage.log.read import StoredRecord
+from headpond.storage.log.shard_log import Run, ShardLog
+from headpond.wire.control.codec import (
+    AdvanceSubscription,
+    Control,
+    Ends,
+    Fetched,
+    FetchEntries,
+    FindTime,
+    Operation,
+    ReadEnds,
+    Response,
+    ShardEnds,
+    encode_control,
+)
+from headpond.wire.filter import Filter
+
+if TYPE_CHECKING:
+    from headpond.broker.core import NodeCore
+
+FETCH_BYTES_MAX = 8 * 1024 * 1024
+"""What one fetch brings at the most, unless a single record is larger."""
+READS_MAX = 64
+"""Requests of one connection that wait to read a log."""
+WATCHES_MAX = 64
+"""Of one connection."""
+NAMES_BYTES_MAX = 256 * 1024
+"""What the names of producers take of one answer."""
+
+Answer = Callable[[Any], None]
+Refuse = Callable[[HeadpondError], None]
+Done = Callable[[], None]
+Begin = Callable[[Done], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The answer to a fetch: a frame, and the records that stand behind it."""
+
+    entry_next: int
+    entry_end: int
+    lost: list[tuple[int, int, str]]
+    frames: list[list[bytes]]
+    masks: list[bytes] | None = None
+    compacted: bytes = b""
+    producers: dict[bytes, str] = field(default_factory=dict)
+    incarnation: int = 0
+
+
+def answer_parts(number: int, result: Any) -> list[bytes]:
+    """The bytes of an answer to request ``number``."""
+    message: Control
+    if isinstance(result, Records):
+        places = (result.entry_next, result.entry_end)
+        message = Fetched(
+            number,
+            len(result.frames),
+            *places,
+            result.lost,
+            result.masks,
+            result.compacted,
+            result.producers,
+            result.incarnation,
+        )
+        return [encode_control(message), *(part for parts in result.frames for part in parts)]
+    message = Response(number, msgspec.to_builtins(result, builtin_types=(bytes,)))
+    return [encode_control(message)]
+
+
+@dataclass(eq=False, slots=True)
+class Watch:
+    """Somebody waits for topics to grow."""
+
+    ask: ReadEnds
+    places: dict[str, int]
+    """By topic: where in the question it stands."""
+    before: list[Ends]
+    until_us: int
+    answer: Answer
+
+
+class Fetching:
+    """``topic_of`` and ``subscription_of`` find what a name means, or raise."""
+
+    def __init__(
+        self,
+        node: NodeCore,
+        subscription_of: Callable[[str, str], tuple[Topic, Subscription]],
+    ) -> None:
+        self._node = node
+        self._subscription = subscription_of
+        self._queues: dict[int, deque[Begin]] = {}
+        """By connection: requests that have not begun to read."""
+        self._busy: set[int] = set()
+        self._watches: dict[int, list[Watch]] = {}
+
+    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
+        """Carries out an operation if it is one about reading by position."""
+        if isinstance(operation, FetchEntries):
+            self._on_fetch(session, operation, answer, refuse)
+        elif isinstance(operation, ReadEnds):
+            self._on_read_ends(session, operation, answer)
+        elif isinstance(operation, FindTime):
+            self._on_find_time(session, operation, answer, refuse)
+        elif isinstance(operation, AdvanceSubscription):
+            self._on_advance(operation, answer)
+        else:
+            return False
+        return True
+
+    def on_disconnect(self, session: Session) -> None:
+        self._queues.pop(session.connection, None)
+        self._busy.discard(session.connection)
+        self._watches.pop(session.connection, None)
+
+    # --- how far topics reach -----------------------------------------------------------------------
+
+    def _on_read_ends(self, session: Session, ask: ReadEnds, answer: Answer) -> None:
+        if ask.known is not None and len(ask.known) != len(ask.topics):
+            raise BadRequest(f"{len(ask.topics)} topics, and what is known of {len(ask.known)}")
+        ends = self._ends(ask)
+        if ask.known is None or not ask.wait_s or _grown(ends, ask.known):
+            answer(ends)
+            return
+        watches = self._watches.setdefault(session.connection, [])
+        if len(watches) >= WATCHES_MAX:
+            raise LimitReached(f"a connection waits for at most {WATCHES_MAX} answers about topics")
+        until_us = self._node.clock_us() + round(ask.wait_s * 1e6)
+        places = {each.topic: place for place, each in enumerate(ends)}
+        watches.append(Watch(ask, places, ends, until_us, answer))
+
+    def _ends(self, ask: ReadEnds) -> list[Ends]:
+        names = [str(TopicName.parse(name)) for name in ask.topics]
+        if len(set(names)) != len(names):
+            raise BadRequest("a topic is named twice in one question")
+        return [_ends(name, self._node.catalog.by_name(name)) for name in names]
+
+    def wake(self, changed: set[str]) -> None:
+        """Something was stored in these topics, or they changed: whoever waits for that is answered."""
+        if changed:
+            self._node.peering.source.touched(changed)
+        for connection, watches in list(self._watches.items()):
+            for watch in list(watches):
+                if any(self._is_news(watch, name) for name in changed):
+                    self._end(connection, watch, self._ends(watch.ask))
+
+    def _is_news(self, watch: Watch, name: str) -> bool:
+        """Whether a topic is other than whoever waits knows it; only what changed is looked at."""
+        place = watch.places.get(name)
+        if place is None:
+            return False
+        topic, before = self._node.catalog.by_name(name), watch.before[place]
+        assert watch.ask.known is not None
+        known = watch.ask.known[place]
+        if topic is None or (topic.uuid, _version(topic)) != (before.uuid, before.schema_version):
+            return topic is not None or before.uuid is not None
+        return any(shard.log.entry_durable > end for shard, end in zip(topic.shards, known, strict=True))
+
+    def on_time(self) -> None:
+        now_us = self._node.clock_us()
+        for connection, watches in list(self._watches.items()):
+            for watch in [each for each in watches if each.until_us <= now_us]:
+                self._end(connection, watch, self._ends(watch.ask))
+
+    @property
+    def due_us(self) -> int | None:
+        """When the first of those who wait has waited long enough."""
+        return min((watch.until_us for watches in self._watches.values() for watch in watches), default=None)
+
+    def _end(self, connection: int, watch: Watch, ends: list[Ends]) -> None:
+        watches = self._watches[connection]
+        watches.remove(watch)
+        if not watches:
+            del self._watches[connection]
+        watch.answer(ends)
+
+    # --- fetching -----------------------------------------------------------------------------------
+
+    def _on_fetch(self, session: Session, ask: FetchEntries, answer: Answer, refuse: Refuse) -> None:
+        end_max = ENTRY_MAX if ask.end is None else ask.end
+        if ask.entry > end_max:
+            raise BadRequest(f"entries {ask.entry} to {ask.end} cannot be")
+        topic, _ = self._log(ask)
+        wanted = Filter(ask.filter) if ask.filter else None
+        if wanted is not None:
+            check_filter(wanted, topic.schemas)
+        check_columns(ask.columns)
+        self.in_turn(session, partial(self._begin, ask, wanted, answer, refuse))
+
+    def in_turn(self, session: Session, begin: Begin) -> None:
+        """Has a request read a log when it is its turn; it calls what it is given once it has read."""
+        queue = self._queues.setdefault(session.connection, deque())
+        if len(queue) >= READS_MAX:
+            raise LimitReached(f"a connection has at most {READS_MAX} requests that wait to read")
+        queue.append(begin)
+        self.opened(session)
+
+    def _log(self, ask: FetchEntries) -> tuple[Topic, ShardLog]:
+        topic = self._node.catalog.by_uuid(ask.topic)
+        if topic is None:
+            raise TopicNotFound("the topic that was read is not there any more")
+        if ask.shard >= len(topic.shards):
+            raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
+        log = topic.shards[ask.shard].log
+        if ask.incarnation is not None and not log.holds(ask.incarnation, ask.entry, ask.end):
+            raise not_held(topic, ask.shard, ask.incarnation, ask.entry if ask.end is None else ask.end)
+        return topic, log
+
+    def opened(self, session: Session) -> None:
+        """A connection has room, or nothing under way: its next read begins."""
+        queue = self._queues.get(session.connection)
+        while queue and session.writable and session.connection not in self._busy:
+            self._busy.add(session.connection)
+            queue.popleft()(partial(self._done, session))
+
+    def _done(self, session: Session) -> None:
+        self._busy.discard(session.connection)
+        self.opened(session)
+
+    def _begin(
+        self, ask: FetchEntries, wanted: Filter | None, answer: Answer, refuse: Refuse, done: Done
+    ) -> None:
+        try:
+            topic, log = self._log(ask)
+        except HeadpondError as error:
+            refuse(error)
+            done()
+            return
+        end = log.entry_durable if ask.end is None else min(ask.end, log.entry_durable)
+        if ask.entry >= end:
+            incarnation = log.incarnation_at(min(ask.entry, log.entry_durable))
+            answer(Records(ask.entry, log.entry_durable, [], [], incarnation=incarnation))
+            done()
+            return
+        masks: list[bytes] | None = None if wanted is None else []
+
+        def read(run: Run | None) -> None:
+            if run is None:
+                refuse(StorageFailed(f"the node could not read entry {ask.entry} of topic {topic.shown}"))
+            else:
+                self._node.counters["fetches"] += 1
+                answer(_cut(run, masks, ask, end, log))
+            done()
+
+        # A connection that is slow to read is closed for what waits for it: an answer is far from that.
+        bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._node.settings.limits.unsent_bytes // 4)
+        place = (topic.uuid, ask.shard, ask.entry, bytes_max, read)
+        if wanted is None and ask.columns is None:
+            self._node.add_effect(Fetch(*place))
+        else:
+            columns = None if ask.columns is None else frozenset(ask.columns)
+            self._node.add_effect(
+                ChosenFetch(*place, wanted, topic.schemas, [] if masks is None else masks, columns)
+            )
+
+    def _on_find_time(self, session: Session, ask: FindTime, answer: Answer, refuse: Refuse) -> None:
+        topic = self._node.catalog.by_uuid(ask.topic)
+        if topic is None:
+            raise TopicNotFound("the topic that was read is not there any more")
+        self.in_turn(session, partial(self._find_time, topic, ask.at_us, answer, refuse))
+
+    def _find_time(self, topic: Topic, at_us: int, answer: Answer, refuse: Refuse, done: Done) -> None:
+        found: dict[int, int] = {}
+        missing = len(topic.shards)
+
+        def read(shard: int, run: Run | None) -> None:
+            nonlocal missing
+            missing -= 1
+            if run is not None:
+                found[shard] = run.next_entry
+            if missing:
+                return
+            if len(found) == len(topic.shards):
+                answer([found[each] for each in range(len(topic.shards))])
+            else:
+                refuse(StorageFailed(f"the node could not search topic {topic.shown} for a time"))
+            done()
+
+        for shard in range(len(topic.shards)):
+            self._node.add_effect(FindEntry(topic.uuid, shard, 0, 0, partial(read, shard), at_us))
+
+    # --- settling -----------------------------------------------------------------------------------
+
+    def _on_advance(self, ask: AdvanceSubscription, answer: Answer) -> None:
+        topic, subscription = self._subscription(ask.topic, ask.subscription)
+        check_active(subscription.name, subscription.copy, topic.shown)
+        if ask.topic_uuid not in (None, topic.uuid):
+            raise TopicMismatch(f"topic {topic.shown} is not the one that was read before")
+        check_positions(topic, ask.positions, ask.incarnations)
+        ends = [shard.log.entry_durable for shard in topic.shards]
+        for shard, (position, end) in enumerate(zip(ask.positions, ends, strict=True)):
+            if position > end:
+                raise BadRequest(f"position {position} of shard {shard}: its entries end at {end}")
+        stores, applied = self._node.stores, Change()
+        for shard, position in enumerate(ask.positions):
+            if position > subscription.cursors[shard].cursor:
+                subscription.ack_upto(shard, position, change=applied)
+                tally = subscription.cursors[shard].tally
+                change = Settlement(
+                    topic.uuid, subscription.name, shard, [], [], [], [], upto=position, handed=tally.handed
+                )
+                stores.settlements.append(encode_change(change))
+                subscription.cursors[shard].noted = tally.handed
+        self._node.consuming.apply(subscription, applied)
+        self._node.consuming.pump(subscription)  # what stood behind a settled entry may go out now
+        done = {"positions": [cursor.cursor for cursor in subscription.cursors]}
+        stores.settlement_lane.wait(lambda error: answer(done))
+
+
+def _ends(name: str, topic: Topic | None) -> Ends:
+    if topic is None:
+        return Ends(name, None, None, [])
+    shards = [_shard_ends(shard.log) for shard in topic.shards]
+    return Ends(name, topic.uuid, _version(topic), shards)
+
+
+def _version(topic: Topic) -> int | None:
+    return topic.schemas.version if topic.schemas is not None else None
+
+
+def _shard_ends(log: ShardLog) -> ShardEnds:
+    return ShardEnds(log.incarnation, log.entry_first, log.entry_durable, log.bytes, log.stored_at_us)
+
+
+def _grown(ends: list[Ends], known: list[list[int]]) -> bool:
+    """Whether there is more than is known, or another number of shards."""
+    return any(
+        len(end.shards) != len(told)
+        or any(shard.entry_next > n for shard, n in zip(end.shards, told, strict=True))
+        for end, told in zip(ends, known, strict=True)
+    )
+
+
+def _cut(run: Run, masks: list[bytes] | None, ask: FetchEntries, end: int, log: ShardLog) -> Records:
+    """What a read brought, up to ``end``: which entries are gone, and why, is told by exact spans."""
+    if ask.named:
+        end = min(end, _names_end(run.records, log))
+    count = sum(record.header.first_entry < end for record in run.records)
+    frames = [record.parts for record in run.records[:count]]
+    kept = log.entry_first
+    lost: list[tuple[int, int, str]] = []
+    for start, stop in run.lost:
+        start, stop = max(start, ask.entry), min(stop, end)
+        lost += [
+            (low, high, reason)
+            for low, high, reason in ((start, min(stop, kept), RETENTION), (max(start, kept), stop, DAMAGED))
+            if low < high
+        ]
+    kept_masks = None if masks is None else masks[:count]
+    compacted = log.compacted_in(run.records[:count])
+    places = (min(run.next_entry, end), log.entry_durable)
+    producers = _producers(run.records[:count], log) if ask.named else {}
+    incarnation = log.incarnation_at(places[0])
+    return Records(*places, lost, frames, kept_masks, compacted, producers, incarnation)
+
+
+def _names_end(records: list[StoredRecord], log: ShardLog) -> int:
+    """Where an answer ends so that the names of its producers fit into it."""
+    room, seen = NAMES_BYTES_MAX, set[bytes]()
+    for record in records:
+        block = record.header.block
+        if block not in seen:
+            seen.add(block)
+            room -= BLOCK_BYTES + 4 * len(log.marks.book.producer_of(block)) + 8
+            if room < 0:
+                return record.header.first_entry
+    return ENTRY_MAX
+
+
+def _producers(records: list[StoredRecord], log: ShardLog) -> dict[bytes, str]:
+    blocks = {record.header.block for record in records}
+    return {block: name for block in blocks if (name := log.marks.book.producer_of(block))}

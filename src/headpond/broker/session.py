@@ -1,0 +1,84 @@
+"""One connection as the node knows it: its conversation, its producer's context, its consumers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headpond.broker.catalog.topics import Topic
+from headpond.broker.subscriptions.attachment import Attachment
+from headpond.model.errors import HeadpondError
+from headpond.model.grant import NONE, Grant
+from headpond.wire.connection import NodeSide
+from headpond.wire.control.codec import Subscribe
+from headpond.wire.title import Predecessor
+
+
+def shown(text: str) -> str:
+    """What a client said, fit for a line of a log."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
+
+
+@dataclass(slots=True)
+class BlockContext:
+    """What a TITLE set: the segments that follow belong to this block."""
+
+    block: bytes
+    title_crc: int
+    """Of the frame, to tell a title that only switches from one that says something new."""
+    topic_name: str
+    topic: Topic | None
+    refusal: HeadpondError | None = None
+    """Why segments of this block are turned away, if they are."""
+    producer: str = ""
+    epoch: int = 0
+    """Of the producer's lease, with single access."""
+    late: bool = False
+    """Sent on purpose after its producer was taken over."""
+    predecessor: Predecessor | None = None
+    """The block that must be complete before this one goes on; None once it is."""
+    schema: pa.Schema | None = None
+    """Of a typed topic's block: the columns it was encoded with."""
+    snapshot_faults: dict[int, str] = field(default_factory=dict)
+    """By shard: what was wrong with the snapshot that came last, if something was."""
+
+
+@dataclass(slots=True)
+class Session:
+    connection: int
+    side: NodeSide
+    blocks: dict[bytes, BlockContext] = field(default_factory=dict)
+    current: BlockContext | None = None
+    """The block that SEGMENT frames belong to now."""
+    consumers: dict[int, Attachment] = field(default_factory=dict)
+    subscribing: dict[int, Subscribe] = field(default_factory=dict)
+    """By number: those who asked to be consumers and have no answer yet."""
+    greeted: bool = False
+    client: str = ""
+    """What the client calls itself."""
+    grant: Grant = NONE
+    """What it may do; nothing before it said hello."""
+    token: str = ""
+    """The id of the token that it was opened with."""
+    token_name: str = ""
+    expires_us: int | None = None
+    """When that token is over, by the time of day."""
+    tenants: set[str] = field(default_factory=set)
+    """Whose topics it uses."""
+    rates: dict[str, int] = field(default_factory=dict)
+    """By setting: how far its clock of that rate has run, in µs."""
+    resume_us: int = 0
+    """Until then nothing is to be read from it: it sent more than its quota lets it."""
+    producers: dict[tuple[bytes, str, bytes], None] = field(default_factory=dict)
+    """Topic, name and instance of every producer that was opened here."""
+    gone: bool = False
+    """Whether the connection ended; what it asked for before that may still be under way."""
+    writable: bool = True
+    """Whether the connection has room for more."""
+    unacked_bytes: int = 0
+    """Bytes of segments that were taken in and are not answered yet."""
+    heard_us: int = 0
+    """When something last came."""
+    unread: bool = False
+    """Whether the node does not read from it now: that nothing comes says nothing then."""

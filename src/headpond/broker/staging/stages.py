@@ -1,0 +1,465 @@
+"""Stages: rows that are on the disk and in no topic yet, and the files that they share.
+
+Appending works as in a log: it goes to memory, ``take`` hands everything over as one write, ``committed`` makes
+it count, ``failed`` puts every stage back to what is durable. Which stages there are is known by reading the
+files when a node starts; while it runs all but the segments themselves is in memory, and the newest of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from headpond.broker.staging.stage_file import (
+    FOLDER,
+    SHARD_RECORD,
+    STAGES_LOST,
+    FoundChunk,
+    FoundEnd,
+    Place,
+    StageBegun,
+    StageFinished,
+    StagesDropped,
+    encode_note,
+    file_path,
+    list_files,
+    read_file,
+    stored_chunk,
+)
+from headpond.model.errors import HeadpondError, StorageFailed
+from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.frame_write import STATUS_BYTES, FrameWrite
+from headpond.storage.seal import Seal, SealedFile
+
+Segment: TypeAlias = bytes
+
+
+@dataclass(slots=True)
+class Chunk:
+    shard: int
+    rows: int
+    origin_crc: int
+    bytes: int
+    place: Place
+    segment: Segment | None = None
+    """What stands at the place, while it is kept in memory too (stage_memory)."""
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    uuid: bytes
+    writer: str
+    topic: bytes
+    opened_us: int
+    touched_us: int
+    chunks: list[Chunk] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+    durable: int = 0
+    """How many of the chunks are on the disk."""
+    begun: bool = False
+    """Whether the files tell of it, or are about to."""
+    finished: bool = False
+    finish_durable: bool = False
+    fault: HeadpondError | None = None
+    """What was wrong with a chunk; those behind it are passed over."""
+    claimed: bool = False
+    """A recorded batch has it: nothing else may touch it."""
+    files: set[int] = field(default_factory=set)
+
+    def take_back(self) -> None:
+        """A write failed: only what was durable before counts."""
+        lost = self.chunks[self.durable :]
+        if lost or self.finished != self.finish_durable:
+            self.fault = StorageFailed(f"the node could not write stage {self.uuid.hex()}")
+        del self.chunks[self.durable :]
+        self.rows -= sum(chunk.rows for chunk in lost)
+        self.bytes -= sum(chunk.bytes for chunk in lost)
+        self.finished = self.finish_durable
+        if not self.durable and not self.finish_durable:
+            self.begun = False
+
+
+# What was staged last, kept in memory so that publishing it does not read it back from the disk.
+#
+# It has a bound: past it the oldest go, and are read from their stage file when their batch is published.
+# Stages that nobody ever commits are pushed out by newer ones in that way, and do not fill it.
+
+
+class StageMemory:
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes = 0
+        self._bytes_max = bytes_max
+        self._kept: dict[tuple[bytes, int], Chunk] = {}
+        """By stage and number, oldest first."""
+
+    def keep(self, stage: Stage, number: int, segment: bytes) -> None:
+        """A chunk that the stage has got just now."""
+        chunk = stage.chunks[number]
+        chunk.segment = segment
+        self._kept[stage.uuid, number] = chunk
+        self.bytes += len(segment)
+        while self.bytes > self._bytes_max:
+            self._let_go(next(iter(self._kept)))
+
+    def forget(self, stage: Stage) -> None:
+        """All chunks of a stage that is done with, or that is to lose some."""
+        for number in range(len(stage.chunks)):
+            if (stage.uuid, number) in self._kept:
+                self._let_go((stage.uuid, number))
+
+    def _let_go(self, key: tuple[bytes, int]) -> None:
+        chunk = self._kept.pop(key)
+        assert chunk.segment is not None
+        self.bytes -= len(chunk.segment)
+        chunk.segment = None
+
+
+class StageWrite(FrameWrite):
+    """Everything staged at one ``take``."""
+
+    batch: _Batch
+
+
+class _Batch:
+    """What goes into the next write."""
+
+    __slots__ = ("bytes", "chunks", "creates", "ended", "finishes", "number", "offset", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.bytes = 0
+        self.number = 0
+        self.offset = 0
+        self.creates = False
+        self.chunks: list[Stage] = []
+        self.finishes: list[Stage] = []
+        self.ended: dict[bytes, set[int]] = {}
+        """Stages whose end it notes, with their files."""
+
+
+class Stages:
+    """Filled by ``open``. One thread appends and takes, another may run the write meanwhile."""
+
+    def __init__(self, *, file_bytes: int, preallocate_bytes: int, memory_bytes: int = 0) -> None:
+        self.bytes = 0
+        """Of all stages that there are."""
+        self._memory = StageMemory(memory_bytes)
+        self._all: dict[bytes, Stage] = {}
+        self._of_writer: dict[str, dict[bytes, Stage]] = {}
+        self._file_bytes = file_bytes
+        self._preallocate_bytes = preallocate_bytes
+        self._files: dict[int, set[bytes]] = {}
+        """By number: the stages that have something in the file."""
+        self._notes: dict[int, dict[bytes, set[int]]] = {}
+        """By number: the stages whose end is noted in the file, each with the files that it stands in."""
+        self._carried: dict[int, _Batch] = {}
+        """By number of a file that is to go: the batch in which its notes stand anew."""
+        self._synced_bytes: dict[int, int] = {}
+        """By number: how much of the file is durable."""
+        self._removing: set[int] = set()
+        self._number = 0
+        """Of the file being written, or of the last one that was."""
+        self._file: DiskFile | None = None
+        self._end: int | None = None
+        """Where the next write goes; None where that is a new file."""
+        self._owed: bytes | None = None
+        """A STATUS that could not be written: the next write puts it in its place."""
+        self._reserved_bytes = 0
+        self._batch = _Batch()
+        self._under_way: StageWrite | None = None
+
+    # --- opening ------------------------------------------------------------------------------------
+
+    def open(self, disk: Disk, recovered: list[str], seal: Seal) -> None:
+        """Reads what an earlier run left; a stage that a damaged file cut short does not count as finished."""
+        numbers = list_files(disk)
+        paths = set(map(file_path, numbers))
+        recovered += [
+            f"{sealed.path}: the file is missing; {STAGES_LOST}"
+            for sealed in seal.files_in(FOLDER)
+            if sealed.path not in paths
+        ]
+        for number in numbers:
+            self._number = number
+            self._files[number] = set()
+            for item in read_file(disk, number, recovered, seal.get(file_path(number))):
+                if isinstance(item, FoundChunk):
+                    self._found_chunk(item)
+                elif isinstance(item, FoundEnd):
+                    self._synced_bytes[number] = item.bytes
+                elif isinstance(item, StageBegun):
+                    if item.stage not in self._all:
+                        stage = Stage(item.stage, item.writer, item.topic, item.at_us, item.at_us, begun=True)
+                        self._add(stage)
+                    self._touch_file(self._all[item.stage], number)
+                elif isinstance(item, StagesDropped):
+                    self._found_end(number, item.stages)
+                else:
+                    self._found_finish(item)
+        if self._number:
+            disk.sync_folder(
+                FOLDER
+            )  # a file whose making failed at the last step may not have its name for good
+
+    def _found_chunk(self, found: FoundChunk) -> None:
+        stage = self._all.get(found.stage)
+        if stage is None or found.number > len(stage.chunks):
+            return  # what stood before it is damaged: it can never be finished
+        del stage.chunks[found.number :]  # it comes again, after a write that was not acknowledged
+        chunk = Chunk(found.shard, found.rows, found.origin_crc, found.bytes, found.place)
+        stage.chunks.append(chunk)
+        stage.durable = len(stage.chunks)
+        stage.finished = stage.finish_durable = False
+        self.bytes -= stage.bytes
+        stage.rows = sum(each.rows for each in stage.chunks)
+        stage.bytes = sum(each.bytes for each in stage.chunks)
+        self.bytes += stage.bytes
+        self._touch_file(stage, found.place.file)
+
+    def _found_end(self, number: int, uuids: list[bytes]) -> None:
+        noted = self._notes.setdefault(number, {})
+        for uuid in uuids:
+            ended = self._all.get(uuid)
+            if ended is not None:
+                noted[uuid] = set(ended.files)
+                self._remove(ended)
+
+    def _found_finish(self, note: StageFinished) -> None:
+        stage = self._all.get(note.stage)
+        if stage is not None and len(stage.chunks) == note.chunks:
+            stage.finished = stage.finish_durable = True
+            stage.touched_us = note.at_us
+
+    # --- what there is ------------------------------------------------------------------------------
+
+    def get(self, uuid: bytes) -> Stage | None:
+        return self._all.get(uuid)
+
+    def all(self) -> list[Stage]:
+        return list(self._all.values())
+
+    def of_writer(self, writer: str) -> list[Stage]:
+        return list(self._of_writer.get(writer, {}).values())
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def count_of(self, writer: str) -> int:
+        return len(self._of_writer.get(writer, ()))
+
+    def writers(self) -> list[str]:
+        return list(self._of_writer)
+
+    # --- changes ------------------------------------------------------------------------------------
+
+    def begin(self, uuid: bytes, writer: str, topic: bytes, now_us: int) -> Stage:
+        """A new stage; nothing is written for it before its first chunk."""
+        stage = Stage(uuid, writer, topic, now_us, now_us)
+        self._add(stage)
+        return stage
+
+    def append(self, stage: Stage, shard: int, rows: int, origin_crc: int, segment: bytes, now_us: int) -> None:
+        """The next chunk of a stage."""
+        self._note_begin(stage)
+        batch = self._begun()
+        number = len(stage.chunks)
+        parts = stored_chunk(stage.uuid, number, shard, rows, origin_crc, segment)
+        place = Place(batch.number, batch.offset + batch.bytes)
+        stage.chunks.append(Chunk(shard, rows, origin_crc, len(segment), place))
+        self._memory.keep(stage, number, segment)
+        stage.rows += rows
+        stage.bytes += len(segment)
+        stage.touched_us = now_us
+        self.bytes += len(segment)
+        self._touch_file(stage, batch.number)
+        batch.parts += parts
+        batch.bytes += sum(map(len, parts))
+        batch.chunks.append(stage)
+
+    def finish(self, stage: Stage, now_us: int) -> None:
+        self._note_begin(stage)
+        stage.finished = True
+        stage.touched_us = now_us
+        batch = self._begun()
+        self._put(batch, encode_note(StageFinished(stage.uuid, len(stage.chunks), now_us)))
+        batch.finishes.append(stage)
+
+    def drop(self, stages: Iterable[Stage]) -> None:
+        """These do not count any more; their files go when no other stage has anything in them."""
+        gone = [stage for stage in stages if stage.uuid in self._all]
+        for stage in gone:
+            self._remove(stage)
+        if noted := {stage.uuid: set(stage.files) for stage in gone if stage.begun}:
+            self._note_ends(noted)
+
+    def removable(self) -> list[int]:
+        """Files that nothing needs; asking takes them, and ``removed`` follows when they are gone for good.
+
+        What one of them notes of stages in files that stay is noted anew first; it goes when that is durable.
+        """
+        under_way = self._under_way.batch if self._under_way is not None else None
+        needed = {batch.number for batch in (self._batch, under_way) if batch is not None and batch.parts}
+        if self._end is not None:
+            needed.add(self._number)
+        gone = []
+        for number in [each for each, stages in self._files.items() if not stages and each not in needed]:
+            carrier = self._carried.get(number)
+            if carrier is not None and carrier in (self._batch, under_way):
+                continue
+            there = (self._files.keys() | self._removing) - {number}
+            ended = {
+                uuid: files & there for uuid, files in self._notes.pop(number, {}).items() if files & there
+            }
+            if ended:
+                self._carried[number] = self._note_ends(ended)
+            else:
+                gone.append(number)
+                self._carried.pop(number, None)
+                del self._files[number]
+                self._removing.add(number)
+        return gone
+
+    def removed(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._removing.discard(number)
+
+    def _add(self, stage: Stage) -> None:
+        self._all[stage.uuid] = stage
+        self._of_writer.setdefault(stage.writer, {})[stage.uuid] = stage
+
+    def _remove(self, stage: Stage) -> None:
+        del self._all[stage.uuid]
+        self._memory.forget(stage)
+        self.bytes -= stage.bytes
+        others = self._of_writer[stage.writer]
+        del others[stage.uuid]
+        if not others:
+            del self._of_writer[stage.writer]
+        for number in stage.files:
+            self._files[number].discard(stage.uuid)
+
+    def _touch_file(self, stage: Stage, number: int) -> None:
+        stage.files.add(number)
+        self._files.setdefault(number, set()).add(stage.uuid)
+
+    def _note_ends(self, ended: dict[bytes, set[int]]) -> _Batch:
+        batch = self._begun()
+        self._put(batch, encode_note(StagesDropped(list(ended))))
+        batch.ended |= ended
+        self._notes.setdefault(batch.number, {}).update(ended)
+        return batch
+
+    def _note_begin(self, stage: Stage) -> None:
+        if stage.begun:
+            return
+        stage.begun = True
+        batch = self._begun()
+        self._touch_file(stage, batch.number)
+        self._put(batch, encode_note(StageBegun(stage.uuid, stage.writer, stage.topic, stage.opened_us)))
+
+    def _put(self, batch: _Batch, frame: bytes) -> None:
+        batch.parts.append(frame)
+        batch.bytes += len(frame)
+
+    def _begun(self) -> _Batch:
+        """The batch that is being gathered; its first item decides into which file it goes."""
+        batch = self._batch
+        if batch.parts:
+            return batch
+        under_way = self._under_way
+        end = self._end if under_way is None else under_way.end + STATUS_BYTES
+        number = self._number if under_way is None else under_way.batch.number
+        if end is None or end >= self._file_bytes:
+            batch.number, batch.offset, batch.creates = number + 1, 0, True
+            self._files.setdefault(batch.number, set())
+        else:
+            batch.number, batch.offset, batch.creates = number, end, False
+        return batch
+
+    # --- writing ------------------------------------------------------------------------------------
+
+    @property
+    def staged_bytes(self) -> int:
+        return self._batch.bytes
+
+    def take(self) -> StageWrite | None:
+        assert self._under_way is None, "the write before is not done"
+        batch = self._batch
+        if not batch.parts:
+            return None
+        parts, size, offset = batch.parts, batch.bytes, batch.offset
+        if batch.creates:
+            self._owed, self._reserved_bytes = None, 0
+        elif self._owed is not None:
+            parts, size, offset = [self._owed, *parts], size + STATUS_BYTES, offset - STATUS_BYTES
+        end = offset + size + STATUS_BYTES
+        step = self._preallocate_bytes
+        write = StageWrite(
+            folder=FOLDER,
+            path=file_path(batch.number),
+            shard=SHARD_RECORD,
+            file=None if batch.creates else self._file,
+            offset=offset,
+            parts=parts,
+            size=size,
+            end_entry=0,
+            reserve_to=0 if end <= self._reserved_bytes else -(-end // step) * step,
+        )
+        write.batch = batch
+        self._under_way = write
+        self._batch = _Batch()
+        return write
+
+    def committed(self, write: StageWrite) -> None:
+        assert write is self._under_way
+        self._under_way = None
+        batch = write.batch
+        if batch.creates:
+            self._close_file()
+        self._number, self._file = batch.number, write.file
+        self._end = write.end + STATUS_BYTES
+        self._synced_bytes[batch.number] = write.end
+        self._owed = write.status_owed
+        self._reserved_bytes = max(self._reserved_bytes, write.reserve_to)
+        for stage in batch.chunks:
+            stage.durable += 1
+        for stage in batch.finishes:
+            stage.finish_durable = True
+
+    def failed(self, write: StageWrite) -> None:
+        """Neither it nor what came since counts; the file is not written again."""
+        assert write is self._under_way
+        self._under_way = None
+        for batch in (self._batch, write.batch):
+            for stage in dict.fromkeys((*batch.chunks, *batch.finishes)):
+                before = stage.bytes
+                self._memory.forget(stage)
+                stage.take_back()
+                if stage.uuid in self._all:
+                    self.bytes += stage.bytes - before
+            self._number = max(self._number, batch.number)
+        ended = write.batch.ended | self._batch.ended
+        self._batch = _Batch()
+        self._close_file()
+        self._end = None
+        if ended:  # that these do not count must become durable all the same
+            self._note_ends(ended)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def close(self) -> list[SealedFile]:
+        """Leaves the files synced, without reserved room; returns how. Does IO."""
+        if self._under_way is None:
+            if self._file is not None and self._end is not None:
+                self._file.truncate(self._end)
+                self._file.sync()
+                self._synced_bytes[self._number] = self._end
+            self._close_file()
+            self._end = None
+        there = sorted(self._files.keys() & self._synced_bytes.keys())
+        return [SealedFile(file_path(number), self._synced_bytes[number]) for number in there]

@@ -1,0 +1,471 @@
+"""Staged writes at the door: stages are filled, finished, dropped; a batch of them is committed, all or none.
+
+1. A chunk is checked as it comes, like a segment of a producer. The first fault of a stage is the answer to its
+   finish; one that can pass (a full disk) is forgotten when the stage is opened again.
+2. A batch is committed by one record in the writers' journal. Before it nothing of the batch is in any topic
+   and everything can be refused; behind it the batch is published, whatever happens to the node.
+3. A batch at or below the writer's newest one is held against what was committed under its number, once the
+   newest one is published. With the same rows it is a duplicate, and its stages are dropped; with other rows,
+   or if it cannot be compared, it is refused, and its stages stay.
+4. The holder of a writer, a query that has committed the newest batch, is followed by another one only where
+   that has repeated the newest batch, which shows that it does the same work, and not within
+   ``staging.lease_s`` of a commit.
+5. What a recorded batch has is out of reach for an abort, an expiry and another batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headpond.broker.access.rights import reaches_stage
+from headpond.broker.catalog.topics import Topic
+from headpond.broker.effects import Commit
+from headpond.broker.session import Session
+from headpond.broker.staging.compare import Comparison
+from headpond.broker.staging.publish import Publishing
+from headpond.broker.staging.requests import WriterRequests
+from headpond.broker.staging.stages import Stage
+from headpond.broker.staging.stores import RemoveFiles
+from headpond.broker.staging.writers import (
+    REMEMBERED,
+    BatchRecorded,
+    Numbering,
+    Writer,
+    WriterTaken,
+    hash_of_stages,
+    tenant_of,
+)
+from headpond.model.errors import (
+    BadRequest,
+    BatchDiffers,
+    BatchOutOfTurn,
+    Conflict,
+    Gap,
+    HeadpondError,
+    KeyMissing,
+    LimitReached,
+    StageMismatch,
+    StageNotFound,
+    StagingFull,
+    TopicMismatch,
+    TopicNotFound,
+    WriterHeld,
+)
+from headpond.storage.log.latest_rows import keyless_rows
+from headpond.wire.control.codec import (
+    AbortStages,
+    BatchInfo,
+    CommitBatch,
+    FinishStage,
+    OpenStage,
+    Operation,
+    StageOpened,
+)
+from headpond.wire.control.staging import ON_REPEAT, decode_chunk
+from headpond.wire.frame import Frame
+from headpond.wire.plain.segment import check_state_rows
+from headpond.wire.typed.record import check_messages
+
+if TYPE_CHECKING:
+    from headpond.broker.core import NodeCore
+
+logger = logging.getLogger("headpond.node")
+
+TICK_US = 10_000_000
+FRAME_COST_BYTES = 512
+WRITE_BYTES = 4 * 1024 * 1024
+"""Chunks that nobody asks for yet are written together, so many bytes at a time."""
+
+Answer = Callable[[Any], None]
+Refuse = Callable[[HeadpondError], None]
+OpenTopic = Callable[[Session, str, bool, Callable[[Topic], None], Refuse], None]
+
+
+class Staging:
+    def __init__(self, node: NodeCore, counters: Counter[str], open_topic: OpenTopic) -> None:
+        self._node = node
+        self._counters = counters
+        self._open_topic = open_topic
+        self._stores = node.stores.staging
+        self._stages = self._stores.stages
+        self._limits = node.settings.staging
+        self._tick_us = node.clock_us()
+        self.unacked_bytes = 0
+        """Bytes of chunks that are taken in and not durable yet."""
+        limits = node.settings.limits
+        self._write_bytes = min(WRITE_BYTES, limits.window_bytes // 2, limits.staged_bytes // 4)
+        """Less than what a connection is stopped at: one that waits for the disk cannot ask for a write."""
+        self._unwritten_bytes = 0
+        self._writers = WriterRequests(node, self.shown_topic)
+        self._publishing = Publishing(
+            self._stores,
+            node.catalog,
+            counters,
+            now_us=node.now_us,
+            clock_us=node.clock_us,
+            effect=node.add_effect,
+        )
+        self._remove_files()
+
+    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
+        """Carries out an operation; False if it is none of these."""
+        if isinstance(operation, OpenStage):
+            self._node.guard.check_stages(session, [operation.stage])
+            self._open(session, operation, answer, refuse)
+        elif isinstance(operation, FinishStage):
+            self._node.guard.check_stages(session, [operation.stage])
+            self._finish(operation, answer, refuse)
+        elif isinstance(operation, CommitBatch):
+            self._node.guard.check_stages(session, operation.stages)
+            self._commit(operation, answer, refuse)
+        elif isinstance(operation, AbortStages):
+            _check_writer(operation.writer)
+            seen = [uuid for uuid in operation.stages if self._node.guard.sees_stage(session, uuid)]
+            answer(self._drop(operation.writer, seen, "aborted"))
+        else:
+            return self._writers.on_request(operation, answer, refuse)
+        return True
+
+    def shown_topic(self, uuid: bytes) -> str | None:
+        topic = self._node.catalog.by_uuid(uuid)
+        return topic.name if topic is not None else None
+
+    # --- a stage ------------------------------------------------------------------------------------
+
+    def _open(self, session: Session, ask: OpenStage, answer: Answer, refuse: Refuse) -> None:
+        _check_writer(ask.writer)
+
+        def found(topic: Topic) -> None:
+            try:
+                if (crowded := self._node.quotas.enter(session, topic)) is not None:
+                    raise crowded
+                answer(self._opened(ask, topic))
+            except HeadpondError as error:
+                refuse(error)
+
+        self._open_topic(session, ask.topic, ask.create_topic, found, refuse)
+
+    def _opened(self, ask: OpenStage, topic: Topic) -> StageOpened:
+        stage = self._stages.get(ask.stage)
+        if stage is None:
+            limit = self._limits.writer_stages_max
+            if self._stages.count_of(ask.writer) >= limit:
+                raise StagingFull(f"writer {ask.writer!r} has {limit:,} stages in no batch (writer_stages_max)")
+            if len(self._stages) >= self._limits.stages_max:
+                raise StagingFull(f"there are {self._limits.stages_max:,} stages in no batch (stages_max)")
+            if (crowded := self._node.quotas.refuse_stage(topic)) is not None:
+                raise crowded
+            stage = self._stages.begin(ask.stage, ask.writer, topic.uuid, self._node.now_us())
+            self._counters["stages_opened"] += 1
+        elif stage.writer != ask.writer or stage.topic != topic.uuid:
+            raise StageMismatch(f"stage {ask.stage.hex()} is another writer's, or of another topic")
+        if stage.fault is not None:
+            if not stage.fault.retryable:
+                raise stage.fault.again()
+            stage.fault = None
+        stage.touched_us = self._node.now_us()
+        return StageOpened(len(stage.chunks), stage.finished, topic.uuid)
+
+    def on_chunk(self, session: Session, frame: Frame) -> None:
+        """The next piece of a stage; what is wrong with it is told when the stage is finished."""
+        uuid, segment = decode_chunk(frame.body)
+        stage = self._stages.get(uuid)
+        mine = stage is None or reaches_stage(session.grant, stage.writer, self.shown_topic(stage.topic))
+        if stage is None or stage.fault is not None or not mine:
+            self._counters["stage_chunks_ignored"] += 1
+            return
+        number = frame.segment
+        try:
+            if number < len(stage.chunks):
+                if stage.chunks[number].origin_crc != frame.crc:
+                    raise Conflict(f"chunk {number} of stage {uuid.hex()} came before with other content")
+                return
+            if number > len(stage.chunks):
+                raise Gap(f"chunk {number} of stage {uuid.hex()} came, {len(stage.chunks)} is expected")
+            rows = self._check(session, stage, frame.shard, segment)
+        except HeadpondError as error:
+            self._counters[f"stage_chunks_refused_{error.code}"] += 1
+            stage.fault = error
+            return
+        if (topic := self._node.catalog.by_uuid(stage.topic)) is not None:
+            self._node.quotas.charge(session, topic, messages=rows)
+        self._stages.append(stage, frame.shard, rows, frame.crc, segment, self._node.now_us())
+        self._counters["stage_chunks"] += 1
+        self._count_unacked(session, len(segment) + FRAME_COST_BYTES)
+
+    def _check(self, session: Session, stage: Stage, shard: int, segment: bytes) -> int:
+        """How many rows a chunk has, if it can be taken."""
+        if stage.finished:
+            raise StageMismatch(f"stage {stage.uuid.hex()} is finished; nothing can be added")
+        topic = self._node.catalog.by_uuid(stage.topic)
+        if topic is None:
+            raise TopicNotFound("the stage's topic was deleted")
+        if shard >= len(topic.shards):
+            raise TopicMismatch(f"topic {topic.shown} has no shard {shard}")
+        if stage.bytes + len(segment) > self._limits.stage_bytes_max:
+            raise BadRequest(f"a stage holds at most {self._limits.stage_bytes_max:,} bytes (stage_bytes_max)")
+        if self._stages.bytes + len(segment) > self._limits.bytes_max:
+            raise StagingFull(f"all stages together hold at most {self._limits.bytes_max:,} bytes (bytes_max)")
+        quotas = self._node.quotas
+        quotas.charge(session, topic, size=len(segment))
+        full = (
+            self._node.watermark.refusal(len(segment))
+            or quotas.refusal(topic, len(segment))
+            or quotas.refuse_staged(topic, len(segment))
+        )
+        if full is not None:
+            raise full
+        if topic.schemas is not None:
+            if topic.is_state and (keyless := keyless_rows(segment, 0, topic.schemas)):
+                raise KeyMissing(f"row {keyless.first} has no key, and the topic is a state topic")
+            return check_messages(segment, topic.schemas, state=topic.is_state)
+        bytes_max = topic.settings().message_bytes_max
+        return check_state_rows(segment, state=topic.is_state, message_bytes_max=bytes_max)
+
+    def _count_unacked(self, session: Session, size: int) -> None:
+        session.unacked_bytes += size
+        self.unacked_bytes += size
+        self._unwritten_bytes += size
+        hurry = self._unwritten_bytes >= self._write_bytes
+        if hurry:
+            self._unwritten_bytes = 0
+
+        def durable(error: HeadpondError | None) -> None:
+            session.unacked_bytes -= size
+            self.unacked_bytes -= size
+
+        self._stores.stage_lane.wait(durable, hurry=hurry)
+
+    def _finish(self, ask: FinishStage, answer: Answer, refuse: Refuse) -> None:
+        stage = self._stages.get(ask.stage)
+        if stage is None:
+            raise StageNotFound(f"there is no stage {ask.stage.hex()}")
+        if stage.fault is not None:
+            raise stage.fault.again()
+        # More may have come by now where the stage goes on: its client does not stop for the answer.
+        if len(stage.chunks) < ask.chunks or (ask.last and len(stage.chunks) > ask.chunks):
+            kind: type[HeadpondError] = (
+                StageMismatch if stage.finished or ask.chunks < len(stage.chunks) else Gap
+            )
+            raise kind(f"stage {ask.stage.hex()} has {len(stage.chunks)} chunks, not {ask.chunks}")
+        if ask.last and not stage.finished:
+            self._stages.finish(stage, self._node.now_us())
+
+        def durable(error: HeadpondError | None) -> None:
+            if error is not None:
+                refuse(error)
+            elif self._stages.get(ask.stage) is not stage:
+                refuse(StageNotFound(f"stage {ask.stage.hex()} was dropped"))
+            else:
+                answer(self._writers.stage_info(stage))
+
+        if stage.finish_durable or (not ask.last and stage.durable >= ask.chunks):
+            durable(None)
+        else:
+            self._stores.stage_lane.wait(durable)
+
+    def _drop(self, writer: str, uuids: list[bytes], why: str) -> int:
+        """Drops those of the writer's stages that no recorded batch has."""
+        known = [self._stages.get(uuid) for uuid in dict.fromkeys(uuids)]
+        gone = [stage for stage in known if stage is not None and stage.writer == writer and not stage.claimed]
+        self._stores.drop_stages([stage.uuid for stage in gone])
+        self._counters[f"stages_{why}"] += len(gone)
+        self._remove_files()
+        return len(gone)
+
+    def _remove_files(self) -> None:
+        if numbers := self._stages.removable():
+            self._node.add_effect(Commit(RemoveFiles(numbers, self._removed)))
+        self._stores.stage_lane.mark()  # it may have noted something anew
+
+    def _removed(self, numbers: list[int]) -> None:
+        """They are gone for good: what noted the end of their stages may go too."""
+        self._stages.removed(numbers)
+        self._remove_files()
+
+    # --- a batch ------------------------------------------------------------------------------------
+
+    def _commit(self, ask: CommitBatch, answer: Answer, refuse: Refuse) -> None:
+        _check_writer(ask.writer)
+        if not ask.holder.isprintable():
+            raise BadRequest(f"a holder's name is printable, not {ask.holder!r:.80}")
+        if ask.on_repeat not in ON_REPEAT:
+            raise BadRequest(
+                f"on_repeat is {ask.on_repeat!r:.80}", hint=f"It is one of {', '.join(ON_REPEAT)}."
+            )
+        writer = self._stores.writers.get(ask.writer)
+        if writer is not None and writer.pending is not None:  # one batch at a time
+            writer.waiting.append(lambda: self._commit_again(ask, answer, refuse))
+            return
+        if writer is not None and ask.batch <= writer.batch:
+            self._repeat(ask, writer, answer, refuse)
+            return
+        if writer is not None and writer.holder not in ("", ask.holder):
+            self._check_lease(ask, writer)
+            raise BatchOutOfTurn(
+                f"batch {ask.batch} of writer {writer.name!r} comes from {_shown(ask.holder)}, which did not "
+                f"repeat batch {writer.batch}, the newest, of {_shown(writer.holder)}; nothing was committed"
+            )
+        self._record(ask, writer, answer)
+
+    def _commit_again(self, ask: CommitBatch, answer: Answer, refuse: Refuse) -> None:
+        try:
+            self._commit(ask, answer, refuse)
+        except HeadpondError as error:
+            refuse(error)
+
+    def _repeat(self, ask: CommitBatch, writer: Writer, answer: Answer, refuse: Refuse) -> None:
+        """A batch at or below the newest one: a duplicate, if it has the rows that it had."""
+        known = writer.remembered(ask.batch)
+        call = (ask.batch, hash_of_stages(ask.stages))
+        made_again = writer.repeated == call or (known is not None and (known.batch, known.stages) == call)
+        if made_again or ask.on_repeat == "drop":  # the answer to the same call was lost; or nobody asks
+            self._duplicate(ask, writer, answer)
+            return
+        what = f"batch {ask.batch} of writer {ask.writer!r}"
+        if ask.holder != writer.holder:
+            what += f", from {_shown(ask.holder)} where batch {writer.batch} was from {_shown(writer.holder)},"
+        if known is None:
+            raise BatchOutOfTurn(
+                f"{what} is below batch {writer.batch}, the newest, and none of the last {REMEMBERED} that "
+                "were committed, so it cannot be compared; nothing was committed"
+            )
+        stages = [self._wanted(ask.writer, uuid) for uuid in ask.stages]
+        rows = sum(stage.rows for stage in stages)
+        if rows != known.rows:
+            raise BatchDiffers(
+                f"{what} comes again with {rows:,} rows and was committed with {known.rows:,}; "
+                "nothing was committed"
+            )
+
+        def compared(comparison: Comparison) -> None:
+            try:
+                comparison.check(what)
+                if self._stores.writers.get(ask.writer) is writer:
+                    self._duplicate(ask, writer, answer)
+                else:
+                    self._commit(ask, answer, refuse)
+            except HeadpondError as error:
+                refuse(error)
+
+        comparison = Comparison(known, stages, self._node.catalog, self._node.add_effect, compared)
+        self._node.add_effect(Commit(comparison))
+
+    def _duplicate(self, ask: CommitBatch, writer: Writer, answer: Answer) -> None:
+        takes_over = ask.batch == writer.batch and ask.holder != writer.holder
+        if takes_over and writer.holder:
+            self._check_lease(ask, writer)
+        self._counters["batches_duplicate"] += 1
+        writer.repeated = (ask.batch, hash_of_stages(ask.stages))
+        self._drop(ask.writer, ask.stages, "duplicate")
+        info = BatchInfo(ask.writer, ask.batch, "duplicate", writer.batch, 0)
+        if takes_over:
+            taken = WriterTaken(writer.name, writer.uuid, writer.batch, ask.holder)
+            self._stores.record(taken, lambda error: answer(info))
+        else:
+            answer(info)
+
+    def _check_lease(self, ask: CommitBatch, writer: Writer) -> None:
+        since_s = abs(self._node.now_us() - writer.at_us) / 1e6
+        if since_s < self._limits.lease_s:
+            raise WriterHeld(
+                f"writer {writer.name!r} is in use by {_shown(writer.holder)}, which committed batch "
+                f"{writer.batch} {since_s:.0f} s ago; {_shown(ask.holder)} may follow when that one has been "
+                f"silent for {self._limits.lease_s:g} s"
+            )
+
+    def _record(self, ask: CommitBatch, known: Writer | None, answer: Answer) -> None:
+        """The commit point: everything is checked, then written down in one record."""
+        if known is None and len(self._stores.writers) >= self._limits.writers_max:
+            raise LimitReached(
+                f"this node knows at most {self._limits.writers_max:,} writers (staging.writers_max)"
+            )
+        if known is None and (tenant := tenant_of(ask.writer)):
+            self._node.quotas.create(None, tenant, "writers", self._stores.writers.of_tenant(tenant))
+        stages = [self._wanted(ask.writer, uuid) for uuid in ask.stages]
+        if len(set(ask.stages)) != len(ask.stages):
+            raise StageMismatch("a stage is named twice in one batch")
+        size = sum(stage.bytes for stage in stages)
+        if (full := self._node.watermark.refusal(size)) is not None:
+            raise full
+        uuid = known.uuid if known is not None else self._node.new_uuid()
+        numbering = Numbering(uuid, known.next if known is not None else {})
+        parts = []
+        for stage in stages:
+            counts = Counter(chunk.shard for chunk in stage.chunks)
+            parts.append(numbering.part(stage.uuid, stage.topic, dict(counts)))
+        rows = sum(stage.rows for stage in stages)
+        now_us = self._node.now_us()
+        record = BatchRecorded(ask.writer, uuid, ask.batch, now_us, parts, rows, size, ask.holder)
+        for stage in stages:
+            stage.claimed = True
+
+        def durable(error: HeadpondError | None) -> None:
+            assert error is None, "the writers' journal tries again for ever"
+            writer = self._stores.writers.get(ask.writer)
+            assert writer is not None and writer.pending is record
+            self._publishing.start(writer)
+
+        def published() -> None:
+            self._counters["batches_committed"] += 1
+            self._remove_files()
+            answer(BatchInfo(ask.writer, ask.batch, "committed", ask.batch, rows))
+
+        self._stores.record(record, durable)
+        writer = self._stores.writers.get(ask.writer)
+        assert writer is not None
+        writer.waiting.append(published)
+
+    def _wanted(self, writer: str, uuid: bytes) -> Stage:
+        """A stage that a batch may have."""
+        stage = self._stages.get(uuid)
+        if stage is None or stage.claimed:
+            raise StageNotFound(f"there is no stage {uuid.hex()} of writer {writer!r}; nothing was committed")
+        if stage.writer != writer:
+            raise StageMismatch(f"stage {uuid.hex()} is writer {stage.writer!r}'s; nothing was committed")
+        if not stage.finish_durable:
+            raise StageMismatch(f"stage {uuid.hex()} is not finished; nothing was committed")
+        if self._node.catalog.by_uuid(stage.topic) is None:
+            raise TopicNotFound(f"the topic of stage {uuid.hex()} was deleted; nothing was committed")
+        return stage
+
+    # --- time ---------------------------------------------------------------------------------------
+
+    @property
+    def due_us(self) -> int | None:
+        """When ``on_time`` is to be called next."""
+        times = [self._publishing.due_us, self._tick_us if self._stages.writers() else None]
+        return min((time for time in times if time is not None), default=None)
+
+    def on_time(self) -> None:
+        self._publishing.on_time()
+        now_us = self._node.clock_us()
+        if now_us >= self._tick_us:
+            self._tick_us = now_us + TICK_US
+            self._expire()
+
+    def _expire(self) -> None:
+        before_us = self._node.now_us() - round(self._limits.expire_s * 1e6)
+        for stage in self._stages.all():
+            if stage.touched_us <= before_us and not stage.claimed:
+                logger.warning(
+                    "stage %s of writer %r expired: %d messages for %s were never committed",
+                    stage.uuid.hex(),
+                    stage.writer,
+                    stage.rows,
+                    self.shown_topic(stage.topic) or "a deleted topic",
+                )
+                self._counters["messages_expired_staged"] += stage.rows
+                self._drop(stage.writer, [stage.uuid], "expired")
+
+
+def _shown(holder: str) -> str:
+    return holder or "someone without a name"
+
+
+def _check_writer(name: str) -> None:
+    if not name or not name.isprintable():
+        raise BadRequest(f"a writer's name is printable and not empty, not {name!r:.80}")

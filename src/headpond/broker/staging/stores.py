@@ -1,0 +1,135 @@
+"""What staged writes keep on the disk: the stage files and the writers' journal, opened and committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from headpond.broker.settings import Settings
+from headpond.broker.staging.stage_file import FOLDER, file_path
+from headpond.broker.staging.stages import Stage, Stages
+from headpond.broker.staging.writers import Change, Writers, decode_change, encode_change
+from headpond.model.errors import HeadpondError
+from headpond.storage.commit_lane import Lane
+from headpond.storage.disk import Disk
+from headpond.storage.journal import FileJournal
+from headpond.storage.seal import Seal, SealedFile
+
+
+class Errand:
+    """Work for a thread that belongs to no journal: reading, removing. The shell takes it for a write."""
+
+    name = "an errand"
+
+    def take(self) -> Errand:
+        return self
+
+    def run(self, disk: Disk) -> None:
+        raise NotImplementedError
+
+    def ended(self, error: OSError | None) -> None:
+        """What is to be done when it was run."""
+
+
+class RemoveFiles(Errand):
+    """Removes stage files that nothing needs; what fails is removed when the node starts again."""
+
+    name = "stage files that are done with"
+
+    def __init__(self, numbers: list[int], done: Callable[[list[int]], None]) -> None:
+        self._numbers = numbers
+        self._done = done
+        self._gone = False
+
+    def run(self, disk: Disk) -> None:
+        with suppress(OSError):
+            for number in self._numbers:
+                if disk.exists(file_path(number)):
+                    disk.remove(file_path(number))
+            disk.sync_folder(FOLDER)
+            self._gone = True
+
+    def ended(self, error: OSError | None) -> None:
+        if self._gone:
+            self._done(self._numbers)
+
+
+class StagingStores:
+    def __init__(
+        self, disk: Disk, settings: Settings, dirty: dict[Lane, None], recovered: list[str], seal: Seal
+    ) -> None:
+        self.writers = Writers()
+        self.stages = Stages(
+            file_bytes=settings.staging.file_bytes,
+            preallocate_bytes=settings.log.preallocate_bytes,
+            memory_bytes=settings.staging.memory_bytes,
+        )
+        self._compact_bytes = settings.journal_compact_bytes
+        self._journal = journal = FileJournal.open(disk, "writers", seal)
+        for body in journal.records:
+            self.writers.apply(decode_change(body))
+        recovered += [f"writers: {line}" for line in journal.report.lines()]
+        journal.ensure_file()
+        self._writers_lane = Lane("the writers' journal", journal, self._writers_wrote, dirty)
+        self.stages.open(disk, recovered, seal)
+        self.stage_lane = Lane("the stage files", self.stages, self._stages_wrote, dirty, lazy=True)
+        for writer in self.writers:
+            for part in writer.pending.parts if writer.pending is not None else ():
+                if (stage := self.stages.get(part.stage)) is not None:
+                    stage.claimed = True
+
+    # --- changes ------------------------------------------------------------------------------------
+
+    def record(self, change: Change, durable: Callable[[HeadpondError | None], None]) -> None:
+        """Makes a change and calls ``durable`` when it is one; a write that fails is made again until then."""
+        self.writers.apply(change)
+        self._journal.append(encode_change(change))
+        self._writers_lane.wait(durable)
+
+    def note(self, change: Change) -> None:
+        """Makes a change that nobody waits for."""
+        self.writers.apply(change)
+        self._journal.append(encode_change(change))
+        self._writers_lane.mark()
+
+    def drop_stages(self, uuids: Iterable[bytes]) -> list[Stage]:
+        """Those of them that there are do not count any more."""
+        found = [stage for uuid in uuids if (stage := self.stages.get(uuid)) is not None]
+        self.stages.drop(found)
+        self.stage_lane.mark()
+        return found
+
+    # --- committing ---------------------------------------------------------------------------------
+
+    def _writers_wrote(self, write: Any, error: OSError | None) -> bool:
+        if error is None:
+            self._journal.committed(write)
+        else:
+            self._journal.failed(write, error)
+            self._journal.compact(list(self.writers.snapshot()))
+        return False
+
+    def _stages_wrote(self, write: Any, error: OSError | None) -> bool:
+        if error is None:
+            self.stages.committed(write)
+        else:
+            self.stages.failed(write)
+        return True
+
+    def lane_wrote(self, lane: Lane) -> None:
+        """A lane's write ended and those who waited were told."""
+        long = max(self._compact_bytes, 4 * self._journal.snapshot_bytes)
+        if lane is self._writers_lane and self._journal.size_bytes > long:
+            self._journal.compact(list(self.writers.snapshot()))
+            lane.mark()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a write is under way."""
+        return self._writers_lane.busy or self.stage_lane.busy
+
+    def close(self) -> list[SealedFile]:
+        """Closes the files in good order; returns how they are left. Does IO."""
+        writers = self._journal.close()
+        return [*([] if writers is None else [writers]), *self.stages.close()]

@@ -1,0 +1,314 @@
+"""What the settlement journal holds: which subscriptions there are and what became of their entries.
+
+One journal for the whole node, a record a change, msgpack by position, told apart by a tag. When it grows
+long it is compacted to ``snapshot``: each subscription as it is now. Records are idempotent, so reading one
+twice does no harm. A record about a topic that is gone is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from headpond.broker.subscriptions.cursor import Returned, ShardCursor
+from headpond.broker.subscriptions.entry_tally import EXPIRED
+from headpond.broker.subscriptions.records import (
+    PASSED_MAX,
+    UNACKED_MAX,
+    CameBack,
+    Change,
+    Copied,
+    CopyPlace,
+    HandedOut,
+    History,
+    Missed,
+    MissedBefore,
+    Moved,
+    Opened,
+    PassedOver,
+    Paused,
+    Redriven,
+    Removed,
+    Seen,
+    Settlement,
+    ShardState,
+    Tallied,
+    Totals,
+    Unacked,
+    came_back,
+    encode_change,
+)
+from headpond.broker.subscriptions.subscription import Change as Step
+from headpond.broker.subscriptions.subscription import Subscription
+from headpond.broker.subscriptions.unacked_log import Keyed, due_step_up
+from headpond.model.entry_set import EntrySet
+from headpond.model.errors import BadFrame
+from headpond.model.policy import SECONDS_MAX, Policy
+
+
+class Subscriptions:
+    """All subscriptions of a node, as the journal tells them.
+
+    The journal holds times of day (``now_us``), the unacked log those of a clock that is never set back.
+    """
+
+    def __init__(self, now_us: Callable[[], int] = lambda: 0, clock_us: Callable[[], int] = lambda: 0) -> None:
+        self._now_us, self._clock_us = now_us, clock_us
+        self._by_topic: dict[bytes, dict[str, Subscription]] = {}
+        self._histories: dict[tuple[bytes, str], History] = {}
+
+    def history(self, subscription: Subscription) -> History:
+        """What it missed, and when somebody was last there."""
+        return self._histories.setdefault((subscription.topic_uuid, subscription.name), History())
+
+    def get(self, topic: bytes, name: str) -> Subscription | None:
+        return self._by_topic.get(topic, {}).get(name)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_topic.values()))
+
+    def count_of(self, topic: bytes) -> int:
+        return len(self._by_topic.get(topic, ()))
+
+    def of_topic(self, topic: bytes) -> list[Subscription]:
+        return list(self._by_topic.get(topic, {}).values())
+
+    def all(self) -> Iterator[Subscription]:
+        for subscriptions in self._by_topic.values():
+            yield from subscriptions.values()
+
+    def drop_topic(self, topic: bytes) -> list[Subscription]:
+        gone = list(self._by_topic.pop(topic, {}).values())
+        for subscription in gone:
+            self._histories.pop((topic, subscription.name), None)
+        return gone
+
+    def apply(self, change: Change) -> None:
+        """Makes a change that is in the journal, or is about to be."""
+        if isinstance(change, Opened):
+            self._open(change)
+            return
+        subscription = self.get(change.topic, change.name)
+        if subscription is None:
+            return
+        if isinstance(change, Removed):
+            del self._by_topic[change.topic][change.name]
+            self._histories.pop((change.topic, change.name), None)
+        elif isinstance(change, Totals):
+            counts = subscription.counts
+            counts.acked, counts.skipped, counts.lost = change.acked, change.skipped, change.lost
+            counts.nacked, counts.buried = change.nacked, change.buried
+            counts.redriven, subscription.redrives = change.redriven, change.redrives
+            subscription.copy.generation = change.generation
+        elif isinstance(change, Paused):
+            subscription.paused = change.paused
+        elif isinstance(change, Copied):
+            subscription.copy.record, subscription.copy.generation = change, change.generation
+        elif isinstance(change, Seen | MissedBefore):
+            self._recall(subscription, change)
+        elif change.shard >= len(subscription.cursors):
+            raise BadFrame(f"a settlement of shard {change.shard}, which the topic does not have")
+        elif isinstance(change, ShardState):
+            subscription.cursors[change.shard] = _restore(change, subscription.policy)
+        elif isinstance(change, Moved):
+            subscription.cursors[change.shard].move(change.entry, change.run)
+            subscription.copy.generation = max(subscription.copy.generation, change.generation)
+        elif isinstance(change, Redriven):
+            subscription.redrives = max(subscription.redrives, change.redrives)
+            subscription.copy.generation = max(subscription.copy.generation, change.generation)
+            for start, end in change.spans:
+                subscription.redrive(change.shard, start, end)
+        elif isinstance(change, Missed):
+            self.miss(subscription, change)
+        elif isinstance(change, PassedOver):
+            passed = subscription.cursors[change.shard].pass_over(EntrySet.decode(change.entries))
+            self.history(subscription).compacted += passed
+        elif isinstance(change, CameBack):
+            cursor = subscription.cursors[change.shard]
+            _replay_returned(cursor, change.returned)
+            for deliveries, entries in change.sets:
+                cursor.restore_deliveries(EntrySet.decode(entries), deliveries)
+        elif isinstance(change, Unacked):
+            self._refuse(
+                subscription.cursors[change.shard],
+                [(due_us, EntrySet.decode(entries)) for due_us, entries in change.by_due_us],
+                [(bound, EntrySet.decode(entries)) for bound, entries in change.by_bound],
+            )
+        elif isinstance(change, Tallied):
+            subscription.cursors[change.shard].tally = change.tally
+            subscription.cursors[change.shard].noted = change.tally.handed
+        elif isinstance(change, CopyPlace):
+            subscription.copy.floors[change.shard] = change.floor
+        elif isinstance(change, HandedOut):
+            _recall_handed(subscription.cursors[change.shard], change)
+        else:
+            self._settle(subscription, change)
+
+    def _settle(self, subscription: Subscription, change: Settlement) -> None:
+        """Counts follow."""
+        shard, cursor = change.shard, subscription.cursors[change.shard]
+        before = cursor.tally.handed
+        for start, end in change.acked:
+            subscription.ack(shard, start, end)
+        for start, end in change.skipped:
+            subscription.skip(shard, start, end)
+        if change.upto is not None:
+            subscription.ack_upto(shard, change.upto)
+        for start, end in change.lost:
+            subscription.give_up(shard, start, end)
+        for start, end in change.dead:
+            subscription.bury(shard, start, end)
+        for start, end, deliveries, due_us, bound in change.refused:
+            span = [(start, end)]
+            cursor.restore_deliveries(EntrySet.of(span), deliveries)
+            self._refuse(cursor, [(due_us, EntrySet.of(span))], [(bound, EntrySet.of(span))])
+            subscription.counts.nacked += end - start
+        if change.handed is not None:
+            cursor.tally.recall(before, change.handed)
+            cursor.noted = change.handed
+
+    def _refuse(self, cursor: ShardCursor, by_due_us: list[Keyed], by_bound: list[Keyed]) -> None:
+        """``by_due_us`` has times of day."""
+        now_us, clock_us = self._now_us(), self._clock_us()
+        due: list[Keyed] = []
+        for due_us, entries in by_due_us:
+            wait_us = min(due_us - now_us, round(SECONDS_MAX * 1e6))  # the clock may have been set back
+            due.append((due_step_up(clock_us + wait_us, wait_us) if wait_us > 0 else 0, entries))
+        cursor.restore_refused(due, by_bound)
+
+    def miss(self, subscription: Subscription, change: Missed) -> None:
+        """Entries are not to be had any more: they count as done with, and what they were is remembered."""
+        history = self.history(subscription)
+        kind = change.reason
+        count = sum(subscription.give_up(change.shard, *span, kind) for span in change.spans)
+        if change.reason == EXPIRED:  # nobody wanted them any more: that is no loss
+            subscription.counts.lost -= count
+            history.expired += count
+        else:
+            history.add(change.shard, change.spans, change.reason, change.at_us)
+
+    def _recall(self, subscription: Subscription, change: Seen | MissedBefore) -> None:
+        history = self.history(subscription)
+        if isinstance(change, Seen):
+            history.seen_us = max(history.seen_us, change.at_us)
+            return
+        history.lost = list(change.lost)
+        history.expired, history.seen_us = change.expired, max(history.seen_us, change.seen_us)
+        history.compacted = change.compacted
+
+    def _open(self, change: Opened) -> None:
+        cursors = [ShardCursor(start, change.run) for start in change.starts]
+        policy = change.policy or Policy()  # an older one: its defaults are filled in when all is read
+        subscription = Subscription(
+            change.topic, change.name, change.kind, change.mode, cursors, change.created_at_us, policy
+        )
+        self._by_topic.setdefault(change.topic, {})[change.name] = subscription
+        self.history(subscription).compacted = 0
+        for cursor, (end, current) in zip(cursors, change.state, strict=False):
+            superseded = EntrySet()
+            superseded.add(cursor.cursor, end)
+            superseded.exclude(EntrySet.decode(current))
+            self.history(subscription).compacted += cursor.pass_over(superseded)
+
+    def pass_compacted(self, subscription: Subscription, shard: int, compacted: EntrySet) -> list[PassedOver]:
+        """What compaction took out is settled for a subscription that begins before it, and counted.
+
+        The journal is to hold what is returned.
+        """
+        cursor = subscription.cursors[shard]
+        changes: list[PassedOver] = []
+        for start in range(cursor.cursor, compacted.end, PASSED_MAX):
+            fresh = compacted.within(start, min(start + PASSED_MAX, compacted.end))
+            fresh.exclude(cursor.settled)
+            if fresh:
+                encoded = fresh.encode()
+                changes.append(PassedOver(subscription.topic_uuid, subscription.name, shard, encoded))
+        for change in changes:
+            self.apply(change)
+        return changes
+
+    def release(self, subscription: Subscription) -> Iterator[bytes]:
+        """The node ends, and with it the leases of consumers that are away: what they hold comes back."""
+        for attachment in list(subscription.attachments):
+            yield from map(encode_change, records_of(subscription, subscription.leave(attachment)))
+
+    def unnoted(self, subscriptions: Iterable[Subscription]) -> Iterator[bytes]:
+        """Totals that no record tells of yet, as journal records."""
+        for subscription in subscriptions:
+            for shard, cursor in enumerate(subscription.cursors):
+                if (handed := cursor.tally.handed) != cursor.noted or cursor.unsure:
+                    cursor.noted, unsure = handed, cursor.unsure.encode()
+                    told = HandedOut(subscription.topic_uuid, subscription.name, shard, handed, unsure)
+                    yield encode_change(told)
+
+    def snapshot(self) -> Iterator[bytes]:
+        """Every subscription as it is now, as journal records."""
+        for subscription in self.all():
+            yield from map(encode_change, _snapshot(subscription, self._now_us() - self._clock_us()))
+            history = self.history(subscription)
+            if history.lost or history.expired or history.seen_us or history.compacted:
+                missed = (history.lost, history.expired, history.seen_us, history.compacted)
+                yield encode_change(MissedBefore(subscription.topic_uuid, subscription.name, *missed))
+
+
+def records_of(subscription: Subscription, step: Step) -> Iterator[CameBack | Unacked]:
+    """What the journal is to hold of a step of the machine."""
+    topic, name = subscription.topic_uuid, subscription.name
+    for shard, returned in step.returned:
+        yield from came_back(topic, name, shard, returned)
+    for shard, entries, bound in step.refused:
+        for part in entries.parts(UNACKED_MAX):
+            bits = part.encode()
+            yield Unacked(topic, name, shard, [(0, bits)], [(bound, bits)])
+
+
+def _recall_handed(cursor: ShardCursor, change: HandedOut) -> None:
+    cursor.tally.recall(cursor.tally.handed, change.handed)
+    cursor.noted = change.handed
+    for start, end in EntrySet.decode(change.unsure).spans(0, 2**63) if change.unsure else ():
+        for span in cursor.settled.missing(max(start, cursor.cursor), end):
+            cursor.unsure.add(*span)
+
+
+def _replay_returned(cursor: ShardCursor, returned: list[Returned]) -> None:
+    by_deliveries: dict[int, EntrySet] = {}
+    for start, end, deliveries in returned:
+        by_deliveries.setdefault(deliveries, EntrySet()).add(start, end)
+    for deliveries, entries in by_deliveries.items():
+        cursor.restore_deliveries(entries, deliveries)
+
+
+def _snapshot(subscription: Subscription, clock_to_day_us: int) -> Iterator[Change]:
+    topic, name = subscription.topic_uuid, subscription.name
+    starts = [cursor.cursor for cursor in subscription.cursors]
+    kind, mode, created_at_us = subscription.kind, subscription.mode, subscription.created_at_us
+    yield Opened(topic, name, kind, mode, starts, created_at_us, subscription.policy)
+    if subscription.paused:
+        yield Paused(topic, name, True)
+    if subscription.copy.record is not None:
+        yield subscription.copy.record
+    for shard, floor in subscription.copy.floors.items():
+        yield CopyPlace(topic, name, shard, floor)
+    for shard, cursor in enumerate(subscription.cursors):
+        sets = (cursor.settled.encode(), cursor.dead.encode(), cursor.skipped.encode())
+        yield ShardState(topic, name, shard, cursor.cursor, *sets)
+        yield from came_back(topic, name, shard, cursor.returned())
+        log = cursor.unacked_log
+        for part in log.entries.parts(UNACKED_MAX):
+            due = [(us and us + clock_to_day_us, each.encode()) for us, each in log.by_due_us(part)]
+            bounds = [(bound, each.encode()) for bound, each in log.by_bound(part)]
+            yield Unacked(topic, name, shard, due, bounds)
+        yield Tallied(topic, name, shard, cursor.tally)
+    counts = subscription.counts
+    totals = (counts.acked, counts.skipped, counts.lost, counts.nacked, counts.buried, counts.redriven)
+    yield Totals(topic, name, *totals, subscription.redrives, subscription.copy.generation)
+
+
+def _restore(state: ShardState, policy: Policy) -> ShardCursor:
+    cursor = ShardCursor(state.cursor)
+    cursor.attempts_max = policy.max_attempts or 0
+    cursor.settled = EntrySet.decode(state.settled)
+    cursor.dead = EntrySet.decode(state.dead)
+    cursor.skipped = EntrySet.decode(state.skipped)
+    # Of what kind they are, the snapshot of a version that counts says next.
+    cursor.tally.unknown = len(cursor.settled) - cursor.dead.count(state.cursor, cursor.dead.end)
+    return cursor

@@ -1,0 +1,184 @@
+"""``headpond consume TOPIC --subscription S``: messages on stdout, settled once they are printed.
+
+A batch is printed with one write and only then acknowledged: what an interruption left unprinted comes again.
+A row's JSON is documented in docs/cli.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headpond.cli.completion import subscriptions
+from headpond.cli.options import DEFAULT_URL, AsJson, Copies, StartOption, Token, TopicArgument, Url, tokens_for
+from headpond.cli.output import note, reports_errors, run
+from headpond.cli.start import parse_start
+from headpond.cli.stdio import Writer
+from headpond.model.errors import TopicNotFound
+from headpond.wire.typed.values import json_lines, readable
+
+if TYPE_CHECKING:
+    from headpond.client.connect import Client, Tokens
+    from headpond.client.consume.batch import Batch
+    from headpond.client.consume.consumer import Consumer
+
+CLOSE_SECONDS = 5.0
+"""How long an interrupted command waits for a node that is away."""
+
+
+class Kind(StrEnum):
+    unique = "unique"
+    shared = "shared"
+    failover = "failover"
+    key_shared = "key_shared"
+
+
+class Mode(StrEnum):
+    resilient = "resilient"
+    non_resilient = "non_resilient"
+
+
+class Redelivery(StrEnum):
+    after_backlog = "after_backlog"
+    after_backoff = "after_backoff"
+
+
+RedeliveryOption = Annotated[
+    Redelivery | None,
+    typer.Option(
+        "--redelivery", help="When a refused one comes again: after the backlog, or after its backoff."
+    ),
+]
+
+
+@reports_errors
+def consume(
+    context: typer.Context,
+    topic: TopicArgument,
+    subscription: Annotated[
+        str,
+        typer.Option(
+            "--subscription",
+            "-s",
+            metavar="S",
+            help="The subscription to read; made if it is not there.",
+            autocompletion=subscriptions,
+        ),
+    ],
+    kind: Annotated[Kind, typer.Option("--kind", help="How consumers share it.")] = Kind.unique,
+    mode: Annotated[
+        Mode, typer.Option("--mode", help="resilient: the next one comes when the one before is settled.")
+    ] = Mode.non_resilient,
+    start: StartOption = "earliest",
+    redelivery: RedeliveryOption = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=0, metavar="N", help="End after N messages.")
+    ] = None,
+    idle: Annotated[
+        float | None,
+        typer.Option("--idle", min=0, metavar="S", help="End after S seconds without a message."),
+    ] = None,
+    copies: Copies = None,
+    dedup: Annotated[
+        bool, typer.Option("--dedup/--no-dedup", help="Print what several nodes bring once.")
+    ] = True,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print messages as they come (value and newline, or JSON) and acknowledge what was printed."""
+    from headpond.model.policy import Policy
+
+    options = {
+        "subscription": subscription,
+        "kind": kind.value,
+        "mode": mode.value,
+        "start": parse_start(start, "--start"),
+        "policy": Policy(redelivery=redelivery),
+        "copies": copies or [],
+        "dedup": dedup,
+    }
+    tokens = tokens_for(context, url, token, copies or [])
+    run(_consume(topic, options, url, tokens, count=count, idle=idle, as_json=as_json))
+
+
+async def _consume(
+    topic: str,
+    options: dict[str, Any],
+    url: str,
+    token: Tokens,
+    *,
+    count: int | None,
+    idle: float | None,
+    as_json: bool,
+) -> None:
+    import headpond
+    from headpond.shapes.message import batch_rows
+
+    writer = Writer(sys.stdout.fileno())
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(headpond.connect(url, token=token))
+        await _tell_if_new(client, topic)
+        opening = client.consumer(topic, close_timeout=CLOSE_SECONDS, **options)
+        consumer = await stack.enter_async_context(opening)
+        left = count
+        async for batch in _until_idle(consumer, idle, wanted=count != 0):
+            rows = len(batch) if left is None else min(left, len(batch))
+            lines = json_lines(list(batch_rows(batch, rows))) if as_json else _value_lines(batch, rows)
+            await writer.write(lines)
+            await consumer.ack(batch, rows=None if rows == len(batch) else list(range(rows)))
+            if left is not None:
+                left -= rows
+                if not left:
+                    consumer.put_back(batch, rows=list(range(rows, len(batch))))
+                    break
+        await consumer.flush()
+        _tell_of_copies(consumer)
+
+
+async def _tell_if_new(client: Client, topic: str) -> None:
+    """A name that was mistyped would be waited at for ever."""
+    from headpond.cli.ask import with_near_names
+
+    try:
+        await client.admin.show_topic(topic)
+    except TopicNotFound as error:
+        near = (await with_near_names(client.admin, error)).hint.partition("?")
+        told = f" {near[0]}?" if near[1] else ""
+        note(f"topic {topic} is not there yet: it is made now, where the node allows it, and waited at.{told}")
+
+
+def _tell_of_copies(consumer: Consumer) -> None:
+    """A copy whose URL is mistyped would not be missed otherwise."""
+    for node in consumer.nodes:
+        if node.state != "reading":
+            why = f": {node.error.message}" if node.error else ""
+            note(f"{node.url} did not answer, and was not read{why}")
+
+
+async def _until_idle(consumer: Consumer, idle: float | None, *, wanted: bool) -> AsyncIterator[Batch]:
+    """The batches, until none came for ``idle`` seconds."""
+    batches = consumer.batches()
+    while wanted:
+        try:
+            yield await asyncio.wait_for(anext(batches), idle)
+        except (TimeoutError, StopAsyncIteration):
+            return
+
+
+def _value_lines(batch: Batch, rows: int) -> bytes:
+    """The values as they are; those of a typed topic as JSON."""
+    if batch.typed:
+        lines = [readable(message.value) for message in batch.messages()[:rows]]
+        return json_lines(lines)
+    values: list[bytes | None] = batch.arrow.column("value")[:rows].to_pylist()
+    if None in values:
+        values = [value or b"" for value in values]
+    values.append(b"")  # so that the last line ends too
+    return b"\n".join(values)  # type: ignore[arg-type]  # no None is left

@@ -1,0 +1,231 @@
+"""``headpond produce TOPIC``: a line of stdin a message.
+
+A block of lines becomes an Arrow table and is sent before the next is read; while it is under way stdin fills
+up, so a fast input makes large blocks and a slow one is sent line by line.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headpond.cli.options import DEFAULT_URL, AsJson, Copies, Token, TopicArgument, Url, tokens_for
+from headpond.cli.output import EXIT_ERROR, make_console, note, print_json, reports_errors, run
+from headpond.cli.stdio import LineCutter, read_blocks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headpond.client.connect import Tokens
+    from headpond.client.produce.producer import Producer
+    from headpond.model.errors import HeadpondError
+
+Cut = Callable[[list[bytes]], "pa.Table"]
+"""Makes lines a table."""
+CLOSE_SECONDS = 30.0
+"""How long the end waits until what earlier runs left behind is delivered too."""
+LINE_BYTES_MAX = 8 * 1024 * 1024 - 8192
+"""A segment holds 8 MiB, the other columns of its row and its framing included."""
+
+
+@reports_errors
+def produce(
+    context: typer.Context,
+    topic: TopicArgument,
+    key_separator: Annotated[
+        str | None,
+        typer.Option(
+            "--key-separator",
+            metavar="SEP",
+            help="What stands before the first SEP of a line is the message's key; \\t is a tab.",
+        ),
+    ] = None,
+    empty_deletes: Annotated[
+        bool,
+        typer.Option(
+            "--empty-deletes",
+            help="A line with nothing behind SEP deletes its key: for a state topic.",
+            show_default=False,
+        ),
+    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--producer", metavar="NAME", help="The name to send under.", show_default=False),
+    ] = None,
+    copies: Copies = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send each line of stdin as a message, and print a summary.
+
+    Exits with 1 unless each is safe: stored, or kept on this disk until the node takes it.
+    """
+    separator = _separator(key_separator)
+    if empty_deletes and separator is None:
+        raise typer.BadParameter("it needs --key-separator", param_hint="'--empty-deletes'")
+    cut = partial(_table, separator=separator, empty_deletes=empty_deletes)
+    tally = Tally()
+    tokens = tokens_for(context, url, token, copies or [])
+    progress = sys.stderr.isatty() and not as_json
+    try:
+        run(_produce(topic, name, cut, url, tokens, copies or [], tally, progress=progress))
+    except BaseException:
+        if tally.sent:  # whoever interrupts wants to know how far it came
+            _print_summary(tally, as_json=as_json)
+        raise
+    _print_summary(tally, as_json=as_json)
+    if not tally.all_safe:
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _print_summary(tally: Tally, *, as_json: bool) -> None:
+    if as_json:
+        print_json(tally.summary())
+    else:
+        note(tally.text())
+
+
+def _separator(text: str | None) -> bytes | None:
+    if text == "":
+        raise typer.BadParameter("it is empty", param_hint="'--key-separator'")
+    return None if text is None else text.replace("\\t", "\t").encode()
+
+
+class Tally:
+    """What became of the lines so far."""
+
+    def __init__(self) -> None:
+        self.sent = self.stored = self.duplicate = self.spilled = self.rejected = 0
+        self.spill_reasons: dict[str, str] = {}
+        """By code: why messages were spilled."""
+        self._began = time.monotonic()
+        self._complaints: set[str] = set()
+
+    @property
+    def all_safe(self) -> bool:
+        return self.stored + self.duplicate + self.spilled == self.sent
+
+    @property
+    def rate(self) -> float:
+        return self.sent / max(time.monotonic() - self._began, 1e-6)
+
+    def reject(self, count: int, reason: str) -> None:
+        """Counts what was refused; each reason is told once."""
+        self.rejected += count
+        if reason not in self._complaints:
+            self._complaints.add(reason)
+            note(f"rejected: {reason}")
+
+    def spill(self, count: int, reasons: list[HeadpondError]) -> None:
+        """Counts what was spilled; each reason is told once."""
+        self.spilled += count
+        for reason in reasons:
+            if reason.code not in self.spill_reasons:
+                self.spill_reasons[reason.code] = reason.message
+                note(f"spilled: {reason.code}: {reason.message}")
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "sent": self.sent,
+            "stored": self.stored,
+            "duplicate": self.duplicate,
+            "spilled": self.spilled,
+            "spill_reasons": self.spill_reasons,
+            "rejected": self.rejected,
+            "seconds": round(time.monotonic() - self._began, 6),
+        }
+
+    def text(self) -> str:
+        unknown = self.sent - self.stored - self.duplicate - self.spilled - self.rejected
+        why = f"; spilled because of {', '.join(self.spill_reasons)}" if self.spill_reasons else ""
+        return (
+            f"sent {self.sent}, stored {self.stored}, duplicate {self.duplicate}, "
+            f"spilled {self.spilled}, rejected {self.rejected} ({self.rate:,.0f}/s){why}"
+            + (f"; {unknown} not confirmed" if unknown else "")
+        )
+
+
+async def _produce(
+    topic: str,
+    name: str | None,
+    cut: Cut,
+    url: str,
+    token: Tokens,
+    copies: list[str],
+    tally: Tally,
+    *,
+    progress: bool,
+) -> None:
+    import headpond
+
+    async with (
+        headpond.connect(url, token=token, wait=False) as client,
+        client.producer(topic, name, close_timeout=CLOSE_SECONDS, copies=copies) as producer,
+    ):
+        if not client.connected:
+            note(f"no node answers at {url}: messages are spilled to this disk until one does")
+        with _shown(tally) if progress else nullcontext():
+            await _send_all(producer, cut, tally)
+    if tally.spilled and (left := producer.stats.refill_bytes):
+        note(
+            f"{left:,} bytes wait on this disk; the next producer of this topic delivers them, "
+            "or `headpond refill send`"
+        )
+
+
+async def _send_all(producer: Producer, cut: Cut, tally: Tally) -> None:
+    """Cuts stdin into lines and sends them block by block, so that they are stored in their order."""
+    cutter = LineCutter(LINE_BYTES_MAX)
+    async for block in read_blocks(sys.stdin.fileno()):
+        await _send(producer, cutter, cutter.feed(block), cut, tally)
+    await _send(producer, cutter, cutter.finish(), cut, tally)
+
+
+async def _send(producer: Producer, cutter: LineCutter, lines: list[bytes], cut: Cut, tally: Tally) -> None:
+    for number in cutter.take_too_long():
+        tally.sent += 1
+        tally.reject(1, f"line {number:,} is longer than {LINE_BYTES_MAX:,} bytes")
+    if not lines:
+        return
+    tally.sent += len(lines)
+    receipt = await producer.send_batch(cut(lines))
+    tally.stored += receipt.stored
+    tally.duplicate += receipt.duplicate
+    tally.spill(receipt.spilled, receipt.reasons)
+    if receipt.rejected:
+        tally.reject(receipt.rejected, "; ".join(sorted({str(error) for error in receipt.errors})))
+
+
+def _table(lines: list[bytes], *, separator: bytes | None, empty_deletes: bool) -> pa.Table:
+    import pyarrow as pa
+
+    if separator is None:
+        return pa.table({"value": pa.array(lines, pa.binary())})
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    for line in lines:
+        key, found, value = line.partition(separator)
+        keys.append(key if found else None)
+        values.append((None if empty_deletes and not value else value) if found else line)
+    return pa.table({"value": pa.array(values, pa.binary()), "key": pa.array(keys, pa.binary())})
+
+
+@contextmanager
+def _shown(tally: Tally) -> Iterator[None]:
+    """A line on the terminal that counts along."""
+    from rich.live import Live
+    from rich.text import Text
+
+    class Line:
+        def __rich__(self) -> Text:
+            return Text(f"sent {tally.sent:,}  stored {tally.stored:,}  {tally.rate:,.0f}/s")
+
+    with Live(Line(), console=make_console(stderr=True), refresh_per_second=4, transient=True):
+        yield

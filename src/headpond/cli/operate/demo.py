@@ -1,0 +1,338 @@
+"""``headpond demo``: a bad link, a real node, a kill in the middle, Spark, and the count of what arrived.
+
+The node runs as a process of its own in a temporary folder. The producer sends over a link whose connections
+are cut with all that is on its way. Half of the messages are sent and partly consumed, the other half is on
+its way when the node is killed (SIGKILL) and started again; then everything is counted, and the whole topic
+is read once more by another subscription. At last a pipeline on Spark carries it to another topic, and an
+audit compares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headpond.cli.operate.node_process import NodeProcess
+from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
+from headpond.cli.output import EXIT_ERROR, note, print_json, print_table, reports_errors, run
+from headpond.model.ledger import Ratio
+from headpond.node.lossy_link import Harm, LossyLink
+
+if TYPE_CHECKING:
+    from headpond.client.connect import Client
+    from headpond.client.produce.producer import Producer
+
+
+CARRIED = "demo.carried"
+ENTRIES_A_BATCH = 40_000
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What the audit found."""
+
+    sent: int
+    received: int
+    unique: int
+    missing: int
+    repeated: int
+    R: float
+    UR: float
+
+    @property
+    def exact(self) -> bool:
+        return self.sent == self.received == self.unique and not self.missing and not self.repeated
+
+
+def carry(url: str, topic: str, folder: Path) -> Carried:
+    """From a topic, through a shuffle, to another one, in several batches; then audited by the ids."""
+    from headpond.spark.jobs.audit.audit import audit
+    from headpond.spark.pipeline import Pipeline
+    from headpond.spark.start.session import session
+
+    spark = session("headpond demo", master="local[2]")
+    pipeline = (
+        Pipeline("demo", checkpoint=folder / "checkpoint", url=url, trigger={"available_now": True})
+        .source("messages", topic=topic, subscription="spark", max_entries_per_trigger=ENTRIES_A_BATCH)
+        .step("spread", sql="select /*+ repartition(2, key) */ key, id, value from messages")
+        .sink("carried", from_="spread", topic=CARRIED)
+    )
+    pipeline.start(spark).wait()
+    found = audit(topic, CARRIED, by="id", url=url)
+    spark.stop()
+    return Carried(
+        found.sent, found.received, found.unique, found.missing, found.repeated, found.R or 0.0, found.UR or 0.0
+    )
+
+
+MESSAGES = 100_000
+SHARDS = 4
+KEYS = 100
+SEGMENT_ROWS = 100
+"""Small ones, so that the link has something to choose from."""
+TOPIC = "demo"
+RECEIVED_BEFORE_KILL = 30_000
+SECONDS_MAX = 300.0
+IDLE_SECONDS = 30.0
+"""Longer than a killed node and the client's backoff take on a slow machine."""
+
+
+@reports_errors
+def demo(
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Carry it on through Spark and audit that, too.")
+    ] = True,
+    url: UnusedUrl = DEFAULT_URL,
+    token: UnusedToken = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send 100,000 messages over a bad link, kill the node in the middle, go on through Spark, and count."""
+    if spark:
+        from headpond.spark.start.packages import need_spark
+
+        need_spark()  # known before a minute's work, not after it
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # like Ctrl-C: the node ends too, and its folder goes
+        signal.signal(ending, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix="headpond-demo-") as folder:
+        node = NodeProcess(Path(folder) / "node")
+        try:
+            node.start()
+            note(f"a node runs at {node.url}")
+            began = time.monotonic()
+            outcome = run(_demo(node))
+            if spark:
+                note("starting Spark")
+                outcome.spark = carry(node.url, TOPIC, Path(folder))
+            outcome.seconds = time.monotonic() - began
+        finally:
+            node.stop()
+    if as_json:
+        print_json(outcome.summary())
+    else:
+        _print(outcome)
+    if not outcome.held:
+        raise typer.Exit(EXIT_ERROR)
+
+
+@dataclass
+class Reading:
+    """What one subscription got, counted by the number each message carries."""
+
+    received: int = 0
+    seen: set[int] = field(default_factory=set)
+    in_order: bool = True
+    under_way: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once enough was received for a kill to be in the middle."""
+    _last: dict[int, int] = field(default_factory=dict)
+
+    def take(self, shard: int, numbers: list[int]) -> None:
+        """Order is the producer's, on each shard, among first arrivals: a repeat does not break it."""
+        self.received += len(numbers)
+        last = self._last.get(shard, -1)
+        for number in numbers:
+            if number in self.seen:
+                continue
+            self.in_order &= number > last
+            last = number
+        self._last[shard] = last
+        self.seen.update(numbers)
+        if self.received >= RECEIVED_BEFORE_KILL:
+            self.under_way.set()
+
+    @property
+    def lost(self) -> int:
+        return MESSAGES - len(self.seen)
+
+    @property
+    def repeated(self) -> int:
+        return self.received - len(self.seen)
+
+    @property
+    def reach(self) -> float:
+        """R: how much arrived."""
+        return len(self.seen) / MESSAGES
+
+    @property
+    def unrepeated(self) -> float:
+        """UR: how much of what arrived was not a repeat."""
+        return len(self.seen) / self.received if self.received else 0.0
+
+
+@dataclass
+class Outcome:
+    sent: int = 0
+    stored: int = 0
+    duplicate: int = 0
+    entries: int = 0
+    came_again: int = 0
+    came_twice: int = 0
+    """Segments that reached the node a second time, and were refused as duplicates."""
+    segments: int = 0
+    """Segments that it stored."""
+    live: Reading = field(default_factory=Reading)
+    again: Reading = field(default_factory=Reading)
+    link: Harm = field(default_factory=Harm)
+    spark: Carried | None = None
+    seconds: float = 0.0
+
+    def checks(self) -> list[tuple[str, bool]]:
+        """Each promise and whether it held."""
+        return [
+            ("every message sent was acknowledged as stored", self.stored + self.duplicate == self.sent),
+            ("the log holds each message once, re-sends included", self.entries == self.sent),
+            ("none was lost to the consumer across the kill", self.live.lost == 0),
+            ("first arrivals came in the producer's order", self.live.in_order),
+            ("a second reader finds all, once, in order", _exact(self.again)),
+            ("what was acknowledged did not come again", self.came_again == 0),
+            *([("Spark carried each message to the other topic once", self.spark.exact)] if self.spark else []),
+        ]
+
+    @property
+    def held(self) -> bool:
+        return all(held for _, held in self.checks())
+
+    @property
+    def arrivals(self) -> Ratio:
+        """UR of the delivery itself: what came again to the node counts."""
+        return Ratio(self.segments, self.segments + self.came_twice)
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "sent": self.sent,
+            "stored": self.stored,
+            "duplicate": self.duplicate,
+            "received": self.live.received,
+            "lost": self.live.lost,
+            "repeated": self.live.repeated,
+            "R": self.live.reach,
+            "UR": self.live.unrepeated,
+            "UR_arrived": self.arrivals.value,
+            "in_order": self.live.in_order,
+            "link": asdict(self.link) | {"came_twice": self.came_twice},
+            "spark": asdict(self.spark) if self.spark is not None else None,
+            "checks": dict(self.checks()),
+            "held": self.held,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def _exact(reading: Reading) -> bool:
+    return reading.lost == 0 and reading.repeated == 0 and reading.in_order
+
+
+async def _demo(node: NodeProcess) -> Outcome:
+    import headpond
+
+    outcome = Outcome()
+    async with (
+        asyncio.timeout(SECONDS_MAX),
+        LossyLink(*node.address) as link,
+        headpond.connect(node.url) as client,
+        headpond.connect(link.url) as sender,
+    ):
+        outcome.link = link.harm
+        await client.admin.create_topic(TOPIC, shards=SHARDS)
+        reader = asyncio.create_task(_read(client, "live", outcome.live))
+        try:
+            # What is shown is the node's own answer, so it is waited for longer than a producer usually would.
+            async with sender.producer(
+                TOPIC, name="demo", spill_after=60.0, batch_rows=SEGMENT_ROWS, refill=node.refill
+            ) as producer:
+                await _send_across_a_kill(producer, node, outcome)
+            await reader
+        finally:
+            reader.cancel()
+        note("reading everything once more")
+        await _read(client, "again", outcome.again)
+        outcome.came_again = await _count_left(client, "live")
+        ledger = await client.admin.ledger(TOPIC)
+        outcome.came_twice = sum(account.duplicates for account in ledger.producers)
+        outcome.segments = sum(account.stored for account in ledger.producers)
+        info = await client.admin.show_topic(TOPIC)
+        outcome.entries = sum(each.entry_next - each.entry_first for each in info.shard_list)
+    return outcome
+
+
+async def _send_across_a_kill(producer: Producer, node: NodeProcess, outcome: Outcome) -> None:
+    half = MESSAGES // 2
+    promises = await _post(producer, range(half))
+    await producer.flush()
+    await outcome.live.under_way.wait()
+    promises += await _post(producer, range(half, MESSAGES))
+    received = outcome.live.received
+    node.kill()
+    note(f"killed the node (SIGKILL) with {received:,} messages received")
+    await asyncio.to_thread(node.start)
+    note("started it again")
+    for promise in promises:
+        receipt = await promise
+        outcome.sent += 1
+        outcome.stored += receipt.outcome == "stored"
+        outcome.duplicate += receipt.outcome == "duplicate"
+
+
+async def _post(producer: Producer, numbers: range) -> list[Any]:
+    """Hands the messages over; now and then lets the connection work."""
+    promises = []
+    for number in numbers:
+        promises.append(producer.post(b"%d" % number, key=b"key-%d" % (number % KEYS), id=str(number)))
+        if number % 1000 == 999:
+            await asyncio.sleep(0)
+    return promises
+
+
+async def _read(client: Client, subscription: str, reading: Reading) -> None:
+    """Consumes with acks until everything was seen, or nothing came for a while."""
+    async with client.consumer(TOPIC, subscription=subscription, start="earliest") as consumer:
+        batches = consumer.batches()
+        while len(reading.seen) < MESSAGES:
+            try:
+                batch = await asyncio.wait_for(anext(batches), IDLE_SECONDS)
+            except (TimeoutError, StopAsyncIteration):
+                return
+            reading.take(batch.shard, [int(value) for value in batch.arrow.column("value").to_pylist()])
+            await consumer.ack(batch)
+        await consumer.flush()
+
+
+async def _count_left(client: Client, subscription: str) -> int:
+    """How many messages a subscription that acknowledged all is offered again."""
+    async with client.consumer(TOPIC, subscription=subscription) as consumer:
+        left = 0
+        while await consumer.receive(timeout=0.3) is not None:
+            left += 1
+        return left
+
+
+def _print(outcome: Outcome) -> None:
+    live, link, spark = outcome.live, outcome.link, outcome.spark
+    print("\nThe link, in segments")
+    print_table(
+        ("PASSED ON", "SWALLOWED", "ANSWERS SWALLOWED", "CUTS", "CAME AGAIN TO THE NODE"),
+        [(link.passed, link.swallowed, link.answers_swallowed, link.cuts, outcome.came_twice)],
+    )
+    hops = [
+        ("producer > link > node", outcome.sent, outcome.entries, len(outcome.again.seen)),
+        ("node > consumer", MESSAGES, live.received, len(live.seen)),
+    ]
+    if spark is not None:
+        hops.append(("topic > Spark > topic", spark.sent, spark.received, spark.unique))
+    print("\nMessages passed on; UR counts the repeats that are left after deduplication")
+    print_table(("HOP", "SENT", "RECEIVED", "UNIQUE", "R", "UR"), [(*hop, *_rates(*hop[1:])) for hop in hops])
+    print(f"\nUR of the link, in segments, before the node drops repeats: {outcome.arrivals}")
+    print()
+    for promise, held in outcome.checks():
+        print(f"  {'held  ' if held else 'BROKEN'}  {promise}")
+    print(f"\n{'All held' if outcome.held else 'Not all held'}, in {outcome.seconds:.1f} s.")
+
+
+def _rates(sent: int, received: int, unique: int) -> tuple[str, str]:
+    """R and UR."""
+    return f"{unique / sent:.6f}" if sent else "-", f"{unique / received:.6f}" if received else "-"

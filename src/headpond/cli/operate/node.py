@@ -1,0 +1,99 @@
+"""``headpond node``: runs a node until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
+from headpond.cli.output import json_text, note, reports_errors
+
+
+@reports_errors
+def node(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Where data lives. [default: the user's data folder]"),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Port 0: a free one. [default: 127.0.0.1:7411]"),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve HTTP there too, as in 127.0.0.1:7412."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings; options win over them.")
+    ] = None,
+    tls_cert: Annotated[
+        str | None, typer.Option("--tls-cert", metavar="FILE", help="A PEM certificate: speak TLS.")
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option("--tls-key", metavar="FILE", help="Its key, unless it is in the same file.")
+    ] = None,
+    tls_client_ca: Annotated[
+        str | None,
+        typer.Option("--tls-client-ca", metavar="FILE", help="Clients must show a certificate of these."),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Serve other machines without tokens or TLS.", show_default=False),
+    ] = False,
+    successor: Annotated[
+        str | None,
+        typer.Option("--successor", metavar="URL", help="Where clients are pointed when this node stops."),
+    ] = None,
+    url: UnusedUrl = DEFAULT_URL,
+    token: UnusedToken = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a node; prints `ready URL` when it can serve."""
+    import logging
+
+    import msgspec
+
+    from headpond.broker.settings import Settings
+    from headpond.node.process import run
+
+    overrides = {
+        "data": None if data is None else str(data),
+        "listen": listen,
+        "http": http,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "tls_client_ca": tls_client_ca,
+        "insecure": insecure or None,
+        "successor": successor,
+    }
+    settings = Settings.load(None if config is None else str(config), overrides)
+    if not settings.data:
+        settings = msgspec.structs.replace(settings, data=str(default_data_folder()))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    note(f"data in {settings.data}")
+
+    urls: list[str] = []
+
+    async def open_door(*node: Any) -> Any:
+        from headpond.node.http.door import open_door as open_http
+
+        door = await open_http(*node)
+        urls.append(door.url)
+        return door
+
+    def on_ready(address: str) -> None:
+        if as_json:
+            print(json_text({"ready": address, "http": urls[0] if urls else None}), flush=True)
+        else:
+            print("\n".join([f"ready {address}", *(f"http {url}" for url in urls)]), flush=True)
+
+    run(settings, on_ready, open_door if settings.http else None)
+
+
+def default_data_folder() -> Path:
+    """The user's own data folder, as the XDG rules have it."""
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "headpond"

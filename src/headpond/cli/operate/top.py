@@ -1,0 +1,360 @@
+"""``headpond top``: rates and lag, live on a terminal, or a line of JSON a sample."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url
+from headpond.cli.output import json_text, make_console, note, reports_errors, run
+from headpond.model.names import TopicName
+from headpond.shapes.top import Rate, Sample, SubscriptionRates, TopicRates
+from headpond.wire.control.ledger import TopLink
+
+if TYPE_CHECKING:
+    from headpond.client.admin import Admin
+    from headpond.wire.control.ledger import TopInfo
+
+
+ASK_S_MAX = 5.0
+"""After this long without an answer the screen says so; the question is asked again."""
+
+
+@reports_errors
+def top(
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="S", min=0.1, max=3600.0, help="Seconds between readings.")
+    ] = 1.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="One sample of two readings, then end.", show_default=False)
+    ] = False,
+    topic: Annotated[
+        str,
+        typer.Option("--topic", metavar="PATTERN", help="Topics of this form alone (* and ?)."),
+    ] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, max=1000, help="Topics, and subscriptions, shown.")
+    ] = 50,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Watch rates and lag; the furthest behind come first. Ctrl-C ends it."""
+    run(_watch(url, token, topic, limit, interval, once=once, as_json=as_json))
+
+
+async def _watch(
+    url: str, token: str | None, topic: str, limit: int, interval: float, *, once: bool, as_json: bool
+) -> None:
+    from headpond.shapes.top import sample
+
+    show = _JsonLines() if as_json else _Plain() if once or not sys.stdout.isatty() else _Screen(url)
+    reader = _Reader(url, token, topic, limit)
+    before: TopInfo | None = None
+    try:
+        with show:
+            while True:
+                reading = await reader.read(None if once else show.waiting)
+                if before is not None:
+                    show.sample(sample(before, reading))
+                    if once:
+                        return
+                before = reading
+                await _sleep(interval)
+    finally:
+        await reader.close()
+
+
+async def _sleep(seconds: float) -> None:
+    import asyncio
+
+    await asyncio.sleep(seconds)
+
+
+class _Reader:
+    """Readings of a node; where it does not answer they are asked for until it does."""
+
+    def __init__(self, url: str, token: str | None, pattern: str, limit: int) -> None:
+        import headpond
+
+        self._client = headpond.connect(url, token=token)
+        self._pattern = pattern
+        self._limit = limit
+        self._admin: Admin | None = None
+
+    async def read(self, waiting: Any) -> TopInfo:
+        """``waiting`` is told why there is no answer; None: that is an error."""
+        from headpond.model.errors import HeadpondError
+
+        while True:
+            try:
+                return await self._ask()
+            except HeadpondError as error:
+                if waiting is None or not error.retryable:
+                    raise
+                waiting(error.message)
+            except TimeoutError:
+                if waiting is None:
+                    raise HeadpondError(
+                        f"the node did not answer for {ASK_S_MAX:g} s", hint="Is it running, and at this URL?"
+                    ) from None
+                waiting(f"nothing for {ASK_S_MAX:g} s")
+            await _sleep(0.5)
+
+    async def _ask(self) -> TopInfo:
+        import asyncio
+
+        async with asyncio.timeout(ASK_S_MAX):
+            if self._admin is None:
+                self._admin = (await self._client.__aenter__()).admin
+            return await self._admin.top(self._pattern, limit=self._limit)
+
+    async def close(self) -> None:
+        if self._admin is not None:
+            await self._client.__aexit__(None, None, None)
+
+
+# --- where it goes ----------------------------------------------------------------------------------
+
+
+class _JsonLines:
+    """An object a line and sample."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def sample(self, sample: Sample) -> None:
+        from headpond.shapes.top import top_object
+
+        print(json_text(top_object(sample)), flush=True)
+
+    def waiting(self, why: str) -> None:
+        note(f"no answer, trying ({why})")
+
+
+class _Plain:
+    """One screen after the other, for a file, a pipe, or a single look."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def sample(self, sample: Sample) -> None:
+        from headpond.cli.operate.top import screen
+
+        console = make_console()
+        console.print(screen(sample, console.width))
+        if not console.is_terminal:
+            console.print()
+
+    def waiting(self, why: str) -> None:
+        note(f"no answer, trying ({why})")
+
+
+class _Screen:
+    """The whole terminal, drawn anew with every sample."""
+
+    def __init__(self, url: str) -> None:
+        from rich.live import Live
+        from rich.text import Text
+
+        self._url = url
+        self._console = make_console()
+        first = Text(f"{url}: the first two readings …")
+        self._live = Live(first, console=self._console, screen=True, auto_refresh=False)
+
+    def __enter__(self) -> None:
+        self._live.__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        self._live.__exit__(None, None, None)
+
+    def sample(self, sample: Sample) -> None:
+        from headpond.cli.operate.top import screen
+
+        self._live.update(screen(sample, self._console.width, self._console.height), refresh=True)
+
+    def waiting(self, why: str) -> None:
+        from headpond.cli.operate.top import no_answer
+
+        self._live.update(no_answer(why, self._url), refresh=True)
+
+
+# What ``headpond top`` draws: a line of the node, one of its links, a table of topics, one of subscriptions.
+#
+# On a narrow terminal the columns that matter least are left out, and names are cut in their middle.
+
+WIDE = 110
+"""From this width on every column is shown."""
+USUAL = 76
+
+
+class _Column(NamedTuple):
+    heading: str
+    width: int = 0
+    """Of the narrowest terminal that it is shown on."""
+
+
+_TOPICS = (
+    *(_Column("MSG/S"), _Column("BYTES/S"), _Column("STORED", USUAL), _Column("SIZE"), _Column("LAG")),
+    _Column("TOTAL", WIDE),
+)
+_SUBSCRIPTIONS = (
+    *(_Column("LAG"), _Column("DELIV/S"), _Column("SETTLED/S"), _Column("IN FLIGHT", USUAL)),
+    *(_Column("UNACKED", WIDE), _Column("DEAD", USUAL), _Column("CONS", USUAL)),
+    *(_Column("REDELIVERED", WIDE), _Column("DELIVERED", WIDE)),
+)
+
+
+def screen(sample: Sample, width: int, height: int | None = None) -> RenderableType:
+    """``height`` None: as long as it is."""
+    topics_room, subscriptions_room = _rooms(sample, height)
+    name_width = max(12, min(48, width // 3))
+    topics = _table("TOPIC", _TOPICS, width)
+    for topic in sample.topics[:topics_room]:
+        topics.add_row(_cut(_short(topic.now.topic), name_width), *_shown(_TOPICS, _topic(topic), width))
+    subscriptions = _table("SUBSCRIPTION", _SUBSCRIPTIONS, width)
+    for one in sample.subscriptions[:subscriptions_room]:
+        subscriptions.add_row(
+            _cut(f"{_short(one.now.topic)} {one.now.subscription}", name_width),
+            *_shown(_SUBSCRIPTIONS, _subscription(one), width),
+        )
+    parts: list[RenderableType] = [*node_lines(sample, width), Text()]
+    parts += [topics, _more(sample.topics_left_out + len(sample.topics) - topics_room, "topics")]
+    left_out = sample.subscriptions_left_out + len(sample.subscriptions) - subscriptions_room
+    parts += [Text(), subscriptions, _more(left_out, "subscriptions")]
+    return Group(*(part for part in parts if not (isinstance(part, Text) and part.plain == "-")))
+
+
+def no_answer(why: str, url: str) -> RenderableType:
+    return Text(f"{url}: no answer, trying ({why})", style="yellow", overflow="ellipsis", no_wrap=True)
+
+
+def node_lines(sample: Sample, width: int) -> list[Text]:
+    """One line of the node itself, two on a narrow terminal; and one of its links, if it has any."""
+    node = sample.node
+    words = [
+        f"node {node.node[:8]}",
+        f"up {duration(node.uptime_us / 1e6)}",
+        f"connections {node.connections:,}",
+        f"in {count(sample.stored_s)}/s",
+        f"out {count(sample.delivered_s)}/s",
+    ]
+    use = [f"topics {node.topics:,}", f"subscriptions {node.subscriptions:,}"] if width >= USUAL else []
+    if sample.cpu is not None:
+        use.append(f"cpu {sample.cpu:.0%}")
+    if node.rss_bytes is not None:
+        use.append(f"memory {size(node.rss_bytes)}")
+    use.append(f"disk free {size(node.disk_free_bytes)}{', FULL: sends are refused' if node.disk_full else ''}")
+    lines = [words + use] if width >= WIDE else [words, use]
+    if sample.links:
+        lines.append(["links", *map(_link, sample.links)])
+    return [Text("  ".join(line), overflow="ellipsis", no_wrap=True) for line in lines]
+
+
+def _link(link: TopLink) -> str:
+    lag = f", lag {count(link.lag)}" if link.lag else ""
+    refused = f", {link.refused:,} topic{'s' if link.refused > 1 else ''} refused" if link.refused else ""
+    return f"{_cut(link.link, 32)} {link.state}{lag}{refused}"
+
+
+def _rooms(sample: Sample, height: int | None) -> tuple[int, int]:
+    """How many rows of each table fit; subscriptions get what topics leave."""
+    topics, subscriptions = len(sample.topics), len(sample.subscriptions)
+    if height is None:
+        return topics, subscriptions
+    lines = 9 + bool(sample.links)  # the node's, two headings, what separates them, and what is left out
+    room = max(height - lines, 2)
+    topics = min(topics, max(room - subscriptions, room // 3, 1))
+    return topics, min(subscriptions, max(room - topics, 1))
+
+
+def _table(heading: str, columns: Sequence[_Column], width: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(heading, no_wrap=True)
+    for column in columns:
+        if column.width <= width:
+            table.add_column(column.heading, justify="right", no_wrap=True)
+    return table
+
+
+def _shown(columns: Sequence[_Column], cells: Sequence[str], width: int) -> list[str]:
+    return [cell for column, cell in zip(columns, cells, strict=True) if column.width <= width]
+
+
+def _topic(row: TopicRates) -> tuple[str, ...]:
+    now = row.now
+    rate = f"{size(row.bytes_s)}/s" if row.bytes_s is not None else "-"
+    total = count(now.messages_in)
+    return count(row.messages_s), rate, count(now.stored), size(now.bytes), count(now.lag), total
+
+
+def _subscription(row: SubscriptionRates) -> tuple[str, ...]:
+    now = row.now
+    return (
+        count(now.lag),
+        count(row.delivered_s),
+        "paused" if now.paused else count(row.settled_s),
+        count(now.in_flight),
+        count(now.unacked),
+        count(now.dead),
+        count(now.consumers),
+        count(now.redelivered),
+        count(now.delivered),
+    )
+
+
+def _more(count_: int, what: str) -> Text:
+    return Text(f"… {count_:,} more {what}", style="dim") if count_ > 0 else Text("-")
+
+
+def _short(topic: str) -> str:
+    return TopicName.parse(topic).short
+
+
+def _cut(name: str, width: int) -> str:
+    if len(name) <= width:
+        return name
+    head = (width - 1) // 2
+    return f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
+
+
+def count(value: Rate | int) -> str:
+    """A number in at most seven characters."""
+    if value is None:
+        return "-"
+    if isinstance(value, float) and 0 < value < 10:
+        return f"{value:.1f}"
+    value = round(value)
+    for unit, step in (("", 1), ("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)):
+        if value < step * 100_000 or unit == "G":
+            return f"{value / step:,.0f}{unit}"
+    raise AssertionError("every number has a unit")
+
+
+def size(value: Rate | int) -> str:
+    if value is None:
+        return "-"
+    for unit, step in (("B", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30), ("TiB", 2**40)):
+        if value < step * 1000 or unit == "TiB":
+            scaled = value / step
+            return f"{scaled:.0f} {unit}" if unit == "B" or scaled >= 100 else f"{scaled:.1f} {unit}"
+    raise AssertionError("every size has a unit")
+
+
+def duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"

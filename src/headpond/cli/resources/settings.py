@@ -1,0 +1,60 @@
+"""Settings on the command line: ``NAME=VALUE`` read, and shown with where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headpond.cli.completion import assignments, setting_names
+from headpond.cli.output import print_table
+
+if TYPE_CHECKING:
+    from headpond.model.topic_settings import Value
+    from headpond.wire.control.codec import SettingInfo
+
+Assignments = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SETTING=VALUE…",
+        help="hard_ttl=7d, max_bytes=10GiB, durability=os, …",
+        autocompletion=assignments,
+    ),
+]
+Names = Annotated[
+    list[str],
+    typer.Argument(metavar="SETTING…", help="Names of settings, as in hard_ttl.", autocompletion=setting_names),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SETTING=VALUE",
+        help="A setting; repeat it for more.",
+        show_default=False,
+        autocompletion=assignments,
+    ),
+]
+
+
+def read_assignments(texts: Sequence[str] | None) -> dict[str, Value]:
+    """``NAME=VALUE`` each; the node reads the values."""
+    found: dict[str, Value] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{text!r} is not SETTING=VALUE", param_hint="'SETTING=VALUE'")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def print_settings(settings: Sequence[SettingInfo]) -> None:
+    from headpond.model.topic_settings import SETTINGS
+
+    rows = []
+    for each in settings:
+        known = SETTINGS.get(each.name)
+        shown = known.shown(each.value) if known is not None else str(each.value)
+        rows.append((each.name, shown, f"{each.origin} {each.place}".strip()))
+    print_table(("SETTING", "VALUE", "FROM"), rows)

@@ -1,0 +1,355 @@
+"""``headpond sub create|list|show|unacked|skipped|seek|pause|resume|promote|delete``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headpond.cli.ask import ask, confirm
+from headpond.cli.completion import starts, subscriptions, topics
+from headpond.cli.data.consume import Kind, Mode, RedeliveryOption
+from headpond.cli.options import (
+    DEFAULT_URL,
+    AsJson,
+    StartOption,
+    Token,
+    TopicArgument,
+    TopicFilter,
+    Url,
+    Yes,
+)
+from headpond.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
+from headpond.cli.start import parse_place, parse_start
+from headpond.shapes.subscription import skipped_object, subscription_object, unacked_object
+
+if TYPE_CHECKING:
+    from headpond.client.admin import Admin
+    from headpond.shapes.subscription import SkippedShape, UnackedShape
+    from headpond.wire.control.codec import SubscriptionInfo
+
+sub_app = typer.Typer(
+    help="Create, list, show, seek, pause and promote subscriptions.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+SubscriptionArgument = Annotated[
+    str, typer.Argument(metavar="SUBSCRIPTION", help="Its name.", autocompletion=subscriptions)
+]
+NewSubscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Its name.")]
+PAGE = 1000
+PageStart = Annotated[
+    str, typer.Option("--from", metavar="ENTRY", help="Where to begin: ENTRY, or SHARD/ENTRY.")
+]
+PageLimit = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="How many at most.")]
+PLACE = "earliest, latest, an entry or a time (ISO 8601)"
+
+
+@sub_app.command()
+@reports_errors
+def create(
+    topic: TopicArgument,
+    subscription: NewSubscription,
+    kind: Annotated[Kind, typer.Option("--kind", help="How consumers share it.")] = Kind.unique,
+    mode: Annotated[
+        Mode, typer.Option("--mode", help="resilient: the next one comes when the one before is settled.")
+    ] = Mode.non_resilient,
+    start: StartOption = "earliest",
+    deadline: Annotated[
+        float | None, typer.Option("--deadline", metavar="S", help="Seconds to settle a message in.")
+    ] = None,
+    backoff: Annotated[
+        float | None, typer.Option("--backoff", metavar="S", help="Seconds before a refused one comes again.")
+    ] = None,
+    redelivery: RedeliveryOption = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", metavar="N", help="How often one is tried; 0: no end.")
+    ] = None,
+    dead_letter: Annotated[
+        str | None,
+        typer.Option(
+            "--dead-letter",
+            metavar="TOPIC",
+            help='Where dead ones go; "" for nowhere.',
+            autocompletion=topics,
+        ),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a subscription that nobody reads yet: it holds what is stored from --start on."""
+    from headpond.model.policy import Policy
+
+    policy = Policy(
+        deadline=deadline,
+        backoff=backoff,
+        redelivery=redelivery,
+        max_attempts=max_attempts,
+        dead_letter=dead_letter,
+    )
+    place = parse_start(start, "--start")
+    info = ask(
+        url,
+        token,
+        lambda admin: admin.create_subscription(
+            topic, subscription, kind=kind.value, mode=mode.value, start=place, policy=policy
+        ),
+    )
+    _say(info, as_json, f"created {info.subscription} of {info.topic}: {info.kind}, {info.mode}")
+
+
+@sub_app.command("list")
+@reports_errors
+def list_(
+    topic: TopicFilter = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """List subscriptions and how far each has come."""
+    infos = ask(url, token, lambda admin: admin.list_subscriptions(topic))
+    infos.sort(key=lambda info: (info.topic, info.subscription))
+    if as_json:
+        print_json([subscription_object(info) for info in infos])
+        return
+    heads = (
+        "TOPIC",
+        "SUBSCRIPTION",
+        "KIND",
+        "MODE",
+        "CONSUMERS",
+        "UNSETTLED",
+        "IN FLIGHT",
+        "UNACKED",
+        "DEAD",
+        "PAUSED",
+        "PASSIVE",
+    )
+    rows = [
+        (
+            info.topic,
+            info.subscription,
+            info.kind,
+            info.mode,
+            len(info.consumers),
+            info.unsettled,
+            info.in_flight,
+            info.unacked,
+            info.dead,
+            "yes" if info.paused else "no",
+            info.link if info.passive else "no",
+        )
+        for info in infos
+    ]
+    print_table(heads, rows)
+
+
+@sub_app.command()
+@reports_errors
+def show(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a subscription: its policy with every value in effect, its counts and its places."""
+    info = ask(url, token, lambda admin: admin.show_subscription(topic, subscription))
+    if as_json:
+        print_json(subscription_object(info))
+        return
+    policy: Mapping[str, object] = subscription_object(info)["policy"] or {}
+    print_fields(
+        [
+            ("subscription", info.subscription),
+            ("topic", info.topic),
+            ("kind", info.kind),
+            ("mode", info.mode),
+            ("created", iso_time(info.created_at_us)),
+            ("paused", "yes" if info.paused else "no"),
+            *_copy(info),
+            ("consumers", ", ".join(info.consumers) or "none"),
+            ("positions", ", ".join(map(str, info.positions))),
+            ("acknowledged", info.acked),
+            ("skipped", info.skipped),
+            ("unsettled", info.unsettled),
+            ("in flight", info.in_flight),
+            ("unacked", info.unacked),
+            ("refused", info.nacked),
+            ("dead", info.dead),
+            *([("not put aside", info.bury_fault)] if info.bury_fault else []),
+            ("re-driven", info.redriven),
+            ("expired", info.expired),
+            ("compacted", info.compacted or None),
+            ("lost", info.lost),
+            *(("lost range", _range(each)) for each in info.lost_ranges),
+            *((f"policy {name}", "none" if value in (None, "") else value) for name, value in policy.items()),
+        ]
+    )
+
+
+@sub_app.command()
+@reports_errors
+def unacked(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    start: PageStart = "0/0",
+    limit: PageLimit = PAGE,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the messages that were refused, timed out or lost with a consumer, and what each waits for."""
+    place = parse_place(start, "--from")
+
+    async def some(admin: Admin) -> list[UnackedShape]:
+        found = admin.unacked(topic, subscription, start=place, limit=limit + 1)
+        return [unacked_object(entry) async for entry in found]
+
+    objects = ask(url, token, some)
+    for more in objects[limit:]:
+        note(f"there are more: --from {more['shard']}/{more['entry']}")
+    if as_json:
+        print_json(objects[:limit])
+        return
+    heads = ("SHARD", "ENTRY", "ATTEMPTS", "WAITS FOR", "DUE AT", "BOUND")
+    rows: list[dict[str, object]] = [{**each} for each in objects[:limit]]
+    print_table(heads, [tuple(each.values()) for each in rows])
+
+
+@sub_app.command()
+@reports_errors
+def skipped(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    start: PageStart = "0/0",
+    limit: PageLimit = PAGE,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the ranges of entries that consumers skipped."""
+    place = parse_place(start, "--from")
+
+    async def some(admin: Admin) -> list[SkippedShape]:
+        found = admin.skipped(topic, subscription, start=place, limit=limit + 1)
+        return [skipped_object(each) async for each in found]
+
+    objects = ask(url, token, some)
+    for more in objects[limit:]:
+        note(f"there are more: --from {more['shard']}/{more['first']}")
+    if as_json:
+        print_json(objects[:limit])
+        return
+    rows: list[dict[str, object]] = [{**each} for each in objects[:limit]]
+    print_table(("SHARD", "FIRST", "END"), [tuple(each.values()) for each in rows])
+
+
+@sub_app.command()
+@reports_errors
+def seek(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    to: Annotated[str, typer.Option("--to", metavar="P", help=f"{PLACE}.", autocompletion=starts)],
+    shard: Annotated[int | None, typer.Option("--shard", min=0, metavar="N", help="Of one shard only.")] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set its place: what lies before counts as settled, what lies behind comes (again)."""
+    place = parse_start(to, "--to", new=False)
+    info = ask(url, token, lambda admin: admin.seek(topic, subscription, place, shard=shard))
+    places = ", ".join(map(str, info.positions))
+    _say(info, as_json, f"{info.subscription} of {info.topic} goes on at entry {places}")
+
+
+@sub_app.command()
+@reports_errors
+def pause(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hand out nothing until it is resumed, whoever is connected."""
+    info = ask(url, token, lambda admin: admin.pause(topic, subscription))
+    _say(info, as_json, f"paused {info.subscription} of {info.topic}")
+
+
+@sub_app.command()
+@reports_errors
+def resume(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a pause."""
+    info = ask(url, token, lambda admin: admin.resume(topic, subscription))
+    _say(info, as_json, f"resumed {info.subscription} of {info.topic}")
+
+
+@sub_app.command()
+@reports_errors
+def promote(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on here with a subscription that followed another node's: from now on its link changes nothing."""
+    info = ask(url, token, lambda admin: admin.promote(topic, subscription))
+    _say(info, as_json, f"{info.subscription} of {info.topic} is active here, with {info.unsettled} to settle")
+
+
+@sub_app.command()
+@reports_errors
+def delete(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a subscription with its place and its counts. The topic keeps its messages."""
+    if not yes:
+        confirm(f"Delete subscription {subscription} of {topic}?")
+    ask(url, token, lambda admin: admin.delete_subscription(topic, subscription))
+    if as_json:
+        print_json({"deleted": subscription, "topic": topic})
+    else:
+        print(f"deleted {subscription} of {topic}")
+
+
+def _say(info: SubscriptionInfo, as_json: bool, text: str) -> None:
+    if as_json:
+        print_json(subscription_object(info))
+    else:
+        print(text)
+
+
+def _copy(info: SubscriptionInfo) -> list[tuple[str, object]]:
+    """What there is to say of one that follows another node's, or did."""
+    elsewhere: list[tuple[str, object]] = [("also active on", info.elsewhere)] if info.elsewhere else []
+    if not info.node:
+        return elsewhere
+    told = f", told {iso_time(info.told_at_us)}" if info.told_at_us else ", not heard of since the node began"
+    behind = f"{info.behind or 0} behind{told}"
+    return [
+        ("passive", f"yes, of node {info.node}, link {info.link}, {behind}" if info.passive else "no"),
+        ("promotions", info.epoch),
+        ("settlements ignored", info.ignored),
+        *elsewhere,
+    ]
+
+
+def _range(lost: tuple[int, int, int, str, int]) -> str:
+    shard, start, end, reason, at_us = lost
+    return f"shard {shard}, entries {start:,}–{end - 1:,}: {reason}, {iso_time(at_us)}"

@@ -1,0 +1,95 @@
+"""``headpond writer list|show|delete``: who commits staged batches, and what is staged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headpond.cli.ask import ask, confirm
+from headpond.cli.completion import writers
+from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
+from headpond.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
+from headpond.shapes.writer import writer_object
+
+if TYPE_CHECKING:
+    from headpond.wire.control.codec import StageInfo, WriterInfo
+
+writer_app = typer.Typer(
+    help="List, show and delete writers of staged batches.", no_args_is_help=True, rich_markup_mode=None
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The writer.", autocompletion=writers)]
+
+
+@writer_app.command("list")
+@reports_errors
+def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
+    """List writers, their newest batch and what they have staged."""
+    infos = ask(url, token, lambda admin: admin.list_writers())
+    if as_json:
+        print_json([writer_object(info) for info in infos])
+        return
+    rows = [
+        (info.writer, info.batch, info.batches, info.rows, info.stages, info.staged_bytes, _committed(info))
+        for info in infos
+    ]
+    print_table(("WRITER", "BATCH", "BATCHES", "ROWS", "STAGES", "STAGED BYTES", "COMMITTED"), rows)
+
+
+@writer_app.command()
+@reports_errors
+def show(writer: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
+    """Show a writer: its newest batch, its counts, its topics and its stages."""
+    info = ask(url, token, lambda admin: admin.show_writer(writer))
+    if as_json:
+        print_json(writer_object(info, whole=True))
+        return
+    print_fields(
+        [
+            ("writer", info.writer),
+            ("batch", info.batch),
+            ("committed", _committed(info)),
+            ("publishing", "yes" if info.publishing else "no"),
+            ("holder", info.holder or None),
+            ("batches", info.batches),
+            ("rows", info.rows),
+            ("bytes", info.size_bytes),
+            ("topics", ", ".join(info.topics) or None),
+            ("stages", info.stages),
+            ("staged bytes", info.staged_bytes),
+        ]
+    )
+    if info.stage_list:
+        print()
+        stages = [
+            (stage.stage.hex(), stage.topic, stage.rows, "yes" if stage.finished else "no", _opened(stage))
+            for stage in info.stage_list
+        ]
+        print_table(("STAGE", "TOPIC", "ROWS", "FINISHED", "OPENED"), stages)
+
+
+@writer_app.command()
+@reports_errors
+def delete(
+    writer: Name,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget a writer's batches and drop its stages. Its messages stay; a batch sent again is new."""
+    if not yes:
+        confirm(f"Forget which batches {writer} committed, and drop what it staged?")
+    stages = ask(url, token, lambda admin: admin.delete_writer(writer))
+    if as_json:
+        print_json({"deleted": writer, "stages": stages})
+    else:
+        print(f"deleted {writer}, with {stages} stages")
+
+
+def _committed(info: WriterInfo) -> str | None:
+    return iso_time(info.committed_at_us) if info.committed_at_us is not None else None
+
+
+def _opened(stage: StageInfo) -> str:
+    return iso_time(stage.opened_at_us)

@@ -1,0 +1,306 @@
+"""``headpond spark``: pipelines run and checked; the jobs stand in files of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, said
+from headpond.cli.output import make_console, note, print_json, reports_errors
+from headpond.model.errors import BadSetting
+from headpond.storage.folder_lock import state_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headpond.spark.pipeline.frames import Frames, Node
+    from headpond.spark.pipeline.progress import Metrics, Sample
+    from headpond.spark.pipeline.reading import Pipeline
+    from headpond.spark.pipeline.running import Run
+
+
+LOOK_S = 0.5
+
+Update = Callable[["Run", dict[str, "Sample | None"]], None]
+
+spark_app = typer.Typer(help="Pipelines and jobs on Spark.", no_args_is_help=True)
+
+File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="A pipeline's file.", show_default=False)]
+Master = Annotated[
+    str | None, typer.Option("--master", metavar="MASTER", help="The Spark master; the file's unless told.")
+]
+
+
+@spark_app.command()
+@reports_errors
+def check(
+    context: typer.Context,
+    file: File,
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", help="Look at the file alone; start no Spark and ask no node."),
+    ] = False,
+    master: Master = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look for faults in a pipeline's file, without running it."""
+    from headpond.spark.pipeline.reading import Pipeline
+
+    pipeline = Pipeline.load(file)
+    plan = pipeline.plan
+    if not offline:
+        from headpond.spark.pipeline.running import analyse
+
+        frames = analyse(pipeline, _session(pipeline, master), node=_node(context, pipeline, url, token))
+        _note_unfinished(frames)
+    parts = {"sources": list(plan.sources), "steps": list(plan.steps), "sinks": list(plan.sinks)}
+    if as_json:
+        print_json({"pipeline": plan.name, **parts, "tried": not offline})
+        return
+    print(f"{file}: pipeline {plan.name} is in order{' as far as the file tells' if offline else ''}")
+    for part, names in parts.items():
+        print(f"  {part}: {', '.join(names) or 'none'}")
+
+
+@spark_app.command()
+@reports_errors
+def run(
+    context: typer.Context,
+    file: File,
+    once: Annotated[
+        bool, typer.Option("--once", help="Work off what there is, then end, whatever the file's trigger says.")
+    ] = False,
+    idle: Annotated[
+        str | None,
+        typer.Option("--idle", metavar="TIME", help="End once no row has come for so long: 30s, 5m."),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="HOST:PORT", help="Serve the numbers for Prometheus there."),
+    ] = None,
+    master: Master = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline until it ends or is stopped; the next run goes on where it was.
+
+    Ctrl-C or SIGTERM ends it between two batches, a second one at once. With --json, an object a batch.
+    """
+    from headpond.spark.pipeline.reading import Pipeline
+    from headpond.spark.pipeline.running import start
+
+    idle_s = None if idle is None else _idle(idle)
+    pipeline = Pipeline.load(file)
+    if once:
+        pipeline.set_trigger(available_now=True)
+    plan = pipeline.plan
+    page = _metrics(plan.name, metrics)
+    log = state_folder() / "spark" / f"{plan.name}.log"
+    if not as_json:
+        note(f"starting Spark for {plan.name}; what it says itself is in {log}")
+    try:
+        with _signals() as asked:
+            with _stderr_to(log):
+                spark = _session(pipeline, master)
+            work = start(pipeline, spark, node=_node(context, pipeline, url, token))
+            _follow(work, asked, page, idle_s=idle_s, as_json=as_json)
+    finally:
+        if page is not None:
+            page.close()
+
+
+def _note_unfinished(frames: Frames) -> None:
+    from headpond.spark.checkpoints import unfinished_start
+    from headpond.spark.pipeline.frames import checkpoint_of
+
+    for outlet in frames.outlets:
+        for file in unfinished_start(frames.spark, checkpoint_of(frames.pipeline, frames.plan, outlet.name)):
+            note(f"{outlet.name}: a driver was killed before its first batch; the next run removes {file}")
+
+
+def _node(context: typer.Context, pipeline: Pipeline, url: str, token: str | None) -> Node:
+    """The command line's, else the file's, else the environment's; a context's token goes to its own node."""
+    from headpond.spark.pipeline.frames import Node
+
+    plan = pipeline.plan
+    chosen = url if _on_line(context, "url") or plan.url is None else plan.url
+    if _on_line(context, "token"):
+        return Node(chosen, token)
+    if plan.token is not None and plan.url in (None, chosen):
+        return Node(chosen, plan.token)
+    # What was set for this program is meant; a context's token is for its own URL alone.
+    return Node(chosen, token if chosen == url or said(context, "token") else None)
+
+
+def _on_line(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _session(pipeline: Pipeline, master: str | None) -> SparkSession:
+    from headpond.spark.start.session import session
+
+    plan = pipeline.plan
+    return session(plan.name, master=master or plan.spark.master, conf=plan.spark.conf)
+
+
+def _idle(told: str) -> float:
+    from headpond.spark.pipeline.flow import seconds
+
+    try:
+        return seconds(told)
+    except BadSetting:
+        raise typer.BadParameter(
+            f"{told!r} is no length of time like 30s, 5m or 1.5h", param_hint="'--idle'"
+        ) from None
+
+
+def _metrics(name: str, told: str | None) -> Metrics | None:
+    if told is None:
+        return None
+    host, _, port = told.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise typer.BadParameter(f"{told!r} is not HOST:PORT", param_hint="'--metrics'")
+    from headpond.spark.pipeline.progress import Metrics
+
+    return Metrics(name, host, int(port))
+
+
+@contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Java and its workers get a file for their stderr: the screen is for the pipeline."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+# --- at work ------------------------------------------------------------------------------------------
+
+
+class Asked:
+    """How often the user asked for an end."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, *_: object) -> None:
+        self.times += 1
+        if self.times == 1:
+            note("stopping after this batch; once more stops at once")
+        else:
+            note("stopped; the batch under way is done again at the next start")
+            os._exit(130)
+
+
+@contextmanager
+def _signals() -> Iterator[Asked]:
+    asked = Asked()
+    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _follow(work: Run, asked: Asked, page: Metrics | None, *, idle_s: float | None, as_json: bool) -> None:
+    """Shows the work until it ends or is asked to; raises what it failed with."""
+    live = sys.stderr.isatty() and not as_json
+    last: dict[str, Sample | None] = dict.fromkeys(work.queries)
+    with _screen(live) as update:
+        while True:
+            active = work.active
+            for sample in work.samples():
+                last[sample.sink] = sample
+                _tell(sample, page, as_json=as_json, live=live)
+            update(work, last)
+            work.check()
+            if not active:
+                break
+            if asked.times or (idle_s is not None and work.idle_s >= idle_s):
+                work.stop()
+            else:
+                time.sleep(LOOK_S)
+    rows = sum(sample.rows_all for sample in last.values() if sample is not None)
+    if not as_json:
+        note(f"{work.plan.name}: {'stopped' if asked.times else 'ended'} after {rows:,} rows read")
+
+
+def _tell(sample: Sample, page: Metrics | None, *, as_json: bool, live: bool) -> None:
+    from headpond.spark.pipeline.progress import line
+
+    if page is not None:
+        page.take(sample)
+    if as_json:
+        print_json(sample)
+        sys.stdout.flush()
+    elif not live and sample.rows:
+        note(line(sample))
+
+
+@contextmanager
+def _screen(live: bool) -> Iterator[Update]:
+    if not live:
+        yield lambda work, last: None
+        return
+    from rich.live import Live
+
+    from headpond.spark.pipeline.progress import table
+
+    with Live(console=make_console(stderr=True), auto_refresh=False) as screen:
+
+        def update(work: Run, last: dict[str, Sample | None]) -> None:
+            shown = table((name, sample, work.doing(name)) for name, sample in last.items())
+            screen.update(shown, refresh=True)
+
+        yield update
+
+
+ArchiveArgument = Annotated[str, typer.Argument(metavar="DIR", help="The archive's folder.")]
+BatchEntries = Annotated[
+    int,
+    typer.Option("--batch-entries", min=1, metavar="N", help="Entries of a shard written at once."),
+]
+JobMaster = Annotated[str, typer.Option("--master", metavar="MASTER", help="The Spark master that runs it.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.", show_default=False)]
+
+
+@contextmanager
+def shown() -> Iterator[Callable[[str], None] | None]:
+    """Tells what is being done on a line that changes; says nothing where there is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    said = ["starting Spark"]
+
+    class Line:
+        def __rich__(self) -> Text:
+            return Text(said[0])
+
+    def progress(text: str) -> None:
+        said[0] = text
+
+    with Live(Line(), console=make_console(stderr=True), refresh_per_second=4, transient=True):
+        yield progress

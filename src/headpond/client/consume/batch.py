@@ -1,0 +1,313 @@
+"""A batch: the rows of one stored segment that a consumer was offered, as Arrow columns and as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from operator import index
+from typing import Any, Self
+
+import msgspec
+import pyarrow as pa
+
+from headpond.client.arguments import checked
+from headpond.model.errors import BadFrame, BadRequest, BadSegment
+from headpond.model.message import Message, Origin
+from headpond.wire.control.codec import Deliver, Span, Subscribed
+from headpond.wire.frame import Frame
+from headpond.wire.plain.columns import PLAIN_SCHEMA
+from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_record_header
+from headpond.wire.typed.record import fill_messages, stored_rows
+from headpond.wire.typed.schema import fit_messages
+from headpond.wire.typed.values import python_values
+from headpond.wire.typed.versions import SchemaVersions
+
+_BOOLEANS = ("bool", "bool_")
+"""Python's and NumPy's."""
+
+
+class Batch:
+    """Rows of one stored segment, in order. Columns and messages are made when they are asked for."""
+
+    __slots__ = ("_rows", "_schema", "attempt", "origin", "spans")
+
+    def __init__(
+        self,
+        rows: pa.RecordBatch,
+        origin: Origin,
+        spans: list[Span],
+        attempt: int,
+        schema: pa.Schema = PLAIN_SCHEMA,
+    ) -> None:
+        self._rows = rows
+        self._schema = schema
+        self.origin = origin
+        """Where the segment came from and where it stands."""
+        self.spans = spans
+        """The entries of the rows, as ranges ``start <= entry < end``."""
+        self.attempt = attempt
+
+    def __len__(self) -> int:
+        return int(self._rows.num_rows)
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} rows, shard {self.shard}, entries {self.spans}>"
+
+    @property
+    def shard(self) -> int:
+        return self.origin.shard
+
+    @property
+    def nbytes(self) -> int:
+        """What the rows take in memory."""
+        return int(self._rows.nbytes)
+
+    @property
+    def typed(self) -> bool:
+        """Whether the topic has a schema: then values are rows of it."""
+        return self._schema is not PLAIN_SCHEMA
+
+    @property
+    def arrow(self) -> pa.RecordBatch:
+        """The columns value, key, id, headers, sent_at; those that no row has are null.
+
+        ``value`` is binary, or in a typed topic a struct of its columns, as they are now.
+        """
+        return fill_messages(self._rows, self._schema)
+
+    @checked
+    def column(self, name: str) -> pa.Array | None:
+        """One of those columns; None where no row has it."""
+        place = self._rows.schema.get_field_index(name)
+        return self._rows.column(place) if place >= 0 else None
+
+    @property
+    def entries(self) -> pa.Int64Array:
+        """The entry of each row."""
+        return pa.array(self._entry_list(), pa.int64())
+
+    def messages(self) -> list[Message]:
+        """The rows as messages."""
+        rows = self._rows
+        count = rows.num_rows
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        nothing: list[Any] = [None] * count
+        values = python_values(columns["value"]) if "value" in columns else nothing
+        keys, ids, headers = (
+            columns[name].to_pylist() if name in columns else nothing for name in ("key", "id", "headers")
+        )
+        attempt, origin = self.attempt, self.origin
+        return [
+            Message(value, key, own_id, entry, attempt, origin, sent_at_us, items)
+            for value, key, own_id, entry, sent_at_us, items in zip(
+                values, keys, ids, self._entry_list(), _micros(columns["sent_at"]), headers, strict=True
+            )
+        ]
+
+    def select(self, rows: Any) -> list[Span]:
+        """The entries of chosen rows as ranges: ``rows`` is a boolean mask of all rows, or row numbers.
+
+        In a mask, null chooses nothing. Row numbers count from 0.
+        """
+        try:
+            chosen = rows.to_pylist() if isinstance(rows, pa.Array | pa.ChunkedArray) else list(rows)
+        except TypeError:
+            raise BadRequest(f"rows are of type {type(rows).__name__}, not a mask or row numbers") from None
+        entries = self._entry_list()
+        first = next((each for each in chosen if each is not None), False)  # a mask of nulls is a mask
+        if chosen and type(first).__name__ in _BOOLEANS:
+            if len(chosen) != len(entries):
+                raise BadRequest(f"a mask of {len(chosen)} for a batch of {len(entries)} rows")
+            return _runs([entry for entry, wanted in zip(entries, chosen, strict=True) if wanted])
+        try:
+            numbers = sorted(set(map(index, chosen)))
+        except TypeError:
+            raise BadRequest(f"rows {chosen!r:.80} are neither a mask nor row numbers") from None
+        if numbers and not 0 <= numbers[0] <= numbers[-1] < len(entries):
+            raise BadRequest(f"rows {chosen!r:.80} are not all in a batch of {len(entries)} rows")
+        return _runs([entries[number] for number in numbers])
+
+    def _entry_list(self) -> list[int]:
+        if len(self.spans) == 1:
+            return list(range(*self.spans[0]))
+        return [entry for start, end in self.spans for entry in range(start, end)]
+
+
+def read_record(
+    frame: Frame,
+    deliver: Deliver,
+    topic: str,
+    node: str,
+    schemas: SchemaVersions | None = None,
+    life: int = 0,
+) -> Batch | None:
+    """The rows of a delivered record that are meant; None if there are none. Faults are ``HeadpondError``s.
+
+    ``schemas`` are those of a typed topic; whichever its rows were stored with, they come in the newest.
+    """
+    header = decode_record_header(frame.body)
+    spans = _meant(deliver.spans, header)
+    if not spans:
+        return None
+    rows = stored_rows(frame.body[RECORD_HEADER_BYTES:], schemas, header.stored_at_us)
+    if rows.num_rows != header.count:
+        raise BadSegment(f"a record of {header.count} rows holds {rows.num_rows}")
+    stored_at_us, count = header.stored_at_us, header.count
+    origin = Origin(
+        topic, deliver.shard, header.first_entry, header.block, frame.segment, stored_at_us, node, count, life
+    )
+    rows = _cut(rows, header, spans)
+    if schemas is None:
+        return Batch(rows, origin, spans, deliver.attempt)
+    rows = fit_messages(rows, schemas.newest)
+    return Batch(rows, origin, spans, deliver.attempt, schemas.messages(schemas.version))
+
+
+def meant_spans(frame: Frame, deliver: Deliver) -> list[Span]:
+    """The entries that were to come in a record; or, if its header cannot be read, in all of them."""
+    try:
+        return _meant(deliver.spans, decode_record_header(frame.body))
+    except BadFrame:
+        return deliver.spans
+
+
+def without(batch: Batch, drop: list[Span]) -> Batch | None:
+    """The batch less the entries in ``drop``; None where nothing is left."""
+    gone = {entry for start, end in _meant_of(batch, drop) for entry in range(start, end)}
+    keep = [(row, entry) for row, entry in enumerate(batch._entry_list()) if entry not in gone]
+    if not keep:
+        return None
+    rows = batch._rows.take(pa.array([row for row, _ in keep], pa.int64()))
+    return Batch(rows, batch.origin, _runs([entry for _, entry in keep]), batch.attempt, batch._schema)
+
+
+def only(batch: Batch, spans: list[Span], attempt: int) -> Batch | None:
+    """The batch's rows of the entries in ``spans``; None where there are none."""
+    meant = _meant_of(batch, spans)
+    if len(batch.spans) == len(meant) == 1:
+        (start, end), (first, _) = meant[0], batch.spans[0]
+        return Batch(batch._rows.slice(start - first, end - start), batch.origin, meant, attempt, batch._schema)
+    if len(batch.spans) == 1 and meant:
+        first = batch.spans[0][0]
+        places = [entry - first for start, end in meant for entry in range(start, end)]
+        rows = batch._rows.take(pa.array(places, pa.int64()))
+        return Batch(rows, batch.origin, meant, attempt, batch._schema)
+    wanted = {entry for start, end in meant for entry in range(start, end)}
+    keep = [(row, entry) for row, entry in enumerate(batch._entry_list()) if entry in wanted]
+    if not keep:
+        return None
+    rows = batch._rows.take(pa.array([row for row, _ in keep], pa.int64()))
+    return Batch(rows, batch.origin, _runs([entry for _, entry in keep]), attempt, batch._schema)
+
+
+def last_of(batch: Batch, count: int) -> Batch | None:
+    """Its last rows; None where there are none."""
+    rows = len(batch)
+    spans = batch.select(range(rows - count, rows))
+    return only(batch, spans, batch.attempt) if count else None
+
+
+def _meant_of(batch: Batch, spans: list[Span]) -> list[Span]:
+    """The spans, cut to what the batch could hold."""
+    first, end = batch.spans[0][0], batch.spans[-1][1]
+    return [(max(a, first), min(b, end)) for a, b in spans if a < end and b > first]
+
+
+def _meant(spans: list[Span], header: RecordHeader) -> list[Span]:
+    first, end = header.first_entry, header.end_entry
+    return [(max(a, first), min(b, end)) for a, b in spans if a < end and b > first]
+
+
+def _cut(rows: pa.RecordBatch, header: RecordHeader, spans: list[Span]) -> pa.RecordBatch:
+    """The rows of the spans: all, a slice, or slices put together."""
+    first = header.first_entry
+    if len(spans) == 1:
+        start, end = spans[0]
+        return rows if end - start == header.count else rows.slice(start - first, end - start)
+    places = [entry - first for start, end in spans for entry in range(start, end)]
+    return rows.take(pa.array(places, pa.int64()))
+
+
+def _micros(column: pa.Array) -> list[int]:
+    """A timestamp column as whole numbers, without a Python object of Arrow's for each."""
+    start = column.offset
+    return memoryview(column.buffers()[1]).cast("q")[start : start + len(column)].tolist()
+
+
+def _runs(entries: list[int]) -> list[Span]:
+    """Ascending entries as ranges."""
+    runs: list[Span] = []
+    for entry in entries:
+        if runs and runs[-1][1] == entry:
+            runs[-1] = (runs[-1][0], entry + 1)
+        else:
+            runs.append((entry, entry + 1))
+    return runs
+
+
+class Batches:
+    """Not an async generator: a wait for the next batch may be given up and the one after it still comes."""
+
+    def __init__(self, next_batch: Callable[[], Awaitable[Batch | None]]) -> None:
+        self._next_batch = next_batch
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        if (batch := await self._next_batch()) is None:
+            raise StopAsyncIteration
+        return batch
+
+
+# The last record that came alone on each shard, decoded when its rows are asked for.
+#
+# Where messages come one at a time, or one a key, its other rows follow in deliveries that bring no record.
+
+ALL = [(0, 2**63)]
+
+
+def rows_may_follow(info: Subscribed | None) -> bool:
+    """Whether a subscription is of a kind and mode in which more rows of a record come without it."""
+    return info is not None and info.mode == "resilient" and info.kind in ("shared", "key_shared")
+
+
+class KeptRecords:
+    """``read`` decodes the rows of a record that are meant."""
+
+    def __init__(self, read: Callable[[Frame, Deliver], Batch | None]) -> None:
+        self._read = read
+        self._frames: dict[int, Frame] = {}
+        self._batches: dict[int, Batch] = {}
+        """Of the same shards, all rows; what cannot be read is not here, and told whenever it is taken."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(frame.body) for frame in self._frames.values())
+
+    def keep(self, shard: int, frame: Frame) -> None:
+        self._frames[shard] = frame
+        self._batches.pop(shard, None)
+
+    def frame(self, shard: int) -> Frame | None:
+        return self._frames.get(shard)
+
+    def rows(self, frame: Frame, deliver: Deliver) -> Batch | None:
+        """The rows of a record that are meant, kept or not."""
+        shard = deliver.shard
+        if self._frames.get(shard) is not frame:
+            return self._read(frame, deliver)
+        batch = self._batches.get(shard)
+        if batch is None:
+            batch = self._read(frame, msgspec.structs.replace(deliver, spans=ALL))
+            if batch is None:
+                return None
+            self._batches[shard] = batch
+        return only(batch, deliver.spans, deliver.attempt)
+
+    def decode_anew(self) -> None:
+        """The topic has another schema: the rows that are still to follow come in it."""
+        self._batches.clear()
+
+    def clear(self) -> None:
+        self._frames.clear()
+        self._batches.clear()

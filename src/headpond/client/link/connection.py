@@ -1,0 +1,187 @@
+"""One TCP connection to a node: bytes in and out of the connection machine, and nothing that outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from headpond.client.link.tls import Certificate, TlsOptions, shown_certificate, tls_failure
+from headpond.model.address import Address
+from headpond.model.errors import ConnectionLost, HeadpondError, TimedOut, Unavailable
+from headpond.wire.connection import ClientSide, Event, Fault
+from headpond.wire.control.codec import Ping, Pong, Welcome, encode_control
+
+WRITE_BUFFER_BYTES = 1024 * 1024
+GOODBYE_S = 0.5
+NO_WELCOME_HINTS = {
+    False: "The node may speak TLS alone: then use headponds:// instead of headpond://.",
+    True: "The node may ask for a client certificate: HEADPOND_CERT, HEADPOND_KEY or `headpond context add`.",
+}
+"""What an end before the welcome may mean, without and with TLS: neither side says more."""
+
+
+class Connection(asyncio.Protocol):
+    """``on_event`` gets what the node says; ``on_end`` why a connection that was welcome ended, once."""
+
+    def __init__(
+        self,
+        address: Address,
+        side: ClientSide,
+        *,
+        on_event: Callable[[Event], None],
+        on_end: Callable[[HeadpondError], None],
+        on_writable: Callable[[], None],
+        tls: TlsOptions | None = None,
+    ) -> None:
+        self.address = address
+        self._tls = tls or TlsOptions()
+        self.writable = False
+        self.title: bytes | None = None
+        """The last TITLE written: what SEGMENT frames now belong to."""
+        self.ended: HeadpondError | None = None
+        self._side = side
+        self._on_event = on_event
+        self._on_end = on_end
+        self._on_writable = on_writable
+        self._loop = asyncio.get_running_loop()
+        self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._received_at = self._loop.time()
+        self._pinged_at = 0.0
+        self._pings = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- what the link does with it -----------------------------------------------------------------
+
+    async def open(self, timeout_s: float) -> Welcome:
+        """Connects and greets; any failure is a ``HeadpondError`` that says why."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._dial()
+                return await self._welcome
+        except TimeoutError:
+            self.abort(TimedOut(f"no answer within {timeout_s:.3g} s"))
+            raise TimedOut(f"no answer within {timeout_s:.3g} s") from None
+        except ssl.SSLError as error:
+            await asyncio.sleep(0)  # the loop closes the socket with its next step
+            raise tls_failure(error) from error
+        except (OSError, UnicodeError) as error:  # the latter where a host name cannot be one
+            raise Unavailable(_why(error)) from error
+        except asyncio.CancelledError:
+            self.abort(ConnectionLost("connecting was given up"))
+            raise
+
+    async def _dial(self) -> None:
+        """Makes the way that bytes go."""
+        host, port = self.address.host, self.address.port
+        context = self._tls.context() if self.address.tls else None
+        await self._loop.create_connection(lambda: self, host, port, ssl=context)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the node showed."""
+        transport = self._transport
+        return None if transport is None else shown_certificate(transport.get_extra_info("peercert"))
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        transport = self._transport
+        if transport is not None and self.ended is None and not transport.is_closing():  # a lost one warns
+            transport.writelines(parts)
+
+    def watch(self, ping_after_s: float, dead_after_s: float) -> None:
+        """Begins to ask an idle node whether it is there, and to end the connection when nothing comes back."""
+        self._timer = self._loop.call_later(ping_after_s / 4, self.watch, ping_after_s, dead_after_s)
+        now = self._loop.time()
+        silent_s = now - self._received_at
+        if silent_s >= dead_after_s:
+            self.abort(ConnectionLost(f"{self.address} was silent for {silent_s:.3g} s"))
+        elif silent_s >= ping_after_s and now - self._pinged_at >= ping_after_s:
+            self._pinged_at = now
+            self._pings += 1
+            self.write([encode_control(Ping(self._pings))])
+
+    async def close(self) -> None:
+        """Ends the connection in order: what was written still leaves, for a moment at most."""
+        if self._transport is not None:
+            self._transport.close()
+            await asyncio.sleep(0)
+            if self.address.tls:  # both sides say goodbye, for a moment at most
+                await asyncio.wait([self._gone], timeout=GOODBYE_S)
+                self._transport.abort()
+        self._end(ConnectionLost(f"the connection to {self.address} was closed"))
+
+    def abort(self, error: HeadpondError) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._end(error)
+
+    # --- what the loop tells ------------------------------------------------------------------------
+
+    def connection_made(self, made: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, made)  # uvloop's is one in all but its base class
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._transport = transport
+        if self.ended is not None:
+            transport.abort()
+            return
+        self._received_at = self._loop.time()
+        self.writable = True
+        transport.writelines(self._side.data_to_send())
+
+    def data_received(self, data: bytes) -> None:
+        self._received_at = self._loop.time()
+        for event in self._side.receive(data):
+            if self.ended is not None:
+                return
+            if isinstance(event, Fault):
+                self.abort(event.error)
+            elif isinstance(event, Ping):
+                self.write([encode_control(Pong(event.number))])
+            elif isinstance(event, Welcome) and not self._welcome.done():
+                self._welcome.set_result(event)
+            elif not isinstance(event, Pong):
+                self._on_event(event)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._gone.done():
+            self._gone.set_result(None)
+        if isinstance(error, ssl.SSLError):
+            self._end(tls_failure(error))
+            return
+        why = f": {error}" if error else ""
+        hint = None if self._welcome.done() else NO_WELCOME_HINTS[self.address.tls]
+        self._end(ConnectionLost(f"the connection to {self.address} ended{why}", hint=hint))
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        if self.ended is None:
+            self._on_writable()
+
+    def _end(self, error: HeadpondError) -> None:
+        if self.ended is not None:
+            return
+        self.ended = error
+        self.writable = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._welcome.done():
+            self._welcome.set_exception(error)
+            self._welcome.exception()  # whoever opened it sees it; if nobody waits any more, that is no fault
+            return
+        if not self._welcome.cancelled() and self._welcome.exception() is None:
+            self._on_end(error)
+
+
+def _why(error: OSError | UnicodeError) -> str:
+    """The system's own words; asyncio's text of a refusal only repeats the address."""
+    if isinstance(error, socket.gaierror) or not isinstance(error, OSError) or not error.errno:
+        return getattr(error, "strerror", None) or str(error) or "the connection ended before it was made"
+    return os.strerror(error.errno)

@@ -1,0 +1,138 @@
+"""Which addresses a link tries, in which order: those it was given, and where nodes send it.
+
+A node that goes away may name its successor. That is followed
+
+- to an address that the link was given itself, at once and before the others;
+- to any other only with ``redirects="any"``: whoever can make a node say so would get the token;
+- never from TLS to an address without it, whatever is allowed;
+- so many times in a row at most, so that nodes that name each other do not keep a client running about.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from headpond.client.arguments import checked
+from headpond.model.address import Address, parse_addresses
+from headpond.model.errors import (
+    AccessRefused,
+    BadURL,
+    ConnectionLost,
+    HeadpondError,
+    NodeStopping,
+    Unavailable,
+)
+
+log = logging.getLogger("headpond.client")
+
+HOPS_MAX = 5
+"""Redirects that are followed before a connection lasted."""
+LEARNT_MAX = 8
+"""Addresses that nodes named and that are tried too."""
+REDIRECTS = ("listed", "any", "none")
+
+
+class Dialling:
+    def __init__(self, addresses: Sequence[Address], redirects: str = "listed") -> None:
+        self.given = list(addresses)
+        self.hops = 0
+        self._redirects = redirects
+        self._next: list[Address] = []
+        """Where the last redirect pointed."""
+        self._learnt: list[Address] = []
+
+    @property
+    def may_change(self) -> bool:
+        """Whether another node may come to answer."""
+        return len(self.given) > 1 or self._redirects == "any"
+
+    def order(self) -> list[Address]:
+        """What to try in the next round."""
+        return list(dict.fromkeys([*self._next, *self.given, *self._learnt]))
+
+    def heed(self, at: Address, error: HeadpondError) -> None:
+        """Looks at what a connection ended with, for where it points."""
+        if not isinstance(error, NodeStopping) or not error.successor:
+            return
+        if (refused := self.heard(at, error.successor)) is None:
+            log.info("%s stops and names %s", at, error.successor)
+        else:
+            log.warning("%s stops and names %s, which is not followed: %s", at, error.successor, refused)
+
+    def heard(self, at: Address, successor: str) -> str | None:
+        """A node that goes away names another. Returns why that is not followed, or None."""
+        try:
+            named = parse_addresses(successor)
+        except BadURL as error:
+            return error.message
+        refused = self._refused(at, named)
+        if refused is None:
+            self.hops += 1
+            self._next = named
+            self._learn(named)
+        return refused
+
+    def _refused(self, at: Address, named: list[Address]) -> str | None:
+        if self._redirects == "none":
+            return "redirects are turned off"
+        tls = at.tls or any(address.tls for address in self.given)
+        if tls and not all(address.tls for address in named):
+            return "it has no TLS, and this connection does"
+        strangers = [address for address in named if address not in self.given]
+        if strangers and self._redirects != "any":
+            return f"{strangers[0].url} is not among the addresses that were given"
+        if self.hops >= HOPS_MAX:
+            return f"{HOPS_MAX} redirects in a row led nowhere"
+        return None
+
+    def _learn(self, named: list[Address]) -> None:
+        new = [address for address in named if address not in self.given and address not in self._learnt]
+        self._learnt = [*self._learnt, *new][-LEARNT_MAX:]
+
+    def connected(self, at: Address, successor: str) -> None:
+        """A node answered: where it was found is nothing special any more. It may name a successor already."""
+        self._next = []
+        if successor and self._redirects == "any":
+            with suppress(BadURL):
+                named = parse_addresses(successor)
+                if self._refused(at, named) is None:
+                    self._learn(named)
+
+    def lasted(self) -> None:
+        """The connection was a good one."""
+        self.hops = 0
+
+
+def none_answered(failures: list[tuple[Address, HeadpondError]]) -> HeadpondError:
+    """What to say after a round that found no node."""
+    said_no = [error for _, error in failures if not error.retryable]
+    if len(said_no) == len(failures) or (said_no and isinstance(said_no[0], AccessRefused)):
+        return said_no[0]  # a node is there and said no
+    tried = "; ".join(f"{address}: {error.message}" for address, error in failures)
+    hints = [error.hint for _, error in failures if isinstance(error, ConnectionLost)]
+    return Unavailable(f"no node answered at {tried}", hint=hints[0] if hints else None)
+
+
+DELAY_MIN_S = 0.05
+DELAY_MAX_S = 5.0
+
+
+class Backoff:
+    """``delay_s(0)`` is up to the minimum, each further attempt up to twice that, never over the maximum."""
+
+    @checked
+    def __init__(
+        self,
+        min_s: float = DELAY_MIN_S,
+        max_s: float = DELAY_MAX_S,
+        random: Callable[[], float] = random.random,
+    ) -> None:
+        self._min_s = min_s
+        self._max_s = max_s
+        self._random = random
+
+    def delay_s(self, attempt: int) -> float:
+        return self._random() * min(self._max_s, self._min_s * 2.0 ** min(attempt, 30))

@@ -1,0 +1,476 @@
+"""The link: a client's one conversation with a service, kept up over lost connections.
+
+Addresses are tried in order. The first connection succeeds or fails within its timeout; a later loss leads to
+reconnecting for ever, with backoff, until the link is closed. Producers and consumers register handlers; each
+learns when the link goes down and comes up, and sends again what it must.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headpond.client.link.connection import Connection
+from headpond.client.link.dialling import Backoff, Dialling, none_answered
+from headpond.client.link.tls import Certificate, TlsOptions
+from headpond.model.address import Address, service_url
+from headpond.model.errors import (
+    AccessRefused,
+    BadRequest,
+    Closed,
+    ConnectionLost,
+    HeadpondError,
+    ProtocolError,
+    TimedOut,
+)
+from headpond.wire.connection import ClientSide, Event
+from headpond.wire.control.codec import (
+    Ack,
+    Control,
+    Deliver,
+    Error,
+    Fetched,
+    Lost,
+    Operation,
+    Request,
+    Response,
+    Settled,
+    Subscribed,
+    Unsubscribed,
+    Welcome,
+    check_fields,
+    encode_control,
+)
+from headpond.wire.frame import FILE_BODY_BYTES_MAX, Frame
+
+REQUEST_TIMEOUT_S = 30.0
+STEADY_AFTER_S = 5.0
+"""A connection that lasted this long was a good one: the next loss is the first again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkOptions:
+    connect_timeout_s: float = 5.0
+    ping_after_s: float = 10.0
+    dead_after_s: float = 30.0
+    request_timeout_s: float = REQUEST_TIMEOUT_S
+    """How long a request waits for its answer, also while the node is away."""
+    backoff: Backoff = field(default_factory=Backoff)
+    steady_after_s: float = STEADY_AFTER_S
+    tls: TlsOptions = field(default_factory=TlsOptions)
+    redirects: str = "listed"
+    """Where a node that stops may send its clients (dialling.py)."""
+
+
+class Handler(Protocol):
+    """What producers and consumers hear from the link."""
+
+    def on_up(self) -> None:
+        """A new connection is there; nothing of the old one will be answered."""
+
+    def on_down(self) -> None:
+        """The connection is gone; the link makes a new one."""
+
+    def on_error(self, error: HeadpondError) -> None:
+        """The node refused something of this handler's."""
+
+    def on_writable(self) -> None:
+        """Writing was paused and may go on."""
+
+
+class BlockHandler(Handler, Protocol):
+    """A producer: it hears of the link itself, and the answers to the blocks it registered."""
+
+    def on_ack(self, ack: Ack) -> None: ...
+
+
+class ConsumerHandler(Handler, Protocol):
+    def on_deliver(self, deliver: Deliver, frames: list[Frame]) -> None: ...
+
+    def on_control(self, message: Subscribed | Unsubscribed | Settled | Lost) -> None: ...
+
+
+class Answers:
+    def __init__(self) -> None:
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+
+    @contextmanager
+    def awaited(self, number: int) -> Iterator[asyncio.Future[Any]]:
+        """What to await for the answer; leaving gives it up."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            yield answer
+        finally:
+            del self._waiting[number]
+
+    def give(self, number: int, result: Any) -> None:
+        """An answer came; an error is raised to whoever waits."""
+        waiter = self._waiting.get(number)
+        if waiter is None or waiter.done():
+            return
+        if isinstance(result, HeadpondError):
+            waiter.set_exception(result)
+        else:
+            waiter.set_result(result)
+
+    def fail(self, error: HeadpondError) -> None:
+        """None of them will come."""
+        for number in list(self._waiting):
+            self.give(number, error.again())
+
+
+log = logging.getLogger("headpond.client")
+
+FETCHED_BYTES_MAX = 2 * FILE_BODY_BYTES_MAX
+"""What one answer to a fetch may bring: a node sends a few MiB, or a single record."""
+TELL_AFTER_S = 10.0
+"""How often a link that finds no node says so."""
+
+
+class Link:
+    def __init__(
+        self, addresses: Sequence[Address], *, client: str, token: str | None, options: LinkOptions
+    ) -> None:
+        self.addresses = list(addresses)
+        self.dialling = Dialling(addresses, options.redirects)
+        self.reconnects = 0
+        self.backoff = options.backoff
+        self.request_timeout_s = options.request_timeout_s
+        self.welcome: Welcome | None = None
+        self.refusal: AccessRefused | None = None  # why the node does not let this client in: nobody waits then
+        self._client = client
+        self._token = token
+        self._options = options
+        self._connection: Connection | None = None
+        self._up = asyncio.Event()
+        self._closed = False
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._attempts = 0
+        """Connections tried since one that lasted."""
+        self._up_since = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._blocks: dict[bytes, BlockHandler] = {}
+        self._producers: list[BlockHandler] = []
+        self._consumers: dict[int, ConsumerHandler] = {}
+        self._numbers = 0
+        self._answers = Answers()
+        self._delivery: tuple[Deliver | Fetched, list[Frame]] | None = None
+        self._delivery_bytes = 0
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        return self._connection is not None
+
+    @property
+    def writable(self) -> bool:
+        return self._connection is not None and self._connection.writable
+
+    @property
+    def service(self) -> str:
+        """All addresses, as one URL: the name that a producer's destination goes by."""
+        return service_url(self.addresses)
+
+    @property
+    def destination(self) -> str:
+        """The URL of the node that answers now, or of the first address."""
+        address = self._connection.address if self._connection else self.addresses[0]
+        return address.url
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the node that answers now showed, with TLS."""
+        return self._connection.certificate if self._connection is not None else None
+
+    async def open(self, *, wait: bool = True) -> None:
+        """Connects. Without ``wait`` a node that is away is no error: it is tried again for ever."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._connect()
+        except HeadpondError as error:
+            if wait or not error.retryable:
+                raise
+            log.info("%s; trying again", error.message)
+            self._reconnecting = self._loop.create_task(self._reconnect())
+
+    async def open_if_new(self) -> None:
+        """Connects a link that nobody has opened yet; a node that is away is no error."""
+        if self._loop is None:
+            await self.open(wait=False)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+            await asyncio.gather(self._reconnecting, return_exceptions=True)
+        connection, self._connection = self._connection, None
+        self._up.clear()
+        if connection is not None:
+            await connection.close()
+        self._up.set()  # whoever waits for it learns that it is closed
+        self._answers.fail(Closed("the client was closed"))
+
+    async def wait_up(self) -> None:
+        self._check_waiting()
+        await self._up.wait()
+        self._check_waiting()
+
+    def _check_waiting(self) -> None:
+        if self._closed:
+            raise Closed("the client was closed")
+        if self.refusal is not None and not self.up:
+            raise self.refusal.again()
+
+    async def _connect(self) -> None:
+        """One round over the addresses within the connect timeout."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._options.connect_timeout_s
+        failures: list[tuple[Address, HeadpondError]] = []
+        order = self.dialling.order()
+        for index, address in enumerate(order):
+            left_s = max(deadline - loop.time(), 0.0) / (len(order) - index)
+            connection = self._new_connection(address)
+            try:
+                welcome = await connection.open(left_s)
+            except HeadpondError as error:
+                self.dialling.heed(address, error)
+                failures.append((address, error))
+                continue
+            if connection.ended is not None:  # welcomed and sent away before this line was reached
+                failures.append((address, connection.ended))
+                continue
+            self.welcome, self.refusal = welcome, None
+            self.dialling.connected(address, welcome.successor)
+            self._on_up(connection)
+            return
+        raise none_answered(failures)
+
+    def _new_connection(self, address: Address) -> Connection:
+        connection = Connection(
+            address,
+            ClientSide(client=self._client, token=self._token),
+            on_event=self._on_event,
+            on_end=lambda error: self._on_down(connection, error),
+            on_writable=self._on_writable,
+            tls=self._options.tls,
+        )
+        return connection
+
+    def _on_up(self, connection: Connection) -> None:
+        self._connection = connection
+        self._up_since = asyncio.get_running_loop().time()
+        self._delivery = None
+        connection.watch(self._options.ping_after_s, self._options.dead_after_s)
+        self._up.set()
+        for handler in self._handlers():
+            try:
+                handler.on_up()
+            except Exception:
+                log.exception("a producer or consumer failed to go on over a new connection")
+
+    def _on_down(self, connection: Connection, error: HeadpondError) -> None:
+        if self._connection is not connection:
+            return
+        self._connection = None
+        self._up.clear()
+        if asyncio.get_running_loop().time() - self._up_since >= self._options.steady_after_s:
+            self._attempts = 0
+            self.dialling.lasted()
+        self.dialling.heed(connection.address, error)
+        self._answers.fail(error if isinstance(error, AccessRefused) else ConnectionLost(error.message))
+        for handler in self._handlers():
+            handler.on_down()
+        if isinstance(error, AccessRefused):
+            self._on_refused(error)
+        if not self._closed:
+            log.warning("connection lost: %s; reconnecting", error.message)
+            self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
+
+    def _on_refused(self, error: AccessRefused) -> None:
+        """The token is not good any more: readers end with that; what producers have is spilled and kept."""
+        if self.refusal is not None:
+            return
+        self.refusal = error
+        self._up.set()  # whoever waits for it learns that it is in vain
+        self._up.clear()
+        for consumer in list(self._consumers.values()):
+            consumer.on_error(error)
+
+    async def _reconnect(self) -> None:
+        told_at = asyncio.get_running_loop().time()
+        while not self._closed:
+            await asyncio.sleep(self.backoff.delay_s(self._attempts))
+            self._attempts += 1
+            try:
+                self.reconnects += 1
+                await self._connect()
+            except HeadpondError as error:
+                self.reconnects -= 1
+                if isinstance(error, AccessRefused):
+                    self._on_refused(error)
+                now = asyncio.get_running_loop().time()
+                if now - told_at >= TELL_AFTER_S:
+                    told_at = now
+                    log.warning("still not connected, trying again: %s", error.message)
+            else:
+                log.info("reconnected to %s", self.destination)
+                return
+
+    def check_loop(self) -> None:
+        """A client lives on the loop that it was opened on; elsewhere every wait would be for ever."""
+        if self._loop not in (None, asyncio.get_running_loop()):
+            raise BadRequest(
+                "this client was opened on another event loop",
+                hint="Open a client of its own on each loop, or use headpond.sync across threads.",
+            )
+
+    # --- writing ------------------------------------------------------------------------------------
+
+    def send(self, *messages: Control) -> bool:
+        """Writes conversation frames; False while the link is down (the caller sends again when it is up)."""
+        if self._connection is None:
+            return False
+        self._connection.write([encode_control(message) for message in messages])
+        return True
+
+    def send_segments(self, title: bytes, frames: list[bytes]) -> None:
+        """Writes a block's frames, behind its TITLE where the connection last spoke under another."""
+        assert self._connection is not None, "callers look at `writable` first"
+        if self._connection.title != title:
+            frames = [title, *frames]
+            self._connection.title = title
+        self._connection.write(frames)
+
+    def send_frames(self, frames: list[bytes]) -> bool:
+        """Writes frames that need no TITLE before them; False while the link is down."""
+        if self._connection is None:
+            return False
+        self._connection.write(frames)
+        return True
+
+    async def request(
+        self, operation: Operation, *, retry: bool = False, timeout_s: float | None = None
+    ) -> Any:
+        """Asks and waits for the answer. A question without consequences is asked again after a loss."""
+        timeout_s = self.request_timeout_s if timeout_s is None else timeout_s
+        check_fields(operation)
+        self.check_loop()
+        what = type(operation).__name__
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    await self.wait_up()
+                    try:
+                        return await self._ask(operation)
+                    except ConnectionLost:
+                        if not retry:
+                            raise
+        except TimeoutError:
+            raise TimedOut(f"{what} was not answered within {timeout_s:.3g} s") from None
+
+    async def _ask(self, operation: Operation) -> Any:
+        number = self.next_number()
+        with self._answers.awaited(number) as answer:
+            if not self.send(Request(number, operation)):
+                raise ConnectionLost("the connection was lost")
+            return await answer
+
+    def next_number(self) -> int:
+        """A number for a request or a consumer, unique on this link."""
+        self._numbers += 1
+        return self._numbers
+
+    # --- handlers -----------------------------------------------------------------------------------
+
+    def add_producer(self, handler: BlockHandler) -> None:
+        self._producers.append(handler)
+
+    def remove_producer(self, handler: BlockHandler) -> None:
+        self._producers.remove(handler)
+        self._blocks = {block: each for block, each in self._blocks.items() if each is not handler}
+
+    def add_block(self, block: bytes, handler: BlockHandler) -> None:
+        """Answers to ``block`` are for ``handler``."""
+        self._blocks[block] = handler
+
+    def remove_block(self, block: bytes) -> None:
+        self._blocks.pop(block, None)
+
+    def add_consumer(self, number: int, handler: ConsumerHandler) -> None:
+        self._consumers[number] = handler
+
+    def remove_consumer(self, number: int) -> None:
+        self._consumers.pop(number, None)
+
+    def _handlers(self) -> list[Handler]:
+        return [*self._producers, *self._consumers.values()]
+
+    def _on_writable(self) -> None:
+        for handler in self._handlers():
+            handler.on_writable()
+
+    # --- what the node says -------------------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        if self._delivery is not None:
+            self._collect(event)
+        elif isinstance(event, Ack):
+            if (block := self._blocks.get(event.block)) is not None:
+                block.on_ack(event)
+        elif isinstance(event, Deliver | Fetched):
+            self._delivery, self._delivery_bytes = (event, []), 0
+            self._deliver_if_whole()
+        elif isinstance(event, Subscribed | Unsubscribed | Settled | Lost):
+            if (consumer := self._consumers.get(event.consumer)) is not None:
+                consumer.on_control(event)
+        elif isinstance(event, Response):
+            self._answers.give(event.number, event.result)
+        elif isinstance(event, Error):
+            self._on_error(event)
+        else:
+            self._distrust(f"a {type(event).__name__} that nothing announced")
+
+    def _collect(self, event: Event) -> None:
+        assert self._delivery is not None
+        if not isinstance(event, Frame):
+            self._distrust(f"a {type(event).__name__} inside a delivery")
+            return
+        deliver, frames = self._delivery
+        frames.append(event)
+        self._delivery_bytes += len(event.body)
+        if isinstance(deliver, Fetched) and self._delivery_bytes > FETCHED_BYTES_MAX:
+            self._distrust("more than was asked for")
+            return
+        self._deliver_if_whole()
+
+    def _deliver_if_whole(self) -> None:
+        assert self._delivery is not None
+        deliver, frames = self._delivery
+        if len(frames) < deliver.records:
+            return
+        self._delivery = None
+        if isinstance(deliver, Fetched):
+            self._answers.give(deliver.number, (deliver, frames))
+        elif (consumer := self._consumers.get(deliver.consumer)) is not None:
+            consumer.on_deliver(deliver, frames)
+
+    def _on_error(self, event: Error) -> None:
+        error = event.as_exception()
+        if event.request is not None:
+            self._answers.give(event.request, error)
+        elif event.consumer is not None and (consumer := self._consumers.get(event.consumer)):
+            consumer.on_error(error)
+        elif event.block is not None and (block := self._blocks.get(event.block)):
+            block.on_error(error)
+        # What is meant may have been closed while this was on its way; then nobody minds.
+
+    def _distrust(self, what: str) -> None:
+        """The stream makes no sense any more: end it, and begin anew."""
+        if self._connection is not None:
+            self._connection.abort(ProtocolError(f"the node sent {what}"))

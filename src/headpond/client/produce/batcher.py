@@ -1,0 +1,220 @@
+"""Rows gather here until their segment is cut. Nothing is encoded a message at a time.
+
+One open ``RowParcel`` a shard. A full one is sealed by the row that filled it; the others are cut when the
+producer has room to send. Rows are checked as they come, so that cutting cannot fail for one row's sake.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from headpond.client.produce.promise import Parcel, Promise
+from headpond.client.produce.values import TypedValues
+from headpond.model.errors import BadRequest, HeadpondError, KeyMissing, SegmentTooLarge, ValueMissing
+from headpond.producer.sharder import Sharder
+from headpond.wire.plain.columns import rows_to_batch
+
+ROW_BYTES = 48
+"""What a row costs in a segment over its text, at most: offsets, time, and a share of the headers' offsets."""
+HEADER_BYTES = 16
+SEGMENT_SPARE_BYTES = 4096
+"""Room in a segment for its own header and metadata."""
+
+Value = bytes | bytearray | memoryview | Mapping[str, Any] | None
+"""A message's value: bytes, or in a typed topic a mapping of its columns. None deletes a state topic's key."""
+
+_now_ns = time.time_ns
+
+
+class RowParcel(Parcel):
+    """Rows as they were posted. The rarer columns are kept by row, so that plain rows do not pay for them."""
+
+    __slots__ = ("headers", "ids", "keys", "sent_at_us", "values")
+
+    def __init__(self, topic: str, shard: int) -> None:
+        super().__init__(topic, shard)
+        self.values: list[Any] = []
+        self.sent_at_us: list[int] = []
+        self.keys: dict[int, bytes] = {}
+        self.ids: dict[int, str] = {}
+        self.headers: dict[int, Mapping[str, str]] = {}
+
+    def to_batch(self, typed: TypedValues | None) -> pa.RecordBatch:
+        """The rows as columns; the parcel lets go of them."""
+        rows = self.rows
+        make = rows_to_batch if typed is None else typed.to_batch
+        batch = make(
+            self.values,
+            _column(self.keys, rows),
+            _column(self.ids, rows),
+            _column(self.headers, rows),
+            self.sent_at_us,
+        )
+        self.drop_rows()
+        return batch
+
+    def drop_rows(self) -> None:
+        self.values, self.sent_at_us = [], []
+        self.keys, self.ids, self.headers = {}, {}, {}
+
+
+class Batcher:
+    promise: ClassVar[type[Promise]] = Promise
+
+    def __init__(
+        self,
+        topic: str,
+        sharder: Sharder,
+        *,
+        rows_max: int,
+        bytes_max: int,
+        row_bytes_max: int,
+        typed: TypedValues | None = None,
+        state: bool | None = None,
+    ) -> None:
+        """``state`` is whether every row has a key and may have no value; None while that is not known."""
+        self.rows = 0
+        """Rows ever added."""
+        self.bytes = 0
+        """Bytes ever added, as memory counts them."""
+        self.sealed: deque[RowParcel] = deque()
+        self.typed = typed
+        self.state = state
+        self._topic = topic
+        self._sharder = sharder
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
+        self._row_bytes_max = row_bytes_max
+        self._open: dict[int, RowParcel] = {}
+
+    def add(self, value: Any, key: bytes | None, id: str | None, headers: Mapping[str, str] | None) -> Promise:
+        """Puts one row behind the others of its shard."""
+        if value is None:
+            size = ROW_BYTES
+        elif self.typed is not None:
+            value, size = self.typed.check(value)
+            size += ROW_BYTES
+        else:
+            if type(value) is not bytes:
+                value = _as_bytes(value, "value")
+            size = ROW_BYTES + len(value)
+        if value is None or self.state:
+            self._check_state(value, key)
+        shard = self._sharder.turn
+        bare = key is None and id is None and headers is None
+        if not bare:
+            if key is not None:
+                key = _as_bytes(key, "key")
+                shard = self._sharder.of_key(key)
+            if headers is not None:
+                headers = _as_headers(headers)
+            size += _extra_bytes(key, id, headers)
+        if size > self._row_bytes_max:
+            raise SegmentTooLarge(
+                f"a message of {size:,} bytes, all counted; at most {self._row_bytes_max:,} are taken"
+            )
+        parcel = self._open.get(shard)
+        if parcel is None or parcel.size + size > self._bytes_max:
+            parcel = self._renew(shard)
+        row = parcel.rows
+        parcel.values.append(value)
+        parcel.sent_at_us.append(_now_ns() // 1000)
+        if not bare:
+            if key is not None:
+                parcel.keys[row] = key
+            if id is not None:
+                parcel.ids[row] = id
+            if headers:
+                parcel.headers[row] = headers
+        parcel.rows = row + 1
+        parcel.size += size
+        self.rows += 1
+        self.bytes += size
+        if row + 1 >= self._rows_max:
+            self._seal(shard)
+        return self.promise(parcel, row)
+
+    def _check_state(self, value: Any, key: bytes | None) -> None:
+        """A state topic's rows have keys, and only they may have no value; the node asks the same."""
+        if self.state and key is None:
+            raise KeyMissing(f"topic {self._topic} is a state topic, and this message has no key")
+        if value is None and self.state is False:
+            raise ValueMissing(f"topic {self._topic} is no state topic, and this message has no value")
+
+    def pause(self, error: HeadpondError) -> None:
+        """Ends every open parcel; until ``reshard`` no row follows."""
+        self.seal_all()
+
+    def reshard(self, sharder: Sharder, state: bool | None) -> None:
+        """The topic is not as it was thought to be; no row is open now."""
+        self._sharder, self.state = sharder, state
+
+    def seal_all(self) -> None:
+        """Ends every open parcel."""
+        for shard in list(self._open):
+            self._seal(shard)
+
+    def end(self, error: HeadpondError) -> None:
+        """Ends every open parcel; no row follows, since who adds one here looks whether it was closed."""
+        self.seal_all()
+
+    def _renew(self, shard: int) -> RowParcel:
+        if shard in self._open:
+            self._seal(shard)
+        parcel = self._open[shard] = RowParcel(self._topic, shard)
+        parcel.posted_at = time.monotonic()
+        return parcel
+
+    def _seal(self, shard: int) -> None:
+        self.sealed.append(self._open.pop(shard))
+        if shard == self._sharder.turn:
+            self._sharder.next_turn()
+
+
+def _column(sparse: dict[int, Any], rows: int) -> list[Any] | None:
+    if not sparse:
+        return None
+    return list(sparse.values()) if len(sparse) == rows else [sparse.get(row) for row in range(rows)]
+
+
+def _as_bytes(value: object, what: str) -> bytes:
+    if type(value) is bytes:
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise BadRequest(
+        f"a message's {what} is bytes, not {type(value).__name__}",
+        hint="Encode it first: text.encode(), json.dumps(...).encode(), msgspec.json.encode(...).",
+    )
+
+
+def _as_headers(headers: object) -> dict[str, str]:
+    if not isinstance(headers, Mapping):
+        raise BadRequest(f"headers are a mapping of text to text, not {type(headers).__name__}")
+    return dict(headers)
+
+
+def _extra_bytes(key: bytes | None, id: str | None, headers: Mapping[str, str] | None) -> int:
+    """What the columns besides the value take, after a look at whether they can be encoded."""
+    size = 0 if key is None else len(key)
+    if id is not None:
+        size += _text_bytes(id, "id")
+    for name, text in (headers or {}).items():
+        size += _text_bytes(name, "a header's name") + _text_bytes(text, f"header {name!r}") + HEADER_BYTES
+    return size
+
+
+def _text_bytes(text: object, what: str) -> int:
+    if not isinstance(text, str):
+        raise BadRequest(f"{what} is text, not {type(text).__name__}")
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise BadRequest(f"{what} {text!r} cannot be written as UTF-8") from None

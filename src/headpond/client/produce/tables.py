@@ -1,0 +1,107 @@
+"""A user's table, cut into pieces that are each one segment of one shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from headpond.model.errors import BadRequest, KeyMissing, SchemaMismatch, ValueMissing
+from headpond.producer.sharder import Sharder
+from headpond.wire.plain.columns import cut_batch, table_to_batches
+
+SPLIT_BYTES_MAX = 4 * 1024 * 1024
+"""How much of a table with keys is split by shard at a time: each shard's piece is near a whole segment."""
+
+
+class Piece(NamedTuple):
+    shard: int
+    batch: pa.RecordBatch
+    first_row: int
+    """The table's row that the piece's rows are counted from."""
+    places: pa.Array | None
+    """Where each row stood, counted from ``first_row``; None where they follow in a run."""
+
+
+def take_shards(
+    table: pa.Table | pa.RecordBatch, name: str = "shard"
+) -> tuple[pa.Table | pa.RecordBatch, pa.Array | None]:
+    """A table without the column that names each row's shard, and that column."""
+    place = table.schema.get_field_index(name)
+    if place < 0:
+        return table, None
+    kind = table.schema.field(place).type
+    if not pt.is_integer(kind) and not pt.is_null(kind):
+        raise SchemaMismatch(f"column {name!r} is {kind}; it must be a whole number, the number of a shard")
+    column = table.column(place)
+    try:
+        shards = column.cast(pa.uint16())
+    except pa.ArrowException as error:
+        raise SchemaMismatch(f"column {name!r}: {error}; it must be the number of a shard") from error
+    whole = shards.combine_chunks() if isinstance(shards, pa.ChunkedArray) else shards
+    return table.drop_columns([name]), whole
+
+
+def cut_table(
+    table: pa.Table | pa.RecordBatch,
+    sharder: Sharder,
+    sent_at_us: int,
+    bytes_target: int,
+    shards: pa.Array | None = None,
+) -> Iterator[Piece]:
+    """Pieces of about ``bytes_target`` in the table's order; a table at fault raises before the first piece.
+
+    ``shards``: those that rows name (``take_shards``).
+    """
+    if not isinstance(table, pa.Table | pa.RecordBatch):
+        raise BadRequest(
+            f"send_batch takes an Arrow table or record batch, not {type(table).__name__}",
+            hint="Make one: pa.table({'value': [...]}), pa.Table.from_pandas(frame), …",
+        )
+    keyed = sharder.mask > 0 and ("key" in table.schema.names or shards is not None)
+    block_bytes = min(bytes_target * (sharder.mask + 1), SPLIT_BYTES_MAX) if keyed else bytes_target
+    first = 0
+    for block in table_to_batches(table, sent_at_us, max(block_bytes, bytes_target)):
+        chosen = None if shards is None else shards.slice(first, block.num_rows)
+        for shard, rows, places in sharder.split(block, chosen):
+            at = 0
+            for batch in cut_batch(rows, bytes_target) if keyed else [rows]:
+                where = None if places is None else places.slice(at, batch.num_rows)
+                yield Piece(shard, batch, first if places is not None else first + at, where)
+                at += batch.num_rows
+        first += block.num_rows
+
+
+def check_state_table(table: pa.Table | pa.RecordBatch, state: bool | None) -> None:
+    """A state topic's rows have keys, and only they may have no value; the node asks the same."""
+    names = table.schema.names if isinstance(table, pa.Table | pa.RecordBatch) else []
+    if state and "value" in names and ("key" not in names or table.column("key").null_count):
+        raise KeyMissing("a row of the table has no key, and the topic is a state topic")
+    if state is False and "value" in names and table.column("value").null_count:
+        raise ValueMissing("a row of the table has no value, and the topic is no state topic")
+
+
+def cut_again(piece: Piece, sharder: Sharder) -> Iterator[Piece]:
+    """A piece cut for another number of shards."""
+    for shard, rows, places in sharder.split(piece.batch):
+        if piece.places is not None:
+            places = piece.places if places is None else piece.places.take(places)
+        yield Piece(shard, rows, piece.first_row, places)
+
+
+def cut_messages(
+    batches: Iterable[pa.RecordBatch], sharder: Sharder, bytes_target: int, shards: pa.Array | None = None
+) -> Iterator[Piece]:
+    """The same of a typed topic's messages, which have their columns already."""
+    first = 0
+    for batch in batches:
+        chosen = None if shards is None else shards.slice(first, batch.num_rows)
+        for shard, rows, places in sharder.split(batch, chosen):
+            step = max(1, min(rows.num_rows, bytes_target * rows.num_rows // max(rows.nbytes, 1)))
+            for at in range(0, rows.num_rows, step):
+                piece = rows.slice(at, step)
+                where = None if places is None else places.slice(at, step)
+                yield Piece(shard, piece, first if places is not None else first + at, where)
+        first += batch.num_rows

@@ -1,0 +1,247 @@
+"""Topic names: ``tenant/product/component/topic``; a bare name lives in ``default/default/default``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from headpond.model.errors import BadRequest, BadScope, BadTopicName
+
+PART_LENGTH_MAX = 128
+DEAD_SUFFIX = ".dead"
+"""A topic's dead letters go to the topic of its name and this: so that is a name too, for every topic."""
+TOPIC_PART_LENGTH_MAX = PART_LENGTH_MAX - len(DEAD_SUFFIX)
+_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
+DEFAULT_PART = "default"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicName:
+    tenant: str
+    product: str
+    component: str
+    topic: str
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Reads a bare name or all four parts; anything else is a ``BadTopicName`` that says which part."""
+        if not isinstance(text, str):
+            raise BadTopicName(f"a topic name is text, not {type(text).__name__}")
+        parts = text.split("/")
+        if len(parts) == 1:
+            parts = [DEFAULT_PART, DEFAULT_PART, DEFAULT_PART, *parts]
+        if len(parts) != 4:
+            raise BadTopicName(f"topic name {shown_name(text)} has {len(parts)} parts; it takes 1 or 4")
+        for place, part in zip(("tenant", "product", "component", "topic"), parts, strict=True):
+            if not is_part(part):
+                raise BadTopicName(
+                    f"topic name {shown_name(text)}: its {place} {shown_name(part)} is not allowed"
+                )
+        if len(parts[-1].removesuffix(DEAD_SUFFIX)) > TOPIC_PART_LENGTH_MAX:
+            raise BadTopicName(
+                f"topic name {shown_name(text)}: its topic has {len(parts[-1])} characters, "
+                f"and at most {TOPIC_PART_LENGTH_MAX} leave room for the one with its dead letters (TOPIC.dead)"
+            )
+        return cls(*parts)
+
+    @classmethod
+    def of(cls, name: str) -> TopicName:
+        """A topic by its whole name, which is known to be sound."""
+        return cls(*name.split("/"))
+
+    @property
+    def short(self) -> str:
+        """The bare name where the rest is default, else the whole."""
+        if (self.tenant, self.product, self.component) == (DEFAULT_PART, DEFAULT_PART, DEFAULT_PART):
+            return self.topic
+        return str(self)
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.product}/{self.component}/{self.topic}"
+
+
+def is_part(text: str) -> bool:
+    """Whether a part of a name is allowed; subscriptions are named by the same rule."""
+    return _PART.fullmatch(text) is not None and ".." not in text
+
+
+def shown_name(text: str) -> str:
+    """A name as an error quotes it."""
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+# Places of the tree that topics live in: a tenant, a product of it, a component of that, a topic.
+#
+# A place is written as its parts with slashes between. A bare name stands below ``default``s, as a bare topic
+# name does: the product ``shop`` is ``default/shop``.
+
+LEVELS = ("tenant", "product", "component", "topic")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    parts: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str, level: str) -> Place:
+        """Reads the name of a place of a level: a bare name or all its parts."""
+        if level not in LEVELS:
+            raise BadRequest(f"there is no level {level!r}", hint=f"It is one of {', '.join(LEVELS)}.")
+        depth = LEVELS.index(level) + 1
+        if not isinstance(text, str):
+            raise BadTopicName(f"a {level} name is text, not {type(text).__name__}")
+        parts = text.split("/")
+        if len(parts) == 1:
+            parts = [*[DEFAULT_PART] * (depth - 1), *parts]
+        if len(parts) != depth:
+            takes = "1" if depth == 1 else f"1 or {depth}"
+            raise BadTopicName(
+                f"{level} name {shown_name(text)} has {len(parts)} parts; it takes {takes}",
+                hint=f"Write NAME or {'/'.join(LEVELS[:depth])}." if depth > 1 else "Write one NAME.",
+            )
+        for part in parts:
+            if not is_part(part):
+                raise BadTopicName(f"{level} name {shown_name(text)}: {shown_name(part)} is not allowed")
+        return cls(tuple(parts))
+
+    @classmethod
+    def of(cls, name: str) -> Place:
+        """A place by its whole name, as ``str`` makes it; the name is known to be sound."""
+        return cls(tuple(name.split("/")))
+
+    @property
+    def level(self) -> str:
+        return LEVELS[len(self.parts) - 1]
+
+    @property
+    def parent(self) -> Place | None:
+        return Place(self.parts[:-1]) if len(self.parts) > 1 else None
+
+    @property
+    def ancestors(self) -> Iterator[Place]:
+        """Those it stands below, the nearest first."""
+        place = self.parent
+        while place is not None:
+            yield place
+            place = place.parent
+
+    def holds(self, other: Place) -> bool:
+        """Whether ``other`` stands somewhere below it."""
+        return len(other.parts) > len(self.parts) and other.parts[: len(self.parts)] == self.parts
+
+    @property
+    def shown(self) -> str:
+        return f"{self.level} {self}"
+
+    def __str__(self) -> str:
+        return "/".join(self.parts)
+
+
+# Scopes: which part of the tree a token reaches, written from the tenant down.
+#
+# ``*`` is everything, ``acme`` the tenant and all below it, ``acme/shop`` one product of it,
+# ``acme/shop/till/orders`` one topic. A part is a name, ``*`` for any, or the beginning of names and a star
+# (``orders-*``). No other patterns: so that whether one scope lies within another can be said exactly.
+
+ANY = "*"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Scope:
+    parts: tuple[str, ...]
+    """At most four; what stands below the last one is within the scope too."""
+
+    @classmethod
+    def parse(cls, text: str) -> Scope:
+        if not isinstance(text, str):
+            raise BadScope(f"a scope is text, not {type(text).__name__}")
+        parts = text.split("/")
+        if len(parts) > len(LEVELS):
+            raise BadScope(f"scope {shown_name(text)} has {len(parts)} parts; it takes 1 to {len(LEVELS)}")
+        for part in parts:
+            name = part.removesuffix(ANY)
+            if part != ANY and not (is_part(name) or (part.endswith(ANY) and is_part(f"{name}x"))):
+                raise BadScope(f"scope {shown_name(text)}: {shown_name(part)} is not a name or a pattern")
+        while len(parts) > 1 and parts[-1] == ANY:
+            parts.pop()  # all that is below is meant anyway
+        return cls(tuple(parts))
+
+    @classmethod
+    def of_topic(cls, text: str) -> Scope:
+        """One topic, or a pattern of topics: bare names stand below ``default`` as everywhere else."""
+        parts = text.split("/")
+        if len(parts) == 1:
+            parts = [*[DEFAULT_PART] * (len(LEVELS) - 1), *parts]
+        if len(parts) != len(LEVELS):
+            raise BadScope(f"topic {shown_name(text)} has {len(parts)} parts; it takes 1 or {len(LEVELS)}")
+        return cls.parse("/".join(parts))
+
+    def holds(self, place: Place) -> bool:
+        """Whether a place, and with it all that stands below it, is within the scope."""
+        if self.parts == (ANY,):
+            return True
+        if len(place.parts) < len(self.parts):
+            return False
+        return all(_matches(pattern, part) for pattern, part in zip(self.parts, place.parts, strict=False))
+
+    def covers(self, other: Scope) -> bool:
+        """Whether all that ``other`` reaches is within this one."""
+        return self.holds(Place(other.parts)) or self == other
+
+    def __str__(self) -> str:
+        return "/".join(self.parts)
+
+
+EVERYTHING = Scope((ANY,))
+
+
+def _matches(pattern: str, part: str) -> bool:
+    """``part`` is a name, or itself a pattern: then all that it matches must be matched."""
+    if pattern == ANY:
+        return True
+    if pattern.endswith(ANY):
+        return part.startswith(pattern[:-1])
+    return part == pattern
+
+
+# Which topics a link is about: names and patterns, as scopes are written.
+#
+# ``shop/*`` is everything of tenant shop, ``acme/shop/till/orders-*`` topics of one component, ``*`` all
+# there is. What has no slash is a name, or the beginning of names and a star, below ``default``. Dead-letter
+# topics follow only where a pattern names them: each node buries what its own subscriptions failed at.
+
+PATTERNS_MAX = 64
+_HINT = (
+    "Write acme/shop/till/orders for a topic, 'acme/*' for a tenant's, 'orders-*' below default, '*' for all."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPatterns:
+    scopes: tuple[Scope, ...]
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> Self:
+        if not 0 < len(texts) <= PATTERNS_MAX:
+            raise BadRequest(f"{len(texts)} patterns of topics; a link has 1 to {PATTERNS_MAX}")
+        bare = (text != ANY and "/" not in text for text in texts)
+        try:
+            found = [
+                Scope.of_topic(text) if is_bare else Scope.parse(text)
+                for text, is_bare in zip(texts, bare, strict=True)
+            ]
+        except BadScope as error:
+            raise BadScope(error.message, hint=_HINT) from None
+        return cls(tuple(dict.fromkeys(found)))
+
+    def match(self, topic: str) -> bool:
+        """Whether a topic, by its whole name, is one of these."""
+        place = Place.of(topic)
+        dead = topic.endswith(DEAD_SUFFIX)
+        return any(scope.holds(place) and (not dead or _names_dead(scope)) for scope in self.scopes)
+
+
+def _names_dead(scope: Scope) -> bool:
+    return len(scope.parts) == len(LEVELS) and DEAD_SUFFIX in scope.parts[-1]

@@ -1,0 +1,133 @@
+"""Room for answers: they take memory until their clients have read them, and a client may never do so.
+
+An answer is sent in pieces, each when the connection has taken most of the one before. So a connection holds
+two pieces, and its request holds the rest, which is counted here: room is taken before a large answer is made
+and given back when all of it went out or the connection was cut (``http_limits.unread_s``). Where there is none
+for a while the request is refused (503), and a stream of events ends with that error. Answers of one piece are
+not counted: there are no more of them than connections.
+
+A request that has changed something is not refused for its answer: it took the room before, or goes past it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from litestar.types import HTTPScope, Message, Receive, Send
+
+from headpond.model.errors import LimitReached
+from headpond.node.http.status import refusing
+
+PIECE_BYTES = 64 * 1024
+ANSWER = "answer"
+"""Where a request's scope has it, in its state."""
+
+
+class AnswerRoom:
+    """What the answers of all requests may take together, first come first served."""
+
+    def __init__(self, bytes_max: int, wait_s: float) -> None:
+        self.bytes = 0
+        self._bytes_max = bytes_max
+        self._wait_s = wait_s
+        self._waiting: dict[asyncio.Future[None], int] = {}
+        """Who waits for how much, in the order they came."""
+
+    async def take(self, size: int) -> None:
+        """Waits until there is room; an answer that is larger than all of it waits to be the only one."""
+        if not self._waiting and self._fits(size):
+            self.bytes += size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = size
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():  # it was given just now, to somebody who has gone
+                self.give(size)
+            else:
+                self._waiting.pop(turn, None)
+                self._wake()
+            if isinstance(error, TimeoutError):
+                raise LimitReached(
+                    f"{self.bytes:,} bytes of answers are made and not read (http_limits.answers_bytes)",
+                    hint="Read answers to their end, or ask for less at a time (count, bytes_max).",
+                ) from None
+            raise
+
+    def give(self, size: int) -> None:
+        self.bytes -= size
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting:
+            turn, size = next(iter(self._waiting.items()))
+            if not turn.done():
+                if not self._fits(size):
+                    return
+                self.bytes += size
+                turn.set_result(None)
+            del self._waiting[turn]
+
+    def _fits(self, size: int) -> bool:
+        return not self.bytes or self.bytes + size <= self._bytes_max
+
+
+class Answer:
+    """What one request is answered, and the room that it takes."""
+
+    def __init__(self, room: AnswerRoom, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        self._room = room
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._start: Message | None = None
+        """The first line and the headers, until it is known that the body may follow."""
+        self.started = False
+        """Whether the application has begun to answer."""
+        self.bytes = 0
+        """The room that it has."""
+
+    async def expect(self, size: int) -> None:
+        """Makes room for so much before it is made; ``LimitReached`` where there is none for a while."""
+        if size > max(self.bytes, PIECE_BYTES):
+            await self._room.take(size - self.bytes)
+            self.bytes = size
+
+    def resize(self, size: int) -> None:
+        """It came to this, more or less than was expected."""
+        self._room.give(self.bytes - size)
+        self.bytes = size
+
+    def close(self) -> None:
+        self.resize(0)
+
+    async def send(self, message: Message) -> None:
+        """Passes on what the application sends, a piece at a time."""
+        if message["type"] != "http.response.body":
+            self.started = True
+            self._start = message
+            return
+        body = message["body"]
+        if self._start is not None:
+            if not message["more_body"] and not await self._admit(len(body)):
+                return
+            await self._send(self._start)
+            self._start = None
+        for at in range(0, max(len(body), 1), PIECE_BYTES):
+            more = message["more_body"] or at + PIECE_BYTES < len(body)
+            piece = body[at : at + PIECE_BYTES]
+            await self._send({"type": "http.response.body", "body": piece, "more_body": more})
+
+    async def _admit(self, size: int) -> bool:
+        """Whether a whole answer may be sent; one that may not is replaced by the error."""
+        try:
+            await self.expect(size)
+        except LimitReached as error:
+            if self._scope["method"] in ("GET", "HEAD"):
+                self._start = None
+                await refusing(error)(self._scope, self._receive, self._send)
+                return False
+        self.resize(size if size > PIECE_BYTES else 0)
+        return True

@@ -1,0 +1,348 @@
+"""Messages out of a request's body: JSON, a message a line of it, an Arrow stream, or one value as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import math
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
+from decimal import Decimal, DecimalException, InvalidOperation
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.types as pt
+
+from headpond.client.produce.values import TypedValues
+from headpond.model.errors import BadRequest, BadSegment, WrongMediaType
+from headpond.model.message import to_micros
+from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.expiry import TTL_S_MAX, with_ttl
+from headpond.wire.plain.ipc import unfolded_bytes
+
+# A typed topic's values out of JSON, by its columns: the way back from what ``consume --json`` prints.
+#
+# Times are ISO 8601, bytes are text or ``{"base64": …}``, decimals are numbers or text, maps are objects or
+# lists of pairs. What does not fit is left as it is: the check of the row names its column. A number with a
+# point in it comes as a ``Decimal``, so that all of its digits are there for a column that holds them.
+
+
+def from_json(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pt.is_struct(kind) and isinstance(value, dict):
+        kinds = {kind.field(index).name: kind.field(index).type for index in range(kind.num_fields)}
+        return {name: from_json(each, kinds[name]) if name in kinds else each for name, each in value.items()}
+    if pt.is_map(kind):
+        pairs = list(value.items()) if isinstance(value, dict) else value
+        if isinstance(pairs, list) and all(isinstance(each, list | tuple) and len(each) == 2 for each in pairs):
+            return [(from_json(key, kind.key_type), from_json(each, kind.item_type)) for key, each in pairs]
+        return value
+    if isinstance(value, list) and (pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind)):
+        return [from_json(each, kind.value_type) for each in value]
+    return _scalar(value, kind)
+
+
+def _scalar(value: Any, kind: pa.DataType) -> Any:
+    if _is_bytes(kind):
+        return as_bytes(value)
+    if isinstance(value, Decimal) and not pt.is_decimal(kind):
+        return _number(value, kind)
+    if not isinstance(value, str):
+        return value
+    try:
+        if pt.is_decimal(kind):
+            return Decimal(value)
+        if pt.is_timestamp(kind):
+            return datetime.fromisoformat(_in_micros(value))
+        if pt.is_date(kind):
+            return date.fromisoformat(value)
+        if pt.is_time(kind):
+            return time.fromisoformat(_in_micros(value))
+    except (ValueError, InvalidOperation):
+        pass
+    return value
+
+
+def _number(value: Decimal, kind: pa.DataType) -> Any:
+    """The nearest number for a floating-point column, unless it is infinite; others look if it is whole."""
+    if not pt.is_floating(kind):
+        return value
+    nearest = float(value)
+    return value if math.isinf(nearest) else nearest
+
+
+def _in_micros(text: str) -> str:
+    """Python reads six digits behind the point and drops what follows: that must be nothing."""
+    if re.search(r"[.,]\d{6}0*[1-9]", text):
+        raise ValueError(text)
+    return text
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
+
+
+def as_bytes(value: Any) -> Any:
+    """Text as UTF-8, ``{"base64": …}`` as its bytes; anything else as it is."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except (binascii.Error, ValueError):
+            raise BadRequest(f"{value['base64'][:40]!r} is not base64") from None
+    return value
+
+
+JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+RAW: Final = "application/octet-stream"
+MESSAGES_MAX: Final = 10_000
+UNFOLDED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What an Arrow stream may take once it is unfolded."""
+PARTS_MAX: Final = 200_000
+"""Commas and brackets in one piece of JSON, and headers in one request: each may become an object.
+
+They are made in one go, and everybody waits for it."""
+HEADERS_BYTES_MAX: Final = 256 * 1024
+"""One message's headers, as JSON."""
+HEADER_PREFIX: Final = "headpond-header-"
+NULL: Final = msgspec.Raw(b"null")
+ABSENT: Final = msgspec.Raw(b"")
+_WITH_DIGITS: Final = msgspec.json.Decoder(float_hook=Decimal)
+
+
+class Base64(msgspec.Struct, forbid_unknown_fields=True):
+    base64: str
+
+
+class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
+    """One message. In a typed topic ``value`` is an object of its columns.
+
+    A value is read when the topic is known: of a plain one it is bytes alone, so that a large body of something
+    else is refused before a million objects are made of it. So are headers, once they are known to be short.
+    """
+
+    value: msgspec.Raw = NULL
+    key: str | Base64 | None = None
+    id: str | None = None
+    headers: msgspec.Raw = NULL
+    sent_at: datetime | None = None
+    ttl: Annotated[float, msgspec.Meta(ge=0, le=TTL_S_MAX)] | None = None
+
+
+class JsonBody(MessageBody):
+    """One message, or a list of them."""
+
+    messages: msgspec.Raw = ABSENT
+
+
+@dataclass(slots=True)
+class Rows:
+    """Messages as lists, one a column, as they came."""
+
+    values: list[msgspec.Raw | bytes] = field(default_factory=list)
+    """As JSON, or the bytes themselves."""
+    keys: list[bytes | None] = field(default_factory=list)
+    ids: list[str | None] = field(default_factory=list)
+    headers: list[Mapping[str, str] | None] = field(default_factory=list)
+    sent_at: list[int | None] = field(default_factory=list)
+    size: int = 0
+    """Bytes of the body that they came in."""
+    headers_count: int = 0
+    """Of all messages."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def add(
+        self, message: MessageBody, value: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> None:
+        """One message; ``value`` and ``headers`` replace those in it."""
+        if len(self.values) >= MESSAGES_MAX:
+            raise BadRequest(f"more than {MESSAGES_MAX:,} messages in one request")
+        headers = headers or _headers(message.headers)
+        if message.ttl is not None:
+            headers = with_ttl(headers, message.ttl)
+        self.headers_count += len(headers or ())
+        if self.headers_count > PARTS_MAX:
+            raise BadRequest(f"more than {PARTS_MAX:,} headers in one request")
+        self.values.append(message.value if value is None else value)
+        self.keys.append(_bytes(message.key))
+        self.ids.append(message.id)
+        self.headers.append(headers or None)
+        self.sent_at.append(None if message.sent_at is None else _micros(message.sent_at))
+
+    def to_batch(self, schema: pa.Schema | None, sent_at_us: int) -> pa.RecordBatch:
+        """As columns; a fault names the message."""
+        times = [sent_at_us if each is None else each for each in self.sent_at]
+        keys = self.keys if any(each is not None for each in self.keys) else None
+        ids = self.ids if any(each is not None for each in self.ids) else None
+        headers = self.headers if any(self.headers) else None
+        if schema is None:
+            values = [_plain(value, number) for number, value in enumerate(self.values)]
+            return rows_to_batch(values, keys, ids, headers, times)
+        typed = TypedValues(schema)
+        kind = pa.struct(list(schema))
+        given = [_object(each, number) for number, each in enumerate(self.values)]
+        rows = [None if each is None else typed.check(from_json(each, kind))[0] for each in given]
+        return typed.to_batch(rows, keys, ids, headers, times)
+
+
+def _bytes(given: str | Base64 | None) -> bytes | None:
+    found: bytes | None = as_bytes({"base64": given.base64} if isinstance(given, Base64) else given)
+    return found
+
+
+def _plain(value: msgspec.Raw | bytes, number: int) -> bytes | None:
+    if not isinstance(value, msgspec.Raw):
+        return value
+    try:
+        return _bytes(msgspec.json.decode(value, type=str | Base64 | None))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadRequest(
+            f"message {number}: a value is text or {{'base64': …}}: {error}",
+            hint="Send JSON as the text of it, or make the topic a typed one.",
+        ) from None
+
+
+def _object(value: msgspec.Raw | bytes, number: int) -> Any:
+    if not isinstance(value, msgspec.Raw):
+        return value
+    text = bytes(value)
+    if _parts(text) > PARTS_MAX:
+        raise BadRequest(
+            f"message {number}: a value of more than {PARTS_MAX:,} parts", hint=f"Send it as an {ARROW} body."
+        )
+    try:
+        return _WITH_DIGITS.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, DecimalException) as error:
+        raise BadRequest(f"message {number} cannot be read: {error}") from None
+
+
+def _parts(text: bytes) -> int:
+    """How many objects JSON can be made of, at most."""
+    return sum(map(text.count, (b",", b"[", b"{")))
+
+
+def _headers(given: msgspec.Raw) -> dict[str, str] | None:
+    if len(given) > HEADERS_BYTES_MAX:
+        raise BadRequest(f"headers of more than {HEADERS_BYTES_MAX:,} bytes")
+    return msgspec.json.decode(given, type=dict[str, str] | None)
+
+
+def _micros(at: datetime) -> int:
+    return to_micros(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
+
+
+class RawMessage(NamedTuple):
+    """What the query tells of a message whose body is its value."""
+
+    key: str | None = None
+    id: str | None = None
+    ttl: float | None = None
+
+
+def read_body(media: str, body: bytes, told: RawMessage, headers: Mapping[str, str]) -> Rows | pa.Table:
+    """What a request of this content type holds."""
+    if media != RAW and told != RawMessage():
+        raise BadRequest(
+            f"key, id and ttl in the query are for a body of {RAW}, and this is {media[:80]!r}",
+            hint="Say them in the body, with each message.",
+        )
+    if media == ARROW:
+        return _read_arrow(body)
+    rows = Rows(size=len(body))
+    try:
+        if media == RAW:
+            rows.add(MessageBody(key=told.key, id=told.id, ttl=told.ttl), body, _own_headers(headers))
+        elif media == NDJSON:
+            if body.count(b"\n") > 2 * MESSAGES_MAX:  # blank lines may stand between
+                raise BadRequest(f"more than {2 * MESSAGES_MAX:,} lines in one request")
+            for line in body.split(b"\n"):
+                if line.strip():
+                    rows.add(msgspec.json.decode(line, type=MessageBody))
+        elif media == JSON:
+            _read_json(body, rows)
+        else:
+            raise WrongMediaType(
+                f"a body of {media[:80]!r} is not taken here: {JSON}, {NDJSON}, {ARROW} or {RAW} are"
+            )
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise BadRequest(f"the body cannot be read: {error}") from None
+    if not rows.values:
+        raise BadRequest("the body holds no message")
+    return rows
+
+
+def _read_json(body: bytes, rows: Rows) -> None:
+    given = msgspec.json.decode(body, type=JsonBody)
+    if given.messages == ABSENT:
+        rows.add(given)
+        return
+    if given != JsonBody(messages=given.messages):
+        raise BadRequest("`messages` stands beside other fields; it is the only one of a body of many messages")
+    many = bytes(given.messages)
+    if many.count(b"{") > PARTS_MAX:  # each may be a message
+        raise BadRequest(
+            f"a list of more than {PARTS_MAX:,} objects, those in values and texts included",
+            hint=f"Send fewer messages at a time, or a message a line ({NDJSON}).",
+        )
+    for message in msgspec.json.decode(many, type=list[MessageBody]):
+        rows.add(message)
+
+
+def _own_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """A message's headers among those of its request."""
+    return {
+        name.removeprefix(HEADER_PREFIX): text
+        for name, text in headers.items()
+        if name.startswith(HEADER_PREFIX)
+    }
+
+
+def _read_arrow(body: bytes) -> pa.Table:
+    """An Arrow IPC stream, looked at before it is unfolded."""
+    try:
+        unfolded = 0
+        for message in pa.MessageReader.open_stream(body):
+            if message.type == "record batch":
+                unfolded += unfolded_bytes(message)
+            elif message.type == "dictionary":
+                raise BadSegment("dictionaries are not taken here; send plain columns")
+            if unfolded > UNFOLDED_BYTES_MAX:
+                raise BadSegment(f"the stream unfolds to more than {UNFOLDED_BYTES_MAX:,} bytes")
+        table = pa.ipc.open_stream(body).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        raise BadSegment(f"the body is not an Arrow stream: {error}") from None
+    if not table.num_rows:
+        raise BadRequest("the stream holds no rows")
+    if table.num_rows > MESSAGES_MAX:  # each has a receipt in the answer
+        raise BadRequest(f"more than {MESSAGES_MAX:,} rows in one request")
+    return table
+
+
+# Large bodies are worked on beside the node's loop, in one thread: the node's own clients do not wait for it.
+#
+# One thread, so that the objects made of a body are those of one body at a time, whoever sends how many.
+
+Result = TypeVar("Result")
+
+SMALL_BYTES = 64 * 1024
+"""Up to this a body is worked on at once: a thread would cost more."""
+_thread = ThreadPoolExecutor(1, "http-bodies")
+
+
+async def aside(size: int, work: Callable[[], Result]) -> Result:
+    """What ``work`` on a body of ``size`` bytes makes."""
+    if size <= SMALL_BYTES:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_thread, work)

@@ -1,0 +1,221 @@
+"""A consumer that is held for a caller between its requests: what it handed out, until that is settled.
+
+It is one consumer of the subscription like any other. Nobody fetching with it for a while closes it, and what
+it held goes to the others at once; so do a lost connection to the node and a revoked token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+import msgspec
+
+from headpond.client.consume.consumer import Consumer
+from headpond.model.errors import BadRequest, HeadpondError
+from headpond.model.message import Message
+from headpond.node.http.status import PositionsNotHeld
+
+logger = logging.getLogger("headpond.http")
+
+HELD_MAX = 10_000
+"""Messages handed out and not settled; past it nothing more is handed out."""
+HELD_BYTES_MAX = 32 * 1024 * 1024
+"""So with their bytes, which the door keeps until then."""
+ANSWER_BYTES = 8 * 1024 * 1024
+"""Of the messages of one fetch; the last one may go past it."""
+MESSAGE_BYTES = 500
+"""What a message takes beside its value."""
+Place = tuple[int, int]
+"""Shard and entry."""
+
+
+def position_of(message: Message) -> str:
+    """``SHARD/ENTRY@STORED``: when it was stored tells it from another that an old copy's node put there."""
+    return f"{message.shard}/{message.entry}@{message.origin.stored_at_us}"
+
+
+def parse_position(text: str) -> Place:
+    """Shard and entry of ``SHARD/ENTRY`` or ``SHARD/ENTRY@STORED``."""
+    place, at, stored = text.partition("@")
+    shard, slash, entry = place.partition("/")
+    for part in (shard, entry, stored if at else "0"):
+        if not (slash and part.isascii() and part.isdigit() and len(part) < 20):
+            raise BadRequest(
+                f"{text[:80]!r} is not a position",
+                hint="Name it as it came with the message, or as SHARD/ENTRY, as in 0/17.",
+            )
+    return int(shard), int(entry)
+
+
+def message_bytes(message: Message) -> int:
+    """What a message takes, roughly."""
+    value = message.value
+    if not isinstance(value, bytes | None):  # an object of a typed topic
+        value = msgspec.json.encode(value, enc_hook=str)
+    return MESSAGE_BYTES + len(value or b"")
+
+
+class Held:
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.used_at = monotonic()
+        self.busy = 0
+        """Requests that are under way with it."""
+        self._handed: dict[Place, Message] = {}
+        self._returned: deque[Message] = deque()
+        """Handed to somebody who had gone; they come first with the next fetch."""
+        self._drops = consumer.drops
+        """The consumer's, when it was last looked at."""
+        self._sizes: dict[Place, int] = {}
+        """Of all that was taken from the consumer and is not settled."""
+        self.bytes = 0
+        self._turn = asyncio.Lock()
+        self._settled = asyncio.Event()
+
+    @property
+    def over(self) -> bool:
+        return self.consumer.stopped is not None
+
+    @property
+    def full(self) -> bool:
+        """Whether something has to be settled before more is handed out."""
+        return len(self._handed) >= HELD_MAX or self.bytes >= HELD_BYTES_MAX
+
+    async def fetch(self, count: int, wait_s: float) -> list[Message]:
+        """The next messages: waits for the first, then takes what is there.
+
+        One fetch at a time waits with the consumer; another one waits for its turn no longer than it asked to.
+        """
+        until = monotonic() + wait_s
+        self.busy += 1
+        try:
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._turn.acquire()
+            except TimeoutError:
+                return []
+            try:
+                await self._wait_for_room(until)
+                return [] if self.full else await self._take(count, until)
+            finally:
+                self._turn.release()
+        finally:
+            self._used()
+
+    async def _wait_for_room(self, until: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(until - monotonic()):
+                while self.full and not self.over:
+                    self._settled.clear()
+                    await self._settled.wait()
+
+    async def _take(self, count: int, until: float) -> list[Message]:
+        found: list[Message] = []
+        size = 0
+        room = min(count, HELD_MAX - len(self._handed))
+        try:
+            while len(found) < room and size < ANSWER_BYTES:
+                message = await self._next(0.0 if found else max(0.0, until - monotonic()))
+                if message is None:
+                    break
+                found.append(message)
+                size += self._sizes[message.shard, message.entry]
+        except BaseException:
+            self._returned.extendleft(reversed(found))
+            raise
+        for message in found:
+            self._handed[message.shard, message.entry] = message
+        return found
+
+    async def _next(self, wait_s: float) -> Message | None:
+        self._drop_returned()
+        if self._returned:
+            return self._returned.popleft()
+        message = await self.consumer.receive(wait_s)
+        if message is not None:
+            place = (message.shard, message.entry)
+            self.bytes -= self._sizes.get(place, 0)  # it comes again
+            self._sizes[place] = message_bytes(message)
+            self.bytes += self._sizes[place]
+        return message
+
+    def _drop_returned(self) -> None:
+        """The connection was lost meanwhile: what nobody saw may be another consumer's now, or comes again."""
+        if self._drops != self.consumer.drops:
+            self._drops = self.consumer.drops
+            for message in self._returned:
+                self.consumer.put_back(message)
+                self.bytes -= self._sizes.pop((message.shard, message.entry), 0)
+            self._returned.clear()
+
+    def put_back(self, messages: list[Message]) -> None:
+        """Nobody saw these: the next fetch gets them."""
+        self._drop_returned()
+        kept = [each for each in messages if self._handed.pop((each.shard, each.entry), None) is not None]
+        self._returned.extendleft(reversed(kept))
+
+    def in_hand(self, position: str) -> Message | None:
+        """The message that was handed out and not settled; another one in its place is not it."""
+        message = self._handed.get(parse_position(position))
+        if message is None or ("@" in position and position != position_of(message)):
+            return None
+        return message
+
+    async def ack_upto(self, position: str) -> None:
+        """Acknowledges what was handed out before a message, in the order it was handed out, and the message.
+
+        A position that is not in hand acknowledges nothing: what is in hand comes again.
+        """
+        message = self.in_hand(position)
+        if message is not None:
+            seen = list(self._handed.values())
+            upto = seen.index(message) + 1
+            await self.settle([position_of(each) for each in seen[:upto]], self.consumer.ack)
+        self.put_back(list(self._handed.values()))
+
+    async def settle(
+        self, positions: list[str], settle: Callable[[Message], Awaitable[None]], *, flush: bool = True
+    ) -> int:
+        """Settles what is in hand; returns when that is on the node's disk. What is not in hand is told."""
+        for each in positions:
+            parse_position(each)
+        self.busy += 1
+        try:
+            missing = []
+            settled = 0
+            for text in positions:
+                message = self.in_hand(text)
+                if message is None:
+                    missing.append(text)
+                    continue
+                await settle(message)
+                place = (message.shard, message.entry)
+                self._handed.pop(place, None)
+                self.bytes -= self._sizes.pop(place, 0)
+                settled += 1
+            self._settled.set()
+            if settled and flush:
+                await self.consumer.flush()
+            if missing:
+                raise PositionsNotHeld(missing)
+            return settled
+        finally:
+            self._used()
+
+    async def close(self) -> None:
+        """What was handed out and not settled goes to the others; what nobody saw is not counted as tried."""
+        try:
+            for message in self._returned if not self.over else ():
+                self.consumer.put_back(message)
+            await self.consumer.close()
+        except HeadpondError as error:
+            logger.info("closing a consumer of %s: %s", self.consumer.topic, error.message)
+
+    def _used(self) -> None:
+        self.busy -= 1
+        self.used_at = monotonic()

@@ -1,0 +1,251 @@
+"""Messages as server-sent events: ``text/event-stream``, as ``curl -N`` and browsers read it.
+
+Without a subscription a stream (GET) reads by position and settles nothing. An event's id holds the position of
+every shard (``UUID/INCARNATION.ENTRY,…``), so that ``Last-Event-ID`` continues exactly there. If the topic was
+replaced, lost entries or is an old copy since, the request is refused.
+
+With a subscription (POST, for it changes what others get) the ids are positions, and the stream is a consumer
+like those of ``fetch``. Messages are settled by ``ack`` with the same consumer's name; or, with ``ack=sent``,
+once they were handed to the connection, so that what a lost connection held does not come again.
+``Last-Event-ID`` acknowledges what this consumer handed out up to that event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import msgspec
+from litestar import get, post
+from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
+from litestar.response import Stream
+
+from headpond.client.reader import Reader
+from headpond.model.errors import BadRequest, HeadpondError, TopicMismatch
+from headpond.model.message import Message
+from headpond.node.http.answers import PIECE_BYTES, Answer
+from headpond.node.http.asking import Asked, Called, TopicPath, answer_of, door_of, parse_start, topic_name
+from headpond.node.http.callers import Caller, Callers
+from headpond.node.http.held import Held, position_of
+from headpond.node.http.routes.consuming import ConsumerName, Kind, Mode, handed, hold
+from headpond.node.http.routes.subscriptions import ONE
+from headpond.node.http.status import body_of
+from headpond.shapes.message import Row, batch_rows
+from headpond.wire.frame import SEGMENT_BYTES_MAX
+from headpond.wire.typed.values import value_json
+
+HEARTBEAT_S = 15.0
+"""How often a stream says that it is there, so that a connection that is gone is noticed."""
+FETCH_BYTES = 256 * 1024
+STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+SHARDS_MAX = 256
+"""An id names every shard, and the id goes with every event."""
+LastEventId = Annotated[str | None, HeaderParameter(name="Last-Event-ID")]
+
+
+def event(name: str, data: bytes, id: str | None = None) -> bytes:
+    """One event; JSON has no line ends in it."""
+    told = b"" if id is None else b"id: " + id.encode() + b"\n"
+    return told + b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+
+
+class Standing:
+    """Where each shard goes on, as an event's id tells it."""
+
+    def __init__(self, uuid: bytes, incarnations: list[int], entries: list[int]) -> None:
+        self.uuid = uuid
+        self.incarnations = incarnations
+        self.entries = entries
+
+    def __str__(self) -> str:
+        pairs = zip(self.incarnations, self.entries, strict=True)
+        return f"{self.uuid.hex()}/" + ",".join(f"{run}.{entry}" for run, entry in pairs)
+
+    @classmethod
+    def parse(cls, text: str) -> Standing:
+        uuid, slash, rest = text.partition("/")
+        try:
+            pairs = [tuple(map(int, each.split("."))) for each in rest.split(",")]
+            if not slash or any(len(pair) != 2 or min(pair) < 0 or max(pair) > 2**62 for pair in pairs):
+                raise ValueError(text)
+            return cls(bytes.fromhex(uuid), [pair[0] for pair in pairs], [pair[1] for pair in pairs])
+        except ValueError:
+            raise BadRequest(f"Last-Event-ID {text[:80]!r} is none of this stream's") from None
+
+
+@get("/topics/{topic:str}/events", tags=["events"], media_type="text/event-stream")
+async def topic_events(
+    request: Asked,
+    caller: Called,
+    topic: TopicPath,
+    start: Annotated[
+        str, QueryParameter(description="earliest, latest or a time; Last-Event-ID wins.")
+    ] = "latest",
+    filter: FromQuery[str] = "",
+    last_event_id: LastEventId = None,
+) -> Stream:
+    """Messages as they are stored, read by position; nothing is settled."""
+    reader = await caller.client.reader(topic_name(topic)).open()
+    if reader.shards > SHARDS_MAX:
+        raise BadRequest(f"the topic has {reader.shards} shards; a stream of events takes at most {SHARDS_MAX}")
+    standing = await _standing(reader, start, last_event_id)
+    door = door_of(request)
+    answer = answer_of(request)
+    stream = _counted(caller, _read_on(reader, standing, filter, answer), answer, door.stopping)
+    return Stream(stream, media_type="text/event-stream", headers=STREAM_HEADERS)
+
+
+async def _standing(reader: Reader, start: str, last: str | None) -> Standing:
+    ends = await reader.ends()
+    runs = [each.incarnation for each in ends]
+    if last is not None:
+        before = Standing.parse(last)
+        if before.uuid != reader.uuid or len(before.entries) != reader.shards:
+            raise TopicMismatch(f"topic {reader.topic} is not the one that this stream read before")
+        for shard, (run, entry) in enumerate(zip(before.incarnations, before.entries, strict=True)):
+            if run != runs[shard] or entry > ends[shard].entry_next:
+                await reader.fetch(shard, entry, entry, incarnation=run)  # refused if others stand before it
+        return before
+    place = parse_start(start, new=False)
+    if isinstance(place, int):
+        entries = [min(place, each.entry_next) for each in ends]
+    elif isinstance(place, str):
+        entries = [each.entry_next if place == "latest" else each.entry_first for each in ends]
+    else:
+        entries = await reader.entries_at(place)
+    return Standing(reader.uuid, runs, entries)
+
+
+async def _read_on(reader: Reader, standing: Standing, filter: str, answer: Answer) -> AsyncIterator[bytes]:
+    while True:
+        ends = await reader.ends(standing.entries, HEARTBEAT_S)
+        nothing = True
+        for shard, end in enumerate(ends):
+            while standing.entries[shard] < end.entry_next:
+                nothing = False
+                await answer.expect(2 * SEGMENT_BYTES_MAX)  # one record and its messages at least
+                async for piece in _read_part(reader, standing, shard, filter, answer):
+                    yield piece
+                answer.resize(0)
+        if nothing:
+            yield b": still here\n\n"
+
+
+def _encoded(row: Row) -> tuple[int, bytes]:
+    return row.entry, msgspec.json.encode(row, enc_hook=str)
+
+
+async def _read_part(
+    reader: Reader, standing: Standing, shard: int, filter: str, answer: Answer
+) -> AsyncIterator[bytes]:
+    """The events of one fetch, in pieces; the rows are released with the last of them."""
+    at = standing.entries[shard]
+    part = await reader.fetch(
+        shard,
+        at,
+        incarnation=standing.incarnations[shard],
+        bytes_max=FETCH_BYTES,
+        filter=filter,
+        rows_bytes_max=FETCH_BYTES,
+    )
+    answer.resize(2 * part.nbytes)
+    standing.incarnations[shard] = part.incarnation
+    for lost in part.lost:
+        yield event("lost", value_json(lost._asdict()))
+    events: list[bytes] = []
+    size = 0
+    for batch in part.batches:
+        for entry, text in map(_encoded, batch_rows(batch)):  # so that no row outlives its text
+            standing.entries[shard] = entry + 1
+            events.append(event("message", text, str(standing)))
+            size += len(text)
+            if size >= PIECE_BYTES:
+                yield b"".join(events)
+                events, size = [], 0
+    if events:
+        yield b"".join(events)
+    standing.entries[shard] = max(part.entry_next, at + 1)
+
+
+@post(ONE + "/events", status_code=200, tags=["events"], media_type="text/event-stream")
+async def subscription_events(
+    request: Asked,
+    caller: Called,
+    topic: TopicPath,
+    subscription: FromPath[str],
+    consumer: ConsumerName = "",
+    kind: Kind = None,
+    mode: Mode = None,
+    start: FromQuery[str] = "earliest",
+    ack: Annotated[
+        str, QueryParameter(pattern="^(none|sent)$", description="`sent`: settled as it is sent.")
+    ] = "none",
+    last_event_id: LastEventId = None,
+) -> Stream:
+    """Messages as the subscription hands them out; settled by `ack` (same consumer), or as they are sent."""
+    name = topic_name(topic)
+    held = await hold(request, caller, name, subscription, consumer, kind, mode, start)
+    if last_event_id is not None:
+        await held.ack_upto(last_event_id)
+    door = door_of(request)
+    events = _hand_on(caller, held, door.callers, sent=ack == "sent")
+    stream = _counted(caller, events, answer_of(request), door.stopping)
+    return Stream(stream, media_type="text/event-stream", headers=STREAM_HEADERS)
+
+
+async def _hand_on(caller: Caller, held: Held, callers: Callers, *, sent: bool) -> AsyncIterator[bytes]:
+    while not held.over:
+        callers.check_held(caller, held)
+        messages = await held.fetch(100, HEARTBEAT_S)
+        if not messages:
+            yield b": still here\n\n"
+        unsent = list(messages)
+        try:
+            while unsent:
+                yield _handed_event(unsent[0])
+                message = unsent.pop(0)
+                if sent:
+                    await held.settle([position_of(message)], held.consumer.ack, flush=False)
+        finally:
+            held.put_back(unsent)  # nobody reads any more
+
+
+def _handed_event(message: Message) -> bytes:
+    row = handed(message)
+    return event("message", msgspec.json.encode(row, enc_hook=str), row.position)
+
+
+async def _counted(
+    caller: Called, events: AsyncIterator[bytes], answer: Answer, stopping: asyncio.Event
+) -> AsyncIterator[bytes]:
+    """The events until the node stops or one fails; what failed is told as the last event."""
+    caller.streams += 1
+    ended = asyncio.ensure_future(stopping.wait())
+    try:
+        yield b": connected\n\n"
+        while True:
+            coming = asyncio.ensure_future(anext(events))
+            try:
+                await asyncio.wait([coming, ended], return_when=asyncio.FIRST_COMPLETED)
+                if not coming.done():
+                    return
+                piece, held = coming.result(), answer.bytes
+                if len(piece) > PIECE_BYTES:  # beside what it was made of
+                    await answer.expect(held + len(piece))
+                yield piece
+                answer.resize(held)
+            finally:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+    except StopAsyncIteration:
+        return
+    except HeadpondError as error:
+        yield event("error", msgspec.json.encode(body_of(error)))
+    finally:
+        ended.cancel()
+        caller.streams -= 1
+        await events.aclose()  # type: ignore[attr-defined]  # they are generators
+
+
+ROUTES = [topic_events, subscription_events]

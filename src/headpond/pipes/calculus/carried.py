@@ -1,0 +1,309 @@
+"""What a route carries up to some pipe, and what one more pipe makes of it.
+
+Where the distribution of copies is known it is kept whole. A pipe that drops what comes late makes it
+uncertain: how much comes late depends on delays that no rate tells. Then there are bounds instead: at least the
+copies of ``least``, at most a mean of ``mean_max``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from headpond.pipes.calculus.channel import Channel
+from headpond.pipes.calculus.copies import Copies, bernoulli, resent
+from headpond.pipes.calculus.declaration import Fault, Tactic
+from headpond.pipes.calculus.declarations import span_of
+from headpond.pipes.calculus.delivery import delivery
+from headpond.pipes.calculus.orders import Order, order_of
+from headpond.pipes.calculus.route import Stage
+
+ONE = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A number that is known exactly (both are equal) or to lie between two."""
+
+    low: Fraction
+    high: Fraction
+
+    @property
+    def exact(self) -> bool:
+        return self.low == self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """A route so far, as far as copies and their order go."""
+
+    copies: Copies | None
+    """The distribution of copies, where it is known."""
+    least: Copies
+    """There are never fewer copies than these."""
+    reliability_max: Fraction
+    mean_max: Fraction
+    prompt: Fraction
+    """At least this share of messages arrives before any copy of a later message."""
+    unique: bool
+    """Whether nothing is repeated, however much is lost."""
+    overtakes: bool
+    """Whether a message may first arrive behind a later one."""
+    stale: bool
+    """Whether a repeat may arrive behind a later message."""
+    may_lose: bool
+    """Whether faults without a rate may lose messages."""
+    may_repeat: bool
+    span: int
+    """How far a message that is still to come may be behind the newest one that came."""
+    punctual: bool
+    """Whether a message comes at once or not at all: no pipe holds it back until others are confirmed, or sends
+    it again later. A timer over one that is not punctual runs out for messages that are still to come."""
+
+    @property
+    def reliability(self) -> Bounds:
+        low = Fraction(0) if self.may_lose else 1 - self.least.lost
+        return Bounds(low, self.reliability_max)
+
+    @property
+    def uniqueness(self) -> Bounds:
+        if self.unique:
+            return Bounds(ONE, ONE)
+        if self.may_lose:
+            # Which copies are lost is not known: those of messages that come again, or of those that do not.
+            return Bounds(Fraction(0), ONE)
+        if self.copies is not None:
+            exact = delivery(self.copies).uniqueness
+            return Bounds(Fraction(0) if self.may_repeat else exact, exact)
+        if self.may_repeat or not self.mean_max:
+            return Bounds(Fraction(0), ONE)
+        return Bounds((1 - self.least.lost) / self.mean_max, ONE)
+
+    @property
+    def order(self) -> Order | None:
+        return order_of(falls=_late(self), repeats=not self.unique, gaps=self.reliability.low < 1)
+
+
+def over_channel(channel: Channel) -> Carried:
+    """What the bare channel carries."""
+    copies = channel.copies
+    return Carried(
+        copies=copies,
+        least=copies,
+        reliability_max=1 - copies.lost,
+        mean_max=copies.mean,
+        prompt=channel.prompt,
+        unique=not channel.duplicate,
+        overtakes=channel.reorder > 0,
+        stale=channel.reorder > 0 and channel.duplicate > 0,
+        may_lose=Fault.ROUTE_FAILURE in channel.faults,
+        may_repeat=False,
+        span=channel.span,
+        punctual=True,
+    )
+
+
+def carry(beneath: Carried, stage: Stage, channel: Channel) -> Carried:
+    """What the route carries with one more pipe over it, whose needs are met."""
+    pipe = stage.declaration
+    upset = bool(channel.faults & pipe.tolerates)
+    tries = int(stage.settings.get("tries", 0)) or None
+    match pipe.tactic:
+        case Tactic.PASS:
+            return beneath
+        case Tactic.RESEND_ONE:
+            sent = _resend_one(beneath, channel.confirm, tries, upset=upset)
+            return _held_back(sent) if stage.settles else sent
+        case Tactic.RESEND_MANY:
+            sent = _resend_many(beneath, channel.confirm, tries, upset=upset)
+            sent = replace(sent, span=span_of(int(stage.settings["window"])))
+            return _held_back(sent) if stage.settles else sent
+        case Tactic.WAIT_FOR_CONFIRM | Tactic.ASK_GAPS:
+            return _all_in_order(beneath)
+        case Tactic.ASK_GAPS_PASS_EQUAL:
+            return _ask_gaps_pass_equal(beneath)
+        case Tactic.DROP_SEEN:
+            return _drop_repeats(beneath, 1 - beneath.least.lost)
+        case Tactic.DROP_LATE:
+            return _in_order(_drop_repeats(beneath, _waited_for(beneath)))
+        case Tactic.DROP_BELOW:
+            return _in_order(_drop_late(beneath, _waited_for(beneath)))
+        case Tactic.HOLD_GAPS:
+            return replace(_in_order(_drop_repeats(beneath, ONE)), punctual=False)
+        case Tactic.HOLD_GAPS_PASS_EQUAL:
+            return replace(_in_order(_drop_late(beneath, ONE)), punctual=False)
+
+
+def _resend_one(beneath: Carried, confirm: Fraction, tries: int | None, *, upset: bool) -> Carried:
+    """The next message leaves after the last has arrived: none is overtaken, only repeats come late.
+
+    After the last of so many tries the next one leaves too, and may overtake a copy that is still on its way.
+    """
+    sent = _send_again(beneath, confirm, tries, upset=upset)
+    if not beneath.punctual:
+        sent = unsure_of_timers(sent)
+    overtakes = tries is not None and (beneath.overtakes or not beneath.punctual)
+    prompt = beneath.prompt if overtakes else 1 - sent.least.lost
+    return replace(sent, prompt=prompt, overtakes=overtakes, stale=_late(beneath) and not sent.unique)
+
+
+def _resend_many(beneath: Carried, confirm: Fraction, tries: int | None, *, upset: bool) -> Carried:
+    """What is lost is sent again behind what followed it, and so is what lost its confirm.
+
+    Over a pipe that is not punctual so is what had no room there.
+    """
+    sent = _send_again(beneath, confirm, tries, upset=upset)
+    if not beneath.punctual:
+        sent, upset = unsure_of_timers(sent), True
+    return replace(
+        sent,
+        prompt=Fraction(0) if upset else beneath.prompt,
+        overtakes=beneath.overtakes or upset or beneath.reliability.low < 1,
+        stale=not sent.unique and (_late(beneath) or upset or confirm < 1),
+    )
+
+
+def _held_back(sent: Carried) -> Carried:
+    """While the worker after has a message, further copies of it are dropped: there are that many, or fewer."""
+    return sent if sent.unique else replace(sent, copies=None, least=bernoulli(1 - sent.least.lost))
+
+
+def _all_in_order(beneath: Carried) -> Carried:
+    """Whatever is missing is sent again, and only what is next passes."""
+    return replace(
+        _in_order(beneath),
+        copies=bernoulli(1),
+        least=bernoulli(1),
+        reliability_max=ONE,
+        mean_max=ONE,
+        prompt=ONE,
+        unique=True,
+        may_lose=False,
+        may_repeat=False,
+        punctual=False,
+    )
+
+
+def _ask_gaps_pass_equal(beneath: Carried) -> Carried:
+    """The same, and a repeat of the last passes too, also of what was asked for needlessly."""
+    asks = beneath.reliability.low < 1 or _late(beneath) or not beneath.punctual
+    if not asks:
+        return _in_order(beneath)
+    whole = _all_in_order(beneath)
+    return replace(whole, copies=None, unique=False, may_repeat=True)
+
+
+def _send_again(beneath: Carried, confirm: Fraction, tries: int | None, *, upset: bool) -> Carried:
+    copies, least, mean_max = _resent_copies(beneath, confirm, tries)
+    return replace(
+        beneath,
+        copies=copies,
+        least=least,
+        # All tries are lost, or one arrives: nothing else about their copies matters to R.
+        reliability_max=ONE if tries is None else 1 - (1 - beneath.reliability_max) ** tries,
+        mean_max=mean_max,
+        unique=beneath.unique and confirm == 1 and not upset,
+        may_lose=False,
+        # Whatever fails between an arrival and its confirm makes the sender send again.
+        may_repeat=beneath.may_repeat or upset,
+        punctual=False,
+    )
+
+
+def _resent_copies(
+    beneath: Carried, confirm: Fraction, tries: int | None
+) -> tuple[Copies | None, Copies, Fraction]:
+    if tries is not None:
+        return _tried_copies(beneath, confirm, tries)
+    if beneath.copies is None and beneath.unique:
+        # How much is lost beneath is not known, and does not matter: what never arrived leaves no copy.
+        beneath = replace(beneath, copies=bernoulli(1))
+    if beneath.copies is not None:
+        copies = resent(beneath.copies, confirm)
+        return copies, copies, copies.mean
+    # Mean copies are mean copies a try, divided by the chance that a try is confirmed: each by its worst case.
+    confirmed_min = 1 - beneath.least.at(1 - confirm)
+    return None, bernoulli(1), beneath.mean_max / confirmed_min
+
+
+def _tried_copies(beneath: Carried, confirm: Fraction, tries: int) -> tuple[Copies | None, Copies, Fraction]:
+    if beneath.copies is not None:
+        copies = resent(beneath.copies, confirm, tries - 1)
+        return copies, copies, copies.mean
+    return None, bernoulli(1 - beneath.least.lost**tries), beneath.mean_max * tries
+
+
+def _late(carried: Carried) -> bool:
+    return carried.overtakes or carried.stale
+
+
+def _waited_for(beneath: Carried) -> Fraction:
+    """The share of messages that a pipe which waits for nothing is sure to let through."""
+    return beneath.prompt if beneath.overtakes else 1 - beneath.least.lost
+
+
+def _drop_repeats(beneath: Carried, reliability_min: Fraction) -> Carried:
+    known = reliability_min == beneath.reliability_max
+    least = bernoulli(reliability_min)
+    return replace(
+        beneath,
+        copies=least if known else None,
+        least=least,
+        mean_max=beneath.reliability_max,
+        unique=True,
+        stale=False,
+        may_repeat=False,
+    )
+
+
+def _drop_late(beneath: Carried, reliability_min: Fraction) -> Carried:
+    if not _late(beneath):
+        return beneath
+    return replace(beneath, copies=None, least=bernoulli(reliability_min))
+
+
+def _in_order(carried: Carried) -> Carried:
+    return replace(carried, overtakes=False, stale=False, prompt=1 - carried.least.lost, span=1)
+
+
+def unsure_of_timers(carried: Carried) -> Carried:
+    """The same where nobody can foresee when a confirm comes, so that copies are sent needlessly."""
+    return replace(
+        carried, copies=None, least=bernoulli(1 - carried.least.lost), unique=False, stale=True, may_repeat=True
+    )
+
+
+def worked_on(carried: Carried, fails: Fraction) -> Carried:
+    """The same behind a worker that fails that share of the copies it is handed."""
+    worker = over_channel(Channel(loss=fails))
+    return replace(in_row(carried, worker, spills=False), span=carried.span, punctual=carried.punctual)
+
+
+def in_row(first: Carried, second: Carried, *, spills: bool) -> Carried:
+    """Two routes in a row, with a relay between them: each copy of the first is a message to the second.
+
+    ``spills``: the relay gives up what the second has no room for.
+    """
+    copies = None
+    if first.copies is not None and second.copies is not None:
+        copies = first.copies.then(second.copies)
+    if copies is not None:
+        reliability_max = 1 - copies.lost
+    else:
+        # A repeat is a second chance, so with repeats nothing better than this is known.
+        reliability_max = first.reliability_max * (second.reliability_max if first.unique else 1)
+    return Carried(
+        copies=copies,
+        least=first.least.then(second.least),
+        reliability_max=reliability_max,
+        mean_max=first.mean_max * second.mean_max,
+        prompt=first.prompt * second.prompt,
+        unique=first.unique and second.unique,
+        # A repeat that comes late is the first to arrive where the second route loses the copies before it.
+        overtakes=first.overtakes or second.overtakes or (first.stale and second.least.lost > 0),
+        stale=first.stale or second.stale,
+        may_lose=first.may_lose or second.may_lose or spills,
+        may_repeat=first.may_repeat or second.may_repeat,
+        span=second.span,
+        punctual=first.punctual and second.punctual,
+    )

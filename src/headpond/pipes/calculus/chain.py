@@ -1,0 +1,153 @@
+"""Routes in a row, ``A -> B``: a relay between them is the receiver of the one and the sender of the other.
+
+Each route has a channel of its own, of the same kind unless its text gives it rates (``channel(loss=0.1) |
+…``). Copies compose: each that the first delivers is a message
+to the second. What the relay does depends on the first route:
+
+- ``confirm=settled``: confirms cascade. The first route confirms what the second has confirmed, and what the
+  second has no room for comes again. Nothing is lost between them.
+- otherwise the relay gives up what the second route has no room for, and tells it in a notice. Only a second
+  route that keeps nothing always has room.
+
+A relay, and the worker behind the last route, may crash (``Crash``). What it has in hand then comes again if
+the route before it waits for it, and is lost if not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+
+from headpond.model.errors import BadRequest
+from headpond.pipes.calculus.carried import Carried, in_row, unsure_of_timers
+from headpond.pipes.calculus.channel import Channel
+from headpond.pipes.calculus.composition import check_composition
+from headpond.pipes.calculus.declaration import Fault
+from headpond.pipes.calculus.delivery import compare_laws
+from headpond.pipes.calculus.promise import NO_OUTLOOK, Breach, Outlook, Promise, outlook_of, promise_of
+from headpond.pipes.calculus.route import Route, parse_route
+
+
+class Crash(StrEnum):
+    """Who, of those that work on messages between and behind the routes, may crash with what it has in hand."""
+
+    RELAY = "relay crash"
+    WORKER = "worker crash"
+
+
+HOPS_MAX = 8
+ARROW = "->"
+ARROW_BETWEEN = f" {ARROW} "
+
+
+@dataclass(frozen=True, slots=True)
+class ChainPromise:
+    """Routes in a row, explained; mostly there is one."""
+
+    hops: tuple[Promise, ...]
+    outlook: Outlook
+    """End to end."""
+    remarks: tuple[str, ...]
+    """About the relays."""
+
+    @property
+    def breaches(self) -> tuple[Breach, ...]:
+        return tuple(breach for hop in self.hops for breach in hop.breaches)
+
+    @property
+    def holds(self) -> bool:
+        return not self.breaches
+
+
+def parse_chain(text: str) -> tuple[Route, ...]:
+    """The routes of a text, in the order a message passes them."""
+    parts = text.split(ARROW)
+    if len(parts) > HOPS_MAX:
+        raise BadRequest(f"the route has {len(parts)} hops, and {HOPS_MAX} are allowed")
+    return tuple(parse_route(part.strip()) for part in parts)
+
+
+def check_cascade(hops: Sequence[Route]) -> None:
+    """``BadRequest`` where a route would wait for confirms that the next one does not have."""
+    for before, after in pairwise(hops):
+        if before.settles and not after.confirms:
+            hint = "Put resend, resend_many or sequential into it, or leave confirm=settled out before it."
+            raise BadRequest(f"confirms cannot cascade over {after}, which has none", hint=hint)
+
+
+def chain_promise_of(
+    chain: Sequence[Route] | str, channel: Channel | None = None, crashes: frozenset[Crash] = frozenset()
+) -> ChainPromise:
+    """Explains routes in a row, each over such a channel; ``BadRequest`` for what cannot be built."""
+    routes = parse_chain(chain) if isinstance(chain, str) else tuple(chain)
+    for route in routes:
+        check_composition(route)
+    check_cascade(routes)
+    channel = channel or Channel()
+    hops = tuple(
+        promise_of(route, _of_hop(channel, position, len(routes))) for position, route in enumerate(routes)
+    )
+    remarks: list[str] = []
+    *before_relays, last = hops
+    relayed = [_relayed(hop, remarks, crashes=Crash.RELAY in crashes) for hop in before_relays]
+    carried, *rest = (*relayed, _worked(last, remarks, crashes=Crash.WORKER in crashes))
+    for (before, after), second in zip(pairwise(hops), rest, strict=True):
+        spills = not before.route.settles and after.route.confirms
+        carried = in_row(carried, second, spills=spills)
+        if spills:
+            remarks.append(f"the relay gives up what {after.route} has no room for; {_mend(before.route)}")
+    remarks += _by_product(hops)
+    holds = all(hop.holds for hop in hops)
+    return ChainPromise(hops, outlook_of(carried) if holds else NO_OUTLOOK, tuple(remarks))
+
+
+def _mend(before: Route) -> str:
+    """What would make a relay wait instead of giving up."""
+    if any("confirm" in stage.settings for stage in before.stages):
+        return f"confirm=settled in {before} would make it wait"
+    return f"{before} confirms nothing, so nobody brings it again; resend_many(confirm=settled) would"
+
+
+def _relayed(hop: Promise, remarks: list[str], *, crashes: bool) -> Carried:
+    """What a hop carries to the relay behind it."""
+    if crashes:
+        return _crashed(hop, "the relay", remarks)
+    if hop.route.settles and not hop.route.drops_repeats:
+        return unsure_of_timers(hop.carried)
+    return hop.carried
+
+
+def _worked(hop: Promise, remarks: list[str], *, crashes: bool) -> Carried:
+    """What the last hop carries to the worker behind it."""
+    return _crashed(hop, "the worker", remarks) if crashes else hop.carried
+
+
+def _crashed(hop: Promise, who: str, remarks: list[str]) -> Carried:
+    """A relay starts a new session after a crash, in which nobody knows a repeat of an earlier one."""
+    if hop.route.settles:
+        remarks.append(f"what {who} behind {hop.route} had in hand when it crashed comes again")
+        return unsure_of_timers(hop.carried)
+    remarks.append(f"what {who} behind {hop.route} had in hand when it crashed is lost; {_mend(hop.route)}")
+    return replace(hop.carried, may_lose=True, may_repeat=True, unique=False, stale=True)
+
+
+def _by_product(hops: Sequence[Promise]) -> list[str]:
+    """The product law beside the exact one, where they differ."""
+    copies = [hop.carried.copies for hop in hops]
+    known = [each for each in copies if each is not None]
+    if len(known) < len(hops) or (laws := compare_laws(*known)).agree:
+        return []
+    r, ur = float(laws.product.reliability), float(laws.product.uniqueness)
+    return [f"the product law would give R {r:.6g}, UR {ur:.6g}: it forgets that a repeat is a second chance"]
+
+
+def _of_hop(channel: Channel, position: int, count: int) -> Channel:
+    """A crash of the sender is one of the first route, of the receiver one of the last."""
+    elsewhere = set[Fault]()
+    if position > 0:
+        elsewhere.add(Fault.SENDER_CRASH)
+    if position < count - 1:
+        elsewhere.add(Fault.RECEIVER_CRASH)
+    return replace(channel, faults=channel.faults - elsewhere)

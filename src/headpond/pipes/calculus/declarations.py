@@ -1,0 +1,443 @@
+"""One declaration for each pipe, taken from the pipes directory.
+
+The directory speaks of workers and routes; what it says of loss, duplication and reordering follows from how
+each pipe works, and is written out here so that every fault has its place. Deduplication has no table there:
+its rows follow from its two definitions (by id, by index).
+
+Some pipes do more than the directory asks, and are declared so. ``sequential`` sends again until it is
+confirmed and knows a repeat by its number, so it needs no route that delivers at least once. ``index`` and
+``dedup(by=index)`` know by its session a sender that started again, and tolerate its crash, since it keeps no
+message. ``continuous`` asks for what is missing, which in practice mends a route that loses; it is declared
+with the directory's need all the same, since asking again is a remedy for what its queue had no room for, and
+not made to carry a lossy route.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headpond.pipes.calculus.declaration import (
+    Declaration,
+    Fault,
+    Gift,
+    Need,
+    Parameter,
+    Side,
+    SizeNeed,
+    State,
+    Tactic,
+)
+from headpond.pipes.calculus.orders import Order
+
+STORAGE_FAULTS = frozenset({Fault.STORAGE_CRASH, Fault.STORAGE_LOSS})
+CHANNEL_FAULTS = frozenset({Fault.LOSS, Fault.DUPLICATION, Fault.REORDER, Fault.ROUTE_FAILURE})
+# What "at least once" beneath takes away.
+REPAIRED_BENEATH = frozenset({Fault.LOSS, Fault.ROUTE_FAILURE})
+
+WINDOW_DEFAULT = 1024
+
+BUFFER = Parameter(
+    name="buffer", default=1024, minimum=0, meaning="messages that may wait at the sender", local=True
+)
+SPARE = Parameter(
+    name="buffer", default=0, minimum=0, meaning="messages that may wait behind the window", local=True
+)
+WINDOW = Parameter(name="window", default=WINDOW_DEFAULT, meaning="messages that may be unconfirmed at a time")
+TIMEOUT = Parameter(
+    name="timeout",
+    default=20,
+    maximum=60_000,
+    meaning="milliseconds that a sender waits for a confirm at the least before it sends again",
+    local=True,
+)
+SPAN_PER_WINDOW = 16
+"""The newest number of a window may be so many windows past the oldest unconfirmed one."""
+ROOM_MAX = SPAN_PER_WINDOW << 20
+"""Enough for the widest window."""
+
+
+def span_of(window: int) -> int:
+    """How far apart the numbers may be that a sender with such a window has on their way."""
+    return window * SPAN_PER_WINDOW if window > 1 else 1
+
+
+TRIES_MAX = 1000
+TRIES = Parameter(
+    name="tries",
+    default=0,
+    minimum=0,
+    maximum=TRIES_MAX,
+    meaning="how often a message is sent before it is given up; 0: until it is confirmed",
+)
+UNTIL_CONFIRMED = range(1)
+SO_MANY_TRIES = range(1, TRIES_MAX + 1)
+CONFIRM = Parameter(
+    name="confirm",
+    default="delivered",
+    meaning="whether a message is confirmed when it was passed on, or when the worker after is done with it",
+    choices=("delivered", "settled"),
+)
+
+# --- reliable delivery ------------------------------------------------------------------------------
+
+_LOST_BUFFER = "what it had taken and not yet had confirmed is lost with it"
+
+RESEND = Declaration(
+    name="resend",
+    pipe="resend",
+    summary="The sender sends a message again until its id is confirmed; others wait in a buffer behind it.",
+    # The directory asks for the first, and tolerates failures as long as the receiver is accessible.
+    needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
+    state=(
+        State(Side.SENDER, "a route to the receiver"),
+        State(Side.SENDER, "the unconfirmed message and its id"),
+        State(Side.SENDER, "a buffer of messages that wait for the confirm"),
+    ),
+    gives=Gift.AT_LEAST_ONCE,
+    order=None,
+    tactic=Tactic.RESEND_ONE,
+    tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH},
+    does_not_tolerate={Fault.SENDER_CRASH: _LOST_BUFFER},
+    untouched_by=STORAGE_FAULTS,
+    variant={"tries": UNTIL_CONFIRMED},
+    parameters=(BUFFER, CONFIRM, TIMEOUT, TRIES),
+)
+
+OUTLASTED = "one that outlasts all tries of a message loses it"
+_TRIED_FAULTS = {
+    Fault.SENDER_CRASH: _LOST_BUFFER,
+    Fault.RECEIVER_CRASH: OUTLASTED,
+    Fault.ROUTE_FAILURE: OUTLASTED,
+}
+
+RESEND_TRIES = replace(
+    RESEND,
+    name="resend(tries=2)",
+    summary="As resend, but a message is given up after so many tries, and the sender reports it.",
+    gives=Gift.FEWER_LOST,
+    tolerates=frozenset({Fault.LOSS, Fault.DUPLICATION, Fault.REORDER, Fault.CONFIRM_LOSS}),
+    does_not_tolerate=_TRIED_FAULTS,
+    variant={"tries": SO_MANY_TRIES},
+)
+
+RESEND_MANY = Declaration(
+    name="resend_many",
+    pipe="resend_many",
+    summary="As resend, but many messages may be unconfirmed at a time.",
+    needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
+    state=(
+        State(Side.SENDER, "a route to the receiver"),
+        State(Side.SENDER, "the unconfirmed messages and their ids"),
+    ),
+    gives=Gift.AT_LEAST_ONCE,
+    order=None,
+    tactic=Tactic.RESEND_MANY,
+    tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH},
+    does_not_tolerate={Fault.SENDER_CRASH: _LOST_BUFFER},
+    untouched_by=STORAGE_FAULTS,
+    variant={"tries": UNTIL_CONFIRMED},
+    parameters=(WINDOW, SPARE, CONFIRM, TIMEOUT, TRIES),
+)
+
+RESEND_MANY_TRIES = replace(
+    RESEND_MANY,
+    name="resend_many(tries=2)",
+    summary="As resend_many, but a message is given up after so many tries, and the sender reports it.",
+    gives=Gift.FEWER_LOST,
+    tolerates=RESEND_TRIES.tolerates,
+    does_not_tolerate=_TRIED_FAULTS,
+    variant={"tries": SO_MANY_TRIES},
+)
+
+STREAM = Declaration(
+    name="stream",
+    pipe="stream",
+    summary="The sender sends again until the stream has stored the message; the receiver reads it by index.",
+    needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
+    state=(
+        State(Side.SENDER, "a route to the stream"),
+        State(Side.SENDER, "the messages that the stream has not confirmed"),
+        State(Side.STREAM, "the messages, each under a monotonic index, in persistent storage"),
+        State(Side.RECEIVER, "a route to the stream"),
+        State(Side.RECEIVER, "the index it reads at"),
+        State(Side.RECEIVER, "a route to the index storage", optional=True),
+        State(Side.INDEX_STORAGE, "the index of the last message sent on", optional=True),
+    ),
+    gives=Gift.AT_LEAST_ONCE,
+    order=None,
+    tactic=Tactic.RESEND_MANY,
+    tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH, Fault.STORAGE_CRASH},
+    does_not_tolerate={
+        Fault.SENDER_CRASH: "the messages that the stream has not confirmed are lost with it",
+        Fault.STORAGE_LOSS: "the sender has let go of what the stream confirmed, so nobody has it any more",
+    },
+    variant={},
+    parameters=(
+        WINDOW,
+        SPARE,
+        Parameter(
+            name="commit", default=True, meaning="whether the receiver commits its index to an index storage"
+        ),
+        TIMEOUT,
+    ),
+)
+
+# --- ordering ---------------------------------------------------------------------------------------
+
+SEQUENTIAL = Declaration(
+    name="sequential",
+    pipe="sequential",
+    summary="The sender sends a message again until it is confirmed, then the next; repeats are dropped.",
+    needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
+    state=(
+        State(Side.SENDER, "a route to the receiver"),
+        State(Side.SENDER, "the unconfirmed message and a buffer of unsent ones"),
+        State(Side.RECEIVER, "the last index it sent on"),
+    ),
+    gives=Gift.EXACTLY_ONCE,
+    order=Order.ABSOLUTE,
+    tactic=Tactic.WAIT_FOR_CONFIRM,
+    tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS},
+    does_not_tolerate={
+        Fault.SENDER_CRASH: "its buffer of unsent messages is lost with it",
+        Fault.RECEIVER_CRASH: "it forgets the last index, and a copy of what it had sent on passes again",
+    },
+    untouched_by=STORAGE_FAULTS,
+    variant={},
+    parameters=(BUFFER, CONFIRM, TIMEOUT),
+)
+
+_INDEX_STATE = (State(Side.SENDER, "the last index it gave"), State(Side.RECEIVER, "the last index it sent on"))
+_STRICT = Parameter(name="strict", default=True, meaning="whether an index equal to the current one is dropped")
+_INDEX_FORGOTTEN = "it forgets the last index, and late and repeated messages pass"
+
+INDEX = Declaration(
+    name="index",
+    pipe="index",
+    summary="The receiver sends a message on only if its index is above the last one.",
+    needs=(Need.ACCESSIBLE,),
+    state=_INDEX_STATE,
+    gives=Gift.UNIQUE,
+    order=Order.STRICT,
+    tactic=Tactic.DROP_LATE,
+    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
+    does_not_tolerate={Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={"strict": True},
+    parameters=(_STRICT,),
+)
+
+INDEX_RELAXED = Declaration(
+    name="index(strict=false)",
+    pipe="index",
+    summary="The receiver sends a message on only if its index is not below the last one.",
+    needs=(Need.ACCESSIBLE,),
+    state=_INDEX_STATE,
+    gives=Gift.AS_BENEATH,
+    order=Order.MONOTONIC,
+    tactic=Tactic.DROP_BELOW,
+    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
+    does_not_tolerate={Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={"strict": False},
+    parameters=(_STRICT,),
+)
+
+_CONTINUOUS_STATE = (
+    State(Side.SENDER, "the last index it gave"),
+    State(Side.RECEIVER, "the current index"),
+    State(Side.RECEIVER, "a send queue of messages that came before their turn"),
+)
+_ASKING_STATE = (
+    State(Side.SENDER, "the last index it gave, and the messages that the receiver may still ask for"),
+    *_CONTINUOUS_STATE[1:],
+)
+_QUEUE_LOST = "its send queue and its current index are lost with it"
+_CONTINUOUS_FAULTS = {
+    Fault.SENDER_CRASH: "what waits behind a gap of its earlier session is dropped with that session",
+    Fault.RECEIVER_CRASH: _QUEUE_LOST,
+}
+_ASKING_FAULTS = {
+    Fault.SENDER_CRASH: "the messages that its receiver may still ask for are lost with it",
+    Fault.RECEIVER_CRASH: _QUEUE_LOST,
+}
+_CONTINUOUS_PARAMETERS = (
+    _STRICT,
+    Parameter(
+        name="queue",
+        default=span_of(WINDOW_DEFAULT),
+        maximum=ROOM_MAX,
+        meaning="messages that may wait for their turn",
+    ),
+    Parameter(name="gaps", default=True, meaning="whether the receiver asks for what is missing"),
+    Parameter(name="window", default=4096, meaning="messages that the sender keeps for that", local=True),
+)
+_QUEUE_ROOM = SizeNeed(
+    "queue",
+    "what has no room there is dropped, the route beneath may have confirmed it, and all that follows would "
+    "wait for it for ever",
+)
+
+CONTINUOUS = Declaration(
+    name="continuous",
+    pipe="continuous",
+    summary="The receiver sends on the next index only; it asks for what is missing, and what is ahead waits.",
+    needs=(Need.AT_LEAST_ONCE, Need.BACKTRACEABLE),
+    state=_ASKING_STATE,
+    gives=Gift.EXACTLY_ONCE,
+    order=Order.ABSOLUTE,
+    tactic=Tactic.ASK_GAPS,
+    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER, Fault.CONFIRM_LOSS}),
+    does_not_tolerate=_ASKING_FAULTS,
+    left_to_route=REPAIRED_BENEATH,
+    untouched_by=STORAGE_FAULTS,
+    variant={"gaps": True, "strict": True},
+    parameters=_CONTINUOUS_PARAMETERS,
+)
+
+CONTINUOUS_RELAXED = Declaration(
+    name="continuous(strict=false)",
+    pipe="continuous",
+    summary="As continuous, but a repeat of the current index is sent on too.",
+    needs=(Need.AT_LEAST_ONCE, Need.BACKTRACEABLE),
+    state=_ASKING_STATE,
+    gives=Gift.AT_LEAST_ONCE,
+    order=Order.CONTINUOUS,
+    tactic=Tactic.ASK_GAPS_PASS_EQUAL,
+    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER, Fault.CONFIRM_LOSS}),
+    does_not_tolerate=_ASKING_FAULTS,
+    left_to_route=REPAIRED_BENEATH,
+    untouched_by=STORAGE_FAULTS,
+    variant={"gaps": True, "strict": False},
+    parameters=_CONTINUOUS_PARAMETERS,
+)
+
+CONTINUOUS_SILENT = Declaration(
+    name="continuous(gaps=false)",
+    pipe="continuous",
+    summary="The receiver sends on the next index only; what is ahead of a gap waits in a send queue.",
+    needs=(Need.AT_LEAST_ONCE,),
+    state=_CONTINUOUS_STATE,
+    gives=Gift.EXACTLY_ONCE,
+    order=Order.ABSOLUTE,
+    tactic=Tactic.HOLD_GAPS,
+    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER}),
+    does_not_tolerate=_CONTINUOUS_FAULTS,
+    left_to_route=REPAIRED_BENEATH,
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={"gaps": False, "strict": True},
+    parameters=_CONTINUOUS_PARAMETERS,
+    room=_QUEUE_ROOM,
+)
+
+CONTINUOUS_SILENT_RELAXED = Declaration(
+    name="continuous(strict=false, gaps=false)",
+    pipe="continuous",
+    summary="As continuous(gaps=false), but a repeat of the current index is sent on too.",
+    needs=(Need.AT_LEAST_ONCE,),
+    state=_CONTINUOUS_STATE,
+    gives=Gift.AT_LEAST_ONCE,
+    order=Order.CONTINUOUS,
+    tactic=Tactic.HOLD_GAPS_PASS_EQUAL,
+    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER}),
+    does_not_tolerate=_CONTINUOUS_FAULTS,
+    left_to_route=REPAIRED_BENEATH,
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={"gaps": False, "strict": False},
+    parameters=_CONTINUOUS_PARAMETERS,
+    room=_QUEUE_ROOM,
+)
+
+# --- deduplication ----------------------------------------------------------------------------------
+
+_DEDUP_PARAMETERS = (
+    Parameter(name="by", default="id", meaning="what is compared", choices=("id", "index")),
+    Parameter(
+        name="window",
+        default=65536,
+        maximum=ROOM_MAX,
+        meaning="messages that one may be late by and still be told from a repeat (by=id)",
+    ),
+    Parameter(
+        name="sessions",
+        default=65536,
+        meaning="sender sessions that the receiver tells apart (by=id)",
+        local=True,
+    ),
+)
+
+DEDUP_BY_ID = Declaration(
+    name="dedup",
+    pipe="dedup",
+    summary="The sender gives each message a unique id; the receiver drops ids that it has seen.",
+    needs=(Need.ACCESSIBLE,),
+    state=(
+        State(Side.SENDER, "a source of unique ids"),
+        State(Side.RECEIVER, "the ids it has seen, a bounded set"),
+    ),
+    gives=Gift.UNIQUE,
+    order=None,
+    tactic=Tactic.DROP_SEEN,
+    # A restarted sender keeps nothing that it could repeat, and its ids stay unique.
+    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
+    does_not_tolerate={Fault.RECEIVER_CRASH: "it forgets the ids it has seen, and their copies pass again"},
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={"by": "id"},
+    parameters=_DEDUP_PARAMETERS,
+    room=SizeNeed(
+        "window",
+        "it cannot tell a message that is later than that from a repeat, and drops it, though the route "
+        "beneath may have confirmed it",
+    ),
+)
+
+DEDUP_BY_INDEX = Declaration(
+    name="dedup(by=index)",
+    pipe="dedup",
+    summary="The sender gives each message the next index; the receiver drops what is not above the last one.",
+    needs=(Need.ACCESSIBLE,),
+    state=_INDEX_STATE,
+    gives=Gift.UNIQUE,
+    order=Order.STRICT,
+    tactic=Tactic.DROP_LATE,
+    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
+    does_not_tolerate={Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={"by": "index"},
+    parameters=_DEDUP_PARAMETERS,
+)
+
+# --- no pipe at all ---------------------------------------------------------------------------------
+
+BARE = Declaration(
+    name="bare",
+    pipe="bare",
+    summary="The sender sends each message once; the receiver passes on whatever arrives.",
+    needs=(Need.ACCESSIBLE,),
+    state=(State(Side.SENDER, "a route to the receiver"),),
+    gives=Gift.AS_BENEATH,
+    order=None,
+    tactic=Tactic.PASS,
+    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH, Fault.RECEIVER_CRASH},
+    does_not_tolerate={},
+    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
+    variant={},
+)
+
+DECLARATIONS: tuple[Declaration, ...] = (
+    RESEND,
+    RESEND_TRIES,
+    RESEND_MANY,
+    RESEND_MANY_TRIES,
+    STREAM,
+    SEQUENTIAL,
+    INDEX,
+    INDEX_RELAXED,
+    CONTINUOUS,
+    CONTINUOUS_RELAXED,
+    CONTINUOUS_SILENT,
+    CONTINUOUS_SILENT_RELAXED,
+    DEDUP_BY_ID,
+    DEDUP_BY_INDEX,
+    BARE,
+)

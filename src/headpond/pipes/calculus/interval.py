@@ -1,0 +1,153 @@
+"""What a measured run says about R and UR, and whether it agrees with what was computed.
+
+A run is a sample: 1,000 messages over a route whose R is 0.9 do not deliver 900 on the nose. An interval holds
+the true value with the confidence asked for, so "measured agrees with predicted" is something computed, not
+judged.
+
+- **R** is a share of messages, each lost or not on its own: Wilson's score interval, which is right near 0 and
+  1 and for small runs.
+- **UR** is unique / received, the ratio of two sums over messages, because the copies of one message come
+  together. The delta method gives its variance, Var(I − UR·K) / (n · mean²), where K is a message's copies and
+  I whether it has any. The interval is Wilson's again, on the number of independent copies that would have that
+  variance (never more than were received), so that a run without a single repeat does not claim certainty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headpond.model.errors import BadRequest
+from headpond.pipes.calculus.copies import Number, exact
+
+CONFIDENCE = 0.999
+"""High, because a run is compared on several numbers and a test suite makes many runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Whether a measured number agrees with a predicted one, and the sentence that says so."""
+
+    agrees: bool
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where the true value lies, with the confidence it was computed for."""
+
+    measured: float
+    low: float
+    high: float
+    confidence: float
+
+    def holds(self, value: Number) -> bool:
+        return self.agrees(value, value)
+
+    def agrees(self, low: Number, high: Number) -> bool:
+        """Whether a prediction from ``low`` to ``high`` can be true, as far as this run tells."""
+        return exact(low) <= exact(self.high) and exact(high) >= exact(self.low)
+
+    def compare(self, name: str, low: Number, high: Number) -> Agreement:
+        """The same as a statement about a number of that name."""
+        agrees = self.agrees(low, high)
+        predicted = f"{float(low):.6g}" if low == high else f"{float(low):.6g} to {float(high):.6g}"
+        verb = "agrees" if agrees else "DISAGREES"
+        return Agreement(agrees, f"measured {name} {self} {verb} with predicted {predicted}")
+
+    def __str__(self) -> str:
+        return f"{self.measured:.6g} ({self.low:.6g} to {self.high:.6g} at {self.confidence:.6g})"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a run counted: enough to compute both intervals, in a few sums that partial runs can add up."""
+
+    sent: int = 0
+    unique: int = 0
+    """Messages of which a copy arrived."""
+    received: int = 0
+    """Copies that arrived."""
+    squares: int = 0
+    """The sum over messages of copies squared."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.unique <= min(self.sent, self.received) or self.squares < self.received:
+            raise BadRequest(f"{self} cannot be what a run counted", hint="unique ≤ sent, unique ≤ received.")
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.sent + other.sent,
+            self.unique + other.unique,
+            self.received + other.received,
+            self.squares + other.squares,
+        )
+
+    def reliability(self, confidence: float = CONFIDENCE) -> Interval:
+        """Measured R, with its interval."""
+        return wilson(self.unique, self.sent, confidence)
+
+    def uniqueness(self, confidence: float = CONFIDENCE) -> Interval:
+        """Measured UR, with its interval."""
+        if not self.received:
+            return Interval(1.0, 0.0, 1.0, confidence)
+        return wilson(self.unique, self.received, confidence, trials_effective=self._copies_effective())
+
+    def _copies_effective(self) -> float:
+        ratio = self.unique / self.received
+        # Σ (I − UR·K)² over all messages; I·K = K and I² = I. Its mean is 0 by what UR is.
+        spread = self.unique - 2 * ratio * self.received + ratio * ratio * self.squares
+        variance = spread / (self.received * self.received)
+        binomial = ratio * (1 - ratio)
+        if variance * self.received <= binomial:
+            return self.received
+        return binomial / variance
+
+
+def tally(copies: Mapping[int, int]) -> Tally:
+    """The tally of a histogram: how many messages (values) had how many copies (keys), 0 included."""
+    items = [(count, messages) for count, messages in copies.items() if messages]
+    return Tally(
+        sent=sum(messages for _, messages in items),
+        unique=sum(messages for count, messages in items if count),
+        received=sum(count * messages for count, messages in items),
+        squares=sum(count * count * messages for count, messages in items),
+    )
+
+
+def tally_messages(copies: Iterable[int]) -> Tally:
+    """The tally of the number of copies of each message."""
+    histogram: dict[int, int] = {}
+    for count in copies:
+        histogram[count] = histogram.get(count, 0) + 1
+    return tally(histogram)
+
+
+def wilson(
+    successes: int, trials: int, confidence: float = CONFIDENCE, *, trials_effective: float | None = None
+) -> Interval:
+    """Wilson's score interval for a share; without trials nothing is known, and it is all of 0 to 1."""
+    deviations = normal_deviations(confidence)
+    if not trials:
+        return Interval(1.0, 0.0, 1.0, confidence)
+    share, size = successes / trials, trials_effective or trials
+    square = deviations * deviations / size
+    middle = (share + square / 2) / (1 + square)
+    half = deviations * math.sqrt(share * (1 - share) / size + square / size / 4) / (1 + square)
+    # The ends are exact where all or none succeeded; rounding must not move them inside.
+    low = 0.0 if successes == 0 else max(0.0, middle - half)
+    high = 1.0 if successes == trials else min(1.0, middle + half)
+    return Interval(share, low, high, confidence)
+
+
+def normal_deviations(confidence: float) -> float:
+    """How many standard deviations on both sides hold that share of a normal distribution."""
+    if not 0 < confidence < 1:
+        raise BadRequest(f"the confidence is {confidence}, and it lies between 0 and 1")
+    low, high = 0.0, 40.0
+    # Halving is slow and cannot go wrong; erfc keeps its digits where erf is all nines.
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.erfc(middle / math.sqrt(2)) > 1 - confidence else (low, middle)
+    return low

@@ -1,0 +1,242 @@
+"""The end-to-end promise of a composed route: declarations and copies folded pipe by pipe.
+
+The numbers are those of the channel's rates. Faults without a rate are checked against what each pipe
+tolerates; where they are tolerated, a promise may still lose its number ("some repeats, how many is not
+known").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from headpond.pipes.calculus.carried import Bounds, Carried, carry, over_channel, worked_on
+from headpond.pipes.calculus.channel import Channel
+from headpond.pipes.calculus.copies import Copies
+from headpond.pipes.calculus.declaration import Fault, Need, Tactic
+from headpond.pipes.calculus.declarations import OUTLASTED
+from headpond.pipes.calculus.delivery import Mode, mode_of
+from headpond.pipes.calculus.orders import Order
+from headpond.pipes.calculus.route import Route, Stage, find_stage, parse_route
+
+NOT_KNOWN = Bounds(Fraction(0), Fraction(1))
+RESENDING = (
+    Tactic.RESEND_ONE,
+    Tactic.RESEND_MANY,
+    Tactic.WAIT_FOR_CONFIRM,
+    Tactic.ASK_GAPS,
+    Tactic.ASK_GAPS_PASS_EQUAL,
+)
+LATE_DROPPING = (Tactic.DROP_LATE, Tactic.DROP_BELOW)
+
+_WHAT_MENDS: dict[Fault, str] = {
+    Fault.SENDER_CRASH: (
+        "Keep what is not confirmed where a restart finds it (a producer's refill file does), or let the "
+        "caller hand it over again"
+    ),
+    Fault.RECEIVER_CRASH: (
+        "Keep the receiver's state on disk, in one write with what it sends on (a node's admission does)"
+    ),
+    Fault.STORAGE_LOSS: "Keep a second copy of the storage, or hold what was sent until it is delivered",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A need that is not met or a fault that is not tolerated: the route promises nothing from here on."""
+
+    position: int
+    """Which pipe of the route, from 0."""
+    sentence: str
+    mend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What can be counted on behind some pipe of a route."""
+
+    reliability: Bounds
+    uniqueness: Bounds
+    order: Order | None
+    copies: Copies | None
+    """The whole distribution, where it is known."""
+
+    @property
+    def mode(self) -> Mode:
+        return mode_of(self.reliability.low, self.uniqueness.low)
+
+
+NO_OUTLOOK = Outlook(NOT_KNOWN, NOT_KNOWN, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pipe of a route and what the route gives with it."""
+
+    stage: Stage
+    outlook: Outlook
+    promised: bool
+    """Whether the outlook is a promise: not from the first breach on."""
+    breaches: tuple[Breach, ...]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A route over a channel, explained."""
+
+    route: Route
+    channel: Channel
+    bare: Outlook
+    """What the channel gives without any pipe."""
+    steps: tuple[Step, ...]
+    carried: Carried
+    """End to end; as if what is broken were mended."""
+
+    @property
+    def outlook(self) -> Outlook:
+        """End to end."""
+        return self.steps[-1].outlook
+
+    @property
+    def breaches(self) -> tuple[Breach, ...]:
+        return tuple(breach for step in self.steps for breach in step.breaches)
+
+    @property
+    def holds(self) -> bool:
+        return not self.breaches
+
+
+def promise_of(route: Route | str, channel: Channel | None = None) -> Promise:
+    """Explains a route over a channel; without one, over a channel without faults."""
+    route = parse_route(route) if isinstance(route, str) else route
+    channel = (channel or Channel()).with_rates(route.rates)
+    carried = over_channel(channel)
+    bare = outlook_of(carried)
+    steps: list[Step] = []
+    broken = False
+    for position, stage in enumerate(route.stages):
+        breaches = _breaches(route, position, carried, channel)
+        broken = broken or bool(breaches)
+        # Behind a breach the fold goes on as if it were mended, so that each breach is told once, where it is.
+        beneath = _as_needed(carried, breaches)
+        if stage.settles:  # the worker's failures keep its confirms away, so they count as losses beneath
+            beneath = worked_on(beneath, route.worker_fails)
+        carried = carry(beneath, stage, _answering(channel))
+        outlook = NO_OUTLOOK if broken else outlook_of(carried)
+        remarks = () if broken else _remarks(stage, beneath, carried)
+        steps.append(Step(stage, outlook, not broken, breaches, remarks))
+    if route.worker_fails and not route.settles:
+        carried = worked_on(carried, route.worker_fails)
+        remark = f"the worker loses {float(route.worker_fails):.4g} of what it is handed"
+        if any("confirm" in stage.settings for stage in route.stages):
+            remark += "; with confirm=settled it would come again"
+        outlook = NO_OUTLOOK if broken else outlook_of(carried)
+        steps[-1] = replace(steps[-1], outlook=outlook, remarks=(*steps[-1].remarks, remark))
+    return Promise(route, channel, bare, tuple(steps), carried)
+
+
+def outlook_of(carried: Carried) -> Outlook:
+    # A fault without a rate leaves a distribution that nobody can know.
+    rated = not carried.may_lose and not carried.may_repeat
+    return Outlook(carried.reliability, carried.uniqueness, carried.order, carried.copies if rated else None)
+
+
+def _as_needed(carried: Carried, breaches: tuple[Breach, ...]) -> Carried:
+    return over_channel(Channel()) if breaches else carried
+
+
+def _answering(channel: Channel) -> Channel:
+    return channel if channel.confirm else Channel(faults=channel.faults)
+
+
+# --- what is broken ---------------------------------------------------------------------------------
+
+
+def _breaches(route: Route, position: int, beneath: Carried, channel: Channel) -> tuple[Breach, ...]:
+    stage = route.stages[position]
+    unmet = [_unmet(need, route, position, beneath, channel) for need in stage.declaration.needs]
+    small = _too_small(route, position, beneath)
+    crashed = [_not_tolerated(fault, stage, position) for fault in Fault if fault in channel.faults]
+    return tuple(breach for breach in (*unmet, small, *crashed) if breach is not None)
+
+
+def _unmet(need: Need, route: Route, position: int, beneath: Carried, channel: Channel) -> Breach | None:
+    pipe = route.stages[position].pipe
+    if need is Need.BACKTRACEABLE and not channel.confirm:
+        sentence = f"{pipe} needs a backtraceable route, and no answer comes back over this one"
+        return Breach(position, sentence, "Give the channel a way back, or use pipes that need no answers")
+    if need is Need.ACCESSIBLE and beneath.least.lost == 1:
+        sentence = f"{pipe} needs an accessible route, and nothing is sure to get through the one beneath"
+        return Breach(
+            position, sentence, "Lower the loss of the channel, and what is put out of order, below 1"
+        )
+    if need is Need.AT_LEAST_ONCE:
+        return _not_at_least_once(route, position, beneath)
+    return None
+
+
+def _not_at_least_once(route: Route, position: int, beneath: Carried) -> Breach | None:
+    if beneath.reliability.low == 1:
+        return None
+    asked = f"{route.stages[position]} needs a route that delivers at least once, and the one beneath"
+    sentence = f"{asked} {_loses(beneath)}: it would wait for ever for the first message lost"
+    mended = Route((*route.stages[:position], find_stage("resend_many", {}), *route.stages[position:]))
+    mend = f"Put resend, resend_many or stream beneath it: {mended}"
+    return Breach(position, sentence, mend)
+
+
+def _too_small(route: Route, position: int, beneath: Carried) -> Breach | None:
+    stage = route.stages[position]
+    need = stage.declaration.room
+    if need is None or int(stage.settings[need.parameter]) >= beneath.span:
+        return None
+    name, value, span = need.parameter, int(stage.settings[need.parameter]), beneath.span
+    has = f"{stage.pipe} has {name}={value}, and beneath it a message may come {span:,} others late"
+    mended = route.with_setting(position, name, span)
+    mend = f"Write {name}={span}, or let less be on its way beneath: {mended}"
+    return Breach(position, f"{has}: {need.otherwise}", mend)
+
+
+def _loses(beneath: Carried) -> str:
+    if beneath.may_lose:
+        return "loses what is on it when it fails"
+    lost = 1 - beneath.reliability.low
+    share = f"{float(lost):.4g} of all messages"
+    return f"loses {share}" if beneath.reliability.exact else f"may lose up to {share}"
+
+
+def _not_tolerated(fault: Fault, stage: Stage, position: int) -> Breach | None:
+    reason = stage.declaration.does_not_tolerate.get(fault)
+    if reason is None:
+        return None
+    tried_on = "Leave tries out, so that each message is sent until it is confirmed"
+    mend = tried_on if reason == OUTLASTED else _WHAT_MENDS[fault]
+    return Breach(position, f"{stage.pipe} does not tolerate a {fault}: {reason}", mend)
+
+
+# --- what is worth saying ---------------------------------------------------------------------------
+
+
+def _remarks(stage: Stage, beneath: Carried, carried: Carried) -> tuple[str, ...]:
+    tactic = stage.declaration.tactic
+    remarks: list[str] = []
+    if tries := stage.settings.get("tries"):
+        remarks.append(f"R = 1 − (1 − r)^{tries}, r being R beneath; what is given up is counted and reported")
+    elif tactic in RESENDING:
+        remarks.append("R → 1 as long as the sender lives and keeps trying")
+    if tactic in (Tactic.RESEND_ONE, Tactic.RESEND_MANY) and not beneath.punctual:
+        remarks.append(
+            f"messages wait beneath, longer than {stage.pipe} can foresee, and it sends needless copies; one "
+            "pipe that sends again is enough"
+        )
+    if tactic in LATE_DROPPING and beneath.overtakes:
+        remarks.append(
+            f"messages overtake each other beneath, and {stage.pipe} drops what comes late; continuous would "
+            "wait for it"
+        )
+    if not carried.reliability.exact or not carried.uniqueness.exact:
+        remarks.append(
+            "a range is what the rates leave open: it depends on delays, or on how often a fault happens"
+        )
+    return tuple(remarks)

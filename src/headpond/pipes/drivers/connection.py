@@ -1,0 +1,291 @@
+"""One TCP connection of a pipe: frames in and out, and nothing that outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, cast
+
+import msgspec
+
+from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError
+from headpond.pipes.calculus.route import Route, Stage
+from headpond.pipes.machines.packet import Packet, decode_packet, encode_packet
+from headpond.wire.frame import CONTROL_BYTES_MAX, SEGMENT_BYTES_MAX, Frame, FrameReader, FrameType, encode
+
+# The bytes of a pipe over TCP: frames of ``wire/frame.py``, of three types.
+#
+# ========  ================  ==========================================================================
+# type      from              body
+# ========  ================  ==========================================================================
+# 64 HELLO  sender            msgpack array: version, shape of the route, the sender's name, its session
+# 64 HELLO  receiver          the same of the receiver, with no name; then the highest session of this sender
+#                             that it knows. If that is above the sender's own, it is refused: ERROR follows
+# 18 ERROR  receiver          why it refuses (``wire/control/codec.py``); it then closes
+# 65 PACKET both              one packet (``pipes/machines/packet.py``)
+# ========  ================  ==========================================================================
+#
+# The sender greets first and sends no packet before it is greeted. The shape is what both sides must have in
+# common: the pipes, from the innermost out, with every setting on which the promise depends. Anything that is
+# not such a frame, with the right checksum and within its limit, ends the connection. A PACKET frame that
+# holds no packet is counted and passed over: the timers of the pipe make it good.
+
+VERSION = 1
+NAME_MAX = 200
+PIECE_BYTES = 256 * 1024
+"""Payloads go out in packets of about this size."""
+
+
+class PipeFrame(IntEnum):
+    """Types of their own, so that a pipe and a node that meet by mistake know it at once."""
+
+    HELLO = 64
+    PACKET = 65
+
+
+FROM_STRANGER: Mapping[int, int] = {PipeFrame.HELLO: 4096}
+"""What a receiver takes before it was greeted."""
+FROM_SENDER: Mapping[int, int] = {PipeFrame.PACKET: SEGMENT_BYTES_MAX}
+FROM_RECEIVER: Mapping[int, int] = {
+    PipeFrame.HELLO: 4096,
+    PipeFrame.PACKET: SEGMENT_BYTES_MAX,
+    FrameType.ERROR: CONTROL_BYTES_MAX,
+}
+
+
+class Hello(msgspec.Struct, array_like=True, frozen=True):
+    version: int
+    shape: str
+    name: str
+    epoch: int
+    known: int = 0
+
+
+_hello_decoder = msgspec.msgpack.Decoder(Hello)
+
+
+def encode_hello(hello: Hello) -> bytes:
+    return encode(PipeFrame.HELLO, msgspec.msgpack.encode(hello))
+
+
+def decode_hello(body: bytes) -> Hello:
+    try:
+        hello = _hello_decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadFrame(f"a greeting that cannot be read: {error}") from None
+    if len(hello.name) > NAME_MAX or not all(0 <= each < 1 << 63 for each in (hello.epoch, hello.known)):
+        raise BadFrame("a greeting with a name or a session out of bounds")
+    return hello
+
+
+def shape_of(route: Route) -> str:
+    """What both sides of a pipe must have in common: all but the settings that are one side's own business."""
+    return str(Route(tuple(_shared(stage) for stage in route.stages)))
+
+
+def _shared(stage: Stage) -> Stage:
+    local = {each.name: each.default for each in stage.declaration.parameters if each.local}
+    return Stage(stage.declaration, {**stage.settings, **local})
+
+
+def encode_packets(packets: Sequence[Packet]) -> list[bytes]:
+    """Frames for packets; a packet with many payloads becomes several."""
+    return [encode(PipeFrame.PACKET, encode_packet(piece)) for packet in packets for piece in _pieces(packet)]
+
+
+def _pieces(packet: Packet) -> Iterator[Packet]:
+    payloads = packet.payloads
+    if payloads is None:
+        yield packet
+        return
+    start = size = 0
+    for at, payload in enumerate(payloads):
+        length = payload_bytes(payload)
+        if at > start and size + length > PIECE_BYTES:
+            yield packet._replace(numbers=packet.numbers[start:at], payloads=payloads[start:at])
+            start, size = at, 0
+        size += length
+    yield packet._replace(numbers=packet.numbers[start:], payloads=payloads[start:])
+
+
+def payload_bytes(payload: Any) -> int:
+    """The size of what is in an envelope, however deep."""
+    while not isinstance(payload, bytes):
+        payload = payload[2]
+    return len(payload)
+
+
+WRITE_BUFFER_BYTES = 1024 * 1024
+WRITE_BUFFER_BYTES_MAX = 16 * 1024 * 1024
+"""Past this, packets are lost, as a route may: the other side asks for more than it reads."""
+DEAD_AFTER_S = 30
+"""Without a sign of life from the other machine."""
+STUCK_AFTER_S = 120
+"""The same while bytes are on their way; the kernel counts one that is there and does not read as well."""
+
+
+class Connection(asyncio.Protocol):
+    """``on_frame`` gets all frames but packets, ``on_packets`` those; ``on_end`` hears once why it ended.
+
+    ``limits`` says which frames may come, and may be replaced as the conversation goes on. ``pipes`` is how
+    many the route has, which says in how many envelopes a payload comes.
+    """
+
+    def __init__(
+        self,
+        limits: Mapping[int, int],
+        *,
+        pipes: int,
+        on_open: Callable[[Connection], None],
+        on_frame: Callable[[Connection, Frame], None],
+        on_packets: Callable[[Connection, list[Packet]], None],
+        on_end: Callable[[Connection, HeadpondError], None],
+        on_writable: Callable[[Connection, bool], None],
+    ) -> None:
+        self.malformed = 0
+        self.faulty = False
+        """Whether it was ended because of what came over it."""
+        self.writable = False
+        self.lost = 0
+        """Packets dropped because the other side did not read."""
+        self._pipes = pipes
+        self._limits = dict(limits)
+        self._reader = FrameReader(self._limits)
+        self._on_open = on_open
+        self._on_frame = on_frame
+        self._on_packets = on_packets
+        self._on_end = on_end
+        self._on_writable = on_writable
+        self._transport: asyncio.Transport | None = None
+        self._reading = True
+        self._ended: HeadpondError | None = None
+        self._closed = asyncio.Event()
+
+    # --- what the owner does with it ----------------------------------------------------------------
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing that comes counts any more."""
+        return self._ended is not None
+
+    def allow(self, limits: Mapping[int, int]) -> None:
+        """Which frames may come from now on."""
+        self._limits.clear()
+        self._limits.update(limits)
+
+    def write(self, frame: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frame)
+
+    def carry(self, packets: list[Packet]) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
+            self.lost += len(packets)
+            return
+        transport.writelines(encode_packets(packets))
+
+    def set_reading(self, reading: bool) -> None:
+        if self._transport is None or reading == self._reading or self._transport.is_closing():
+            return
+        self._reading = reading
+        if reading:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def end(self, error: HeadpondError, *, faulty: bool = False) -> None:
+        """Ends it at once."""
+        if self._ended is None:
+            self._ended = error
+            self.faulty = faulty
+        if self._transport is not None:
+            self._transport.abort()
+
+    def end_after_writing(self, error: HeadpondError, *, faulty: bool = False) -> None:
+        """Reads nothing more, and ends it when what was written is out."""
+        if self._ended is None:
+            self._ended = error
+            self.faulty = faulty
+        if self._transport is not None:
+            self._transport.close()
+
+    async def close(self) -> None:
+        """Writes what is left and ends it."""
+        self._ended = self._ended or ConnectionLost("this side closed the connection")
+        if self._transport is None:
+            return
+        self._transport.close()
+        try:
+            async with asyncio.timeout(1.0):
+                await self._closed.wait()
+        except TimeoutError:
+            self._transport.abort()  # the other side does not read
+            await self._closed.wait()
+
+    # --- what the loop tells ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
+        _find_out_when_dead(self._transport.get_extra_info("socket"))
+        if self._ended is not None:
+            self._transport.abort()
+            return
+        self.writable = True
+        self._on_open(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_ended:
+            return
+        packets: list[Packet] = []
+        for frame in self._reader.feed(data):
+            if frame.type != PipeFrame.PACKET:
+                if not self._hear(frame):
+                    return
+            elif (packet := decode_packet(frame.body, self._pipes)) is not None:
+                packets.append(packet)
+            else:
+                self.malformed += 1
+        if packets:
+            self._on_packets(self, packets)
+        if self._reader.fault is not None:
+            self.end(self._reader.fault, faulty=True)
+
+    def _hear(self, frame: Frame) -> bool:
+        """Whether to go on after it."""
+        self._on_frame(self, frame)
+        return not self.is_ended
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        self._on_writable(self, False)
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._on_writable(self, True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.writable = False
+        self._closed.set()
+        error = self._ended or ConnectionLost(str(exc) if exc else "the other side closed the connection")
+        self._ended = error
+        self._on_end(self, error)
+
+
+def _find_out_when_dead(sock: socket.socket | None) -> None:
+    """Lets the kernel find out that the other machine is gone; a pipe has no pings of its own."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", DEAD_AFTER_S // 3),
+        ("TCP_KEEPINTVL", DEAD_AFTER_S // 6),
+        ("TCP_KEEPCNT", 4),
+        ("TCP_USER_TIMEOUT", STUCK_AFTER_S * 1000),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,283 @@
+"""A lane: one sender as its receiver knows it. A machine, its clock, and the way back to the sender."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from headpond.pipes.calculus.route import Route
+from headpond.pipes.drivers.runner import Runner
+from headpond.pipes.machines.compose import ReceiverStack, receiver_of
+from headpond.pipes.machines.machine import (
+    ROOM_ENDLESS,
+    Arrive,
+    Counts,
+    Effects,
+    Fail,
+    Input,
+    Machine,
+    Notice,
+    Settle,
+    Token,
+)
+from headpond.pipes.machines.packet import Kind, Packet
+from headpond.pipes.machines.storage import Entries, IndexStorage, Place, Storage
+
+# A stream's storage and index storage beside its receiver, in one worker: for a stream without a node.
+#
+# Towards the sender it is the storage, towards the program the receiver. What is stored lives as long as the
+# ``Entries`` and the ``Place`` that it was made with: hand the same ones to the receiver that is made after
+# it. For storage that outlives the process, give the listener a store (store.py), or put the stream over a
+# topic.
+#
+# What is below the committed index is trimmed: its only reader is done with it. Without ``commit`` nothing
+# is, and past ``STORED_MAX`` messages the storage is full: that is told (``storage full``), and the sender
+# waits.
+#
+# Where a pipe over the stream refuses a message, nothing more is committed, so it and all behind it stay
+# stored.
+
+STORED_MAX = 1 << 20
+
+_TO_STORAGE = frozenset((Kind.DATA, Kind.FETCH))
+_TO_INDEX = frozenset((Kind.READ, Kind.COMMIT))
+_TO_RECEIVER = frozenset((Kind.FETCHED, Kind.POSITION))
+
+
+class StoredReceiver:
+    """A machine like any receiver."""
+
+    def __init__(self, receiver: ReceiverStack, entries: Entries, place: Place, *, paced: bool = False) -> None:
+        """``paced``: after each delivery it asks its storage for more only when ``ask`` says so."""
+        self._paced = paced
+        self._questions: list[Packet] = []
+        self._receiver = receiver
+        self._storage = Storage(entries)
+        self._index = IndexStorage(place)
+
+    @property
+    def counts(self) -> Counts:
+        total = self._receiver.counts
+        total.add(self._storage.counts)
+        total.add(self._index.counts)
+        return total
+
+    @property
+    def state(self) -> StrEnum:
+        return self._receiver.state
+
+    @property
+    def room(self) -> int:
+        return ROOM_ENDLESS
+
+    @property
+    def settles(self) -> bool:
+        return self._receiver.settles
+
+    @property
+    def wake_at(self) -> float | None:
+        return self._receiver.wake_at
+
+    def step(self, input: Input, now: float) -> Effects:
+        out = Effects()
+        packets = list(input.packets) if isinstance(input, Arrive) else self._receive(input, now, out)
+        while packets:
+            packets = self._hand_round(packets, now, out)
+            if self._paced and out.delivered:
+                self._questions += [each for each in packets if each.kind == Kind.FETCH]
+                packets = [each for each in packets if each.kind != Kind.FETCH]
+        return out
+
+    def ask(self) -> Arrive | None:
+        """What to step it with for the next delivery; None where it has asked already."""
+        questions, self._questions = self._questions, []
+        return Arrive(questions) if questions else None
+
+    def _receive(self, input: Input, now: float, out: Effects) -> list[Packet]:
+        effects = self._receiver.step(input, now)
+        out.refused += effects.refused
+        out.delivered += effects.delivered
+        out.notices += effects.notices
+        return effects.packets
+
+    def _hand_round(self, packets: list[Packet], now: float, out: Effects) -> list[Packet]:
+        """Packets between the three stay here, and their answers come back; the others go to the sender."""
+        to_storage = [each for each in packets if each.kind in _TO_STORAGE and not each.layer]
+        to_index = [each for each in packets if each.kind in _TO_INDEX and not each.layer]
+        # From the sender and for an outer layer; of answers of the receiver's outer layers there is the rest.
+        to_receiver = [each for each in packets if each.kind in _TO_RECEIVER or _is_forwards(each)]
+        inside = {id(each) for part in (to_storage, to_index, to_receiver) for each in part}
+        out.packets += [each for each in packets if id(each) not in inside]
+        answers: list[Packet] = []
+        if to_storage:
+            stored = self._storage.step(Arrive(to_storage), now)
+            out.notices += stored.notices
+            answers += stored.packets
+        if to_index:
+            answers += self._index.step(Arrive(to_index), now).packets
+            if self._index.place.incarnation == self._storage.entries.incarnation:
+                self._storage.entries.trim(self._index.place.index)
+        if to_receiver:
+            answers += self._receive(Arrive(to_receiver), now, out)
+        return answers
+
+
+def _is_forwards(packet: Packet) -> bool:
+    return packet.layer > 0 and packet.kind in (Kind.DATA, Kind.FLOOR, Kind.PROBE)
+
+
+SESSIONS_BEFORE_ANEW = 1024
+"""Sessions of one sender that are over need no remembering."""
+
+Carry = Callable[[list[Packet]], None]
+_DATA = int(Kind.DATA)
+
+
+class ReceiverMachine(Machine, Protocol):
+    @property
+    def settles(self) -> bool: ...
+
+
+class Delivery(NamedTuple):
+    """A run of payloads for the program, in order. ``receiver.confirm(delivery)`` confirms all of them."""
+
+    payloads: Sequence[bytes]
+    sender: str
+    """The sender's name."""
+    epoch: int
+    """The sender's session."""
+    numbers: Sequence[int]
+    """Their numbers in that session."""
+    place: int
+    """How many payloads this lane delivered before them."""
+    lane: Lane
+
+
+class Inbox(Protocol):
+    """Where lanes deliver."""
+
+    def deliver(self, deliveries: list[Delivery]) -> None: ...
+
+    def notice(self, notices: list[Notice]) -> None: ...
+
+    def refuse(self, lane: Lane, tokens: list[Token]) -> None:
+        """A pipe had no room for these, and nothing beneath it can bring them again."""
+
+
+def new_storage() -> tuple[Entries, Place]:
+    """What a stream's storage beside its receiver keeps."""
+    return Entries(capacity=STORED_MAX), Place()
+
+
+def receiver_machine(route: Route, *, epoch: int, entries: Entries, place: Place) -> ReceiverMachine:
+    """The receiving side of a route, with its storage if it is a stream."""
+    receiver = receiver_of(route, epoch=epoch, jitter=random.random)
+    if route.stages[0].pipe != "stream":
+        return receiver
+    return StoredReceiver(receiver, entries, place)
+
+
+class LaneTotals(NamedTuple):
+    """What lanes counted that are there no more."""
+
+    senders: int = 0
+    arrived: int = 0
+    delivered: int = 0
+    counts: Counts = Counts()
+
+    def plus(self, lane: Lane) -> LaneTotals:
+        counts = Counts()
+        counts.add(self.counts)
+        counts.add(lane.counts)
+        return LaneTotals(
+            self.senders + 1, self.arrived + lane.arrived, self.delivered + lane.delivered, counts
+        )
+
+
+class Lane:
+    def __init__(
+        self, name: str, make: Callable[[], ReceiverMachine], inbox: Inbox, carry: Carry = lambda _: None
+    ) -> None:
+        self.name = name
+        self.carry = carry
+        """Takes answers to the sender, or loses them while there is no way to it."""
+        self.session = -1
+        """The sender's present session, as far as it said."""
+        self.arrived = 0
+        self.delivered = 0
+        self.absent_since = 0.0
+        """When its sender was last there, by whoever keeps the lanes."""
+        self._sessions = 0
+        self._make = make
+        self._inbox = inbox
+        self._past = Counts()
+        machine = make()
+        self.settles = machine.settles
+        """Whether the pipe waits for the program."""
+        self.stored = isinstance(machine, StoredReceiver)
+        """Whether what it is given stays in a storage until it is committed."""
+        self._runner = Runner(machine, self._on_effects)
+
+    @property
+    def counts(self) -> Counts:
+        total = Counts()
+        total.add(self._past)
+        total.add(self._runner.machine.counts)
+        return total
+
+    def meet(self, session: int) -> bool:
+        """The sender says which session this is; False if a later one has been here."""
+        if session < self.session:
+            return False
+        if session > self.session:
+            self.session = session
+            self._sessions += 1
+            if self._sessions % SESSIONS_BEFORE_ANEW == 0 and not self.stored:
+                self._past = self.counts
+                self._past.restarts += 1
+                self._runner.close()
+                self._runner = Runner(self._make(), self._on_effects)
+        return True
+
+    def arrive(self, packets: list[Packet]) -> None:
+        self.arrived += sum(len(each.numbers) for each in packets if each.kind == _DATA and not each.layer)
+        self._runner.step(Arrive(packets))
+
+    def settle(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
+        """The program is done with these."""
+        self._runner.step(Settle(epoch, numbers))
+
+    def fail(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
+        """The program could not: the next copy of these is welcome."""
+        self._runner.step(Fail(epoch, numbers))
+
+    def set_reading(self, reading: bool) -> None:
+        """Whether the program has room for more; what comes meanwhile is left with the sender."""
+        self.on_route(reading)
+
+    def on_route(self, there: bool) -> None:
+        if there:
+            self._runner.go_on()
+        else:
+            self._runner.stand_still()
+
+    def close(self) -> None:
+        self._runner.close()
+
+    def _on_effects(self, effects: Effects) -> None:
+        if effects.notices:
+            self._inbox.notice(effects.notices)
+        if effects.refused:
+            self._inbox.refuse(self, effects.refused)
+        if effects.delivered:
+            deliveries = []
+            for run in effects.delivered:
+                deliveries.append(
+                    Delivery(run.payloads, self.name, run.epoch, run.numbers, self.delivered, self)
+                )
+                self.delivered += len(run.payloads)
+            self._inbox.deliver(deliveries)
+        if effects.packets:
+            self.carry(effects.packets)

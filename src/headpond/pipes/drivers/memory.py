@@ -1,0 +1,149 @@
+"""Both ends of a pipe in one process.
+
+``between`` stands in the middle if given: it gets every packet and a function that carries a packet on, at once
+or later, once, often or never. So a program can be tried over a route as bad as one likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from headpond.pipes.drivers.lane import Lane, LaneTotals, new_storage, receiver_machine
+from headpond.pipes.drivers.receiver import Receiver
+from headpond.pipes.drivers.runner import new_epoch
+from headpond.pipes.drivers.sender import Sender
+from headpond.pipes.machines.compose import parse_drivable
+from headpond.pipes.machines.packet import Packet
+
+CarryOn = Callable[[Packet], None]
+Between = Callable[[Packet, CarryOn], None]
+
+HELD_MAX = 65536
+"""Packets that a wire holds for a receiver that does not read; what comes on top is lost, as a route may."""
+
+
+def pair(route: str, *, between: Between | None = None) -> tuple[Sender, Receiver]:
+    """The two ends of a new pipe, to be opened: ``async with receiver, sender``."""
+    middle = _Middle(route, between)
+    return Sender(route, middle.way), Receiver(route, middle)
+
+
+class _Wire:
+    """One direction. Packets arrive in the next turn of the loop, never within the call that sent them."""
+
+    def __init__(self, hand_on: Callable[[list[Packet]], None], between: Between | None) -> None:
+        self._hand_on = hand_on
+        self._between = between
+        self._held: deque[Packet] = deque()
+        self._open = False
+        self._scheduled = False
+
+    def carry(self, packets: list[Packet]) -> None:
+        for packet in packets:
+            if self._between is None:
+                self._hold(packet)
+            else:
+                self._between(packet, self._hold)
+
+    def set_open(self, is_open: bool) -> None:
+        self._open = is_open
+        self._schedule()
+
+    def _hold(self, packet: Packet) -> None:
+        if len(self._held) < HELD_MAX:
+            self._held.append(packet)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._open and self._held and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._arrive)
+
+    def _arrive(self) -> None:
+        self._scheduled = False
+        if self._open:
+            packets = list(self._held)
+            self._held.clear()
+            self._hand_on(packets)
+
+
+class _Middle:
+    """The receiver's source; its ``way`` is the sender's."""
+
+    faults = malformed = 0
+    address = None
+    retired = LaneTotals()
+
+    def __init__(self, route: str, between: Between | None) -> None:
+        self._route = parse_drivable(route)
+        self._between = between
+        self._sender: Sender | None = None
+        self._lane: Lane | None = None
+        self._reading = False
+        self._forth = _Wire(self._arrive, between)
+        self._back = _Wire(self._answer, between)
+        self.way = _Way(self)
+
+    async def open(self, receiver: Receiver) -> None:
+        epoch, (entries, place) = new_epoch(), new_storage()
+        self._lane = Lane(
+            "",
+            lambda: receiver_machine(self._route, epoch=epoch, entries=entries, place=place),
+            receiver,
+            self._back.carry,
+        )
+        self.set_reading(True)
+
+    async def close(self) -> None:
+        self.set_reading(False)
+        if self._lane is not None:
+            self._lane.close()
+
+    async def flush(self) -> None:
+        """What was confirmed is on its way at once."""
+
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        return () if self._lane is None else (self._lane,)
+
+    def set_reading(self, reading: bool) -> None:
+        self._reading = reading
+        self._forth.set_open(reading)
+        if self._lane is not None:
+            self._lane.on_route(reading and self._sender is not None)
+        if self._sender is not None:
+            self._sender.on_route(reading)
+
+    def attach(self, sender: Sender | None) -> None:
+        self._sender = sender
+        self._back.set_open(sender is not None)
+        self.set_reading(self._reading)
+
+    def carry(self, packets: list[Packet]) -> None:
+        self._forth.carry(packets)
+
+    def _arrive(self, packets: list[Packet]) -> None:
+        if self._lane is not None:
+            self._lane.arrive(packets)
+
+    def _answer(self, packets: list[Packet]) -> None:
+        if self._sender is not None:
+            self._sender.on_packets(packets)
+
+
+class _Way:
+    reconnects = faults = malformed = 0
+
+    def __init__(self, middle: _Middle) -> None:
+        self._middle = middle
+
+    async def open(self, sender: Sender) -> None:
+        self._middle.attach(sender)
+
+    def carry(self, packets: list[Packet]) -> None:
+        self._middle.carry(packets)
+
+    async def close(self) -> None:
+        self._middle.attach(None)

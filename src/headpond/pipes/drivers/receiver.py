@@ -1,0 +1,367 @@
+"""The receiving end of a pipe: payloads out, confirmations in.
+
+Three ways to read, from the simplest to the quickest::
+
+    async for payload in receiver:              # done with when the loop asks for the next
+    async for item in receiver.items():         # item.payload; then receiver.confirm(item) or .fail(item)
+    async for run in receiver.runs():           # run.payloads; the same, a run at a time
+
+Confirming matters where the route says so (``confirm=settled``, and a stream over a topic): there a message
+whose program died before it was done comes again. Elsewhere the pipe confirms what it has passed on, and
+``confirm`` does nothing.
+
+What waits here to be read is bounded: past that the receiver takes nothing more from its senders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+
+from headpond.model.errors import BadRequest, Closed, HeadpondError, PipeFull
+from headpond.pipes.drivers.lane import Delivery, Lane, LaneTotals
+from headpond.pipes.machines.machine import Counts, Notice, Token
+
+INBOX_MAX = 4096
+INBOX_BYTES_MAX = 16 * 1024 * 1024
+SETTLE_MAX = 1024
+NOTICES_KEPT = 64
+
+
+class Source(Protocol):
+    """Where a receiver's lanes come from."""
+
+    async def open(self, receiver: Receiver) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def flush(self) -> None:
+        """Returns when confirmations are as safe as this source can make them."""
+
+    def set_reading(self, reading: bool) -> None:
+        """Whether the program has room for more."""
+
+    @property
+    def lanes(self) -> Sequence[Lane]: ...
+
+    @property
+    def retired(self) -> LaneTotals:
+        """What lanes counted that had to make room for others."""
+
+    @property
+    def faults(self) -> int: ...
+
+    @property
+    def malformed(self) -> int: ...
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where senders find it, if it is a place on the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverStats:
+    """Counts of this receiver's life, of messages unless it says otherwise."""
+
+    transmissions: int
+    """Copies that arrived."""
+    delivered: int
+    """Passed on to the program."""
+    duplicates: int
+    """Copies dropped because their message had been passed on."""
+    late: int
+    """Dropped because their turn had gone by."""
+    stale: int
+    """From a session that is over."""
+    refused: int
+    """No room: not confirmed, so that they come again."""
+    abandoned: int
+    """Given up for good, each told in a notice."""
+    gaps: int
+    """Asked for again."""
+    ignored: int
+    """Packets that make no sense here."""
+    malformed: int
+    """Frames or envelopes without a message in them."""
+    senders: int
+    sender_restarts: int
+    faults: int
+    """Connections ended because of what came over them."""
+
+
+class Item(NamedTuple):
+    """One payload, and what names it to the pipe."""
+
+    payload: bytes
+    sender: str
+    epoch: int
+    number: int
+    place: int
+    lane: Lane
+
+
+class Receiver:
+    """The end of a pipe, or of several. Open it with ``async with``, or ``await`` it and ``close`` it."""
+
+    def __init__(self, route: str, source: Source) -> None:
+        self.route = route
+        self.notices: list[Notice] = []
+        """The last things that must not pass in silence: what was given up, came late, or was refused."""
+        self._source = source
+        self._inbox: deque[Delivery] = deque()
+        self._inbox_count = 0
+        self._inbox_bytes = 0
+        self._reading = True
+        self._arrived: asyncio.Event
+        self._error: HeadpondError | None = Closed("the receiver is not open")
+        self._current: deque[Item] = deque()
+        self._last: Item | None = None
+        self._settled: list[tuple[Lane, int, Sequence[int], Sequence[int]]] = []
+        self._settled_count = 0
+        self._settling = False
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    async def open(self) -> Self:
+        """Begins to take messages; ``async with`` and ``await`` do this."""
+        if self._error is None:
+            return self
+        self._loop = asyncio.get_running_loop()
+        self._arrived = asyncio.Event()
+        self._error = None
+        try:
+            await self._source.open(self)
+        except BaseException:
+            self._error = Closed("the receiver could not be opened")
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Sends the confirmations that wait, and takes nothing more. What was not read is dropped."""
+        if self._error is not None and not hasattr(self, "_arrived"):
+            return
+        failed, self._error = self._error, Closed("the receiver was closed")
+        self._inbox.clear()
+        self._current.clear()
+        self._arrived.set()
+        if not isinstance(failed, Closed):
+            self._send_settled()
+        await self._source.close()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.open().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port, where it listens on the network."""
+        address = self._source.address
+        if address is None:
+            raise BadRequest("this receiver has no address: it does not listen on the network, or not yet")
+        return address
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return _Reader(self._next_payload)
+
+    def items(self) -> AsyncIterator[Item]:
+        """One item after the other, to be confirmed by the program."""
+        return _Reader(self._next_item)
+
+    def runs(self) -> AsyncIterator[Delivery]:
+        """Runs as they came, to be confirmed by the program."""
+        return _Reader(self._next_run)
+
+    async def receive(self, timeout: float | None = None) -> Item | None:
+        """The next item; None if none comes within ``timeout`` seconds, or the receiver was closed."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._next_item()
+        except TimeoutError:
+            return None
+
+    async def _next_payload(self) -> bytes | None:
+        if self._last is not None:
+            self.confirm()
+        item = await self._next_item()
+        self._last = item
+        return None if item is None else item.payload
+
+    async def _next_item(self) -> Item | None:
+        while not self._current:
+            run = await self._next_run()
+            if run is None:
+                return None
+            payloads, sender, epoch, numbers, place, lane = run
+            self._current.extend(
+                Item(payload, sender, epoch, number, place + at, lane)
+                for at, (payload, number) in enumerate(zip(payloads, numbers, strict=True))
+            )
+        return self._current.popleft()
+
+    async def _next_run(self) -> Delivery | None:
+        while not self._inbox:
+            if self._error is not None:
+                if isinstance(self._error, Closed):
+                    return None
+                raise self._error.again()
+            self._send_settled()
+            if self._inbox:
+                break  # what was just confirmed let more come
+            self._arrived.clear()
+            await self._arrived.wait()
+        run = self._inbox.popleft()
+        self._inbox_count -= len(run.payloads)
+        self._inbox_bytes -= sum(map(len, run.payloads))
+        if (
+            not self._reading
+            and self._inbox_count * 2 <= INBOX_MAX
+            and self._inbox_bytes * 2 <= INBOX_BYTES_MAX
+        ):
+            self._reading = True
+            self._source.set_reading(True)
+        return run
+
+    # --- confirming ---------------------------------------------------------------------------------
+
+    def confirm(self, what: Item | Delivery | None = None) -> None:
+        """The program is done with ``what``; without it, with what ``async for`` gave out last."""
+        if what is None:
+            what, self._last = self._last, None
+            if what is None:
+                return
+        if not what.lane.settles:
+            return
+        epoch, numbers, places = _named(what)
+        self._settled.append((what.lane, epoch, numbers, places))
+        self._settled_count += len(numbers)
+        if self._settled_count >= SETTLE_MAX:
+            self._send_settled()
+        elif not self._settling:
+            self._settling = True
+            self._loop.call_soon(self._end_of_turn)
+
+    def fail(self, what: Item | Delivery) -> None:
+        """The program could not do it: the next copy is to be handed to it again.
+
+        Over a topic there are no further copies in this session: it comes again to the next receiver.
+        """
+        if what.lane.settles:
+            what.lane.fail(*_named(what))
+
+    async def flush(self) -> None:
+        """Returns when confirmations are on their way; over a topic, when they are on the node's disk."""
+        self._send_settled()
+        await self._source.flush()
+
+    def _end_of_turn(self) -> None:
+        self._settling = False
+        self._send_settled()
+
+    def _send_settled(self) -> None:
+        """Confirms as runs: neighbours of one lane and session become one."""
+        settled, self._settled, self._settled_count = self._settled, [], 0
+        at = 0
+        while at < len(settled):
+            lane, epoch, numbers, places = settled[at]
+            at += 1
+            if at < len(settled):
+                numbers, places = list(numbers), list(places)
+                while at < len(settled) and settled[at][0] is lane and settled[at][1] == epoch:
+                    numbers += settled[at][2]
+                    places += settled[at][3]
+                    at += 1
+            lane.settle(epoch, numbers, places)
+
+    # --- what lanes and sources tell ----------------------------------------------------------------
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        if self._error is not None:
+            return
+        self._inbox.extend(deliveries)
+        for each in deliveries:
+            self._inbox_count += len(each.payloads)
+            self._inbox_bytes += sum(map(len, each.payloads))
+        if self._reading and (self._inbox_count >= INBOX_MAX or self._inbox_bytes >= INBOX_BYTES_MAX):
+            self._reading = False
+            self._source.set_reading(False)
+        self._arrived.set()
+
+    def notice(self, notices: list[Notice]) -> None:
+        self.notices = (self.notices + notices)[-NOTICES_KEPT:]
+
+    def refuse(self, lane: Lane, tokens: list[Token]) -> None:
+        """The notice is told already; where a storage still has it, going on would be to lose it."""
+        if lane.stored:
+            epoch, numbers = tokens[0]
+            self.stop(
+                PipeFull(
+                    f"{self.route} has no room for message {numbers[0]:,} of session {epoch}; it and all "
+                    "behind it stay stored"
+                )
+            )
+
+    def stop(self, error: HeadpondError) -> None:
+        """Nothing more will come: whoever reads learns why, after what has arrived."""
+        self._error = self._error or error
+        self._arrived.set()
+
+    @property
+    def stats(self) -> ReceiverStats:
+        """Counts as they stand now."""
+        lanes, retired = self._source.lanes, self._source.retired
+        total = Counts()
+        total.add(retired.counts)
+        for lane in lanes:
+            total.add(lane.counts)
+        return ReceiverStats(
+            transmissions=retired.arrived + sum(lane.arrived for lane in lanes),
+            delivered=retired.delivered + sum(lane.delivered for lane in lanes),
+            duplicates=total.duplicate,
+            late=total.late,
+            stale=total.stale,
+            refused=total.refused,
+            abandoned=total.abandoned,
+            gaps=total.gaps,
+            ignored=total.unknown,
+            malformed=total.malformed + self._source.malformed,
+            senders=retired.senders + len(lanes),
+            sender_restarts=total.restarts,
+            faults=self._source.faults,
+        )
+
+
+def _named(what: Item | Delivery) -> tuple[int, Sequence[int], Sequence[int]]:
+    if isinstance(what, Item):
+        return what.epoch, (what.number,), (what.place,)
+    return what.epoch, what.numbers, range(what.place, what.place + len(what.numbers))
+
+
+Read = TypeVar("Read", covariant=True)
+
+
+class _Reader(Generic[Read]):
+    """Not an async generator: a wait for the next may be given up, and the next still comes."""
+
+    def __init__(self, read: Callable[[], Awaitable[Read | None]]) -> None:
+        self._read = read
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Read:
+        if (found := await self._read()) is None:
+            raise StopAsyncIteration
+        return found

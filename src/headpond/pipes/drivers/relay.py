@@ -1,0 +1,67 @@
+"""A relay: what one pipe delivers goes into the next, and confirms cascade.
+
+A sender hears that its message arrived when the pipe behind the relay has confirmed it, over any number of
+relays; so a relay may die at any moment and nothing is lost. What the next pipe gives up (``tries``) fails
+here, and comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headpond.model.errors import BadRequest
+from headpond.pipes.calculus.chain import check_cascade
+from headpond.pipes.drivers.receiver import Item, Receiver
+from headpond.pipes.drivers.sender import Sender
+from headpond.pipes.machines.compose import parse_drivable
+
+
+async def relay(receiver: Receiver, sender: Sender) -> None:
+    """Opens both ends, passes on until the receiver is closed, and closes them.
+
+    The receiver's route must wait for its program (``confirm=settled``, or a ``stream`` that is stored), the
+    sender's must confirm; else ``BadRequest``. An error of either end is raised: what was not confirmed by then
+    comes again to the next relay.
+    """
+    _check(receiver, sender)
+    async with receiver, sender:
+        cascade = _Cascade(receiver, sender)
+        async for run in receiver.runs():
+            if not run.lane.settles:
+                raise BadRequest(f"{receiver.route} confirms before the next pipe does", hint=_HINT)
+            for at, (payload, number) in enumerate(zip(run.payloads, run.numbers, strict=True)):
+                item = Item(payload, run.sender, run.epoch, number, run.place + at, run.lane)
+                await cascade.pass_on(item)
+
+
+_HINT = "Write confirm=settled in its route, or give tcp.listen a store."
+
+
+def _check(receiver: Receiver, sender: Sender) -> None:
+    before, after = parse_drivable(receiver.route), parse_drivable(sender.route)
+    if not before.settles and before.stages[0].pipe != "stream":
+        raise BadRequest(f"{receiver.route} confirms before the next pipe does", hint=_HINT)
+    if not after.confirms:
+        check_cascade([parse_drivable("resend(confirm=settled)"), after])
+
+
+class _Cascade:
+    """Remembers what each message in the next pipe was called in the one before."""
+
+    def __init__(self, receiver: Receiver, sender: Sender) -> None:
+        self._receiver = receiver
+        self._sender = sender
+        self._items: dict[int, Item] = {}
+        self._number_next = 0
+        sender.on_done = self._done
+
+    async def pass_on(self, item: Item) -> None:
+        self._items[self._number_next] = item
+        self._number_next += 1
+        await self._sender.send(item.payload)
+
+    def _done(self, numbers: Sequence[int], confirmed: bool) -> None:
+        answer = self._receiver.confirm if confirmed else self._receiver.fail
+        for number in numbers:
+            if (item := self._items.pop(number, None)) is not None:
+                answer(item)

@@ -1,0 +1,98 @@
+"""The runner: one machine, the loop's clock, and a timer for when the machine wants to be woken.
+
+**The machine's clock stands still while its route is away or takes nothing.** Time in which nothing can arrive
+says nothing about what was lost: a sender that counted it would fill a route that is full with copies, and
+would have grown slow by the time a lost one is back. When a route was lost and is back, the clock jumps to the
+machine's next wake time, because what was on its way is known to be gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from headpond.model.errors import BadRequest
+from headpond.pipes.machines.machine import WAKE, Effects, Input, Machine
+from headpond.pipes.machines.packet import NUMBER_MAX
+
+
+def new_epoch() -> int:
+    """A number for a session, larger each time a side starts: microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def check_epoch(epoch: int) -> int:
+    """The number, if it can travel; else ``BadRequest``."""
+    if not 0 <= epoch <= NUMBER_MAX:
+        raise BadRequest(f"the epoch is {epoch}, and 0 to {NUMBER_MAX} is allowed")
+    return epoch
+
+
+class Runner:
+    """``on_effects`` hears what each step asks for, also of those that the clock brings about.
+
+    The clock stands still until ``go_on``.
+    """
+
+    def __init__(self, machine: Machine, on_effects: Callable[[Effects], None]) -> None:
+        self.machine = machine
+        self._on_effects = on_effects
+        self._loop = asyncio.get_running_loop()
+        self._ahead_s = 0.0
+        """How far the machine's clock is ahead of the loop's."""
+        self._still_at: float | None = self._loop.time()
+        """What the machine's clock shows while it stands still."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._closed = False
+
+    @property
+    def now(self) -> float:
+        return self._loop.time() + self._ahead_s if self._still_at is None else self._still_at
+
+    def step(self, input: Input) -> Effects:
+        effects = self.machine.step(input, self.now)
+        self._on_effects(effects)
+        self._set_timer()
+        return effects
+
+    def stand_still(self) -> None:
+        if self._still_at is None:
+            self._still_at = self.now
+            self._drop_timer()
+
+    def go_on(self, *, lost: bool = False) -> None:
+        """``lost``: what was on its way is gone, so what is due next is due now."""
+        now = self.now
+        if lost and (wake_at := self.machine.wake_at) is not None:
+            now = max(now, wake_at)
+        self._still_at = None
+        self._ahead_s = now - self._loop.time()
+        self._drop_timer()
+        self._set_timer()
+
+    def close(self) -> None:
+        self._closed = True
+        self._drop_timer()
+
+    def _set_timer(self) -> None:
+        wake_at = self.machine.wake_at
+        if wake_at is None or self._still_at is not None or self._closed:
+            return
+        # A timer that is early wakes the machine for nothing and is set again; that is cheaper than moving
+        # it with every step.
+        at = max(wake_at - self._ahead_s, self._loop.time())
+        if self._timer is None or at < self._timer_at:
+            self._drop_timer()
+            self._timer_at = at
+            self._timer = self._loop.call_at(at, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.step(WAKE)
+
+    def _drop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

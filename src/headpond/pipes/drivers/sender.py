@@ -1,0 +1,404 @@
+"""The sending end of a pipe: payloads in, confirmations out.
+
+``send`` returns when the pipe has taken the payload: from then on it is the pipe's, and the pipe's promise
+holds. While there is no room it waits. What is sent in one turn of the loop goes to the machine as one run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from headpond.model.errors import BadRequest, Closed, HeadpondError, SegmentTooLarge, TimedOut
+from headpond.pipes.drivers.runner import Runner, check_epoch, new_epoch
+from headpond.pipes.machines.compose import sender_of
+from headpond.pipes.machines.machine import Arrive, Effects, Notice, Submit
+from headpond.pipes.machines.packet import NUMBER_MAX, Kind, Packet
+from headpond.wire.frame import SEGMENT_BYTES_MAX
+
+
+class Prefix:
+    """All numbers below ``floor`` are done, and some above it."""
+
+    __slots__ = ("_above", "floor")
+
+    def __init__(self) -> None:
+        self.floor = 0
+        self._above: set[int] = set()
+
+    def add(self, numbers: Iterable[int]) -> None:
+        floor, above = self.floor, self._above
+        for number in numbers:
+            if number == floor:
+                floor += 1
+            elif number > floor:
+                above.add(number)
+        while floor in above:
+            above.remove(floor)
+            floor += 1
+        self.floor = floor
+
+
+class Marks:
+    """When an index may be kept: once the program is done with everything that was delivered before it."""
+
+    __slots__ = ("_done", "_exact", "_marks")
+
+    def __init__(self, *, exact: bool) -> None:
+        """``exact``: what is delivered are the entries themselves, one for one."""
+        self._exact = exact
+        self._marks: deque[tuple[int, int]] = deque()
+        """Payloads delivered so far, and the index that may be kept when all of them are done."""
+        self._done = Prefix()
+
+    def add(self, delivered: int, index: int) -> int | None:
+        """``index`` may be kept after so many payloads; answers the one that may be kept now, if any."""
+        self._marks.append((delivered, index))
+        return self._reached()
+
+    def done(self, places: Iterable[int]) -> int | None:
+        """The program is done with these payloads; answers the index that may be kept now, if any."""
+        self._done.add(places)
+        return self._reached()
+
+    def _reached(self) -> int | None:
+        done, marks = self._done.floor, self._marks
+        index = None
+        while marks and marks[0][0] <= done:
+            index = marks.popleft()[1]
+        if self._exact and marks:
+            index = marks[0][1] - (marks[0][0] - done)
+        return index
+
+
+PAYLOAD_BYTES_MAX = SEGMENT_BYTES_MAX - 64 * 1024
+RUN_MAX = 1024
+"""Payloads that may wait for the end of the loop's turn."""
+RUN_BYTES_MAX = 1024 * 1024
+NOTICES_KEPT = 64
+
+_DATA = int(Kind.DATA)
+
+
+class Way(Protocol):
+    """What carries a sender's packets. It tells the sender ``on_route`` and ``on_packets``, or ``fail``."""
+
+    async def open(self, sender: Sender) -> None: ...
+
+    def carry(self, packets: list[Packet]) -> None:
+        """Takes them towards the other side, or loses them."""
+
+    async def close(self) -> None: ...
+
+    @property
+    def reconnects(self) -> int: ...
+
+    @property
+    def faults(self) -> int:
+        """Connections that were ended because what came was not a pipe's."""
+
+    @property
+    def malformed(self) -> int:
+        """Frames that were whole and held no packet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenderStats:
+    """Counts of one session, of messages unless it says otherwise."""
+
+    accepted: int
+    confirmed: int
+    """0 for a pipe whose receiver does not confirm."""
+    given_up: int
+    """Sent as often as the route allows (``tries``) and not confirmed; some of them may have arrived."""
+    unconfirmed: int
+    """Taken, and not known to have arrived; for a pipe that does not confirm, not yet handed to the route."""
+    transmissions: int
+    """Copies handed to the route."""
+    retransmissions: int
+    """Copies of a message after its first."""
+    confirms_ignored: int
+    """Confirms that were repeated, of another session, or of nothing that was sent."""
+    malformed: int
+    """Frames without a packet in them."""
+    receiver_restarts: int
+    reconnects: int
+    faults: int
+    """Connections ended because of what came over them."""
+
+
+class Sender:
+    """One end of a pipe. Open it with ``async with``, or ``await`` it and ``close`` it."""
+
+    def __init__(self, route: str, way: Way, *, name: str = "", epoch: int | None = None) -> None:
+        self.route = route
+        self.name = name
+        self._may_rise = epoch is None
+        self.epoch = new_epoch() if epoch is None else check_epoch(epoch)
+        """The number of this session; it is larger each time a sender starts."""
+        self.notices: list[Notice] = []
+        """The last things that must not pass in silence."""
+        self._machine = sender_of(route, epoch=self.epoch, jitter=random.random)
+        self._way = way
+        self._runner: Runner
+        self._error: HeadpondError | None = Closed("the sender is not open")
+        self._writable = False
+        self._waiting: list[bytes] = []
+        """Taken, and not yet handed to the machine."""
+        self._waiting_bytes = 0
+        self._submitting = False
+        self._accepted = 0
+        self._submitted = 0
+        self._transmissions = 0
+        self._done = Prefix()
+        self._confirmed = 0
+        self._given_up = 0
+        self.on_done: Callable[[Sequence[int], bool], None] = lambda numbers, confirmed: None
+        """Hears which payloads, counted from 0 in the order they were taken, were confirmed or given up."""
+        self._turn = asyncio.Lock()
+        """Held by the one who sends now, so that others follow in the order they came."""
+        self._has_room = asyncio.Event()
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    async def open(self) -> Self:
+        """Reaches the other side, or raises why not; ``async with`` and ``await`` do this."""
+        if self._error is None:
+            return self
+        self._loop = asyncio.get_running_loop()
+        self._runner = Runner(self._machine, self._on_effects)
+        self._error = None
+        try:
+            await self._way.open(self)
+        except BaseException:
+            self._error = Closed("the sender could not be opened")
+            self._runner.close()
+            raise
+        return self
+
+    def start_above(self, epoch: int) -> bool:
+        """Makes this the later session, unless its number was chosen or something was sent in it."""
+        if not self._may_rise or self._accepted or not self.epoch <= epoch < NUMBER_MAX:
+            return False
+        self.epoch = epoch + 1
+        self._machine = sender_of(self.route, epoch=self.epoch, jitter=random.random)
+        self._runner.close()
+        self._runner = Runner(self._machine, self._on_effects)
+        return True
+
+    async def close(self, timeout: float | None = 30.0) -> None:
+        """Waits for confirmations, at most ``timeout`` seconds (then ``TimedOut``), and ends the session."""
+        if self._error is not None:
+            await self._end(self._error)
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self.flush()
+        except TimeoutError:
+            left = self._accepted - self._done.floor
+            raise TimedOut(
+                f"{left:,} messages were not confirmed within {timeout:g} s",
+                hint="They may or may not have arrived; the other side may be away.",
+            ) from None
+        finally:
+            await self._end(Closed("the sender was closed"))
+
+    async def abort(self) -> None:
+        """Ends the session at once: what was not confirmed may be lost."""
+        await self._end(Closed("the sender was closed"))
+
+    async def _end(self, error: HeadpondError) -> None:
+        self.fail(error)
+        if hasattr(self, "_runner"):
+            self._runner.close()
+            await self._way.close()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.open().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await (self.close() if error is None else self.abort())
+
+    # --- sending ------------------------------------------------------------------------------------
+
+    async def send(self, payload: bytes) -> None:
+        """Returns when the pipe has taken the payload; waits while it has no room."""
+        await self.send_many((payload,))
+
+    async def send_many(self, payloads: Sequence[bytes]) -> None:
+        """The same for several, in order; some may be taken before this waits."""
+        _check(payloads)
+        at = 0
+        async with self._turn:
+            while at < len(payloads):
+                self._raise()
+                room = self._room()
+                if room <= 0:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+                    continue
+                taken = payloads[at : at + min(room, RUN_MAX)]
+                at += len(taken)
+                if self._take(taken):
+                    await asyncio.sleep(0)  # a caller that never waits would keep the loop from the rest
+
+    async def flush(self) -> None:
+        """Returns when everything taken before is confirmed; where nothing confirms, when it is on its way.
+
+        What was given up after its last try is not waited for; ``stats.given_up`` counts it.
+        """
+        self._raise()
+        if self._flushed() >= self._accepted:
+            return
+        done = self._loop.create_future()
+        self._flushes.append((self._accepted, done))
+        await done
+        self._raise()
+
+    @property
+    def connected(self) -> bool:
+        """Whether the route takes packets now; if not, it is away or full."""
+        return self._writable
+
+    @property
+    def stats(self) -> SenderStats:
+        """Counts as they stand now."""
+        counts = self._machine.counts
+        return SenderStats(
+            accepted=self._accepted,
+            confirmed=self._confirmed,
+            given_up=self._given_up,
+            unconfirmed=self._accepted
+            - (self._confirmed + self._given_up if self._machine.confirms else self._submitted),
+            transmissions=self._transmissions,
+            retransmissions=counts.resent,
+            confirms_ignored=counts.duplicate + counts.stale + counts.unknown,
+            malformed=counts.malformed + self._way.malformed,
+            receiver_restarts=counts.restarts,
+            reconnects=self._way.reconnects,
+            faults=self._way.faults,
+        )
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error.again()
+
+    def _room(self) -> int:
+        # A pipe that keeps nothing would lose what is sent into a route that is away.
+        if not (self._writable or self._machine.confirms) or self._waiting_bytes >= RUN_BYTES_MAX:
+            return 0
+        return min(self._machine.room, RUN_MAX) - len(self._waiting)
+
+    def _take(self, payloads: Sequence[bytes]) -> bool:
+        """Whether it was handed to the machine at once, being enough for a run."""
+        self._waiting += payloads
+        self._waiting_bytes += sum(map(len, payloads))
+        self._accepted += len(payloads)
+        if len(self._waiting) >= RUN_MAX or self._waiting_bytes >= RUN_BYTES_MAX:
+            self._submit()
+            return True
+        if not self._submitting:
+            self._submitting = True
+            self._loop.call_soon(self._end_of_turn)
+        return False
+
+    def _end_of_turn(self) -> None:
+        self._submitting = False
+        self._submit()
+
+    def _submit(self) -> None:
+        if not self._writable or self._error is not None or not self._waiting or self._machine.room <= 0:
+            return
+        # Taken out first: the effects of this very step may free room and lead here again.
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        taken = len(self._runner.step(Submit(waiting)).accepted)
+        self._submitted += taken
+        if taken < len(waiting):
+            self._waiting = waiting[taken:] + self._waiting
+            self._waiting_bytes = sum(map(len, self._waiting))
+        self._tell()
+
+    def _flushed(self) -> int:
+        return self._done.floor if self._machine.confirms else self._submitted
+
+    def _tell(self) -> None:
+        """Wakes who waits for room, or for confirmations."""
+        if self._room() > 0:
+            self._has_room.set()
+        if self._flushes:
+            reached = self._flushed()
+            for upto, done in self._flushes:
+                if upto <= reached and not done.done():
+                    done.set_result(None)
+            self._flushes = [each for each in self._flushes if not each[1].done()]
+
+    # --- what the way tells -------------------------------------------------------------------------
+
+    def on_route(self, writable: bool, *, lost: bool = False, clock: bool = True) -> None:
+        """Whether the route takes packets now; ``lost``: what was on its way before is gone.
+
+        ``clock`` is False where the way itself makes good whatever is lost, so that no timer is needed.
+        """
+        self._writable = writable
+        if not writable:
+            self._runner.stand_still()
+        elif self._error is None:
+            if clock:
+                self._runner.go_on(lost=lost)
+            self._submit()
+            self._tell()
+
+    def on_packets(self, packets: list[Packet]) -> None:
+        if self._error is None:
+            self._runner.step(Arrive(packets))
+
+    def fail(self, error: HeadpondError) -> None:
+        """Nothing more can be sent: whoever waits learns why."""
+        self._error = self._error or error
+        for _, done in self._flushes:
+            if not done.done():
+                done.set_result(None)
+        self._flushes.clear()
+        self._has_room.set()
+
+    def _on_effects(self, effects: Effects) -> None:
+        if effects.packets:
+            self._transmissions += sum(
+                len(packet.numbers) for packet in effects.packets if packet.kind == _DATA and not packet.layer
+            )
+            self._way.carry(effects.packets)
+        if effects.notices:
+            self.notices = (self.notices + effects.notices)[-NOTICES_KEPT:]
+        for token in effects.confirmed:
+            self._confirmed += len(token.numbers)
+            self._done.add(token.numbers)
+            self.on_done(token.numbers, True)
+        for token in effects.abandoned:
+            self._given_up += len(token.numbers)
+            self._done.add(token.numbers)
+            self.on_done(token.numbers, False)
+        if effects.confirmed or effects.abandoned:
+            self._submit()
+            self._tell()
+
+
+def _check(payloads: Sequence[bytes]) -> None:
+    for payload in payloads:
+        if not isinstance(payload, bytes):
+            raise BadRequest(f"a payload is bytes, not {type(payload).__name__}")
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            raise SegmentTooLarge(
+                f"a payload of {len(payload):,} bytes; a pipe takes at most {PAYLOAD_BYTES_MAX:,}",
+                hint="Send it in pieces, or keep it elsewhere and send a reference.",
+            )

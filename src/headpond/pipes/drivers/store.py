@@ -1,0 +1,265 @@
+"""Streams of a listener that outlive its process: what they store, in one journal of a folder.
+
+**A sender hears a confirm after the sync.** Whatever a step of a machine asks for, confirms and deliveries
+alike, waits until the records that it staged are durable; many steps share one write and one sync.
+
+**A message stays until the program is done with it.** The receiver's machine keeps its place in memory; the
+journal has the place up to which the program confirmed, and the next process delivers from there.
+
+Records are msgpack arrays: ``["data", sender, first index, payloads]`` and ``["done", sender, index]``.
+Replaying one twice changes nothing. A journal that is much longer than what it stands for is compacted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from headpond.model.errors import HeadpondError, StorageFailed
+from headpond.pipes.calculus.route import Route
+from headpond.pipes.drivers.lane import STORED_MAX, Inbox, Lane, StoredReceiver
+from headpond.pipes.drivers.sender import Marks
+from headpond.pipes.machines.compose import receiver_of
+from headpond.pipes.machines.machine import Effects
+from headpond.pipes.machines.storage import Entries, Place
+from headpond.storage.journal import FileJournal
+from headpond.storage.os_disk import OsDisk
+
+STORE_BYTES_MAX = 1 << 30
+"""Payloads that all streams of a store may hold; beyond it a storage is full, and its sender waits."""
+RECORD_BYTES_MAX = 4 << 20
+COMPACT_MIN_BYTES = 16 << 20
+FOLDER = "stream"
+
+log = logging.getLogger("headpond.pipes.drivers")
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+class StreamStore:
+    def __init__(self, disk: OsDisk, bytes_max: int = STORE_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        """Of all payloads that it holds."""
+        self._disk = disk
+        self._journal: FileJournal
+        self._entries: dict[str, DurableEntries] = {}
+        self._waiting: list[Callable[[], None]] = []
+        """What is to be done after the next write."""
+        self._writing: asyncio.Task[None] | None = None
+        self._error: StorageFailed | None = None
+        self._on_failure: Callable[[HeadpondError], None]
+
+    async def open(self, on_failure: Callable[[HeadpondError], None]) -> None:
+        """Takes the folder and reads what it has; ``DataLocked`` if another process uses it."""
+        self._on_failure = on_failure
+        self._disk.lock()
+        self._journal = await asyncio.to_thread(FileJournal.open, self._disk, FOLDER)
+        for line in self._journal.report.lines():
+            log.warning("the store %s: %s", self._disk.root, line)
+        for record in self._journal.records:
+            self._replay(_decode(record))
+
+    async def close(self) -> None:
+        """Returns when everything staged is durable."""
+        await self.flush()
+        if self._error is None:
+            await asyncio.to_thread(self._journal.close)
+        self._disk.unlock()
+
+    async def flush(self) -> None:
+        while self._writing is not None:
+            await asyncio.shield(self._writing)
+
+    @property
+    def senders(self) -> list[str]:
+        """Whose messages wait to be read."""
+        return [name for name, entries in self._entries.items() if entries.payloads]
+
+    def entries_of(self, sender: str) -> DurableEntries:
+        if sender not in self._entries:
+            self._entries[sender] = DurableEntries(self, sender)
+        return self._entries[sender]
+
+    def stage(self, *record: Any) -> None:
+        if self._error is None:
+            self._journal.append(_encode(record))
+            self._write_soon()
+
+    def after_sync(self, act: Callable[[], None]) -> None:
+        """Acts once everything staged before is durable, at once if it is, and never if that fails."""
+        if self._writing is None:
+            act()
+        else:
+            self._waiting.append(act)
+
+    def _replay(self, record: Sequence[Any]) -> None:
+        what, sender, index = record[:3]
+        entries = self.entries_of(sender)
+        if what == "data":
+            entries.restore(index, record[3])
+        else:
+            entries.forget(index)
+
+    def _write_soon(self) -> None:
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        await asyncio.sleep(0)  # whatever else is staged in this turn of the loop shares the sync
+        while True:
+            write = self._journal.take()
+            waiting, self._waiting = self._waiting, []
+            if write is not None:
+                try:
+                    await asyncio.to_thread(write.run, self._disk)
+                except OSError as error:
+                    self._journal.failed(write, error)
+                    self._fail(error)
+                    break
+                self._journal.committed(write)
+            elif not waiting:
+                break
+            for act in waiting:
+                act()
+            if self._journal.size_bytes > max(COMPACT_MIN_BYTES, 2 * self.bytes):
+                self._journal.compact(self._snapshot())
+        self._writing = None
+
+    def _fail(self, error: OSError) -> None:
+        self._waiting.clear()
+        self._error = StorageFailed(
+            f"the store {self._disk.root} cannot be written: {error.strerror or error}",
+            hint="Nothing that it had not synced was confirmed; make room, and open the receiver again.",
+        )
+        self._on_failure(self._error)
+
+    def _snapshot(self) -> Iterator[bytes]:
+        for sender, entries in self._entries.items():
+            yield _encode(("done", sender, entries.first))
+            for first, payloads in entries.pieces(entries.first, entries.payloads):
+                yield _encode(("data", sender, first, payloads))
+
+
+class DurableEntries(Entries):
+    """One sender's messages. The machine appends; what is let go of is decided by the program."""
+
+    __slots__ = ("_sender", "_store")
+
+    def __init__(self, store: StreamStore, sender: str) -> None:
+        super().__init__(capacity=STORED_MAX)
+        self._store = store
+        self._sender = sender
+
+    def fitting(self, payloads: Sequence[Any]) -> int:
+        room = self._store.bytes_max - self._store.bytes
+        count = 0
+        for payload in payloads[: super().fitting(payloads)]:
+            room -= _size(payload)
+            if room < 0:
+                break
+            count += 1
+        return count
+
+    def append(self, payloads: Sequence[Any]) -> None:
+        for first, piece in self.pieces(self.first + len(self.payloads), payloads):
+            self._store.stage("data", self._sender, first, piece)
+        super().append(payloads)
+        self._store.bytes += sum(map(_size, payloads))
+
+    def trim(self, index: int) -> int:
+        """The machine is done with what it passed on; the program may not be."""
+        return 0
+
+    def done(self, index: int) -> None:
+        """The program is done with everything below."""
+        self._store.stage("done", self._sender, index)
+        self.forget(index)
+
+    def restore(self, first: int, payloads: Sequence[Any]) -> None:
+        end = self.first + len(self.payloads)
+        fresh = payloads[max(end - first, 0) :]
+        if not self.payloads:
+            self.first = max(first, self.first)
+        self.payloads += fresh
+        self._store.bytes += sum(map(_size, fresh))
+
+    def forget(self, index: int) -> None:
+        count = min(index - self.first, len(self.payloads))
+        if count > 0:
+            self._store.bytes -= sum(map(_size, self.payloads[:count]))
+            del self.payloads[:count]
+        self.first = max(self.first, index)
+
+    @staticmethod
+    def pieces(first: int, payloads: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any]]]:
+        """Runs of payloads that fit into a record each."""
+        at = size = 0
+        for place, payload in enumerate(payloads):
+            size += _size(payload)
+            if size > RECORD_BYTES_MAX and place > at:
+                yield first + at, payloads[at:place]
+                at, size = place, _size(payload)
+        if at < len(payloads):
+            yield first + at, payloads[at:]
+
+
+class DurableLane(Lane):
+    """A sender's lane whose messages are in a store.
+
+    Effects wait for the sync, the place for the program, and deliveries for the program to have room; the
+    sender waits only for the store.
+    """
+
+    def __init__(self, name: str, route: Route, epoch: int, inbox: Inbox, store: StreamStore) -> None:
+        self._store = store
+        self._entries = entries = store.entries_of(name)
+        self._place = Place()
+        self._place.incarnation, self._place.index = entries.incarnation, entries.first
+        self._machine = StoredReceiver(
+            receiver_of(route, epoch=epoch, jitter=random.random), entries, self._place, paced=True
+        )
+        self._marks = Marks(exact=len(route.stages) == 1)
+        self._reading = True
+        super().__init__(name, lambda: self._machine, inbox)
+        self.settles = True
+
+    def set_reading(self, reading: bool) -> None:
+        self._reading = reading
+        self._ask()
+
+    def settle(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
+        self._move(self._marks.done(places))
+
+    def fail(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
+        """It is not done, so it comes again in the next process."""
+
+    def _on_effects(self, effects: Effects) -> None:
+        index = self._place.index
+        self._store.after_sync(lambda: self._act(effects, index))
+
+    def _act(self, effects: Effects, index: int) -> None:
+        super()._on_effects(effects)
+        self._move(self._marks.add(self.delivered, index))
+        if effects.delivered:
+            asyncio.get_running_loop().call_soon(self._ask)
+
+    def _ask(self) -> None:
+        if self._reading and (question := self._machine.ask()) is not None:
+            self._runner.step(question)
+
+    def _move(self, index: int | None) -> None:
+        if index is not None and index > self._entries.first:
+            self._entries.done(index)
+
+
+def _size(payload: Any) -> int:
+    """Of the bytes inside of its envelopes."""
+    while not isinstance(payload, bytes):
+        payload = payload[2]
+    return len(payload)

@@ -1,0 +1,523 @@
+"""A pipe between two processes, over TCP.
+
+The receiving side listens, the sending side connects, and connects again for as long as it is open. What was on
+its way over a lost connection is sent again by the pipe, if the pipe is one that does.
+
+A program that is started again is recognised by its session: a sender by its ``name`` and a higher epoch, so
+that its numbers count from the beginning; a receiver by the epoch in its answers. A sender that does not name
+itself is the only one of its receiver.
+
+A ``stream`` has its storage at the listening side: in memory, for as long as the receiver is open, or in the
+folder ``store``, where the next process finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from ssl import SSLContext
+
+from headpond.client.link.dialling import Backoff
+from headpond.model.errors import (
+    AddressInUse,
+    BadFrame,
+    BadRequest,
+    ConnectionLost,
+    HeadpondError,
+    LimitReached,
+    ProtocolError,
+    RouteMismatch,
+    SessionOver,
+    TimedOut,
+    Unavailable,
+    VersionUnsupported,
+)
+from headpond.pipes.calculus.composition import check_composition
+from headpond.pipes.calculus.route import Route
+from headpond.pipes.drivers.connection import (
+    FROM_RECEIVER,
+    FROM_SENDER,
+    FROM_STRANGER,
+    NAME_MAX,
+    VERSION,
+    Connection,
+    Hello,
+    PipeFrame,
+    decode_hello,
+    encode_hello,
+    shape_of,
+)
+from headpond.pipes.drivers.lane import Lane, LaneTotals, new_storage, receiver_machine
+from headpond.pipes.drivers.receiver import Receiver
+from headpond.pipes.drivers.runner import check_epoch, new_epoch
+from headpond.pipes.drivers.sender import Sender
+from headpond.pipes.drivers.store import DurableLane, StreamStore
+from headpond.pipes.machines.compose import parse_drivable
+from headpond.pipes.machines.machine import Notice
+from headpond.pipes.machines.packet import Packet
+from headpond.storage.os_disk import OsDisk
+from headpond.wire.control.codec import Error, decode_control, encode_control
+from headpond.wire.frame import Frame
+
+log = logging.getLogger("headpond.pipes.drivers")
+
+TRY_S = 5.0
+"""How long one attempt to connect and be greeted may take."""
+
+
+class TcpRoute:
+    def __init__(
+        self,
+        route: Route,
+        host: str,
+        port: int,
+        *,
+        connect_timeout: float,
+        backoff: Backoff,
+        context: ssl.SSLContext | None,
+    ) -> None:
+        self.reconnects = 0
+        self.faults = 0
+        self._route = route
+        self._shape = shape_of(route)
+        self._host = host
+        self._port = port
+        self._connect_timeout = connect_timeout
+        self._backoff = backoff
+        self._context = context
+        self._sender: Sender
+        self._connection: Connection | None = None
+        self._greeted: asyncio.Future[None] | None = None
+        self._malformed_before = 0
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._closed = False
+        self._known = 0
+        """The highest session of this sender that its receiver spoke of."""
+
+    @property
+    def malformed(self) -> int:
+        return self._malformed_before + (self._connection.malformed if self._connection else 0)
+
+    async def open(self, sender: Sender) -> None:
+        """Tries until the receiver is there, for as long as ``connect_timeout`` says."""
+        self._sender = sender
+        last: HeadpondError | None = None
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                attempt = 0
+                while True:
+                    try:
+                        return await self._connect()
+                    except SessionOver:
+                        # A clock that went back: this is the later program, and has sent nothing yet.
+                        if not sender.start_above(self._known):
+                            raise
+                        continue
+                    except HeadpondError as error:
+                        if not error.retryable:
+                            raise
+                        last = error
+                    await asyncio.sleep(self._backoff.delay_s(attempt))
+                    attempt += 1
+        except TimeoutError:
+            why = last.message if last else f"no answer within {self._connect_timeout:g} s"
+            raise Unavailable(
+                f"no receiver at {self._host}:{self._port}: {why}",
+                hint="Start the receiving side, or allow more time with connect_timeout.",
+            ) from None
+
+    def carry(self, packets: list[Packet]) -> None:
+        if self._connection is not None:
+            self._connection.carry(packets)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+            await asyncio.gather(self._reconnecting, return_exceptions=True)
+        if self._connection is not None:
+            await self._connection.close()
+
+    # --- one connection after the other -------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        """One attempt; on success the sender goes on."""
+        loop = asyncio.get_running_loop()
+        greeted = self._greeted = loop.create_future()
+        connection = Connection(
+            FROM_RECEIVER,
+            pipes=len(self._route.stages),
+            on_open=self._greet,
+            on_frame=self._on_frame,
+            on_packets=self._on_packets,
+            on_end=self._on_end,
+            on_writable=self._on_writable,
+        )
+        try:
+            async with asyncio.timeout(TRY_S):
+                await loop.create_connection(lambda: connection, self._host, self._port, ssl=self._context)
+                await greeted
+        except TimeoutError:
+            greeted.cancel()
+            connection.end(TimedOut("not greeted in time"))
+            raise TimedOut(f"{self._host}:{self._port} did not answer within {TRY_S:g} s") from None
+        except OSError as error:
+            raise Unavailable(f"{self._host}:{self._port}: {error.strerror or error}") from None
+        except BaseException:
+            greeted.cancel()  # nobody waits for it any more
+            connection.end(ConnectionLost("given up"))
+            raise
+        self._connection = connection
+        self._sender.on_route(connection.writable, lost=True)
+
+    def _greet(self, connection: Connection) -> None:
+        connection.write(encode_hello(Hello(VERSION, self._shape, self._sender.name, self._sender.epoch)))
+
+    def _on_frame(self, connection: Connection, frame: Frame) -> None:
+        try:
+            if frame.type != PipeFrame.HELLO:
+                error = decode_control(frame.type, frame.body)
+                assert isinstance(error, Error), "only HELLO and ERROR pass the reader"
+                connection.end(error.as_exception())
+                return
+            hello = decode_hello(frame.body)
+            if hello.version != VERSION:
+                raise VersionUnsupported(f"the receiver speaks version {hello.version}, this side {VERSION}")
+            if hello.shape != self._shape:
+                raise RouteMismatch(f"this end is {self._shape!r}, the receiver's is {hello.shape!r}")
+            if hello.known > self._sender.epoch:
+                self._known = hello.known  # its ERROR follows, and says so
+                return
+        except HeadpondError as error:
+            connection.end(error, faulty=isinstance(error, BadFrame))
+            return
+        if self._greeted is not None and not self._greeted.done():
+            self._greeted.set_result(None)
+
+    def _on_packets(self, connection: Connection, packets: list[Packet]) -> None:
+        if self._greeted is None or not self._greeted.done():
+            connection.end(ProtocolError("a packet before the greeting"), faulty=True)
+        else:
+            self._sender.on_packets(packets)
+
+    def _on_writable(self, connection: Connection, writable: bool) -> None:
+        if connection is self._connection:
+            self._sender.on_route(writable)
+
+    def _on_end(self, connection: Connection, error: HeadpondError) -> None:
+        self.faults += connection.faulty
+        self._malformed_before += connection.malformed
+        if self._greeted is not None and not self._greeted.done():
+            self._greeted.set_exception(error)
+        if connection is not self._connection:
+            return
+        self._connection = None
+        self._sender.on_route(False)
+        if error.code in (RouteMismatch.code, "session-over"):
+            self._sender.fail(error)
+        elif not self._closed:
+            log.info("the pipe to %s:%d is cut: %s", self._host, self._port, error.message)
+            self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
+
+    async def _reconnect(self) -> None:
+        attempt = 0
+        while True:
+            await asyncio.sleep(self._backoff.delay_s(attempt))
+            attempt += 1
+            try:
+                await self._connect()
+            except HeadpondError as error:
+                # What is no pipe's may be another program that took the port for a while.
+                if not error.retryable and not isinstance(error, BadFrame):
+                    self._sender.fail(error)
+                    return
+            else:
+                self.reconnects += 1
+                return
+
+
+# A receiver's source over TCP: senders connect, each under its name, and each has a lane.
+#
+# A sender that comes back goes on in its lane. One of the same name with a later session takes its place: the
+# earlier one, if it is still there, is told that its session is over.
+#
+# A lane is kept while its sender is away, since its state is what tells a repeat. Past ``SENDERS_MAX`` of
+# them the one whose sender has been away longest is retired, which is told in a notice: a sender that comes
+# back after that is a new one, and what it sends again is delivered again.
+
+GREETING_S_MAX = 5.0
+CONNECTIONS_MAX = 1024
+SENDERS_MAX = 1024
+
+
+class TcpListener:
+    def __init__(
+        self,
+        route: Route,
+        host: str,
+        port: int,
+        *,
+        epoch: int | None,
+        context: ssl.SSLContext | None,
+        store: StreamStore | None = None,
+    ) -> None:
+        self.faults = 0
+        self._route = route
+        self._shape = shape_of(route)
+        self._host = host
+        self._port = port
+        self._epoch = new_epoch() if epoch is None else check_epoch(epoch)
+        self._context = context
+        self._store = store
+        self._receiver: Receiver
+        self._server: asyncio.Server | None = None
+        self._lanes: dict[str, Lane] = {}
+        self._by_connection: dict[Connection, Lane | None] = {}
+        """None until it is greeted."""
+        self._greeting: dict[Connection, asyncio.TimerHandle] = {}
+        self._malformed_before = 0
+        self._reading = True
+        self.retired = LaneTotals()
+
+    # --- a receiver's source ------------------------------------------------------------------------
+
+    async def open(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        if self._store is not None:
+            await self._store.open(receiver.stop)
+            for name in self._store.senders:
+                self._lanes[name] = self._new_lane(name)
+                self._lanes[name].on_route(True)  # its storage is here, whether its sender is or not
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._new_connection, self._host, self._port, ssl=self._context
+            )
+        except OSError as error:
+            if self._store is not None:
+                await self._store.close()
+            raise AddressInUse(
+                f"cannot listen on {self._host}:{self._port}: {error.strerror or error}",
+                hint="Another program listens there; choose another port (0 picks a free one).",
+            ) from None
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        await asyncio.gather(*(connection.close() for connection in list(self._by_connection)))
+        for lane in self._lanes.values():
+            lane.close()
+        if self._store is not None:
+            await self._store.close()
+
+    async def flush(self) -> None:
+        """What was confirmed is on its way at once; with a store, it is on disk."""
+        if self._store is not None:
+            await self._store.flush()
+
+    def set_reading(self, reading: bool) -> None:
+        self._reading = reading
+        if self._store is not None:  # senders go on: the store takes what the program does not
+            for lane in self._lanes.values():
+                lane.set_reading(reading)
+            return
+        for connection, greeted in self._by_connection.items():
+            if greeted is not None:
+                connection.set_reading(reading)
+                greeted.set_reading(reading)
+
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        return list(self._lanes.values())
+
+    @property
+    def malformed(self) -> int:
+        return self._malformed_before + sum(each.malformed for each in self._by_connection)
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        if self._server is None or not self._server.sockets:
+            return None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    # --- connections --------------------------------------------------------------------------------
+
+    def _new_connection(self) -> Connection:
+        return Connection(
+            FROM_STRANGER,
+            pipes=len(self._route.stages),
+            on_open=self._on_open,
+            on_frame=self._on_frame,
+            on_packets=self._on_packets,
+            on_end=self._on_end,
+            on_writable=lambda _connection, _writable: None,  # what a receiver says is small
+        )
+
+    def _on_open(self, connection: Connection) -> None:
+        self._by_connection[connection] = None
+        if len(self._by_connection) > CONNECTIONS_MAX:
+            self._refuse(connection, LimitReached(f"at most {CONNECTIONS_MAX} connections are taken here"))
+            return
+        self._greeting[connection] = asyncio.get_running_loop().call_later(
+            GREETING_S_MAX, connection.end, TimedOut(f"no greeting within {GREETING_S_MAX:g} s")
+        )
+
+    def _on_frame(self, connection: Connection, frame: Frame) -> None:
+        if self._by_connection.get(connection) is not None:
+            connection.end(ProtocolError("a second greeting"), faulty=True)
+            return
+        try:
+            hello = decode_hello(frame.body)
+            lane = self._welcome(hello)
+        except HeadpondError as error:
+            self._refuse(connection, error)
+            return
+        answer = Hello(VERSION, self._shape, "", self._epoch, max(lane.session, 0))
+        if not lane.meet(hello.epoch):
+            connection.write(encode_hello(answer))
+            self._refuse(connection, session_over(hello.name, lane.session))
+            return
+        if (timer := self._greeting.pop(connection, None)) is not None:
+            timer.cancel()
+        for other, taken in list(self._by_connection.items()):
+            if taken is lane:
+                self._refuse(other, SessionOver("the sender came back over another connection"))
+        self._by_connection[connection] = lane
+        connection.allow(FROM_SENDER)
+        connection.write(encode_hello(answer))
+        reading = self._reading or self._store is not None
+        connection.set_reading(reading)
+        lane.carry = connection.carry
+        lane.on_route(reading)
+
+    def _welcome(self, hello: Hello) -> Lane:
+        """The lane of the sender that greets so, or why there is none for it."""
+        if hello.version != VERSION:
+            raise VersionUnsupported(f"the sender speaks version {hello.version}, this side {VERSION}")
+        if hello.shape != self._shape:
+            raise RouteMismatch(f"this end is {self._shape!r}, the sender's is {hello.shape!r}")
+        lane = self._lanes.get(hello.name)
+        if lane is None:
+            if len(self._lanes) >= SENDERS_MAX:
+                self._retire_one()
+            lane = self._lanes[hello.name] = self._new_lane(hello.name)
+        return lane
+
+    def _retire_one(self) -> None:
+        present = set(self._by_connection.values())
+        unread = set(self._store.senders) if self._store is not None else set()
+        absent = [each for each in self._lanes.values() if each not in present and each.name not in unread]
+        if not absent:
+            raise LimitReached(
+                f"{SENDERS_MAX:,} senders are connected or have messages unread; no more are taken"
+            )
+        lane = min(absent, key=lambda each: each.absent_since)
+        del self._lanes[lane.name]
+        lane.close()
+        self.retired = self.retired.plus(lane)
+        log.warning("the sender %r was away longest, and makes room for another", lane.name)
+        self._receiver.notice([Notice("retired", lane.session, range(lane.delivered))])
+
+    def _new_lane(self, name: str) -> Lane:
+        if self._store is not None:
+            return DurableLane(name, self._route, self._epoch, self._receiver, self._store)
+        entries, place = new_storage()
+        return Lane(
+            name,
+            lambda: receiver_machine(self._route, epoch=self._epoch, entries=entries, place=place),
+            self._receiver,
+        )
+
+    def _refuse(self, connection: Connection, error: HeadpondError) -> None:
+        """Says why, and ends it."""
+        faulty = isinstance(error, BadFrame)
+        if not faulty:
+            connection.write(encode_control(Error(error.code, error.message, error.hint, error.retryable)))
+        connection.end_after_writing(error, faulty=faulty)
+
+    def _on_packets(self, connection: Connection, packets: list[Packet]) -> None:
+        lane = self._by_connection.get(connection)
+        if lane is not None:
+            lane.arrive(packets)
+
+    def _on_end(self, connection: Connection, error: HeadpondError) -> None:
+        self.faults += connection.faulty
+        self._malformed_before += connection.malformed
+        if (timer := self._greeting.pop(connection, None)) is not None:
+            timer.cancel()
+        lane = self._by_connection.pop(connection, None)
+        if connection.faulty or isinstance(error, TimedOut):
+            log.warning("a connection was ended: %s", error.message)
+        if lane is not None and lane.carry == connection.carry:
+            lane.carry = _lose
+            lane.absent_since = asyncio.get_running_loop().time()
+            lane.on_route(False)
+
+
+def session_over(name: str, known: int) -> SessionOver:
+    return SessionOver(
+        f"a later session ({known}) of the sender {name!r} has been here",
+        hint="Stop the older of the two programs; if this is the later one, open it with "
+        f"epoch={known + 1} or more.",
+    )
+
+
+def _lose(packets: list[Packet]) -> None:
+    """There is no way to the sender now; its timers bring it here again."""
+
+
+def listen(
+    route: str,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    epoch: int | None = None,
+    ssl: SSLContext | None = None,
+    store: Path | str | None = None,
+) -> Receiver:
+    """The receiving end of a pipe, to be opened with ``async with``; ``receiver.address`` tells the port.
+
+    ``store`` is a folder for the messages of a ``stream``: each is confirmed to its sender when it is synced,
+    and stays there until ``receiver.confirm``. One process uses it at a time.
+
+    Anybody who reaches the port can send: listen on loopback, or give an ``ssl`` context that asks for
+    certificates.
+    """
+    parsed = parse_drivable(route)
+    check_composition(parsed)
+    if store is not None and not parsed.stages[0].settings.get("commit"):
+        raise BadRequest(f"a store is for a stream that commits, and this is {route}", hint="Write stream | …")
+    kept = None if store is None else StreamStore(OsDisk(Path(store)))
+    return Receiver(route, TcpListener(parsed, host, port, epoch=epoch, context=ssl, store=kept))
+
+
+def connect(
+    route: str,
+    host: str,
+    port: int,
+    *,
+    name: str = "",
+    epoch: int | None = None,
+    connect_timeout: float = 10.0,
+    backoff: Backoff | None = None,
+    ssl: SSLContext | None = None,
+) -> Sender:
+    """The sending end of a pipe, to be opened with ``async with``.
+
+    Opening waits up to ``connect_timeout`` seconds for the receiver. ``epoch`` must be higher each time a
+    sender of this name starts; by default it is the clock's reading.
+    """
+    if len(name) > NAME_MAX:
+        raise BadRequest(f"a sender's name has at most {NAME_MAX} characters")
+    way = TcpRoute(
+        parse_drivable(route),
+        host,
+        port,
+        connect_timeout=connect_timeout,
+        backoff=backoff or Backoff(),
+        context=ssl,
+    )
+    return Sender(route, way, name=name, epoch=epoch)

@@ -1,0 +1,188 @@
+"""Packets on their way: what a link makes of each message in them.
+
+A link in one direction has a rate of loss, of doubling and of lateness. Instead of drawing for each message, it
+draws how many pass before the next one that anything happens to; what lies between is moved in one piece.
+Packets that are one question or answer, and no run of messages, meet their fate whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from headpond.pipes.lab.faults import Delay
+from headpond.pipes.machines.packet import Kind, Packet
+
+_RUNS = frozenset((int(Kind.DATA), int(Kind.CONFIRM)))
+_NEVER = 1 << 60
+
+RunKey = tuple[int, int, int, int]
+"""Kind, epoch, origin, layer: runs of the same key that arrive together are one run."""
+
+
+class Inbox:
+    """What arrives at one worker at one time."""
+
+    __slots__ = ("runs", "whole")
+
+    def __init__(self) -> None:
+        self.runs: dict[RunKey, tuple[list[int], list[Any]]] = {}
+        self.whole: list[Packet] = []
+
+    def run(self, key: RunKey) -> tuple[list[int], list[Any]]:
+        found = self.runs.get(key)
+        if found is None:
+            found = self.runs[key] = ([], [])
+        return found
+
+    def packets(self) -> list[Packet]:
+        out = self.whole
+        for (kind, epoch, origin, layer), (numbers, payloads) in self.runs.items():
+            if numbers:
+                out.append(Packet(kind, epoch, origin, numbers, payloads if kind == Kind.DATA else None, layer))
+        return out
+
+
+Post = Callable[[int, str], Inbox]
+"""The inbox of a worker at a tick."""
+Tell = Callable[[str, str, Sequence[int]], None]
+
+
+class Link:
+    """One direction of a route between two workers."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        loss: float,
+        duplicate: float,
+        reorder: float,
+        delay: Delay,
+        late_ticks: int,
+        tick_s: float,
+        rng: Random,
+        post: Post,
+        tell: Tell | None,
+    ) -> None:
+        self.name = name
+        self.carried = 0
+        self.lost = 0
+        self.down_until = -1
+        self._loss = loss
+        self._reorder = reorder
+        self._rng = rng
+        self._post = post
+        self._tell = tell
+        self._late_ticks = max(late_ticks, 1)
+        self._tick_s = tick_s
+        self._delay = delay
+        self._fixed_ticks = max(round(delay.first / tick_s), 1) if delay.is_fixed else 0
+        clean = (1 - loss) * (1 - duplicate) * (1 - reorder)
+        self._touched = 1 - clean
+        odd = duplicate + (1 - duplicate) * reorder
+        self._doubled_of_odd = duplicate / odd if odd else 0.0
+        self._log_clean = math.log(clean) if 0 < clean < 1 else 0.0
+        self._until_touched = self._skip()
+
+    def carry(self, packet: Packet, now: int, to: str) -> None:
+        count = len(packet.numbers)
+        self.carried += count if packet.kind in _RUNS else 1
+        if now < self.down_until:
+            self._lose(packet.numbers)
+        elif packet.kind in _RUNS:
+            self._carry_run(packet, now, to)
+        else:
+            for _ in range(self._copies()):
+                self._post(now + self._ticks() + self._lateness(), to).whole.append(packet)
+
+    def _carry_run(self, packet: Packet, now: int, to: str) -> None:
+        key = (packet.kind, packet.epoch, packet.origin, packet.layer)
+        numbers = packet.numbers
+        payloads = numbers if packet.payloads is None else packet.payloads  # moved along, and not looked at
+        move = self._move_fixed if self._fixed_ticks else self._move_drawn
+        move(numbers, payloads, key, now, to)
+
+    def _move_fixed(
+        self, numbers: Sequence[int], payloads: Sequence[Any], key: RunKey, now: int, to: str
+    ) -> None:
+        """All take the same time, so what nothing happens to stays together."""
+        into, goods = self._post(now + self._fixed_ticks, to).run(key)
+        count, start, at = len(numbers), 0, self._until_touched
+        draw, skip = self._rng.random, self._skip
+        while at < count:
+            if at > start:
+                into += numbers[start:at]
+                goods += payloads[start:at]
+            if draw() * self._touched < self._loss:
+                self._lose(numbers[at : at + 1])
+            else:
+                self._change(numbers[at], payloads[at], key, now, to)
+            start = at + 1
+            at = start + skip()
+        self._until_touched = at - count
+        if start < count:
+            into += numbers[start:] if start else numbers
+            goods += payloads[start:] if start else payloads
+
+    def _move_drawn(
+        self, numbers: Sequence[int], payloads: Sequence[Any], key: RunKey, now: int, to: str
+    ) -> None:
+        """Each takes its own time."""
+        until = self._until_touched
+        for number, payload in zip(numbers, payloads, strict=True):
+            if until:
+                until -= 1
+                self._place(number, payload, key, now + self._ticks(), to)
+                continue
+            if self._rng.random() * self._touched < self._loss:
+                self._lose((number,))
+            else:
+                self._change(number, payload, key, now, to)
+            until = self._skip()
+        self._until_touched = until
+
+    def _change(self, number: int, payload: Any, key: RunKey, now: int, to: str) -> None:
+        """A message that is doubled or late."""
+        if self._rng.random() < self._doubled_of_odd:
+            for _ in range(2):
+                self._place(number, payload, key, now + self._ticks() + self._lateness(), to)
+        else:
+            late = 1 + int(self._rng.random() * self._late_ticks)
+            self._place(number, payload, key, now + self._ticks() + late, to)
+
+    def _place(self, number: int, payload: Any, key: RunKey, tick: int, to: str) -> None:
+        into, goods = self._post(tick, to).run(key)
+        into.append(number)
+        goods.append(payload)
+
+    def _lose(self, numbers: Sequence[int]) -> None:
+        self.lost += len(numbers)
+        if self._tell is not None:
+            self._tell(self.name, "lost", numbers)
+
+    def _skip(self) -> int:
+        """How many messages pass before the next one that is touched."""
+        if self._touched <= 0:
+            return _NEVER
+        if self._touched >= 1:
+            return 0
+        return int(math.log(1 - self._rng.random()) / self._log_clean)
+
+    def _copies(self) -> int:
+        if self._touched <= 0 or self._rng.random() >= self._touched:
+            return 1
+        if self._rng.random() * self._touched < self._loss:
+            self.lost += 1
+            return 0
+        return 2 if self._rng.random() < self._doubled_of_odd else 1
+
+    def _ticks(self) -> int:
+        return self._fixed_ticks or max(round(self._delay.draw(self._rng) / self._tick_s), 1)
+
+    def _lateness(self) -> int:
+        if self._reorder <= 0 or self._rng.random() >= self._reorder:
+            return 0
+        return 1 + int(self._rng.random() * self._late_ticks)

@@ -1,0 +1,107 @@
+"""One run of a route under faults, from a seed: ``run(route, faults, messages, seed)``.
+
+A plain function of plain values, whose result can be pickled or written as JSON: it can be called anywhere,
+also many times at once in the workers of a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from headpond.model.errors import BadRequest
+from headpond.pipes.lab.faults import Faults
+from headpond.pipes.lab.measure import Latency, Measured, measured
+from headpond.pipes.lab.predict import Predicted, predict
+from headpond.pipes.lab.route import Worker, parse_hops, workers_of
+from headpond.pipes.lab.world import Ending, World
+from headpond.pipes.machines.machine import Counts
+
+MESSAGES_MAX = 100_000_000
+MISSING_SHOWN = 20
+
+
+class LabResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run measured, and what was expected."""
+
+    route: str
+    faults: Faults
+    messages: int
+    seed: int
+    ended: str
+    """``idle``: nothing was left to happen. ``quiet``: all was sent and confirmed, and a reader still asked for
+    more. ``unfinished``: workers still tried, or not all was sent, and nothing arrived for very long."""
+    simulated_s: float
+    sent: int
+    """Messages that the route took."""
+    unique: int
+    """Of those, how many arrived."""
+    received: int
+    """Copies that arrived."""
+    reliability: Measured
+    uniqueness: Measured
+    orders: list[str]
+    """All the orders that the arrivals had."""
+    missing: list[int]
+    """The first messages that never arrived."""
+    transmissions: int
+    """Messages and answers put on a link, repetitions included."""
+    retransmissions: int
+    """Messages put on a link again by their sender."""
+    latency: Latency
+    workers: dict[str, dict[str, int]]
+    """What each worker counted, without zeros."""
+    predicted: Predicted | None
+
+
+def run(
+    route: str,
+    faults: Faults | None = None,
+    messages: int = 10_000,
+    seed: int = 0,
+    trace: Callable[[str], object] | None = None,
+) -> LabResult:
+    """Sends messages over the route and measures what arrives; ``trace`` is called with each line of events."""
+    faults = faults or Faults()
+    faults.check()
+    if not 1 <= messages <= MESSAGES_MAX:
+        raise BadRequest(f"{messages:,} messages were asked for, and 1 to {MESSAGES_MAX:,} are allowed")
+    hops = parse_hops(route)
+    rng = Random(seed)
+    workers = workers_of(hops, rng)
+    world = World(workers, hops, faults, messages, rng, trace)
+    world.run()
+    measure = world.measure
+    tally = measure.tally
+    finished = world.ended is not Ending.UNFINISHED and tally.sent == messages
+    return LabResult(
+        route=" -> ".join(map(str, hops)),
+        faults=faults,
+        messages=messages,
+        seed=seed,
+        ended=str(world.ended),
+        simulated_s=round(world.seconds, 9),
+        sent=tally.sent,
+        unique=tally.unique,
+        received=measure.received,
+        reliability=measured(tally.reliability()),
+        uniqueness=measured(tally.uniqueness()),
+        orders=measure.orders,
+        missing=measure.missing[:MISSING_SHOWN],
+        transmissions=sum(link.carried for link in world.links),
+        retransmissions=sum(worker.counts.resent for worker in workers),
+        latency=measure.latency(),
+        workers=_counted(workers),
+        predicted=predict(hops, faults, tally, measure.order, finished=finished),
+    )
+
+
+def _counted(workers: list[Worker]) -> dict[str, dict[str, int]]:
+    return {worker.name: _without_zeros(worker.counts) for worker in workers}
+
+
+def _without_zeros(counts: Counts) -> dict[str, int]:
+    values = {name: getattr(counts, name) for name in Counts.__dataclass_fields__}
+    return {name: value for name, value in values.items() if value}

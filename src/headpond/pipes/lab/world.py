@@ -1,0 +1,372 @@
+"""The event queue: simulated time, who acts when, and crashes.
+
+Time goes in ticks. At each tick, in this order: workers that were down come back; what arrives is handed over,
+all of a worker's packets in one step; timers that are due go off; the worker at the end finishes what it works
+on; crashes whose moment has come happen; the source hands the sender what it has room for. The next tick is the
+next one at which anything happens, so waiting costs nothing.
+
+A run ends in one of three ways (``Ending``). It is *idle* when nothing is left to happen. It is *quiet* when
+all was sent, every sender knows that it has arrived, and there was no news for ``REST_S``: nothing arrived,
+nothing was confirmed; what is left then is a reader asking for more. It is *unfinished* when a sender still
+tries, or the source still has messages, and there was no news for ``QUIET_S``: such a run says nothing about
+the route.
+
+Both limits are longer where little gets through, so long that it would take a chance of ``CHANCE`` for all the
+tries of that time to be lost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from heapq import heappop, heappush
+from random import Random
+
+from headpond.model.errors import BadRequest
+from headpond.pipes.calculus.route import Route
+from headpond.pipes.lab.faults import Crash, Faults
+from headpond.pipes.lab.link import Inbox, Link
+from headpond.pipes.lab.measure import Measure
+from headpond.pipes.lab.route import Worker, failing
+from headpond.pipes.machines.compose import ReceiverStack, Relay, SenderStack
+from headpond.pipes.machines.machine import WAKE, Arrive, Effects, Fail, Input, Settle, Submit
+from headpond.pipes.machines.packet import Run
+from headpond.pipes.machines.timeout import JITTER_SHARE, MAX_S
+
+QUIET_S = 3600.0
+REST_S = 600.0
+CHANCE = 1e-12
+TRY_S = MAX_S * (1 + JITTER_SHARE)
+"""The longest that a worker waits before it tries again."""
+SOURCE_WAIT_S_MAX = 86_400.0
+"""A source slower than this is not waited for."""
+BURST_MAX = 1024
+"""Messages that the source hands over in a tick, at most: a pipe that always has room still has a rate."""
+
+Write = Callable[[str], object]
+
+
+class Ending(StrEnum):
+    IDLE = "idle"
+    QUIET = "quiet"
+    UNFINISHED = "unfinished"
+
+
+class World:
+    def __init__(
+        self,
+        workers: list[Worker],
+        hops: list[Route],
+        faults: Faults,
+        messages: int,
+        rng: Random,
+        write: Write | None = None,
+    ) -> None:
+        self.now = 0
+        self.tick_s = faults.tick_s
+        self.measure = Measure(messages, self.tick_s)
+        self.ended = Ending.UNFINISHED
+        self._workers = {worker.name: worker for worker in workers}
+        self._faults = faults
+        self._messages = messages
+        self._write = write
+        self._ticks: list[int] = []
+        self._arrivals: dict[int, dict[str, Inbox]] = {}
+        self._work: dict[int, list[Run]] = {}
+        self._crashes = sorted(faults.crashes, key=lambda crash: crash.at)
+        self._news_at = 0
+        self._sender = self._workers["sender"]
+        self._receiver = self._workers["receiver"]
+        self._links = self._make_links(rng)
+        self._last_work = failing(hops[-1].worker_fails, rng)
+        self._check_roles()
+        for worker in workers:
+            worker.start()
+        self._patience_s = _patience_s(faults, hops)
+
+    def run(self) -> None:
+        self._pump()
+        while (tick := self._next_tick()) is not None:
+            if self._is_over(tick):
+                self.ended = Ending.QUIET if self._is_done() else Ending.UNFINISHED
+                return
+            self.now = tick
+            self._come_back()
+            self._arrive()
+            self._wake()
+            self._finish_work()
+            self._crash_due()
+            self._pump()
+        self.ended = Ending.IDLE
+
+    @property
+    def seconds(self) -> float:
+        return self.now * self.tick_s
+
+    @property
+    def links(self) -> list[Link]:
+        return [link for pair in self._links.values() for link in pair]
+
+    def _is_over(self, tick: int) -> bool:
+        quiet_s = (tick - self._news_at) * self.tick_s - self._patience_s
+        if quiet_s <= REST_S:
+            return False
+        return quiet_s > QUIET_S or self._is_done()
+
+    def _is_done(self) -> bool:
+        return self.measure.sent == self._messages and not self._unconfirmed()
+
+    def _unconfirmed(self) -> int:
+        machines = [worker.machine for worker in self._workers.values()]
+        return sum(each.unconfirmed for each in machines if isinstance(each, SenderStack | Relay))
+
+    # --- time ---
+
+    def _next_tick(self) -> int | None:
+        ticks = self._ticks
+        while ticks and ticks[0] <= self.now:
+            heappop(ticks)
+        best = ticks[0] if ticks else None
+        for worker in self._workers.values():
+            if worker.machine is None:
+                at = worker.up_at
+            elif (wake_at := worker.machine.wake_at) is None:
+                continue
+            else:
+                at = max(self._tick_of(wake_at), self.now + 1)
+            if best is None or at < best:
+                best = at
+        return best
+
+    def _tick_of(self, seconds: float) -> int:
+        """The first tick that is not before it."""
+        if seconds <= self.seconds:
+            return self.now
+        tick = math.ceil(seconds / self.tick_s)
+        # The machine compares seconds: rounding must not wake it a hair early, again and again.
+        return tick if tick * self.tick_s >= seconds else tick + 1
+
+    def _at(self, tick: int) -> None:
+        heappush(self._ticks, tick)
+
+    def _inbox(self, tick: int, name: str) -> Inbox:
+        arrivals = self._arrivals.get(tick)
+        if arrivals is None:
+            arrivals = self._arrivals[tick] = {}
+            self._at(tick)
+        inbox = arrivals.get(name)
+        if inbox is None:
+            inbox = arrivals[name] = Inbox()
+        return inbox
+
+    # --- what happens at a tick ---
+
+    def _come_back(self) -> None:
+        for worker in self._workers.values():
+            if worker.machine is None and worker.up_at <= self.now:
+                worker.start()
+                self._tell(worker.name, "up", (worker.epoch,))
+
+    def _arrive(self) -> None:
+        for name, inbox in self._arrivals.pop(self.now, {}).items():
+            worker = self._workers[name]
+            if worker.machine is not None:
+                packets = inbox.packets()
+                if self._write is not None:
+                    for packet in packets:
+                        self._tell(name, f"arrive {packet.kind}.{packet.layer} e{packet.epoch}", packet.numbers)
+                self._step(worker, Arrive(packets))
+
+    def _wake(self) -> None:
+        now_s = self.seconds
+        for worker in self._workers.values():
+            machine = worker.machine
+            if machine is not None and (at := machine.wake_at) is not None and at <= now_s:
+                self._step(worker, WAKE)
+
+    def _step(self, worker: Worker, input: Input) -> Effects:
+        assert worker.machine is not None
+        effects = worker.machine.step(input, self.seconds)
+        for packet in effects.packets:
+            to, forward = worker.ways[packet.kind]
+            if self._write is not None:
+                self._tell(worker.name, f"send {packet.kind}.{packet.layer} e{packet.epoch}", packet.numbers)
+            self._links[worker.name, to][not forward].carry(packet, self.now, to)
+        for notice in effects.notices:
+            self._tell(worker.name, notice.what, notice.numbers)
+        if effects.confirmed:
+            self._news_at = self.now
+        if worker is self._receiver:
+            for run in effects.delivered:
+                self._hand_over(run)
+        return effects
+
+    # --- the worker at the end ---
+
+    def _hand_over(self, run: Run) -> None:
+        ticks = math.ceil(self._faults.work_s / self.tick_s)
+        if not ticks:
+            self._done(run)
+            return
+        if self.now + ticks not in self._work:
+            self._work[self.now + ticks] = []
+            self._at(self.now + ticks)
+        self._work[self.now + ticks].append(run)
+
+    def _finish_work(self) -> None:
+        for run in self._work.pop(self.now, ()):
+            self._done(run)
+
+    def _done(self, run: Run) -> None:
+        if self._last_work is not None:
+            run, failed = self._last_work(run)
+            self._answer(Fail(run.epoch, failed))
+        self.measure.arrived(run.payloads, self.now)
+        self._news_at = self.now
+        if self._write is not None:
+            self._tell("worker", "done", run.payloads)
+        self._answer(Settle(run.epoch, run.numbers))
+
+    def _answer(self, answer: Settle | Fail) -> None:
+        machine = self._receiver.machine
+        if isinstance(machine, ReceiverStack) and machine.settles:
+            self._step(self._receiver, answer)
+
+    # --- the source ---
+
+    def _pump(self) -> None:
+        machine = self._sender.machine
+        sent = self.measure.sent
+        left = self._messages - sent
+        if machine is None or not left:
+            return
+        room = machine.room
+        count = min(left, room, BURST_MAX, self._due(sent))
+        if count > 0:
+            effects = self._step(self._sender, Submit(range(sent, sent + count)))
+            self.measure.submitted(len(effects.accepted), self.now)
+            self._news_at = self.now
+            if self._write is not None:
+                self._tell("source", "submit", range(sent, sent + len(effects.accepted)))
+        if room > count and left > count:
+            self._at(self._source_tick())
+
+    def _source_tick(self) -> int:
+        """When the source has its next message."""
+        if not self._faults.rate:
+            return self.now + 1
+        seconds = (self.measure.sent + 1) / self._faults.rate
+        return max(self._tick_of(seconds) - 1, self.now + 1)
+
+    def _due(self, sent: int) -> int:
+        """How many more the source's rate allows by now."""
+        if not self._faults.rate:
+            return BURST_MAX
+        return int(self._faults.rate * (self.now + 1) * self.tick_s) - sent
+
+    # --- crashes ---
+
+    def _crash_due(self) -> None:
+        while self._crashes and self._crashes[0].at <= self.measure.unique:
+            self._crash(self._crashes.pop(0))
+
+    def _crash(self, crash: Crash) -> None:
+        self._tell(crash.role, "crash", (crash.at,))
+        up_at = self.now + math.ceil(crash.down_s / self.tick_s)
+        if crash.role == "route":
+            self._arrivals.clear()
+            for link in self.links:
+                link.down_until = up_at
+        elif crash.role == "worker":
+            self._crash_work()
+        else:
+            worker = self._workers[crash.role.removesuffix("-loss")]
+            worker.crash()
+            if crash.role.endswith("-loss") and worker.lose is not None:
+                worker.lose()
+            worker.up_at = up_at
+            if up_at <= self.now:
+                worker.start()
+
+    def _crash_work(self) -> None:
+        """The worker at the end dies with what it was working on."""
+        lost = [run for tick in sorted(self._work) for run in self._work[tick]]
+        self._work.clear()
+        for run in lost:
+            self._answer(Fail(run.epoch, run.numbers))
+
+    def _check_roles(self) -> None:
+        disks = [f"{name}-loss" for name, worker in self._workers.items() if worker.lose is not None]
+        roles = [*self._workers, *disks, "route", "worker"]
+        for crash in self._crashes:
+            if crash.role not in roles:
+                hint = f"This route has: {', '.join(roles)}."
+                raise BadRequest(f"there is no {crash.role!r} to crash", hint=hint)
+
+    def _make_links(self, rng: Random) -> dict[tuple[str, str], tuple[Link, Link]]:
+        """A link forwards and one back for every two workers that talk."""
+        faults = self._faults
+        late_s = faults.delay.mean_s if faults.reorder_s is None else faults.reorder_s
+        tell = None if self._write is None else self._tell
+
+        def link(name: str, rates: Sequence[float]) -> Link:
+            loss, duplicate, reorder = rates
+            return Link(
+                name,
+                loss=loss,
+                duplicate=duplicate,
+                reorder=reorder,
+                delay=faults.delay,
+                late_ticks=round(late_s / self.tick_s),
+                tick_s=self.tick_s,
+                rng=rng,
+                post=self._inbox,
+                tell=tell,
+            )
+
+        links: dict[tuple[str, str], tuple[Link, Link]] = {}
+        for worker in self._workers.values():
+            for to, _ in worker.ways.values():
+                if (worker.name, to) not in links:
+                    name, own = f"{worker.name}>{to}", worker.rates[to]
+                    there = [
+                        float(own.get(rate, getattr(faults, rate))) for rate in ("loss", "duplicate", "reorder")
+                    ]
+                    back = (float(own.get("confirm_loss", faults.confirm_loss)), 0.0, 0.0)
+                    links[worker.name, to] = (link(name, there), link(name, back))
+        return links
+
+    def _tell(self, who: str, what: str, numbers: Sequence[int]) -> None:
+        if self._write is not None:
+            self._write(f"{self.now} {who} {what} {spans(numbers)}\n")
+
+
+def _patience_s(faults: Faults, hops: list[Route]) -> float:
+    """How much longer than without faults no news may mean nothing."""
+    through = min(
+        (1 - float(hop.rates.get("loss", faults.loss)))
+        * (1 - float(hop.rates.get("confirm_loss", faults.confirm_loss)))
+        * (1 - float(hop.worker_fails))
+        for hop in hops
+    )
+    tries = math.log(CHANCE) / math.log(1 - through) if 0 < through < 1 else 0.0
+    source_s = min(1 / faults.rate, SOURCE_WAIT_S_MAX) if faults.rate else 0.0
+    down_s = sum(crash.down_s for crash in faults.crashes)
+    return tries * TRY_S + source_s + down_s + 4 * faults.delay.mean_s + faults.work_s
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Numbers as text, those that follow each other as first-last."""
+    if isinstance(numbers, range) and len(numbers):
+        return f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
+    parts: list[str] = []
+    first = last = None
+    for number in (*numbers, None):
+        if number is not None and last is not None and number == last + 1:
+            last = number
+            continue
+        if first is not None:
+            parts.append(str(first) if first == last else f"{first}-{last}")
+        first = last = number
+    return ",".join(parts)

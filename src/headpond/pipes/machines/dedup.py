@@ -1,0 +1,282 @@
+"""Deduplication: each message at most once.
+
+**By id** (default): the sender's (epoch, number) is the id. The receiver remembers every id it has passed on:
+all numbers of a session below its ``floor``, and those above. A message may be ``window`` others late. Where
+one is later than that, the floor is raised over the oldest numbers that never came; these are told in a notice
+(``given up``), and would be dropped if they came after all, for nobody could say any more whether they are new.
+A sender keeps its numbers within 16 of its windows, so with that much room nothing is given up that can still
+come: the calculus checks it.
+
+Up to ``sessions_max`` sessions are told apart, so many senders may share a receiver; a session without holes
+costs a few numbers however long it is. All sessions together have room for ``ids_max`` ids above their floors.
+Where either is used up, the session that was silent longest makes room if that was ``retire_after_s`` or more,
+which is told in a notice (``retired``). Otherwise what has no room is refused, counted and told: never is a
+session forgotten in silence, and nothing that was refused counts as done.
+
+**By index** (``by=index``): only the last number is kept, and what is not above it is dropped: see ``index``.
+
+=========  ===============================  =================================================================
+event      state                            outcome
+=========  ===============================  =================================================================
+data       new, following                   ids not seen are passed on and remembered; the others are counted
+data       full                             a known session: as above; another one: refused, counted, told.
+                                            So is an id above a floor where there is no room for it
+settle     any                              handed down to the pipe beneath, if that one waits; so is what is
+                                            dropped, or its sender would send it for ever
+fail       any                              forgotten, so that the next copy passes
+wake       any                              nothing
+others     any                              ignored and counted
+=========  ===============================  =================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+from headpond.pipes.calculus.declarations import DEDUP_BY_ID, DEDUP_BY_INDEX
+from headpond.pipes.machines import index
+from headpond.pipes.machines.following import FollowingReceiver
+from headpond.pipes.machines.machine import Effects, Event, Table, Token, closed
+from headpond.pipes.machines.numbering import NumberingSender
+from headpond.pipes.machines.packet import Packet, Run
+
+DECLARATION = DEDUP_BY_ID
+DECLARATION_BY_INDEX = DEDUP_BY_INDEX
+
+WINDOW = 65536
+SESSIONS_MAX = 65536
+IDS_MAX = 1 << 20
+"""About a hundred bytes each."""
+RETIRE_AFTER_S = 3600.0
+
+
+class Sender(NumberingSender):
+    pass
+
+
+class ReceiverState(StrEnum):
+    NEW = "new"
+    FOLLOWING = "following"
+    FULL = "full"
+    """As many sessions are known as may be."""
+
+
+_ANY = tuple(ReceiverState)
+RECEIVER_TABLE: Table = closed(
+    ReceiverState,
+    {
+        (ReceiverState.NEW, Event.DATA): (
+            "passed on and remembered",
+            (ReceiverState.FOLLOWING, ReceiverState.FULL),
+        ),
+        (ReceiverState.FOLLOWING, Event.DATA): (
+            "passed on if not seen",
+            (ReceiverState.FOLLOWING, ReceiverState.FULL),
+        ),
+        (ReceiverState.FULL, Event.DATA): ("a new session is refused and told", (ReceiverState.FULL,)),
+        (None, Event.SETTLE): ("handed down", ()),
+        (None, Event.FAIL): ("forgotten, so that the next copy passes", ()),
+        (None, Event.WAKE): ("nothing", ()),
+    },
+)
+
+
+class _Seen:
+    """The numbers of one session that were passed on: all below the floor, an island, and a set.
+
+    The island is the run that begins with the number by which the session was first met: a reader that starts
+    in the middle of a session has it all there, at the cost of two numbers.
+    """
+
+    __slots__ = ("above", "end", "floor", "heard_at", "start", "welcome")
+
+    def __init__(self, first: int) -> None:
+        self.floor = 0
+        self.start = self.end = first or -1
+        """The island, as a range; -1 without one."""
+        self.above: set[int] = set()
+        self.welcome: set[int] = set()
+        """Numbers below the floor whose next copy is to pass."""
+        self.heard_at = 0.0
+
+    def rise(self) -> None:
+        """Takes into the floor and the island what stands on them."""
+        above = self.above
+        self.floor = _climb(self.floor, above)
+        if self.start >= 0:
+            self.end = _climb(self.end, above)
+            if self.floor >= self.start:
+                self.floor = _climb(max(self.end, self.floor), above)
+                self.start = self.end = -1
+
+    def rise_to_fit(self, most: int) -> list[range]:
+        """Raises the floor until at most so many are above it; the numbers that never came."""
+        missing: list[range] = []
+        while (excess := len(self.above) + self.end - self.start - most) > 0:
+            if self.start >= 0:
+                below = sorted(number for number in self.above if number < self.start)
+                self._raise_over([*below, self.start], missing)
+                self.rise()
+            else:
+                self._raise_over(sorted(self.above)[:excess], missing)
+                self.rise()
+        return missing
+
+    def _raise_over(self, numbers: list[int], missing: list[range]) -> None:
+        for number in numbers:
+            if number > self.floor:
+                missing.append(range(self.floor, number))
+            self.above.discard(number)
+            self.floor = number if number == self.start else number + 1
+
+    def forget(self, numbers: Sequence[int], most: int) -> int:
+        """Lets the next copy pass; how many it could not, having no room to remember that."""
+        below = {number for number in numbers if number < self.floor or self.start <= number < self.end}
+        self.above.difference_update(numbers)
+        kept = sorted(below)[: max(most - len(self.welcome), 0)]
+        self.welcome.update(kept)
+        return len(below) - len(kept)
+
+
+def _climb(number: int, over: set[int]) -> int:
+    while number in over:
+        over.remove(number)
+        number += 1
+    return number
+
+
+class Receiver(FollowingReceiver):
+    """By id."""
+
+    TABLE = RECEIVER_TABLE
+
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        window: int = WINDOW,
+        sessions_max: int = SESSIONS_MAX,
+        ids_max: int = IDS_MAX,
+        retire_after_s: float = RETIRE_AFTER_S,
+        settles: bool = False,
+    ) -> None:
+        super().__init__(epoch=epoch)
+        self.settles = settles
+        self._window = window
+        self._sessions_max = sessions_max
+        self._ids_max = ids_max
+        self._ids = 0
+        """Above the floors, of all sessions."""
+        self._retire_after_s = retire_after_s
+        self._sessions: dict[int, _Seen] = {}
+        """The one that was silent longest first."""
+
+    @property
+    def state(self) -> ReceiverState:
+        if not self._sessions:
+            return ReceiverState.NEW
+        return ReceiverState.FULL if len(self._sessions) >= self._sessions_max else ReceiverState.FOLLOWING
+
+    def _take(self, packet: Packet, now: float, effects: Effects) -> None:
+        seen = self._session(packet, now, effects)
+        if seen is None:
+            return
+        seen.heard_at = now
+        held = len(seen.above)
+        if self._ids >= self._ids_max and not self._retire_one(now, effects, with_ids=True):
+            packet = self._fitting(packet, seen, effects)
+        # Every message of the run, with its place: at this length of loop each name is worth keeping local.
+        floor, above, add, welcome = seen.floor, seen.above, seen.above.add, seen.welcome
+        start, end = seen.start, seen.end
+        fresh: list[int] = []
+        places: list[int] = []
+        for place, number in enumerate(packet.numbers):
+            if number >= floor and number not in above and not start <= number < end:
+                add(number)
+            elif number in welcome:
+                welcome.remove(number)
+            else:
+                continue
+            fresh.append(number)
+            places.append(place)
+        seen.rise()
+        if len(fresh) < len(packet.numbers):
+            self._drop(packet, places, effects)
+        if fresh:
+            payloads: Sequence[Any] = packet.payloads or ()
+            kept = payloads if len(fresh) == len(payloads) else [payloads[place] for place in places]
+            effects.delivered.append(Run(packet.epoch, fresh, kept))
+        for missing in seen.rise_to_fit(self._window):
+            self.counts.abandoned += len(missing)
+            effects.tell("given up", packet.epoch, missing)
+        self._ids += len(seen.above) - held
+
+    def _fitting(self, packet: Packet, seen: _Seen, effects: Effects) -> Packet:
+        """What of the packet needs no more room: what was seen, and what stands on the floor or the island."""
+        taken: list[int] = []
+        refused: list[int] = []
+        places: list[int] = []
+        rising = [seen.floor, seen.end]
+        for place, number in enumerate(packet.numbers):
+            if number in rising:
+                rising[rising.index(number)] += 1
+            elif number >= rising[0] and number not in seen.above and not seen.start <= number < rising[1]:
+                refused.append(number)
+                continue
+            taken.append(number)
+            places.append(place)
+        if not refused:
+            return packet
+        self.counts.refused += len(refused)
+        effects.refuse(packet.epoch, refused)
+        payloads = packet.payloads or ()
+        return packet._replace(numbers=taken, payloads=[payloads[place] for place in places])
+
+    def _drop(self, packet: Packet, places: list[int], effects: Effects) -> None:
+        self.counts.duplicate += len(packet.numbers) - len(places)
+        if self.settles:
+            kept = set(places)
+            dropped = [number for place, number in enumerate(packet.numbers) if place not in kept]
+            effects.settled.append(Token(packet.epoch, dropped))
+
+    def _session(self, packet: Packet, now: float, effects: Effects) -> _Seen | None:
+        seen = self._sessions.pop(packet.epoch, None)
+        if seen is not None:
+            self._sessions[packet.epoch] = seen
+            return seen
+        if self._sessions:
+            self.counts.restarts += 1
+        if len(self._sessions) >= self._sessions_max and not self._retire_one(now, effects):
+            self.counts.refused += len(packet.numbers)
+            effects.refuse(packet.epoch, packet.numbers)
+            return None
+        seen = self._sessions[packet.epoch] = _Seen(packet.numbers[0])
+        return seen
+
+    def _retire_one(self, now: float, effects: Effects, *, with_ids: bool = False) -> bool:
+        """Forgets the session that was silent longest, if long enough; ``with_ids``: of those with holes."""
+        silent = (each for each, seen in self._sessions.items() if seen.above or not with_ids)
+        epoch = next(silent, None)
+        if epoch is None or now - self._sessions[epoch].heard_at < self._retire_after_s:
+            return False
+        retired = self._sessions.pop(epoch)
+        self._ids -= len(retired.above)
+        effects.tell("retired", epoch, range(retired.floor))
+        return True
+
+    def _settle(self, epoch: int, numbers: Sequence[int], effects: Effects) -> None:
+        if self.settles and len(numbers):
+            effects.settled.append(Token(epoch, numbers))
+
+    def _fail(self, epoch: int, numbers: Sequence[int]) -> None:
+        seen = self._sessions.get(epoch)
+        if seen is not None and len(numbers):
+            held = len(seen.above)
+            self.counts.refused += seen.forget(numbers, self._window)
+            self._ids += len(seen.above) - held
+
+
+class IndexReceiver(index.Receiver):
+    """By index."""

@@ -1,0 +1,109 @@
+"""Strict monotonic index: no repeats, nothing out of order, and what comes late is dropped.
+
+The sender gives each message the next number; the receiver passes on what is above the last number it passed
+on. ``strict=False`` also passes a repeat of that number on: monotonic order, repeats allowed.
+
+=========  ===============================  =================================================================
+event      state                            outcome
+=========  ===============================  =================================================================
+data       new                              passed on; its session is the one to follow
+data       following                        above the last: passed on. Else dropped, counted as a duplicate (the
+                                            last one again) or as late, and told in a notice when late.
+                                            A higher epoch: the sender started again, its numbers count anew.
+                                            A lower epoch: stale, dropped and counted
+settle     any                              nothing: it waits for nobody
+fail       any                              nothing: what was passed on has gone by
+wake       any                              nothing
+others     any                              ignored and counted
+=========  ===============================  =================================================================
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from headpond.pipes.calculus.declarations import INDEX, INDEX_RELAXED
+from headpond.pipes.machines.epoch import Follower, Session
+from headpond.pipes.machines.following import FollowingReceiver
+from headpond.pipes.machines.machine import Effects, Event, Table, closed
+from headpond.pipes.machines.numbering import NumberingSender
+from headpond.pipes.machines.packet import Packet, Run
+
+DECLARATION = INDEX
+DECLARATION_RELAXED = INDEX_RELAXED
+
+
+class Sender(NumberingSender):
+    pass
+
+
+class ReceiverState(StrEnum):
+    NEW = "new"
+    """No session is followed yet."""
+    FOLLOWING = "following"
+
+
+RECEIVER_TABLE: Table = closed(
+    ReceiverState,
+    {
+        (ReceiverState.NEW, Event.DATA): ("passed on, the session is followed", (ReceiverState.FOLLOWING,)),
+        (ReceiverState.FOLLOWING, Event.DATA): ("passed on if above the last, else dropped and counted", ()),
+        (None, Event.SETTLE): ("nothing", ()),
+        (None, Event.FAIL): ("nothing", ()),
+        (None, Event.WAKE): ("nothing", ()),
+    },
+)
+
+
+class Receiver(FollowingReceiver):
+    TABLE = RECEIVER_TABLE
+
+    def __init__(self, *, epoch: int, strict: bool = True) -> None:
+        super().__init__(epoch=epoch)
+        self._strict = strict
+        self._sender = Follower()
+        self._last = -1
+
+    @property
+    def state(self) -> ReceiverState:
+        return ReceiverState.NEW if self._sender.is_new else ReceiverState.FOLLOWING
+
+    def _take(self, packet: Packet, now: float, effects: Effects) -> None:
+        if not self._follow(packet, effects):
+            return
+        numbers: list[int] = []
+        payloads: list[Any] = []
+        dropped: list[int] = []
+        last, least = self._last, 1 if self._strict else 0
+        for number, payload in zip(packet.numbers, packet.payloads or (), strict=True):
+            if number - last >= least:
+                last = number
+                numbers.append(number)
+                payloads.append(payload)
+            else:
+                dropped.append(number)
+        self._last = last
+        if numbers:
+            effects.delivered.append(Run(packet.epoch, numbers, payloads))
+        if dropped:
+            self._drop(packet.epoch, dropped, effects)
+
+    def _follow(self, packet: Packet, effects: Effects) -> bool:
+        was_new = self._sender.is_new
+        session = self._sender.meet(packet.epoch)
+        if session is Session.NEW:
+            self.counts.restarts += not was_new
+            self._last = -1
+        elif session is Session.STALE:
+            self.counts.stale += len(packet.numbers)
+            effects.tell("stale", packet.epoch, packet.numbers)
+            return False
+        return True
+
+    def _drop(self, epoch: int, dropped: list[int], effects: Effects) -> None:
+        late = [number for number in dropped if number < self._last]
+        self.counts.late += len(late)
+        self.counts.duplicate += len(dropped) - len(late)
+        if late:
+            effects.tell("late", epoch, late)

@@ -1,0 +1,139 @@
+"""Sequential confirm: each message is confirmed before the next one is sent. Continuous order.
+
+The sender is that of ``resend``: one message on its way, a buffer behind it, sent again until confirmed. So a
+confirm that is lost costs a copy and never stops the flow, whatever the route beneath does. The receiver
+remembers the number it passed on last and drops copies of it and of earlier ones, which may come late; it
+confirms them all the same, since their sender may be waiting for that.
+
+=========  ===============================  =================================================================
+event      state                            outcome
+=========  ===============================  =================================================================
+data       new                              passed on, whatever its number: this side started in the middle
+data       following                        the next number: passed on and confirmed (or holding until settled).
+                                            The last one or before: confirmed, dropped, counted.
+                                            Further on: passed on, and the gap is told in a notice (an earlier
+                                            session of this side confirmed what is missing).
+                                            A higher epoch: followed from its first message on.
+                                            A lower epoch: stale, dropped and counted
+data       holding                          a copy of what is held: dropped, not confirmed; else as above
+settle     any                              confirmed
+fail       any                              forgotten, so that the next copy is passed on
+wake       any                              nothing
+others     any                              ignored and counted
+=========  ===============================  =================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from headpond.pipes.calculus.declarations import SEQUENTIAL
+from headpond.pipes.machines.epoch import Follower, Session
+from headpond.pipes.machines.following import FollowingReceiver
+from headpond.pipes.machines.machine import Effects, Event, Jitter, Table, closed, no_jitter
+from headpond.pipes.machines.packet import Kind, Packet, Run
+from headpond.pipes.machines.sending import ResendingSender
+from headpond.pipes.machines.timeout import TimeoutSettings
+
+DECLARATION = SEQUENTIAL
+
+_CONFIRM = int(Kind.CONFIRM)
+
+
+class Sender(ResendingSender):
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        buffer: int = 1024,
+        timeout: TimeoutSettings | None = None,
+        jitter: Jitter = no_jitter,
+    ) -> None:
+        super().__init__(epoch=epoch, window=1, buffer=buffer, timeout=timeout, jitter=jitter)
+
+
+class ReceiverState(StrEnum):
+    NEW = "new"
+    FOLLOWING = "following"
+    HOLDING = "holding"
+    """The worker after has the last message and has not settled it."""
+
+
+_FOLLOWED = (ReceiverState.FOLLOWING, ReceiverState.HOLDING)
+RECEIVER_TABLE: Table = closed(
+    ReceiverState,
+    {
+        (ReceiverState.NEW, Event.DATA): ("passed on", _FOLLOWED),
+        (ReceiverState.FOLLOWING, Event.DATA): ("passed on if it is the next, else confirmed only", _FOLLOWED),
+        (ReceiverState.HOLDING, Event.DATA): ("a copy of what is held is dropped", _FOLLOWED),
+        (ReceiverState.NEW, Event.SETTLE): ("confirmed: an earlier session passed it on", ()),
+        (ReceiverState.FOLLOWING, Event.SETTLE): ("confirmed", ()),
+        (ReceiverState.HOLDING, Event.SETTLE): ("confirmed", _FOLLOWED),
+        (ReceiverState.NEW, Event.FAIL): ("nothing", ()),
+        (ReceiverState.FOLLOWING, Event.FAIL): ("nothing", ()),
+        (ReceiverState.HOLDING, Event.FAIL): ("forgotten, so that the next copy is passed on", _FOLLOWED),
+        (None, Event.WAKE): ("nothing", ()),
+    },
+)
+
+
+class Receiver(FollowingReceiver):
+    TABLE = RECEIVER_TABLE
+
+    def __init__(self, *, epoch: int, confirm: str = "delivered") -> None:
+        super().__init__(epoch=epoch)
+        self.settles = confirm == "settled"
+        self._sender = Follower()
+        self._last = -1
+        self._holding = False
+
+    @property
+    def state(self) -> ReceiverState:
+        if self._sender.is_new:
+            return ReceiverState.NEW
+        return ReceiverState.HOLDING if self._holding else ReceiverState.FOLLOWING
+
+    def _take(self, packet: Packet, now: float, effects: Effects) -> None:
+        was_new = self._sender.is_new
+        session = self._sender.meet(packet.epoch)
+        if session is Session.STALE:
+            self.counts.stale += len(packet.numbers)
+            effects.tell("stale", packet.epoch, packet.numbers)
+            return
+        if session is Session.NEW:
+            self.counts.restarts += not was_new
+            self._last, self._holding = packet.numbers[0] - 1, False
+        for number, payload in zip(packet.numbers, packet.payloads or (), strict=True):
+            self._take_one(packet.epoch, number, payload, effects)
+
+    def _take_one(self, epoch: int, number: int, payload: object, effects: Effects) -> None:
+        if number <= self._last:
+            self.counts.duplicate += 1
+            if not (self._holding and number == self._last):
+                self._answer(epoch, (number,), effects)
+            return
+        if number > self._last + 1:
+            missing = range(self._last + 1, number)
+            self.counts.abandoned += len(missing)
+            effects.tell("gap", epoch, missing)
+        self._last = number
+        effects.delivered.append(Run(epoch, (number,), (payload,)))
+        if self.settles:
+            self._holding = True
+        else:
+            self._answer(epoch, (number,), effects)
+
+    def _answer(self, epoch: int, numbers: Sequence[int], effects: Effects) -> None:
+        effects.packets.append(Packet(_CONFIRM, epoch, self.epoch, numbers))
+
+    def _settle(self, epoch: int, numbers: Sequence[int], effects: Effects) -> None:
+        if epoch == self._sender.epoch and self._last in numbers:
+            self._holding = False
+        if len(numbers):
+            self._answer(epoch, numbers, effects)
+
+    def _fail(self, epoch: int, numbers: Sequence[int]) -> None:
+        if self._holding and epoch == self._sender.epoch and self._last in numbers:
+            self._holding = False
+            self._last -= 1

@@ -1,0 +1,126 @@
+"""The numbers of a block that is kept over runs: reserved on disk ahead of use, so that none is used twice.
+
+A segment's number is used only below what the file says is reserved, and the file is synced first. After a
+crash the next run begins behind the reserve; what was skipped is declared a hole to the node. A clean end
+gives back what was not used.
+
+The file is one RECORD frame: msgpack of ``{block: {shard: first number that is free}}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from headpond.model.errors import BadData, BadFrame, StorageFailed
+from headpond.producer.encoder import Encoder
+from headpond.storage.disk import Disk
+from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
+
+RESERVE: Final = 4096
+"""Numbers a shard that are reserved at a time."""
+
+_Blocks = dict[bytes, dict[int, int]]
+_decoder = msgspec.msgpack.Decoder(_Blocks)
+
+
+class Numbers:
+    """Of one block; the file may hold those of others, which stay."""
+
+    def __init__(self, disk: Disk, folder: str, name: str, block: bytes | None, new_block: bytes) -> None:
+        """``block`` is the one asked for; without one the first in the file is taken, else ``new_block``."""
+        self._disk = disk
+        self._folder = folder
+        self._path = f"{folder}/{name}"
+        self._blocks: _Blocks = self._read()
+        self.block = block or next(iter(self._blocks), new_block)
+        self._free = self._blocks.get(self.block, {})
+
+    def first(self) -> dict[int, int]:
+        """By shard, the first number that this run may use."""
+        return dict(self._free)
+
+    def guard(self, shard: int, encoder: Encoder) -> Encoder:
+        """The encoder, with every number reserved before it is used."""
+        return _Reserving(self, shard, encoder)
+
+    def reserve(self, shard: int, number: int) -> None:
+        """Returns when ``number`` may be used."""
+        if number >= self._free.get(shard, 0):
+            self._write({**self._free, shard: number + RESERVE})
+
+    def give_back(self, numbers_next: dict[int, int]) -> None:
+        """The run ends in good order: what it did not use is free again."""
+        self._write({**self._free, **numbers_next})
+
+    def _read(self) -> _Blocks:
+        if not self._disk.exists(self._path):
+            return {}
+        file = self._disk.open(self._path)
+        try:
+            data = file.read_at(0, CONTROL_BYTES_MAX)
+        finally:
+            file.close()
+        try:
+            frame = decode_at(data, 0, CONTROL_BYTES_MAX)
+            if frame is None or frame.type != FrameType.RECORD:
+                raise BadFrame("it is cut short")
+            return _decoder.decode(frame.body)
+        except (BadFrame, msgspec.MsgspecError) as error:
+            raise BadData(
+                f"the reserved numbers in {self._path} cannot be read: {error}",
+                hint="Begin a new block: name another one with block=.",
+            ) from error
+
+    def _write(self, free: dict[int, int]) -> None:
+        """What the file does not say, synced, does not count here either."""
+        blocks = {**self._blocks, self.block: free}
+        try:
+            self._replace(encode(FrameType.RECORD, msgspec.msgpack.encode(blocks)))
+        except OSError as error:
+            raise StorageFailed(
+                f"numbers cannot be reserved in {self._path}: {error.strerror or error}",
+                hint="Look at the disk of the refill's folder; a number is used only once it is reserved.",
+            ) from error
+        self._blocks, self._free = blocks, free
+
+    def _replace(self, data: bytes) -> None:
+        new = f"{self._path}.new"
+        if self._disk.exists(new):
+            self._disk.remove(new)
+        file = self._disk.create(new)
+        try:
+            file.write_at(0, [data])
+            file.sync()
+        finally:
+            file.close()
+        self._disk.rename(new, self._path)
+        self._disk.sync_folder(self._folder)
+
+
+class _Reserving:
+    """An encoder whose numbers are reserved before use."""
+
+    def __init__(self, numbers: Numbers, shard: int, encoder: Encoder) -> None:
+        self._numbers = numbers
+        self._shard = shard
+        self._encoder = encoder
+        self.first_segment = encoder.first_segment
+
+    @property
+    def last_segment(self) -> int:
+        return self._encoder.last_segment
+
+    @property
+    def typed(self) -> bool:
+        return self._encoder.typed
+
+    def encode(self, rows: pa.RecordBatch) -> tuple[bytes, Any]:
+        self._numbers.reserve(self._shard, self._encoder.last_segment + 1)
+        return self._encoder.encode(rows)
+
+    def snapshot(self, redundants: Sequence[Any]) -> bytes:
+        return self._encoder.snapshot(redundants)

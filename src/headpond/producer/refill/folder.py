@@ -1,0 +1,154 @@
+"""Where refill files live: a folder a producer, a file a block.
+
+::
+
+    ROOT/orders.till-1-3fa9c01b2e/                        a slot: one topic, one producer name, one process
+        lock                                              held by the process that uses it (storage/folder_lock)
+        1794718800000000-0123…cdef.refill                 named by when it was made (µs) and its block
+        1794718800000000-0123…cdef.refill.note            what its last sync covered (refill_form)
+    ROOT/orders.till-1-3fa9c01b2e~2/                      the slot of a second process at the same time
+
+A slot's name can be read, and ends with a hash of the whole names, which the readable part may have cut short.
+Names of files sort oldest first. Whatever else lies in a slot is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from xxhash import xxh3_64_hexdigest
+
+from headpond.model.errors import BadFrame
+from headpond.model.identity import BLOCK_BYTES
+from headpond.model.names import TopicName
+from headpond.producer.refill.form import SUFFIX
+from headpond.storage.disk import Disk
+from headpond.storage.frame_write import NEW_SUFFIX
+from headpond.wire.frame import (
+    FILE_BODY_BYTES_MAX,
+    HEADER_BYTES,
+    TITLE_BYTES_MAX,
+    TRAILER,
+    FrameType,
+    decode_at,
+)
+from headpond.wire.title import Title, decode_title
+
+SLOTS_MAX = 1024
+"""How many processes of one topic and producer name may each have a slot at the same time."""
+_READABLE_MAX = 60
+_HASH_DIGITS = 10
+_SLOT = re.compile(r"[A-Za-z0-9._-]+-[0-9a-f]{10}(~[1-9][0-9]*)?")
+_FILE = re.compile(r"([0-9]{16,19})-([0-9a-f]{32})\.refill")
+
+
+class FileName(NamedTuple):
+    created_us: int
+    block: bytes
+
+    def __str__(self) -> str:
+        return f"{self.created_us:016d}-{self.block.hex()}{SUFFIX}"
+
+    @classmethod
+    def parse(cls, name: str) -> FileName | None:
+        """None for a file that is no refill."""
+        match = _FILE.fullmatch(name)
+        return None if match is None else cls(int(match[1]), bytes.fromhex(match[2]))
+
+
+def file_name(created_us: int, block: bytes) -> str:
+    assert len(block) == BLOCK_BYTES and created_us >= 0
+    return str(FileName(created_us, block))
+
+
+def slot_name(topic: str, producer: str) -> str:
+    """The name of the first slot of a topic and a producer; a bare and a whole topic name have the same."""
+    name = TopicName.parse(topic)
+    digest = xxh3_64_hexdigest(f"{name}\n{producer}".encode())[:_HASH_DIGITS]
+    readable = [_readable(name.short)] + ([_readable(producer)] if producer else [])
+    return f"{'.'.join(readable)}-{digest}"
+
+
+def _readable(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", ".", text)[:_READABLE_MAX].strip(".-") or "_"
+
+
+def slot_names(slot: str) -> Iterator[str]:
+    """The names that processes try, one after the other: the slot's, then with ``~2``, ``~3``, …"""
+    yield slot
+    for number in range(2, SLOTS_MAX + 1):
+        yield f"{slot}~{number}"
+
+
+def slots(disk: Disk, root: str = "") -> list[str]:
+    """The paths of all slots, sorted."""
+    return [_join(root, name) for name in disk.list(root) if _SLOT.fullmatch(name)]
+
+
+def slots_of(disk: Disk, root: str, slot: str) -> list[str]:
+    """The paths of the slots of one topic and producer, the first one first."""
+    found = []
+    for name in disk.list(root):
+        base, _, number = name.partition("~")
+        if base == slot and _SLOT.fullmatch(name):
+            found.append((int(number or 1), _join(root, name)))
+    return [path for _, path in sorted(found)]
+
+
+def files(disk: Disk, slot: str) -> list[str]:
+    """The paths of the refill files in a slot, oldest first."""
+    try:
+        names = disk.list(slot)
+    except NotADirectoryError:  # a file that is named like a slot
+        return []
+    known = ((FileName.parse(name), name) for name in names)
+    return [_join(slot, name) for parsed, name in sorted((p, name) for p, name in known if p is not None)]
+
+
+def size_bytes(disk: Disk, slot: str) -> int:
+    """How many bytes the refill files of a slot take."""
+    return sum(_size(disk, path) for path in files(disk, slot))
+
+
+def remove_unfinished(disk: Disk, slot: str) -> None:
+    """Removes files whose making was interrupted; nothing was ever promised of them. For who holds the slot."""
+    for name in disk.list(slot):
+        if name.endswith(SUFFIX + NEW_SUFFIX) and FileName.parse(name.removesuffix(NEW_SUFFIX)) is not None:
+            disk.remove(_join(slot, name))
+
+
+def _size(disk: Disk, path: str) -> int:
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:  # delivered and removed meanwhile
+        return 0
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def read_title(disk: Disk, path: str) -> tuple[bytes, Title] | None:
+    """Block and title; None if they cannot be read."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        data = file.read_at(0, TITLE_BYTES_MAX + HEADER_BYTES + TRAILER.size)
+    finally:
+        file.close()
+    try:
+        frame = decode_at(data, 0, FILE_BODY_BYTES_MAX)
+        if frame is None or frame.type != FrameType.TITLE:
+            return None
+        block, _, title = decode_title(frame.body)
+    except BadFrame:
+        return None
+    return block, title

@@ -1,0 +1,376 @@
+"""Reading a refill file through: what stands in it, what was torn, what is damaged.
+
+The rule is that of every frame file (storage/recovery), with the refill's own STATUS:
+
+1. Bad bytes with valid frames behind them are damage. The frames behind them are kept, and what is lost is
+   named (refill_losses).
+2. Bad bytes with nothing valid behind them are a torn tail. So are bytes that look torn (a sector kept its
+   zeros) and all behind them, unless a STATUS there says that they were kept: nobody was told that they are.
+   But where the note beside the file tells of segments that are not there, its end was cut off or is damaged.
+3. What the disk itself cannot read is damage wherever it stands.
+4. A frame found behind bad bytes counts if the frames from it on lead to a STATUS that names its own place, or
+   to the file's end: a refill file that somebody sent in a message is not taken for this one.
+5. In a typed topic a segment is of use only behind the one before it or a snapshot at it. One that has neither
+   any more is lost too, though its bytes are well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from headpond.model.errors import BadData, BadFrame
+from headpond.model.identity import SegmentKey
+from headpond.model.ranges import RangeSet
+from headpond.producer.refill.claims import Claims, Floors
+from headpond.producer.refill.form import (
+    PLACE_MASK,
+    TYPES,
+    Destinations,
+    Rejection,
+    Rejections,
+    Status,
+    decode_body,
+    rows_of,
+)
+from headpond.producer.refill.index import SEGMENTS_MAX, Place, RefillIndex
+from headpond.producer.refill.losses import CUT_SHORT, Damage, Losses
+from headpond.storage.frame_file import Bad, Found, looks_torn, read_frame, scan
+from headpond.storage.recovery import SALVAGE_BYTES, SalvagedFile
+from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType
+from headpond.wire.title import Title, decode_title
+
+_BULKY: Final = frozenset({FrameType.SEGMENT, FrameType.SNAPSHOT})
+
+
+@dataclass
+class RefillImage:
+    """All that a file says."""
+
+    block: bytes
+    shard_power: int
+    title: Title
+    destinations: tuple[str, ...]
+    index: RefillIndex
+    claims: Claims
+    floors: Floors | None
+    """Of the last STATUS that told them."""
+    late: dict[int, RangeSet]
+    """By shard: segments behind that STATUS."""
+    lost: dict[int, RangeSet]
+    """By shard: segments that were written and cannot be delivered any more."""
+    unnamed: int
+    """Segments that are lost besides, of which the numbers are not known."""
+    damage: list[Damage]
+    closed: dict[int, int] | None
+    seen_next: dict[int, int]
+    end: int
+    """Where the next frame goes; behind it nothing counts."""
+    torn_bytes: int
+    proven_bytes: int
+    """Up to here a STATUS says that all was kept; ``end`` if only a STATUS follows."""
+
+
+class _Note(NamedTuple):
+    """A valid frame without the bytes of its segment or snapshot, of which a torn tail may hold many."""
+
+    type: int
+    shard: int
+    segment: int
+    offset: int
+    end: int
+    rows: int
+    body: bytes
+
+
+def scan_refill(
+    file: SalvagedFile, seen: Callable[[Found], None] | None = None, *, note: Status | None = None
+) -> RefillImage:
+    """Reads all of it; ``seen`` hears of every valid frame. ``BadData`` for a file that is no refill.
+
+    ``note`` is what stands beside the file of its last sync.
+    """
+    return _Scan(file, seen, note).run()
+
+
+class _Scan:
+    def __init__(self, file: SalvagedFile, seen: Callable[[Found], None] | None, note: Status | None) -> None:
+        self._file = file
+        self._note = note
+        self._size = file.size()
+        self._seen = seen
+        self._head: tuple[bytes, int, Title] | None = None
+        self._names: tuple[str, ...] = ()
+        self._index = RefillIndex()
+        self._losses = Losses(file, self._index)
+        self._floors: Floors | None = None
+        self._late: dict[int, RangeSet] = {}
+        self._open: dict[tuple[str, int], RangeSet] = {}
+        self._refusals: list[Rejection] = []
+        self._closed: dict[int, int] | None = None
+        self._seen_next: dict[int, int] = {}
+        self._kept = 0
+        self._end = 0
+        """Where the last frame that counts ends."""
+        self._stored_end = 0
+        """Where the last one of them that is no STATUS ends."""
+        self._at = 0
+        """Where the last item ends, whether it counts or not."""
+        self._damaged_to = 0
+        """What is written next keeps out of damage at the end, up to here."""
+        self._torn: list[_Note | Bad] = []
+        """From bytes that look torn on: counts only if a STATUS among it says so."""
+
+    def run(self) -> RefillImage:
+        for item in scan(self._file, accept=self._belongs):
+            if isinstance(item, Bad):
+                self._take_bad(item)
+            else:
+                if self._seen is not None:
+                    self._seen(item)
+                self._take_found(item)
+            self._at = item.end
+        return self._finish()
+
+    # --- what counts --------------------------------------------------------------------------------
+
+    def _take_bad(self, bad: Bad) -> None:
+        if self._torn or (looks_torn(self._file, bad) and not self._losses.hidden(bad)):
+            self._torn.append(bad)
+        else:
+            self._losses.add(bad)
+
+    def _take_found(self, item: Found) -> None:
+        frame = item.frame
+        rows = rows_of(frame.body) if frame.type == FrameType.SEGMENT else 0
+        body = b"" if frame.type in _BULKY else frame.body
+        note = _Note(frame.type, frame.shard, frame.segment, item.offset, item.end, rows, body)
+        if not self._torn:
+            self._apply(note)
+            return
+        self._torn.append(note)
+        if _says_kept(note, self._torn[0].offset):
+            self._keep_torn()
+
+    def _keep_torn(self) -> None:
+        """What looked torn had been kept: it is damage."""
+        torn, self._torn = self._torn, []
+        for each in torn:
+            if isinstance(each, Bad):
+                self._losses.add(each)
+            else:
+                self._apply(each)
+
+    def _apply(self, note: _Note) -> None:
+        try:
+            self._read(note)
+        except BadFrame as error:
+            self._losses.add(Bad(note.offset, note.end), error.message)
+        self._end = note.end
+        if note.type != FrameType.STATUS:
+            self._stored_end = note.end
+            self._closed = None
+
+    def _read(self, note: _Note) -> None:
+        if note.type == FrameType.TITLE:
+            self._read_title(note.body)
+        elif note.type == FrameType.DESTINATIONS:
+            found = decode_body(note.body, Destinations)
+            self._names = self._names or tuple(found.names)
+            self._read_title(found.title)
+        elif note.type == FrameType.SEGMENT:
+            self._read_segment(note)
+        elif note.type == FrameType.SNAPSHOT:
+            place = Place(note.offset, note.end - note.offset)
+            self._index.add_snapshot(SegmentKey(note.shard, note.segment), place)
+            self._saw(note.shard, note.segment)
+        elif note.type == FrameType.REJECT:
+            for rejection in decode_body(note.body, Rejections).entries:
+                self._read_rejection(rejection)
+        elif note.type == FrameType.STATUS:
+            self._read_status(decode_body(note.body, Status), note.offset)
+        elif note.type == FrameType.MARKS:
+            raise BadData(f"{self._file.path} is a log, not a refill", hint="`headpond inspect FILE` reads it.")
+
+    def _read_title(self, body: bytes) -> None:
+        """The first one that can be read counts: DESTINATIONS has it once more."""
+        if self._head is None:
+            self._head = decode_title(body)
+            self._losses.shards = 1 << self._head[1]
+
+    def _read_segment(self, note: _Note) -> None:
+        if self._index.count >= SEGMENTS_MAX:
+            raise BadFrame(f"a file is read up to {SEGMENTS_MAX:,} segments")
+        place = Place(note.offset, note.end - note.offset)
+        if self._index.add(SegmentKey(note.shard, note.segment), place, note.rows):
+            self._came_late(note.shard, note.segment, note.segment + 1)
+
+    def _came_late(self, shard: int, first: int, end: int) -> None:
+        """Segments behind the last STATUS, which knows nothing of them."""
+        self._late.setdefault(shard, RangeSet()).add(first, end)
+        self._saw(shard, end)
+
+    def _read_rejection(self, rejection: Rejection) -> None:
+        self._saw(rejection.shard, rejection.end)
+        if rejection.code:
+            self._refusals.append(rejection)
+            return
+        ranges = self._open.setdefault((rejection.destination, rejection.shard), RangeSet())
+        ranges.add(rejection.first, rejection.end)
+
+    def _read_status(self, status: Status, place: int) -> None:
+        for run in self._losses.account(status, place):
+            self._came_late(*run)
+        self._kept = max(self._kept, status.kept_bytes)
+        self._closed = status.closed
+        told = [status.closed or {}, *(status.confirmed or {}).values()]
+        for shard, segment in (pair for each in told for pair in each.items()):
+            self._saw(shard, segment)
+        if status.confirmed is None:
+            return
+        self._floors = status.confirmed
+        self._late = {}
+        for (destination, shard), ranges in self._open.items():
+            ranges.discard(0, status.confirmed.get(destination, {}).get(shard, 0))
+
+    def _saw(self, shard: int, end: int) -> None:
+        if end > self._seen_next.get(shard, 0):
+            self._seen_next[shard] = end
+
+    # --- finding the way again ----------------------------------------------------------------------
+
+    def _belongs(self, offset: int, frame: Frame) -> bool:
+        """Whether a frame behind bad bytes is one of this file."""
+        known = self._head is None or frame.shard < 1 << self._head[1]
+        if frame.type not in TYPES or not known:
+            return False
+        leads = self._leads_to_status(offset)
+        return leads if leads is not None else offset == self._claimed_end()
+
+    def _claimed_end(self) -> int:
+        """Where the bad frame says that it ends; with a rotten body that is true."""
+        header = self._file.read_at(self._at, HEADER_BYTES)
+        return self._at + OVERHEAD_BYTES + int(HEADER.unpack(header)[3]) if len(header) == HEADER_BYTES else -1
+
+    def _leads_to_status(self, offset: int) -> bool | None:
+        """Whether the STATUS that follows names its own place; None where the frames lead nowhere."""
+        while offset + OVERHEAD_BYTES <= self._size:
+            type_, _, place, size = HEADER.unpack(self._file.read_at(offset, HEADER_BYTES))
+            if type_ == FrameType.STATUS:
+                if place == offset & PLACE_MASK:
+                    return True
+                if self._is_whole(offset):
+                    return False
+            if type_ not in TYPES:
+                return None
+            offset += OVERHEAD_BYTES + size
+        return True if offset == self._size else None
+
+    def _is_whole(self, offset: int) -> bool:
+        try:
+            read_frame(self._file, offset)
+        except BadFrame:
+            return False
+        return True
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def _take_note(self) -> None:
+        """Where the file ends before its last sync, the note stands for the STATUS that should be there."""
+        note, losses = self._note, self._losses
+        if note is None:
+            return
+        kept = note.kept_bytes
+        if self._torn and kept > self._torn[0].offset:
+            self._keep_torn()
+        lacks = losses.lacks(note)
+        if kept <= self._end:
+            if lacks:  # lost before, and something was written since
+                for run in losses.account(note, self._end):
+                    self._came_late(*run)
+            return
+        cut = self._size < kept
+        if cut or not lacks:
+            losses.holes = [hole for hole in losses.holes if hole.bad.offset < self._end]
+        if lacks and cut:
+            losses.add(Bad(self._end, kept), CUT_SHORT)
+        elif lacks:
+            self._damaged_to = kept
+        self._read_status(note, kept)
+
+    def _finish(self) -> RefillImage:
+        self._take_note()
+        end = max(self._settle_tail(), self._damaged_to)
+        for run in self._losses.account_rest():
+            self._came_late(*run)
+        # A STATUS names all destinations, so that they are known when their own frame rots.
+        names = self._names or tuple(self._floors or ())
+        if self._head is None or not names:
+            raise BadData(
+                f"{self._file.path} is no refill file, or its beginning cannot be read",
+                hint="`headpond inspect FILE` shows what can be read of it.",
+            )
+        block, power, title = self._head
+        if title.schema is not None:
+            self._losses.lose_undecodable()
+        return RefillImage(
+            block=block,
+            shard_power=power,
+            title=title,
+            destinations=names,
+            index=self._index,
+            claims=self._claims(names),
+            floors=self._floors,
+            late=self._late,
+            lost={shard: ranges for shard, ranges in self._losses.lost.items() if ranges},
+            unnamed=self._losses.unnamed,
+            damage=sorted(self._losses.damage, key=lambda each: each.offset),
+            closed=self._closed if end == self._end else None,
+            seen_next=self._seen_next,
+            end=end,
+            torn_bytes=max(0, self._at - end),
+            proven_bytes=end if self._stored_end <= self._kept else self._kept,
+        )
+
+    def _settle_tail(self) -> int:
+        """Where what counts ends: bad bytes at the end are torn, unless the disk cannot read them."""
+        if self._torn:
+            return self._torn[0].offset
+        losses = self._losses
+        tail = [hole for hole in losses.holes if hole.bad.offset >= self._end]
+        if any(losses.hidden(hole.bad) for hole in tail):
+            # What is written next keeps out of the sector that cannot be read.
+            return -(-tail[-1].bad.end // SALVAGE_BYTES) * SALVAGE_BYTES
+        losses.holes = [hole for hole in losses.holes if hole.bad.offset < self._end]
+        return self._end
+
+    def _claims(self, names: tuple[str, ...]) -> Claims:
+        claims = Claims(names)
+        for rejection in self._refusals:
+            if rejection.destination in claims:
+                claims.refuse(rejection)
+        claims.mark_written()
+        nothing = RangeSet()
+        for name in names:
+            floors = (self._floors or {}).get(name, {})
+            for shard in floors.keys() | {shard for destination, shard in self._open if destination == name}:
+                late = self._late.get(shard, nothing)
+                open_ = self._open.get((name, shard), nothing)
+                claims.restore(name, shard, floors.get(shard, 0), late, open_)
+        for shard in self._index.shards:
+            lost = self._losses.lost.get(shard, nothing)
+            for held in self._index.held(shard):
+                for run in lost.missing(*held):
+                    claims.recover(shard, *run)
+        return claims
+
+
+def _says_kept(note: _Note, offset: int) -> bool:
+    """Whether a frame says that all up to behind ``offset`` was kept."""
+    if note.type != FrameType.STATUS:
+        return False
+    try:
+        return decode_body(note.body, Status).kept_bytes > offset
+    except BadFrame:
+        return False

@@ -1,0 +1,223 @@
+"""``follow``: an audit that goes on, over two topics as they grow.
+
+It can only tell of messages whose time is up. Both topics are read as streams; messages are counted in windows
+of the time they were sent, and a window is **closed** once both topics have shown messages that were sent later
+than its end by ``late``. What has not come by then is missing; a copy that comes later still is counted as late
+and changes nothing that was told. Messages of windows that are not closed are **open**: nothing is told of them
+yet. State is held for them alone; if one topic stands still, no window closes and they grow, up to a limit.
+
+A message is known by its identity, and by when it was sent: both stay with it on every path.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headpond.model.address import DEFAULT_URL
+from headpond.model.errors import BadRequest, LimitReached
+from headpond.spark.jobs.audit.audit import same_place, seconds_of
+from headpond.spark.jobs.feed import Feed, Kind, Reach, check_topics, feed_of, read_stream
+from headpond.spark.jobs.work import Progress, Work, run_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+OPEN_MAX = 5_000_000
+WINDOWS_KEPT = 1_000
+COLUMNS = "topic,shard,entry,sent_at,stored_at,identity"
+
+
+class ClosedWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """All that can be said of the messages sent in one window."""
+
+    start_us: int
+    sent: int
+    unique: int
+    copies: int
+    repeated: int
+    strangers: int
+
+
+class Following(msgspec.Struct, kw_only=True):
+    """What is known so far."""
+
+    sent: int = 0
+    """In windows that are closed, as the next ones."""
+    unique: int = 0
+    copies: int = 0
+    missing: int = 0
+    repeated: int = 0
+    strangers: int = 0
+    R: float | None = None
+    UR: float | None = None
+    open: int = 0
+    """Messages of windows that are not closed."""
+    late: int = 0
+    """Rows that came after their window was closed; a message told missing may be among them."""
+    closed_to_us: int | None = None
+    """The end of the newest closed window."""
+    windows: list[ClosedWindow] = []
+    """The newest of them."""
+
+    @property
+    def complete(self) -> bool:
+        return not self.missing
+
+    @property
+    def clean(self) -> bool:
+        return self.complete and not (self.repeated or self.strangers)
+
+    def add(self, window: ClosedWindow, end_us: int) -> None:
+        self.sent += window.sent
+        self.unique += window.unique
+        self.copies += window.copies
+        self.missing = self.sent - self.unique
+        self.repeated += window.repeated
+        self.strangers += window.strangers
+        self.R = self.unique / self.sent if self.sent else None
+        self.UR = self.unique / self.copies if self.copies else None
+        self.closed_to_us = max(self.closed_to_us or 0, end_us)
+        self.windows = [*self.windows, window][-WINDOWS_KEPT:]
+
+
+def follow(
+    sent: str,
+    received: str,
+    *,
+    window: str = "1 minute",
+    late: str = "1 minute",
+    every: str = "5 seconds",
+    url: str = DEFAULT_URL,
+    token: str | None = None,
+    received_url: str | None = None,
+    received_token: str | None = None,
+    caught_up: bool = False,
+    update: Callable[[Following], None] | None = None,
+    master: str | None = None,
+    progress: Progress | None = None,
+) -> Following:
+    """Goes on until it is interrupted; with ``caught_up``, until all that is there now was read.
+
+    ``update`` is called after every batch that closed a window or let one grow.
+    """
+    feeds = feed_of(sent, "what was sent"), feed_of(received, "what was received")
+    reaches = Reach(url, token), Reach(received_url or url, received_token if received_url else token)
+    for feed in feeds:
+        if feed.kind is not Kind.TOPIC:
+            raise BadRequest(f"{feed} cannot be followed", hint="Only topics can; audit it without --follow.")
+    if same_place(feeds, reaches):
+        raise BadRequest(f"both sides are {feeds[0]}", hint="Follow two topics, or one on two nodes.")
+    window_s, late_s = seconds_of(window), seconds_of(late)
+    check_topics(feeds, reaches)
+    found = Following()
+
+    def body(work: Work) -> Following:
+        _run(work, feeds, reaches, (window_s, late_s), None if caught_up else every, found, update)
+        return found
+
+    return run_job("audit", body, master=master, progress=progress)
+
+
+def _run(
+    work: Work,
+    feeds: tuple[Feed, Feed],
+    reaches: tuple[Reach, Reach],
+    lengths: tuple[float, float],
+    every: str | None,
+    found: Following,
+    update: Callable[[Following], None] | None,
+) -> None:
+    window_s, late_s = lengths
+    sides = [
+        _side(read_stream(work.spark, feed, reach, columns=COLUMNS), late_s, tag)
+        for feed, reach, tag in zip(feeds, reaches, (1, 0), strict=True)
+    ]
+    closed = _closed(sides[0].union(sides[1]), window_s)
+
+    def take(batch: DataFrame, _number: int) -> None:
+        for row in _windows(batch).collect():
+            counts = row.asDict()
+            found.add(ClosedWindow(**counts), counts["start_us"] + round(window_s * 1_000_000))
+
+    checkpoint = tempfile.mkdtemp(prefix="headpond-follow-")
+    try:
+        writer = closed.writeStream.outputMode("append").foreachBatch(take)
+        writer = writer.option("checkpointLocation", checkpoint)
+        trigger: dict[str, Any] = {"availableNow": True} if every is None else {"processingTime": every}
+        query = writer.trigger(**trigger).start()
+        work.say("following")
+        _watch(work, query, found, update)
+    finally:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def _side(rows: DataFrame, late_s: float, tag: int) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    marked = rows.select("sent_at", F.col("identity").alias("k"), F.lit(tag).cast("bigint").alias("side"))
+    return marked.withWatermark("sent_at", f"{round(late_s * 1000)} milliseconds")
+
+
+def _closed(rows: DataFrame, window_s: float) -> DataFrame:
+    """A row a message, when its window is closed."""
+    from pyspark.sql import functions as F
+
+    length = f"{round(window_s * 1000)} milliseconds"
+    return rows.groupBy(F.window("sent_at", length).alias("span"), "k").agg(
+        F.sum("side").alias("sent"), F.sum(1 - F.col("side")).alias("copies")
+    )
+
+
+def _windows(messages: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    sent, copies = F.col("sent") > 0, F.col("copies")
+
+    def count(condition: Any, amount: Any = 1) -> Any:
+        return F.sum(F.when(condition, amount).otherwise(0))
+
+    return (
+        messages.groupBy(F.unix_micros(F.col("span.start")).alias("start_us"))
+        .agg(
+            count(sent).alias("sent"),
+            count(sent & (copies > 0)).alias("unique"),
+            count(sent, copies).alias("copies"),
+            count(sent & (copies > 1)).alias("repeated"),
+            count(~sent).alias("strangers"),
+        )
+        .orderBy("start_us")
+    )
+
+
+def _watch(
+    work: Work, query: StreamingQuery, found: Following, update: Callable[[Following], None] | None
+) -> None:
+    """Adds what Spark tells of its state after each batch, until the end."""
+    # While nothing comes, Spark also tells of the next batch, before there is one.
+    seen: set[tuple[int, str]] = set()
+    try:
+        while True:
+            ended = query.awaitTermination(1)
+            recent = {(each.batchId, each.timestamp): each for each in query.recentProgress}
+            new = [each for key, each in recent.items() if key not in seen]
+            seen = set(recent)
+            if new:
+                found.open = sum(operator.numRowsTotal for operator in new[-1].stateOperators)
+                found.late += sum(o.numRowsDroppedByWatermark for each in new for o in each.stateOperators)
+                if update is not None:
+                    update(found)
+                if found.open > OPEN_MAX:
+                    raise LimitReached(
+                        f"{found.open:,} messages are open, and {OPEN_MAX:,} are allowed",
+                        hint="One of the topics stands still, or --window and --late are too long.",
+                    )
+            if ended or work.stopping.is_set():
+                return
+    finally:
+        query.stop()

@@ -1,0 +1,73 @@
+"""The picture of an audit: R and UR over time, and below them how many messages were sent and missing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from headpond.spark.jobs.audit.figures import Part
+
+WHOLE = "#1f77b4"
+SHARE = "#ff7f0e"
+WRONG = "#d62728"
+QUIET = "#c9d3dd"
+STEPS_MARKED_MAX = 120
+"""More windows than this are drawn as a line without a mark each."""
+
+
+def draw(windows: list[Part], window_s: float, title: str, path: Path) -> None:
+    """Writes the picture; windows without a time are left out."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.figure import Figure
+
+    timed = [part for part in windows if part.name["window"] is not None]
+    figure = Figure(figsize=(11, 6.5), layout="constrained")
+    shares, counts = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    figure.suptitle(title)
+    _draw_shares(shares, timed)
+    _draw_counts(counts, timed, window_s)
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+    counts.xaxis.set_major_locator(locator)
+    counts.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    figure.savefig(path, dpi=120)
+
+
+def _draw_shares(axes: Axes, windows: list[Part]) -> None:
+    marker = "o" if len(windows) <= STEPS_MARKED_MAX else ""
+    times: Any = [_time(part) for part in windows]
+    for name, colour, words in (
+        ("R", WHOLE, "R: of the messages sent, the share that arrived"),
+        ("UR", SHARE, "UR: of the copies received, the share that was no repeat"),
+    ):
+        values = [float("nan") if (value := getattr(part, name)) is None else value for part in windows]
+        axes.plot(times, values, color=colour, marker=marker, markersize=4, label=words)
+    low = min((value for part in windows for value in (part.R, part.UR) if value is not None), default=0.0)
+    # From the lowest to one, so that the smallest loss can be seen.
+    span = (1 - low) or 0.1
+    axes.set_ylim(low - 0.1 * span, 1 + 0.05 * span)
+    axes.ticklabel_format(axis="y", useOffset=False)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="best")
+
+
+def _draw_counts(axes: Axes, windows: list[Part], window_s: float) -> None:
+    times: Any = [_time(part) for part in windows]
+    width: Any = timedelta(seconds=window_s * 0.9)
+    axes.bar(times, [part.sent for part in windows], width=width, color=QUIET, label="sent")
+    lost = [part.missing for part in windows]
+    if any(lost):
+        axes.bar(times, lost, width=width, color=WRONG, label="missing")
+    most = max((part.sent for part in windows), default=0)
+    axes.set_ylim(0, 1.35 * max(most, 1))  # with room for the legend
+    axes.set_ylabel(f"messages a window of {window_s:g} s")
+    axes.set_xlabel("sent at (UTC)")
+    axes.grid(alpha=0.3, axis="y")
+    axes.legend(loc="upper left", ncols=2)
+
+
+def _time(part: Part) -> datetime:
+    return datetime.fromtimestamp(part.name["window"] / 1e6, UTC)

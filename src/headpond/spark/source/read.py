@@ -1,0 +1,274 @@
+"""What a task of Spark does: fetches ranges of shards straight from the node."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+
+import headpond.sync
+from headpond.client.consume.batch import Batch
+from headpond.client.options import LostSpan
+from headpond.client.reader import Part
+from headpond.model.errors import BadRequest, EntriesMissing, IncarnationChanged, TopicMismatch, TopicNotFound
+from headpond.model.names import TopicName
+from headpond.spark.connection import told
+from headpond.spark.source.options import SourceOptions
+from headpond.spark.source.schema import arrow_schema, fit
+from headpond.wire.plain.columns import NAMES
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+ROWS_TARGET = 20_000
+BYTES_TARGET = 8 * 1024 * 1024
+"""A batch handed to Spark has about so many rows or bytes, whichever is reached first."""
+GAP_REASON, GAP_END = "gap.reason", "gap.end"
+"""Headers of the row that stands for entries that are missing."""
+
+_MICROS = pa.timestamp("us", tz="UTC")
+
+
+class Rows:
+    """Gathers batches, of whatever shards, and hands them out in Spark's columns."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._batches: list[Batch] = []
+        self._rows = self._bytes = 0
+        self._names: dict[bytes, str] = {}
+        """Of producers, by block, as the node told them."""
+        self._makers: dict[str, Callable[[list[Batch]], pa.Array]] = {
+            "topic": lambda batches: _each([batch.origin.topic for batch in batches], batches),
+            "shard": _shards,
+            "entry": lambda batches: pa.array(_entries(batches)),
+            "stored_at": _stored_at,
+            "node": lambda batches: _each([batch.origin.node for batch in batches], batches),
+            "identity": _identities,
+            "producer": lambda batches: _each([self._producer(batch) for batch in batches], batches),
+        }
+
+    def add(self, batch: Batch) -> Iterator[pa.RecordBatch]:
+        """Takes a batch; yields what is due."""
+        self._batches.append(batch)
+        self._rows += len(batch)
+        self._bytes += batch.nbytes
+        if self._rows >= ROWS_TARGET or self._bytes >= BYTES_TARGET:
+            yield from self.flush()
+
+    def name(self, producers: Mapping[bytes, str]) -> None:
+        """What producers are called whose batches follow."""
+        self._names |= producers
+
+    def _producer(self, batch: Batch) -> str:
+        """One without a name is told by its run."""
+        return self._names.get(batch.origin.block) or batch.origin.block.hex()
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yields what was gathered."""
+        batches, self._batches = self._batches, []
+        self._rows = self._bytes = 0
+        if batches:
+            yield self._made(batches)
+
+    def _made(self, batches: list[Batch]) -> pa.RecordBatch:
+        columns = []
+        for field in self._schema:
+            maker = self._makers.get(field.name)
+            column = maker(batches) if maker is not None else _whole(batches, field)
+            columns.append(
+                pa.nulls(sum(_counts(batches)), field.type) if column is None else fit(column, field.type)
+            )
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def gap(self, topic: str, lost: LostSpan) -> pa.RecordBatch:
+        """The row that stands for entries that are missing."""
+        told = {
+            "topic": topic,
+            "shard": lost.shard,
+            "entry": lost.start,
+            "headers": [(GAP_REASON, lost.reason), (GAP_END, str(lost.end))],
+        }
+        columns = [pa.array([told.get(field.name)], field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _whole(batches: list[Batch], field: pa.Field) -> pa.Array | None:
+    """A column of all batches; None where none has it."""
+    parts = [batch.column(field.name) for batch in batches]
+    kinds = {part.type for part in parts if part is not None}
+    if not kinds or len(parts) == 1:
+        return parts[0]
+    if len(kinds) > 1:  # topics may differ in types that are one to Spark
+        kinds = {field.type}
+        parts = [None if part is None else fit(part, field.type) for part in parts]
+    (kind,) = kinds
+    return pa.concat_arrays(
+        [
+            pa.nulls(len(batch), kind) if part is None else part
+            for batch, part in zip(batches, parts, strict=True)
+        ]
+    )
+
+
+def _entries(batches: list[Batch]) -> np.ndarray:
+    return np.concatenate([np.arange(*span, dtype=np.int64) for batch in batches for span in batch.spans])
+
+
+def _counts(batches: list[Batch]) -> list[int]:
+    return [len(batch) for batch in batches]
+
+
+def _each(texts: list[str], batches: list[Batch]) -> pa.Array:
+    """A text for each batch, repeated for its rows."""
+    if len(set(texts)) == 1:
+        return pa.repeat(pa.scalar(texts[0]), sum(_counts(batches)))
+    indices = np.repeat(np.arange(len(batches), dtype=np.int32), _counts(batches))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string())).dictionary_decode()
+
+
+def _shards(batches: list[Batch]) -> pa.Array:
+    return pa.array(np.repeat(np.array([batch.shard for batch in batches], np.int32), _counts(batches)))
+
+
+def _stored_at(batches: list[Batch]) -> pa.Array:
+    times = np.array([batch.origin.stored_at_us for batch in batches], dtype=np.int64)
+    return pa.array(np.repeat(times, _counts(batches))).view(_MICROS)
+
+
+def _identities(batches: list[Batch]) -> pa.Array:
+    origins = [batch.origin for batch in batches]
+    before = _each([f"{each.block.hex()}/{each.shard}/{each.segment}/" for each in origins], batches)
+    firsts = np.array([each.first_entry for each in origins], dtype=np.int64)
+    numbers = pa.array(_entries(batches) - np.repeat(firsts, _counts(batches)))
+    return pc.binary_join_element_wise(before, numbers.cast(pa.string()), "")
+
+
+log = logging.getLogger("headpond.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of one shard, and all that is needed to know it again."""
+
+    topic: str
+    uuid: bytes
+    schema_version: int | None
+    shard: int
+    incarnation: int | None
+    start: int
+    end: int
+    gap: tuple[int, int, str] | None = None
+    """Entries before it that are known to be gone for good: (start, end, reason)."""
+
+
+@dataclass
+class ReadTask(InputPartition):
+    """What one task reads: ranges, one after the other."""
+
+    spans: tuple[Span, ...]
+
+
+def connect(options: SourceOptions, *, patient: bool = True) -> headpond.sync.Client:
+    """A client of the node; one that is away now, as when it restarts, is waited for if ``patient``."""
+    return options.connection.open(wait_s=options.connection.timeout_s if patient else 0.0)
+
+
+def read_task(options: SourceOptions, schema: StructType, task: ReadTask) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, as Arrow batches."""
+    with told(), connect(options) as client:
+        rows = Rows(arrow_schema(schema))
+        readers: dict[tuple[str, bytes, int | None], headpond.sync.Reader] = {}
+
+        def reader_of(span: Span) -> headpond.sync.Reader:
+            key = (span.topic, span.uuid, span.schema_version)
+            if key not in readers:
+                readers[key] = client.reader(
+                    span.topic,
+                    uuid=span.uuid,
+                    schema_version=span.schema_version,
+                    subscription=options.reads_as,
+                )
+            return readers[key]
+
+        for span in task.spans:
+            yield from _read(options, reader_of, rows, span)
+        yield from rows.flush()
+
+
+def _read(
+    options: SourceOptions, reader_of: Callable[[Span], headpond.sync.Reader], rows: Rows, span: Span
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range that are due; the last of them stay in ``rows``."""
+    if span.gap is not None:
+        yield from _missing(options, rows, span, LostSpan(span.shard, *span.gap))
+    if span.start >= span.end:
+        return
+    at = span.start
+    try:
+        for part in _parts(options, reader_of(span), span):
+            at = part.entry_next
+            rows.name(part.producers)
+            for item in _in_order(part):
+                if isinstance(item, Batch):
+                    yield from rows.add(item)
+                else:
+                    yield from _missing(options, rows, span, item)
+    except (TopicNotFound, TopicMismatch, IncarnationChanged) as error:
+        # A batch that is tried again after its topic went: what is left of it is missing.
+        if options.on_gap == "fail":
+            raise
+        yield from _missing(options, rows, span, LostSpan(span.shard, at, span.end, error.code))
+
+
+def _parts(options: SourceOptions, reader: headpond.sync.Reader, span: Span) -> Iterator[Part]:
+    try:
+        yield from reader.read(
+            span.shard,
+            span.start,
+            span.end,
+            incarnation=span.incarnation,
+            filter=options.filter,
+            columns=_given(options),
+            named="producer" in options.columns,
+        )
+    except BadRequest:
+        if reader.ends()[span.shard].entry_next >= span.end:
+            raise
+        where = f"shard {span.shard} of topic {TopicName.parse(span.topic).short}"
+        raise IncarnationChanged(
+            f"{where} had entries up to {span.end - 1} and ends before: an old copy of it was restored"
+        ) from None
+
+
+def _given(options: SourceOptions) -> list[str] | None:
+    """The columns that the node is to send; None for all."""
+    given = [name for name in NAMES if name in options.columns]
+    return None if len(given) == len(NAMES) else given
+
+
+def _in_order(part: Part) -> list[Batch | LostSpan]:
+    if not part.lost:
+        return list(part.batches)
+    items: list[Batch | LostSpan] = [*part.batches, *part.lost]
+    return sorted(items, key=lambda item: item.start if isinstance(item, LostSpan) else item.spans[0][0])
+
+
+def _missing(options: SourceOptions, rows: Rows, span: Span, lost: LostSpan) -> Iterator[pa.RecordBatch]:
+    """Fails, tells or passes over, as ``onGap`` says."""
+    topic = TopicName.parse(span.topic).short
+    which = f"{lost.start} to {lost.end - 1}" if lost.end > lost.start else f"from {lost.start} on"
+    text = f"topic {topic}, shard {lost.shard}: entries {which} are missing: {lost.reason}"
+    if options.on_gap == "fail":
+        raise EntriesMissing(text)
+    log.warning("%s", text)
+    if options.on_gap == "report":
+        yield from rows.flush()
+        yield rows.gap(span.topic, lost)

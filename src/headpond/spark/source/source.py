@@ -1,0 +1,544 @@
+"""Reading topics with Spark: the schema and the two readers that ``format("headpond")`` asks for.
+
+Reading order: source_options (what was asked for), source_schema and source_rows (columns), source_read (what a
+task does), source_plan (which topics, from where to where), then batches here and streams in source_stream.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from headpond.model.bounds import ENTRY_MAX
+from headpond.model.errors import (
+    IncarnationChanged,
+    SchemaChanged,
+    SubscriptionNotFound,
+    TopicMismatch,
+    TopicNotFound,
+)
+from headpond.model.names import TopicName
+from headpond.spark.connection import told
+from headpond.spark.source.offset import (
+    Gathering,
+    IdleWait,
+    Offset,
+    Shard,
+    TopicOffset,
+    backlog,
+    limited,
+    limited_by_bytes,
+    offset_json,
+    read_offset,
+    read_start,
+)
+from headpond.spark.source.options import EARLIEST, Places, SourceOptions, read_options
+from headpond.spark.source.plan import (
+    check_assigned,
+    check_covered,
+    columns_of,
+    plan_schema,
+    plan_tasks,
+    plan_versions,
+    resolve,
+    shown_columns,
+    there,
+    topic_names,
+)
+from headpond.spark.source.read import ReadTask, Span, connect, read_task
+from headpond.spark.source.standing import (
+    INCARNATION,
+    check_same_life,
+    check_standing,
+    gap_between,
+    goes_on,
+    span_start,
+)
+from headpond.wire.control.reading import Ends
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    import headpond.sync
+
+
+def schema(options: Mapping[str, str]) -> StructType:
+    """The columns of a DataFrame over the topics that the options name."""
+    with told():
+        settings = read_options(options)
+        with connect(settings, patient=False) as client:
+            return plan_schema(client, settings)
+
+
+def batch_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceReader:
+    with told():
+        return BatchReader(schema, read_options(options, streaming=False))
+
+
+def stream_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceStreamReader:
+    from headpond.spark.source.source import StreamReader
+
+    return StreamReader(schema, dict(options))
+
+
+class BatchReader(DataSourceReader):
+    """What is stored when the plan is made, or a part of it."""
+
+    def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        self._schema = schema
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        with told(), connect(options, patient=False) as client:
+            names = topic_names(client, options)
+            ends = there(client.admin.ends(names)) if names else []
+            # In this order: no row of the range is of a newer schema than the one that is read.
+            versions = plan_versions(client, options, self._schema)
+            spans: list[Span] = []
+            for each in ends:
+                assert each.uuid is not None
+                starts = resolve(client, options, each, options.start, "start")
+                stops = resolve(client, options, each, options.end, "end")
+                spans += [
+                    Span(
+                        each.topic, each.uuid, versions.get(each.topic), number, shard.incarnation, start, stop
+                    )
+                    for number, (shard, start, stop) in enumerate(zip(each.shards, starts, stops, strict=True))
+                    if options.reads(each.topic, number)
+                ]
+            return plan_tasks(spans, ends, options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, ReadTask):  # Spark makes one where there are none
+            return iter(())
+        return read_task(self._options, self._schema, partition)
+
+
+# Reading topics as a stream.
+#
+# Spark asks for offsets in one process that lives as long as the query, and reads ranges in others. What it
+# keeps are two offsets a batch (source_offset); between them the same rows come however often a batch is
+# tried again.
+
+log = logging.getLogger("headpond.spark")
+
+SchemaState = tuple[bytes | None, int | None]
+"""A topic's uuid and the version of its schema."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Made by Spark in each of its processes; nothing is opened, and nothing refused, before it is used.
+
+    Spark hides what goes wrong in making a reader.
+    """
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self._schema = schema
+        self._told = dict(options)
+        self._checked: SourceOptions | None = None
+        self._open: headpond.sync.Client | None = None
+        self._read_as: dict[str, SchemaState] = {}
+        """By topic that is read: with which schema."""
+        self._skipped: dict[str, SchemaState] = {}
+        """Topics that a pattern found later and that have other columns."""
+        self._ends: dict[str, Ends] = {}
+        """Of the topics that are read, as they were last seen."""
+        self._until: dict[str, Ends] | None = None
+        """Of a query that is to read what there is and end: how far."""
+        self._initial: Offset | None = None
+        self._reached: Offset = {}
+        """The end of the last batch."""
+        self._settled: Offset = {}
+        self._idle = IdleWait()
+        self._gathering = Gathering()
+        self._looked = -1
+        """The connection in which the topics were last seen to be those that were read, by its number."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A task only reads. It gets the options as they are meant here: it has another environment."""
+        with told():
+            return BatchReader, (self._schema, self._options)
+
+    @property
+    def _options(self) -> SourceOptions:
+        if self._checked is None:
+            self._checked = read_options(self._told, streaming=True)
+        return self._checked
+
+    @property
+    def _client(self) -> headpond.sync.Client:
+        if self._open is None:
+            self._open = connect(self._options)
+        return self._open
+
+    # --- offsets ------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins. A subscription keeps it, so that it is the same again.
+
+        Spark does not keep it before the first batch has ended, and asks again with every question until then.
+        """
+        with told():
+            if self._initial is None:
+                client = self._client
+                plan_versions(client, self._options, self._schema)
+                ends = there(self._ends_of(topic_names(client, self._options)))
+                self._initial = {each.topic: self._first(each, self._options.start) for each in ends}
+            return offset_json(self._initial)
+
+    def _first(self, ends: Ends, start: Places) -> TopicOffset:
+        """Where the reading of a topic begins: where the subscription stands, if there is one already."""
+        options = self._options
+        entries = resolve(self._client, options, ends, start, "start")
+        if options.subscription is not None:
+            made = self._client.admin.create_subscription(
+                ends.topic, options.subscription, positions=entries, exist_ok=True
+            )
+            if any(
+                place != wanted and options.reads(ends.topic, shard)
+                for shard, (place, wanted) in enumerate(zip(made.positions, entries, strict=True))
+            ):
+                log.warning(
+                    "topic %s is read from entries %s, where subscription %s stands; start would be %s",
+                    TopicName.parse(ends.topic).short,
+                    made.positions,
+                    options.subscription,
+                    entries,
+                )
+            entries = made.positions
+        return _offset(ends, entries)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        with told():
+            options = self._options
+            if options.entries_max is not None:
+                return ReadMaxRows(options.entries_max)
+            if options.bytes_max is not None:
+                return ReadMaxBytes(options.bytes_max)
+            return ReadMinRows(options.entries_min) if options.entries_min > 1 else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with told():
+            names = topic_names(self._client, self._options)
+            found = self._ends_of(names)
+            self._until = {each.topic: each for each in found}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """How far the next batch goes; ``start`` as it is where there is nothing new, or not enough."""
+        with told():
+            before = read_start(start)
+            self._look(before)
+            reach = self._reach(before)
+            self._settle(before)
+            if self._until is None:
+                wait_s = self._idle.seconds(time.monotonic())
+                if _same(before, reach) and wait_s:
+                    self._await_growth(before, wait_s)
+                    reach = self._reach(before)
+                held = not isinstance(limit, ReadAllAvailable) and self._holds(before, reach, wait_s)
+                self._idle.answered(time.monotonic())
+                if held:
+                    reach = before
+            self._reached = before if _same(before, reach) else self._limit(before, reach, limit)
+            return start if self._reached is before else offset_json(self._reached)
+
+    def _holds(self, before: Offset, reach: Offset, wait_s: float) -> bool:
+        """Whether entries wait for others, so that they make a batch of ``minEntriesPerTrigger``."""
+        if any(each.begins is not None for each in reach.values()):
+            return False  # the offset must say where reading begins before another look is taken
+        options, starts = self._options, self._starts(before, reach)
+        entries = sum(reach[topic].entries[shard] - start for (topic, shard), start in starts.items())
+        held_s = self._gathering.waits_s(entries, options.entries_min, options.delay_s_max, time.monotonic())
+        time.sleep(min(held_s, wait_s))
+        return held_s > 0
+
+    def _look(self, before: Offset) -> None:
+        """Learns how far the topics reach: those of the offset, and those that a pattern finds now."""
+        client, options = self._client, self._options
+        for name in before:
+            check_covered(options, name)
+        names = sorted({*before, *topic_names(client, options)})
+        self._ends = self._read_of(self._ends_of(names), before)
+        self._skipped = {name: state for name, state in self._skipped.items() if name in names}
+
+    def _ends_of(
+        self, topics: Sequence[str], known: Sequence[Sequence[int]] | None = None, wait_s: float = 0.0
+    ) -> list[Ends]:
+        if not topics:
+            return []
+        return self._client.admin.ends(topics, known, wait=wait_s, subscription=self._options.reads_as)
+
+    def _await_growth(self, before: Offset, wait_s: float) -> None:
+        """Asks again about the topics that were just looked at; the answer waits until one has grown."""
+        if not self._ends:
+            time.sleep(wait_s)
+            return
+        known = [
+            [
+                shard.entry_next if self._options.reads(each.topic, number) else ENTRY_MAX
+                for number, shard in enumerate(each.shards)
+            ]
+            for each in self._ends.values()
+        ]
+        self._ends = self._read_of(self._ends_of(list(self._ends), known, wait_s), before)
+
+    def _read_of(self, found: Sequence[Ends], before: Offset) -> dict[str, Ends]:
+        """The topics among these that are read. One of the offset that is gone is there without shards."""
+        read: dict[str, Ends] = {}
+        for each in found:
+            if each.uuid is not None and self._is_read(each, before):
+                read[each.topic] = each
+            elif each.topic in before or self._options.pattern is None:
+                read[each.topic] = Ends(each.topic, None, None, [])
+        return read
+
+    def _is_read(self, ends: Ends, before: Offset) -> bool:
+        """Whether a topic has the columns of the query.
+
+        One that a pattern finds, new or created again, may have others, and is skipped; but a topic that is
+        named, or that got others while it was read, ends the query.
+        """
+        topic, state = ends.topic, (ends.uuid, ends.schema_version)
+        wanted = self._options.pattern is None or (topic in before and before[topic].uuid == ends.uuid)
+        if state == self._read_as.get(topic):
+            return True
+        check_assigned(self._options, ends)
+        if state == self._skipped.get(topic) and not wanted:
+            return False
+        try:
+            info = self._client.admin.show_topic(topic)
+        except TopicNotFound:  # deleted just now
+            return False
+        if columns_of(self._options, info) == self._schema:
+            self._read_as[topic] = (info.uuid, info.schema_version)
+            self._skipped.pop(topic, None)
+            return True
+        shown, schema = TopicName.parse(topic).short, self._schema
+        reads = (schema["value"].dataType if "value" in schema.names else schema).simpleString()
+        if wanted:
+            version = "" if info.schema_version is None else f" (version {info.schema_version})"
+            raise SchemaChanged(
+                f"topic {shown} has {shown_columns(info)}{version} now; the query reads values as {reads}"
+            )
+        log.warning(
+            "topic %s matches the pattern and is skipped: it has %s; the query reads values as %s",
+            shown,
+            shown_columns(info),
+            reads,
+        )
+        self._skipped[topic] = (info.uuid, info.schema_version)
+        return False
+
+    def _reach(self, before: Offset) -> Offset:
+        """How far a batch without limits would go."""
+        ends = self._ends
+        for topic, offset in before.items():
+            check_standing(self._options, topic, offset, ends[topic])
+        moved = self._moved(before, ends)
+        self._looked = self._client.reconnects
+        return self._reachable(before, ends, moved)
+
+    def _moved(self, offset: Offset, ends: Mapping[str, Ends]) -> dict[str, tuple[int, ...]]:
+        """Topics whose reading does not go on where it was: an old copy was restored.
+
+        That takes a restart of the node, so it is looked for once a connection, or where a log ends too early.
+        """
+        moved: dict[str, tuple[int, ...]] = {}
+        for topic, each in offset.items():
+            now = ends.get(topic)
+            if now is None or now.uuid != each.uuid:
+                continue
+            short = any(
+                end.entry_next < at and self._options.reads(topic, shard)
+                for shard, (end, at) in enumerate(zip(now.shards, each.entries, strict=True))
+            )
+            if short or self._looked != self._client.reconnects:
+                place = goes_on(self._client, self._options, topic, each, now)
+                check_same_life(self._options, topic, each, place)
+                if place != each.entries:
+                    moved[topic] = place
+        return moved
+
+    def _reachable(
+        self, before: Offset, ends: Mapping[str, Ends], moved: Mapping[str, tuple[int, ...]]
+    ) -> Offset:
+        """What could be read by now; of a query that is to end, what was there when it began."""
+        after: Offset = {}
+        for topic, now in ends.items():
+            known = before.get(topic)
+            if now.uuid is None:  # looked at by check_standing: the user let it pass
+                if known is not None:
+                    after[topic] = known
+                continue
+            bound = now if self._until is None else self._until.get(topic)
+            if bound is None or bound.uuid != now.uuid:  # it came, or came anew, after a query that is to end
+                if known is not None:
+                    after[topic] = known
+                continue
+            begins = moved.get(topic) if known is not None else self._first(now, EARLIEST).entries
+            # A shard that is not read stays where it was: it may be assigned later.
+            unread = [shard for shard in range(len(bound.shards)) if not self._options.reads(topic, shard)]
+            entries = [end.entry_next for end in bound.shards]
+            for shard in unread:
+                entries[shard] = begins[shard] if begins is not None else 0
+            after[topic] = _offset(bound, entries, begins)
+            if known is not None and known.uuid == now.uuid:
+                after[topic] = after[topic].keep(known, unread)
+        return after
+
+    def _starts(self, before: Offset, after: Offset) -> dict[Shard, int]:
+        """Where a batch begins in each shard: not before the first entry that retention has left.
+
+        Deleted entries take no part in a limit: else a long gap would be a great many empty batches.
+        """
+        starts: dict[Shard, int] = {}
+        for topic, offset in after.items():
+            ends = self._ends[topic].shards
+            for shard, entry in enumerate(offset.entries):
+                kept = ends[shard].entry_first if shard < len(ends) else 0
+                starts[topic, shard] = min(max(span_start(before.get(topic), offset, shard), kept), entry)
+        return starts
+
+    def _limit(self, before: Offset, reach: Offset, limit: ReadLimit) -> Offset:
+        starts = self._starts(before, reach)
+        stops = {(topic, shard): reach[topic].entries[shard] for topic, shard in starts}
+        entries_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if isinstance(limit, ReadMaxRows | ReadMinRows):  # Spark passes one limit on, and several may be set
+            bytes_max = self._options.bytes_max
+        sizes = {
+            (topic, number): shard.bytes / max(1, shard.entry_next - shard.entry_first)
+            for topic, each in self._ends.items()
+            for number, shard in enumerate(each.shards)
+        }
+        stops = limited_by_bytes(starts, limited(starts, stops, entries_max), sizes, bytes_max)
+        return {
+            topic: replace(each, entries=tuple(stops[topic, shard] for shard in range(len(each.entries))))
+            for topic, each in reach.items()
+        }
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """How far the topics reached when they were last looked at, for Spark's progress reports.
+
+        Beside it stand the entries behind the last batch by topic, and the topics that are skipped.
+        """
+        found = {
+            topic: _offset(each, self._read_ends(each))
+            for topic, each in self._ends.items()
+            if each.uuid is not None
+        }
+        if not found:
+            return None
+        skipped = {"skipped": sorted(self._skipped)} if self._skipped else {}
+        return offset_json(found) | {"backlog": backlog(self._reached, found)} | skipped
+
+    def _read_ends(self, ends: Ends) -> list[int]:
+        """The next entries of a topic's shards; 0 of one that is not read."""
+        return [
+            shard.entry_next if self._options.reads(ends.topic, number) else 0
+            for number, shard in enumerate(ends.shards)
+        ]
+
+    # --- batches ------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with told():
+            before, after = read_start(start), read_offset(end)
+            for name in after:  # a batch that is tried again may be of a query with other options
+                check_covered(self._options, name)
+            if not self._ends.keys() >= after.keys():
+                self._look(after)
+            moved = self._moved(after, self._ends)
+            spans: list[Span] = []
+            for topic, offset in sorted(after.items()):
+                _, version = self._read_as.get(topic, (None, None))
+                for shard, end_entry in enumerate(offset.entries):
+                    if not self._options.reads(topic, shard):
+                        continue
+                    begin = min(span_start(before.get(topic), offset, shard), end_entry)
+                    gap = gap_between(before.get(topic), offset, shard)
+                    stop = end_entry
+                    if topic in moved:  # a batch that is tried again, and other messages stand in its place
+                        stop = min(end_entry, moved[topic][shard])
+                        begin = min(begin, stop)
+                        lost = max(stop, span_start(before.get(topic), offset, shard))
+                        gap = (lost, end_entry, INCARNATION) if lost < end_entry else gap
+                    now = self._ends[topic].shards if topic in moved else ()
+                    incarnation = now[shard].incarnation if now else offset.incarnations[shard]
+                    spans.append(Span(topic, offset.uuid, version, shard, incarnation, begin, stop, gap))
+            return plan_tasks(spans, self._ends.values(), self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, ReadTask)
+        return read_task(self._options, self._schema, partition)
+
+    # --- what was read ------------------------------------------------------------------------------
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark calls it on every source of a query for each batch, also on those that were idle."""
+        self._idle.batch_made()
+        with told():
+            self._settle(read_offset(end))
+
+    def _settle(self, offset: Offset) -> None:
+        """The subscription's place follows. Spark asks for more only when the batch before has ended well.
+
+        So this is done when it asks, too: ``commit`` comes with the next batch, and the last would never count.
+        """
+        name = self._options.subscription
+        if name is None or offset == self._settled:
+            return
+        for topic, each in offset.items():
+            if topic not in self._ends:
+                self._ends |= {found.topic: found for found in self._ends_of([topic])}
+            if self._settled.get(topic) == each or self._ends[topic].uuid != each.uuid:
+                continue
+            # A place in another topic, or in what stood here before an old copy was restored, settles nothing.
+            # That is told, or let pass, when the topics are looked at.
+            with suppress(TopicNotFound, TopicMismatch, IncarnationChanged):
+                self._keep_place(topic, name, each)
+        self._settled = offset
+
+    def _keep_place(self, topic: str, name: str, offset: TopicOffset) -> None:
+        admin, places, runs = self._client.admin, offset.entries, offset.incarnations
+        try:
+            admin.advance(topic, name, places, topic_uuid=offset.uuid, incarnations=runs)
+        except SubscriptionNotFound:  # the checkpoint is older than it, or somebody deleted it
+            admin.create_subscription(topic, name, positions=places, incarnations=runs, exist_ok=True)
+
+    def stop(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def _same(before: Offset, after: Offset) -> bool:
+    """Whether nothing is new; where a topic's reading began does not count."""
+    if any(each.begins is not None for each in after.values()):
+        return False
+    return {topic: each.place() for topic, each in before.items()} == {
+        topic: each.place() for topic, each in after.items()
+    }
+
+
+def _offset(ends: Ends, entries: Sequence[int], begins: tuple[int, ...] | None = None) -> TopicOffset:
+    assert ends.uuid is not None
+    incarnations = tuple(shard.incarnation for shard in ends.shards)
+    stored = tuple(shard.stored_at_us for shard in ends.shards)
+    return TopicOffset(ends.uuid, incarnations, tuple(entries), begins, stored)

@@ -1,0 +1,139 @@
+"""Whether what a stream has read is still what the node has: topics deleted, re-created or restored.
+
+With ``onGap = fail`` any of it is an error. Otherwise the stream goes on with what there is, and what can be
+said of the gap becomes part of the batch.
+
+A shard that an old copy was restored of may have grown beyond what was read before anybody looks. The node then
+refuses the position, because its incarnation is none of that log's. Stored times never fall within a shard, so
+reading goes on with the first entry that was stored later than all that was read.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import headpond.sync
+from headpond.model.errors import EntriesMissing, IncarnationChanged, TopicMismatch, TopicNotFound
+from headpond.model.names import TopicName
+from headpond.spark.source.offset import TopicOffset
+from headpond.spark.source.options import SourceOptions
+from headpond.wire.control.codec import Ends
+
+RECREATED = "recreated"
+INCARNATION = "incarnation"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def check_standing(options: SourceOptions, topic: str, offset: TopicOffset, now: Ends) -> None:
+    """Raises if a topic is not what it was, unless ``onGap`` lets that pass."""
+    if options.on_gap != "fail":
+        return
+    shown = TopicName.parse(topic).short
+    read = f"it was read up to {list(offset.entries)}"
+    if now.uuid is None:
+        raise TopicNotFound(
+            f"topic {shown} was deleted while it was read; {read}",
+            hint="Begin anew with a new checkpoint, or go on with what there is with onGap = report or skip.",
+        )
+    if now.uuid != offset.uuid:
+        raise TopicMismatch(
+            f"topic {shown} was deleted and created again while it was read; {read}",
+            hint="Begin anew with a new checkpoint, or go on with the new topic with onGap = report or skip.",
+        )
+    for shard, end in enumerate(now.shards):
+        if not options.reads(topic, shard):
+            continue
+        if offset.entries[shard] < end.entry_first:
+            raise EntriesMissing(
+                f"topic {shown}, shard {shard}: entries {offset.entries[shard]} to {end.entry_first - 1} "
+                "are missing: retention"
+            )
+
+
+_RESTORED = "Begin anew with a new checkpoint, or go on with what there is with onGap = report or skip."
+
+
+def check_same_life(options: SourceOptions, topic: str, offset: TopicOffset, goes_on: tuple[int, ...]) -> None:
+    """Raises if reading would not go on where it was, unless ``onGap`` lets that pass."""
+    if options.on_gap == "fail" and goes_on != offset.entries:
+        raise IncarnationChanged(
+            f"an old copy of topic {TopicName.parse(topic).short} was restored: it was read up to "
+            f"{list(offset.entries)}, and goes on at {list(goes_on)} with other messages",
+            hint=_RESTORED,
+        )
+
+
+def goes_on(
+    client: headpond.sync.Client, options: SourceOptions, topic: str, offset: TopicOffset, now: Ends
+) -> tuple[int, ...]:
+    """Where the reading of a topic goes on in each shard: where it was, or where an old copy went on."""
+    if now.uuid != offset.uuid:
+        return offset.entries
+    found = list(offset.entries)
+    with client.reader(topic, uuid=offset.uuid, subscription=options.reads_as) as reader:
+        for shard, (entry, known, end) in enumerate(
+            zip(offset.entries, offset.incarnations, now.shards, strict=True)
+        ):
+            same = known == end.incarnation and entry <= end.entry_next
+            if options.reads(topic, shard) and not same and not _is_held(reader, shard, known, entry):
+                stored = offset.stored[shard] if offset.stored else 0
+                found[shard] = min(entry, end.entry_next)
+                # Without anything that is newer, or older than the place, there is nothing to mistake.
+                if stored and end.stored_at_us > stored and end.entry_first < found[shard]:
+                    found[shard] = _goes_on(reader, shard, found[shard], stored)
+    return tuple(found)
+
+
+def _is_held(reader: headpond.sync.Reader, shard: int, incarnation: int, entry: int) -> bool:
+    """Whether the log up to a position is what it was."""
+    try:
+        reader.fetch(shard, entry, entry, incarnation=incarnation)
+    except IncarnationChanged:
+        return False
+    return True
+
+
+def _goes_on(reader: headpond.sync.Reader, shard: int, entry: int, stored_us: int) -> int:
+    """Where the reading of a shard goes on that was at ``entry`` and had seen what was stored up to a time."""
+    for part in reader.read(shard, entry - 1, entry, columns=()):
+        # The last one that was read mostly tells it all; the search goes through every shard.
+        if any(batch.origin.stored_at_us <= stored_us for batch in part.batches):
+            return entry
+    since = reader.entries_at(_EPOCH + timedelta(microseconds=stored_us + 1))[shard]
+    return _first_since(reader, shard, since, entry, stored_us) if since < entry else entry
+
+
+def _first_since(reader: headpond.sync.Reader, shard: int, start: int, end: int, stored_us: int) -> int:
+    """The first message from ``start`` on that was stored later than that; ``end`` where there is none.
+
+    In a state topic a time may be that of compacted entries, which have the last one's.
+    """
+    for part in reader.read(shard, start, end, columns=()):
+        for batch in part.batches:
+            if batch.origin.stored_at_us > stored_us:
+                return batch.spans[0][0]
+    return end
+
+
+def span_start(before: TopicOffset | None, after: TopicOffset, shard: int) -> int:
+    """Where a batch begins in a shard."""
+    if after.begins is not None:
+        return after.begins[shard]
+    if before is None or before.uuid != after.uuid:
+        return 0
+    return before.entries[shard]
+
+
+def gap_between(before: TopicOffset | None, after: TopicOffset, shard: int) -> tuple[int, int, str] | None:
+    """What lies between two offsets that are not of one life of a shard: (start, end, reason).
+
+    How much of the old life was not read is not known, so it begins and ends where the reading did.
+    """
+    if before is None or shard >= len(before.entries):
+        return None
+    entry = before.entries[shard]
+    if before.uuid != after.uuid:
+        return (entry, entry, RECREATED)
+    if after.begins is not None and after.begins[shard] != entry:
+        return (entry, entry, INCARNATION)
+    return None

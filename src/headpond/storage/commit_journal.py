@@ -1,0 +1,269 @@
+"""The commit journal: writes of many files, durable with one sync. Version 1.
+
+A round that dirtied hundreds of logs would cost a sync a log. Instead what is to be written is put here first,
+in one write and one sync, and then into the files themselves without one. A *generation* is a file
+``commits/00000007.commits`` of fixed size whose blocks were written before, so that syncing it waits for
+nothing but its own bytes. It holds frames::
+
+    RECORD  shard 2, segment = the generation (mod 2**32):
+            version u8 | generation u64 | offset u64 | length of the path u16 | path | the bytes to stand there
+
+Once a generation is full the files that it speaks of are synced, and it is renamed to ``.spare``; the next one
+takes its room under a new name. Renames are synced, so a frame of another generation than its file's name is
+what an earlier use left behind. Opening writes what the generations hold into the files again and syncs those;
+a file that is gone was dropped since. A frame that was torn belongs to a round that nobody was told of.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headpond.model.errors import BadFrame
+from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.frame_file import read_frame
+from headpond.storage.recovery import open_salvaged
+from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType, encode
+
+FOLDER = "commits"
+SUFFIX = ".commits"
+SPARE_SUFFIX = ".spare"
+VERSION = 1
+SHARD_COMMIT = 2
+NUMBER_MASK = 0xFFFFFFFF
+_HEAD = struct.Struct("<BQQH")
+COMMIT_OVERHEAD_BYTES = OVERHEAD_BYTES + _HEAD.size
+"""What a frame takes beside the path and the bytes."""
+OPEN_MAX = 256
+_ZEROS = bytes(1024 * 1024)
+
+
+class Commit(NamedTuple):
+    """Bytes that stand at a place in a file."""
+
+    path: str
+    offset: int
+    data: bytes
+
+
+@dataclass
+class Replayed:
+    """What was found in the commit journal, and written again."""
+
+    writes: int = 0
+    damaged: int = 0
+    """Frames that rotted; the logs tell which entries they lack."""
+
+    def lines(self) -> list[str]:
+        """For a person; empty where all is well."""
+        if not self.damaged:
+            return []
+        return [
+            f"{self.damaged:,} writes in the commit journal are damaged; the logs name what is lost, if any"
+        ]
+
+
+def generation_path(generation: int, suffix: str = SUFFIX) -> str:
+    return f"{FOLDER}/{generation:08d}{suffix}"
+
+
+def encode_commit(generation: int, path: str, offset: int, parts: Sequence[bytes]) -> bytes:
+    name = path.encode()
+    body = b"".join((_HEAD.pack(VERSION, generation, offset, len(name)), name, *parts))
+    return encode(FrameType.RECORD, body, shard=SHARD_COMMIT, segment=generation & NUMBER_MASK)
+
+
+def decode_commit(frame: Frame, generation: int) -> Commit | None:
+    """None for a frame that is no commit of this generation."""
+    body = frame.body
+    if frame.type != FrameType.RECORD or frame.shard != SHARD_COMMIT or len(body) < _HEAD.size:
+        return None
+    version, its_generation, offset, length = _HEAD.unpack_from(body)
+    if version != VERSION or its_generation != generation or len(body) < _HEAD.size + length:
+        return None
+    at = _HEAD.size + length
+    return Commit(body[_HEAD.size : at].decode(), offset, body[at:])
+
+
+def commits_in(file: DiskFile, generation: int, found: Replayed | None = None) -> Iterator[Commit]:
+    """What a generation holds, in order, up to the first frame that is torn or of another generation.
+
+    A frame that rotted is passed over if its header still tells where the next one begins, and counted in
+    ``found``.
+    """
+    at = 0
+    while True:
+        item = _read(file, at, generation)
+        if item is None:
+            end = _claimed_end(file, at)
+            if end is None or _read(file, end, generation) is None:
+                return
+            at = end
+            if found is not None:
+                found.damaged += 1
+            continue
+        commit, at = item
+        yield commit
+
+
+def _read(file: DiskFile, at: int, generation: int) -> tuple[Commit, int] | None:
+    """The commit at a place and where it ends; None where there is none of this generation."""
+    try:
+        item = read_frame(file, at)
+    except BadFrame:
+        return None
+    commit = decode_commit(item.frame, generation)
+    return None if commit is None else (commit, item.end)
+
+
+def _claimed_end(file: DiskFile, at: int) -> int | None:
+    head = file.read_at(at, HEADER_BYTES)
+    if len(head) < HEADER_BYTES or head[0] != FrameType.RECORD:
+        return None
+    return at + OVERHEAD_BYTES + int(HEADER.unpack(head)[3])
+
+
+def begin_generation(disk: Disk, generation: int, size: int, spare: int | None) -> DiskFile:
+    """The file of a new generation, durable under its name; ``spare`` is one whose room it takes."""
+    path = generation_path(generation)
+    if spare is not None:
+        disk.rename(generation_path(spare, SPARE_SUFFIX), path)
+        file = disk.open(path, writable=True)
+    else:
+        file = disk.create(path)
+    try:
+        if spare is None:
+            _fill(file, size)
+        disk.sync_folder(FOLDER)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _fill(file: DiskFile, size: int) -> None:
+    for at in range(0, size, len(_ZEROS)):
+        file.write_at(at, [_ZEROS[: size - at]])
+    file.sync()
+
+
+def sync_generation(disk: Disk, generation: int, paths: Collection[str], doubtful: Collection[str]) -> set[str]:
+    """Makes what a generation holds durable in the files themselves.
+
+    After a failed sync the system takes bytes for written that are on no disk: those of ``doubtful`` files, and
+    of files that cannot be synced now, are written once more. Returns those: what other generations have of
+    them is doubtful too.
+    """
+    again = set(doubtful)
+    for path in paths:
+        if path not in again and not _sync(disk, path):
+            again.add(path)
+    if again:
+        _write_again(disk, [generation], again)
+    return again
+
+
+def retire_generation(disk: Disk, generation: int, *, reuse: bool) -> None:
+    """Nothing that a generation holds is needed any more; its room becomes spare, or is given back."""
+    if reuse:
+        disk.rename(generation_path(generation), generation_path(generation, SPARE_SUFFIX))
+        disk.sync_folder(FOLDER)
+    else:
+        discard(disk, [generation])
+
+
+def _sync(disk: Disk, path: str) -> bool:
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return True
+    try:
+        file.sync()
+    except OSError:
+        return False
+    finally:
+        file.close()
+    return True
+
+
+def _write_again(disk: Disk, generations: list[int], only: Collection[str] | None = None) -> Replayed:
+    """Puts what generations hold into their files, and syncs these."""
+    found = Replayed()
+    targets = _Targets(disk)
+    try:
+        for generation in generations:
+            file = open_salvaged(disk, generation_path(generation))
+            try:
+                for commit in commits_in(file, generation, found):
+                    if only is None or commit.path in only:
+                        found.writes += targets.put(commit)
+            finally:
+                file.close()
+        targets.sync()
+    finally:
+        targets.close()
+    return found
+
+
+class _Targets:
+    """The files that are written again, so many open at a time."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._files: dict[str, DiskFile | None] = {}
+
+    def put(self, commit: Commit) -> bool:
+        """False where the file was dropped since."""
+        if commit.path not in self._files:
+            if len(self._files) >= OPEN_MAX:
+                self.sync()
+                self.close()
+            try:
+                self._files[commit.path] = self._disk.open(commit.path, writable=True)
+            except FileNotFoundError:
+                self._files[commit.path] = None
+        file = self._files[commit.path]
+        if file is not None:
+            file.write_at(commit.offset, [commit.data])
+        return file is not None
+
+    def sync(self) -> None:
+        for file in self._files.values():
+            if file is not None:
+                file.sync()
+
+    def close(self) -> None:
+        for file in self._files.values():
+            if file is not None:
+                file.close()
+        self._files.clear()
+
+
+def replay(disk: Disk) -> Replayed:
+    """Finishes what a crash cut short: every file has what was committed for it, durably.
+
+    Then the journal is empty.
+    """
+    names = disk.list(FOLDER)
+    digits = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+    generations = sorted(int(number) for number in digits if number.isdecimal())
+    found = _write_again(disk, generations)
+    for name in names:
+        if name.endswith((SUFFIX, SPARE_SUFFIX)):
+            disk.remove(f"{FOLDER}/{name}")
+    if names:
+        disk.sync_folder(FOLDER)
+    return found
+
+
+def discard(disk: Disk, generations: Collection[int]) -> None:
+    """Everything that the journal holds is durable in its files: nothing of it is needed."""
+    for generation in generations:
+        for suffix in (SUFFIX, SPARE_SUFFIX):
+            with suppress(FileNotFoundError):
+                disk.remove(generation_path(generation, suffix))
+    if generations:
+        disk.sync_folder(FOLDER)

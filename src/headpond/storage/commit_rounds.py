@@ -1,0 +1,368 @@
+"""Rounds: what many busy logs have staged becomes durable with one sync.
+
+A few busy logs are synced each by itself, side by side, which is fastest for them. Where more have something to
+write, all of it goes into the commit journal (storage/commit_journal.py) in one write and one sync, then
+into the logs without one. When a generation of the journal is full, a checkpoint syncs the logs that it
+speaks of, in the background.
+
+``Rounds`` and its ``Checkpoint`` look like lanes to the shell: it takes their write, runs it and reports.
+
+Three rules keep this safe:
+
+1. A generation is given up only when every file that it speaks of was synced after its last round.
+2. A file in which a write or a sync failed is doubtful: what the journal has of it is written once more.
+3. A log file that the journal speaks of is not replaced by one of the same name before a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from headpond.storage.commit_journal import (
+    COMMIT_OVERHEAD_BYTES,
+    begin_generation,
+    discard,
+    encode_commit,
+    retire_generation,
+    sync_generation,
+)
+from headpond.storage.commit_lane import Committer, Lane
+from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.frame_write import STATUS_BYTES, FrameWrite
+
+# The checkpoint of the commit journal: the logs are made durable by themselves, so that its room can be used
+# again.
+#
+# A generation that is full goes through three states::
+#
+#     full      its logs are to be synced; those in doubt are written again from it first
+#     synced    all its logs were; it waits until every other write that ran meanwhile has told how it ended
+#     retired   its room is spare
+#
+# A sync that fails takes bytes for written that are on no disk, and only one of those who sync the file may
+# be told. So whoever finds a failure puts the file in doubt, and a generation is given up only when nobody
+# can find one any more that came before its own sync.
+
+WRITE_AGAIN_US = 500_000
+"""How long a lane waits after a failed write before the next."""
+
+
+class Generation:
+    """One file of the commit journal, and whom it speaks of."""
+
+    def __init__(self, number: int, bytes_max: int, spare: int | None) -> None:
+        self.number = number
+        self.bytes_max = bytes_max
+        self.spare = spare
+        """The generation whose room it takes."""
+        self.at = 0
+        self.paths: set[str] = set()
+        self.doubtful: set[str] = set()
+        self.synced = False
+        self.waits_for: set[Committer] = set()
+        self.broken = False
+        """Whether a write to it failed: its room is not used again."""
+        self.file: DiskFile | None = None
+
+    def write(self, disk: Disk, frames: list[bytes]) -> None:
+        if self.file is None:
+            self.file = begin_generation(disk, self.number, self.bytes_max, self.spare)
+        self.file.write_at(self.at, frames)
+        self.file.sync()
+
+    def doubt(self, path: str) -> None:
+        """A file may lack what it seems to have."""
+        self.doubtful.add(path)
+        self.synced = False
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+
+class SyncWrite:
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+        self.doubtful = frozenset(generation.doubtful)
+        self.written_again: set[str] = set()
+
+    def run(self, disk: Disk) -> None:
+        generation = self.generation
+        self.written_again = sync_generation(disk, generation.number, generation.paths, self.doubtful)
+
+
+class RetireWrite:
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+
+    def run(self, disk: Disk) -> None:
+        retire_generation(disk, self.generation.number, reuse=not self.generation.broken)
+
+
+CheckpointWrite = SyncWrite | RetireWrite
+
+
+class Checkpoint:
+    """Looks like a lane to the shell; one generation at a time, the oldest first."""
+
+    name = "a checkpoint of the commit journal"
+
+    def __init__(self, suspect: Callable[[str], None]) -> None:
+        """``suspect`` puts a file in doubt, in every generation that speaks of it."""
+        self.full: list[Generation] = []
+        self.spares: list[int] = []
+        self.resume_us = 0
+        self.busy = False
+        self._suspect = suspect
+
+    def due(self, now_us: int) -> bool:
+        if self.busy or not self.full or self.resume_us > now_us:
+            return False
+        return not (self.full[0].synced and self.full[0].waits_for)
+
+    def ended(self, committer: Committer) -> None:
+        for generation in self.full:
+            generation.waits_for.discard(committer)
+
+    def take(self) -> CheckpointWrite:
+        self.busy = True
+        generation = self.full[0]
+        return RetireWrite(generation) if generation.synced else SyncWrite(generation)
+
+    def done(
+        self, write: CheckpointWrite, error: OSError | None, now_us: int, under_way: set[Committer]
+    ) -> None:
+        """``under_way`` are those whose writes may have met a failure and have not told yet."""
+        self.busy = False
+        generation = write.generation
+        if error is not None:
+            self.resume_us = now_us + WRITE_AGAIN_US
+            for path in generation.paths if isinstance(write, SyncWrite) else ():
+                self._suspect(path)
+        elif isinstance(write, SyncWrite):
+            unknown = generation.doubtful - write.doubtful
+            for path in write.written_again:
+                self._suspect(path)
+            generation.synced = not unknown
+            generation.waits_for = under_way
+        else:
+            self.full.remove(generation)
+            if not generation.broken:
+                self.spares.append(generation.number)
+
+    def close(self, disk: Disk) -> None:
+        """Syncs everything and removes the journal. Does IO."""
+        for generation in self.full:
+            sync_generation(disk, generation.number, generation.paths, generation.doubtful)
+        discard(disk, [*(generation.number for generation in self.full), *self.spares])
+        self.full, self.spares = [], []
+
+
+SHARED_BYTES_MAX = 64 * 1024
+"""A longer write has a sync of its own: writing it twice would cost more."""
+FULL_MAX = 2
+"""So many generations may wait for their checkpoint; past that every log syncs by itself."""
+
+
+class RoundWrite:
+    """What the logs of one round had staged."""
+
+    def __init__(self, generation: Generation, writes: list[tuple[Lane, FrameWrite]]) -> None:
+        self.generation = generation
+        self.writes = writes
+        self.bytes = 0
+        self.errors: dict[Lane, OSError] = {}
+        """Logs that could not take what the journal has of theirs."""
+
+    def run(self, disk: Disk) -> None:
+        """An ``OSError`` means that nothing of it counts, for any of the logs."""
+        number, frames = self.generation.number, []
+        shared: list[tuple[Lane, FrameWrite, list[bytes]]] = []
+        alone: list[tuple[Lane, FrameWrite]] = []
+        for lane, write in self.writes:
+            try:
+                write.reserve(disk)
+            except OSError:
+                alone.append((lane, write))  # it may fit without, or tell itself what is wrong
+                continue
+            whole = write.whole()
+            shared.append((lane, write, whole))
+            frames.append(encode_commit(number, write.path, write.offset, whole))
+        self.bytes = sum(map(len, frames))
+        if frames:
+            self.generation.write(disk, frames)
+        for lane, write, whole in shared:
+            try:
+                write.put(disk, whole)
+            except OSError as error:
+                self.errors[lane] = error
+        for lane, write in alone:
+            try:
+                write.run(disk)
+            except OSError as error:
+                self.errors[lane] = error
+
+
+class Rounds:
+    name = "the commit journal"
+
+    def __init__(self, *, generation_bytes: int, alone_max: int, clock_us: Callable[[], int]) -> None:
+        """``alone_max`` logs are written at a time, each with its own sync, before rounds begin."""
+        self.checkpoint = Checkpoint(self.suspect)
+        self.alone: set[Lane] = set()
+        """Logs with a write of their own under way."""
+        self.rounds = 0
+        """How many were made."""
+        self._generation_bytes = generation_bytes
+        self._alone_max = alone_max
+        self._clock_us = clock_us
+        self._numbers = 0
+        self._active: Generation | None = None
+        self.waiting: dict[Lane, None] = {}
+        """Logs whose turn comes when the round under way is done."""
+        self._held: list[Lane] = []
+        """Logs that wait for a checkpoint."""
+        self._planned: list[Lane] = []
+        self._under_way: RoundWrite | None = None
+        self._close_wanted = False
+
+    # --- choosing -----------------------------------------------------------------------------------
+
+    def choose(self, ready: list[Lane]) -> list[Committer]:
+        """What is to be written now, of the lanes that are ready; the others wait here for their turn."""
+        chosen: list[Committer] = []
+        if self._held:  # the checkpoint that they wait for may be done
+            ready, self._held = [*self._held, *ready], []
+        for lane in ready:
+            log = lane.sharing
+            if log is None:
+                chosen.append(lane)
+            elif log.creates is not None and self._speaks_of(log.creates):
+                self._held.append(lane)
+                self._close_active()
+            elif log.shared_bytes is None or log.shared_bytes > SHARED_BYTES_MAX:
+                self.waiting.pop(lane, None)
+                chosen.append(lane)
+                self.alone.add(lane)
+            else:
+                self.waiting[lane] = None
+        if self.waiting and self._under_way is None:
+            chosen += self._choose_shared()
+        if self.checkpoint.due(self._clock_us()):
+            chosen.append(self.checkpoint)
+        return chosen
+
+    def _choose_shared(self) -> list[Committer]:
+        """Few logs are written each by itself, many in a round."""
+        lanes = [lane for lane in self.waiting if lane.due]
+        self.waiting.clear()
+        if not lanes:
+            return []
+        if len(self.alone) + len(lanes) > self._alone_max and self._have_room(lanes[0]):
+            self._planned = lanes
+            return [self]
+        self.alone.update(lanes)
+        return list(lanes)
+
+    def _speaks_of(self, path: str) -> bool:
+        return any(path in generation.paths for generation in self._live())
+
+    def _live(self) -> Iterable[Generation]:
+        return [*self.checkpoint.full, *([self._active] if self._active is not None else [])]
+
+    def _have_room(self, lane: Lane) -> bool:
+        """Whether a generation can take at least the first lane."""
+        size = _bytes_of(lane)
+        if size > self._generation_bytes:
+            return False
+        if self._active is not None and self._active.at + size > self._active.bytes_max:
+            self._close_active()
+        if self._active is None and len(self.checkpoint.full) < FULL_MAX:
+            self._numbers += 1
+            spares = self.checkpoint.spares
+            spare = spares.pop() if spares else None
+            self._active = Generation(self._numbers, self._generation_bytes, spare)
+        return self._active is not None
+
+    def _close_active(self) -> None:
+        """The active generation takes no more; its checkpoint is due."""
+        if self._under_way is not None:
+            self._close_wanted = True
+        elif self._active is not None:
+            self._active.close()
+            self.checkpoint.full.append(self._active)
+            self._active = None
+
+    # --- writing ------------------------------------------------------------------------------------
+
+    def take(self) -> RoundWrite:
+        generation = self._active
+        assert generation is not None and self._under_way is None, "no round was planned"
+        writes: list[tuple[Lane, FrameWrite]] = []
+        room = generation.bytes_max - generation.at
+        for lane in self._planned:
+            room -= _bytes_of(lane)
+            if room < 0:
+                self.waiting[lane] = None  # it goes with the next
+                continue
+            write = lane.take()
+            assert isinstance(write, FrameWrite)
+            writes.append((lane, write))
+            generation.paths.add(write.path)
+        self._planned = []
+        self._under_way = RoundWrite(generation, writes)
+        self.rounds += 1
+        return self._under_way
+
+    def done(self, write: RoundWrite, error: OSError | None) -> None:
+        assert write is self._under_way
+        self._under_way = None
+        self.checkpoint.ended(self)
+        generation = write.generation
+        generation.at += write.bytes
+        if error is not None:
+            generation.broken = True
+        if error is not None or self._close_wanted:
+            self._close_wanted = False
+            self._close_active()
+
+    def drop(self, lane: Lane) -> None:
+        """What the lane has staged will not be written."""
+        self.waiting.pop(lane, None)
+        self._held = [other for other in self._held if other is not lane]
+
+    def checkpoint_done(self, write: CheckpointWrite, error: OSError | None) -> None:
+        under_way: set[Committer] = {*self.alone, *([self] if self._under_way is not None else [])}
+        self.checkpoint.done(write, error, self._clock_us(), under_way)
+
+    def alone_done(self, lane: Lane) -> None:
+        """A log's own write ended."""
+        self.alone.discard(lane)
+        self.checkpoint.ended(lane)
+
+    def suspect(self, path: str) -> None:
+        """Something failed in this file: what the system shows of it may be on no disk."""
+        for generation in self._live():
+            if path in generation.paths:
+                generation.doubt(path)
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a write is under way."""
+        return self._under_way is not None or self.checkpoint.busy
+
+    def close(self, disk: Disk) -> None:
+        """Everything is synced by itself, and the journal removed. Does IO."""
+        if self.busy:
+            return  # opening finishes it
+        self._close_active()
+        self.checkpoint.close(disk)
+
+
+def _bytes_of(lane: Lane) -> int:
+    """What a lane takes in the journal, at the most."""
+    assert lane.sharing is not None and lane.sharing.shared_bytes is not None
+    return lane.sharing.shared_bytes + 2 * STATUS_BYTES + COMMIT_OVERHEAD_BYTES + 256

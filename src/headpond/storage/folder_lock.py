@@ -1,0 +1,140 @@
+"""A folder that one process at a time uses: ``flock`` on the file ``lock`` in it.
+
+The lock goes with the process that holds it, however that ends, so a folder left by a dead process is free. The
+file holds the process's id, for whoever is refused. Asking who holds a folder takes the lock shared for a
+moment; a process that wants the folder can tell that from a holder, and waits it out.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headpond.model.errors import RefillInUse
+
+LOCK_NAME = "lock"
+_BUSY = frozenset({errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN})
+_ASKED_S = 0.01
+_TRIES = 500
+
+
+class FolderLock:
+    """Held until ``release``, or to the end of a ``with`` block."""
+
+    def __init__(self, folder: Path, handle: int) -> None:
+        self.folder = folder
+        self._handle = handle
+
+    @classmethod
+    def take(cls, folder: Path) -> FolderLock:
+        """Takes a folder, which is made if need be; ``RefillInUse`` names the process that has it."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for _ in range(_TRIES):
+            handle = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            try:
+                if _try(handle, fcntl.LOCK_EX):
+                    if _is_still_there(handle, folder / LOCK_NAME):
+                        with suppress(OSError):  # a full disk keeps nobody from taking it
+                            os.ftruncate(handle, 0)
+                            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+                        lock, handle = cls(folder, handle), -1
+                        return lock
+                    continue  # the folder was removed between opening and locking
+                if not _try(handle, fcntl.LOCK_SH):
+                    raise RefillInUse(f"{folder} is used by process {_written_pid(handle) or 'unknown'}")
+            finally:
+                if handle >= 0:
+                    os.close(handle)
+            time.sleep(_ASKED_S)  # somebody only asks who holds it
+        raise RefillInUse(f"{folder} is asked for so often that it cannot be taken")
+
+    def release(self) -> None:
+        """Gives the folder back. The file stays: removing it could take the lock from under the next holder."""
+        if self._handle >= 0:
+            with suppress(OSError):  # a full disk keeps nobody from letting go
+                os.ftruncate(self._handle, 0)
+            os.close(self._handle)
+            self._handle = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def take_first(root: Path, names: Iterable[str]) -> tuple[str, FolderLock]:
+    """Takes the first folder below ``root`` that no live process uses; ``RefillInUse`` if all are used."""
+    refused: RefillInUse | None = None
+    for name in names:
+        try:
+            return name, FolderLock.take(root / name)
+        except RefillInUse as error:
+            refused = error
+    raise refused or RefillInUse(f"no folder of {root} was asked for")
+
+
+def holder(folder: Path) -> int | None:
+    """The process that uses a folder: its id, 0 if it did not say, None if none does."""
+    try:
+        handle = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return None if _try(handle, fcntl.LOCK_SH) else _written_pid(handle)
+    finally:
+        os.close(handle)
+
+
+def _try(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _BUSY:
+            raise
+        return False
+    return True
+
+
+def _is_still_there(handle: int, path: Path) -> bool:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(handle)
+    return (mine.st_dev, mine.st_ino) == (found.st_dev, found.st_ino)
+
+
+def _written_pid(handle: int) -> int:
+    text = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
+    return int(text) if text.isdecimal() else 0
+
+
+STATE_VARIABLE = "HEADPOND_STATE"
+REFILL_FOLDER = "refill"
+
+
+def state_folder(given: str | Path | None = None, environment: Mapping[str, str] | None = None) -> Path:
+    """``given``, ``$HEADPOND_STATE``, ``$XDG_STATE_HOME/headpond`` or ``~/.local/state/headpond``."""
+    names = os.environ if environment is None else environment
+    if given:
+        return Path(given).expanduser()
+    if names.get(STATE_VARIABLE):
+        return Path(names[STATE_VARIABLE]).expanduser()
+    base = names.get("XDG_STATE_HOME", "")
+    # As the standard says, a relative path there is not meant.
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state") / "headpond"
+
+
+def refill_root(given: str | Path | None = None) -> Path:
+    """The folder of all slots (producer/refill/folder)."""
+    return state_folder(given) / REFILL_FOLDER

@@ -1,0 +1,306 @@
+"""Frame files: reading and scanning; and finding the way back behind bytes that are no frame.
+
+A file is frames one behind the other, then possibly zeros (room reserved ahead of use). ``scan`` tells what
+stands in it:
+
+1. A frame that is whole and passes its checksum is ``Found``.
+2. Zeros up to the file's end are the clean end.
+3. At anything else the scan looks for the next valid frame of this file. First where the bad frame's own header
+   says that it ends (a rotten body leaves its header true, and payloads are then never searched). Else at
+   every offset that could be a header: its type and shard fit, its claim fits into the file. Candidates that
+   another plausible header follows are checked at once; the others while a budget of checksummed bytes
+   lasts, so that a file of garbage costs seconds. What was skipped is ``Bad``; behind the last valid frame
+   it reaches up to the last byte that is not zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from google_crc32c import value as crc32c
+
+from headpond.model.errors import BadFrame
+from headpond.storage.disk import DiskFile
+from headpond.wire.frame import (
+    FILE_BODY_BYTES_MAX,
+    HEADER,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    Frame,
+    FrameType,
+    decode_at,
+)
+
+CHUNK_BYTES = 1024 * 1024
+PAGE_BYTES = 64 * 1024
+PAGES_MAX = 128
+SECTOR_BYTES = 512
+CRC_RESIDUE = 0x48674BC7
+"""The crc32c of any bytes that end with their own crc32c."""
+FILE_TYPES = frozenset(range(FrameType.TITLE, FrameType.INDEX + 1))
+"""The types that files hold; types of the conversation are never looked for."""
+_FILE_TYPES_AND_END = FILE_TYPES | {0}
+
+_CHECKED_BYTES_MAX = 256 * 1024 * 1024
+_CHECKED_COUNT_MAX = 100_000
+
+
+class Found(NamedTuple):
+    """A valid frame."""
+
+    offset: int
+    frame: Frame
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+
+class Bad(NamedTuple):
+    """Bytes that are no frame."""
+
+    offset: int
+    end: int
+
+
+Accept = Callable[[int, Frame], bool]
+"""Whether a frame found behind bad bytes belongs to this file in this place (offset, frame)."""
+
+
+def read_frame(file: DiskFile, offset: int, body_bytes_max: int = FILE_BODY_BYTES_MAX) -> Found:
+    """The frame at ``offset``; ``BadFrame`` where none stands."""
+    data = file.read_at(offset, 4096)
+    frame = decode_at(data, 0, body_bytes_max)
+    if frame is None and len(data) >= HEADER_BYTES:
+        frame = decode_at(file.read_at(offset, _total(data, 0)), 0, body_bytes_max)
+    if frame is None:
+        raise BadFrame(f"{file.path} ends inside the frame at {offset}")
+    return Found(offset, frame, OVERHEAD_BYTES + len(frame.body))
+
+
+def scan(
+    file: DiskFile,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    body_bytes_max: int = FILE_BODY_BYTES_MAX,
+    shard: int | None = None,
+    accept: Accept | None = None,
+) -> Iterator[Found | Bad]:
+    """Every frame from ``start``, and the bad ranges between and behind them.
+
+    ``shard`` and ``accept`` narrow what counts as a frame of this file when the scan has to find its way
+    again; a frame that follows a valid one directly is not asked about. The search behind a bad place
+    happens when the next item is asked for, so ``accept`` sees what the caller learned from all items
+    before.
+    """
+    window = _Window(file, file.size() if end is None else end)
+    at = start
+    while at < window.end:
+        for found in window.frames_from(at, body_bytes_max):
+            yield found
+            at = found.offset + found.size
+        last = window.last_nonzero()
+        if last <= at:
+            return
+        following = _resync(window, at, body_bytes_max, shard, accept)
+        if following is None:
+            yield Bad(at, last)
+            return
+        yield Bad(at, following)
+        at = following
+
+
+def following_frame(
+    file: DiskFile,
+    bad_at: int,
+    end: int,
+    *,
+    body_bytes_max: int = FILE_BODY_BYTES_MAX,
+    shard: int | None = None,
+    accept: Accept | None = None,
+) -> int | None:
+    """Where the next valid frame of this file starts behind the bad place ``bad_at``; None for none."""
+    return _resync(_Window(file, end), bad_at, body_bytes_max, shard, accept)
+
+
+class _Window:
+    """A stretch of a file held in memory, moved forwards in large reads."""
+
+    def __init__(self, file: DiskFile, end: int) -> None:
+        self.file = file
+        self.end = end
+        self._data = b""
+        self._start = 0
+        self._last: int | None = None
+
+    def bytes_at(self, offset: int, size: int) -> tuple[bytes, int]:
+        """A buffer and where ``offset`` stands in it; ``size`` bytes follow there unless the file ends."""
+        at = offset - self._start
+        have_end = self._start + len(self._data)
+        if at < 0 or (offset + size > have_end and have_end < self.end):
+            self._data = self.file.read_at(offset, min(max(size, CHUNK_BYTES), self.end - offset))
+            self._start, at = offset, 0
+        return self._data, at
+
+    def frames_from(self, offset: int, body_bytes_max: int) -> Iterator[Found]:
+        """The valid frames one behind the other from ``offset``, up to the first place where there is none."""
+        data, at = self.bytes_at(offset, HEADER_BYTES)
+        unpack, total_max = HEADER.unpack_from, body_bytes_max + OVERHEAD_BYTES
+        while len(data) - at >= OVERHEAD_BYTES:
+            type_, shard, segment, size = unpack(data, at)
+            total = OVERHEAD_BYTES + size
+            if type_ == 0 or total > total_max or total > self.end - offset:
+                return
+            if total > len(data) - at:
+                data, at = self.bytes_at(offset, total)
+            raw = data[at : at + total]
+            if len(raw) < total or crc32c(raw) != CRC_RESIDUE:
+                return
+            crc = int.from_bytes(raw[-4:], "little")
+            yield Found(offset, Frame(type_, shard, segment, raw[HEADER_BYTES:-4], crc), total)
+            offset += total
+            at += total
+            if len(data) - at < OVERHEAD_BYTES:
+                data, at = self.bytes_at(offset, OVERHEAD_BYTES)
+
+    def last_nonzero(self) -> int:
+        """One past the last byte of the file that is not zero."""
+        if self._last is None:
+            end = self.end
+            while end > 0:
+                start = max(0, end - CHUNK_BYTES)
+                rest = self.file.read_at(start, end - start).rstrip(b"\0")
+                if rest:
+                    end = start + len(rest)
+                    break
+                end = start
+            self._last = end
+        return self._last
+
+
+class _Pages:
+    """Small reads all over a file, as a search makes them: a few pages are kept."""
+
+    def __init__(self, file: DiskFile, end: int) -> None:
+        self._file = file
+        self._end = end
+        self._pages: dict[int, bytes] = {}
+
+    def plausible_at(self, offset: int, body_bytes_max: int, shard: int | None) -> bool:
+        """Whether a header could stand at ``offset``, or the frames could end there."""
+        number, at = divmod(offset, PAGE_BYTES)
+        page = self._pages.get(number)
+        if page is None:
+            page = self._load(number)
+        if at < len(page) and page[at] not in _FILE_TYPES_AND_END:
+            return False
+        header = page[at : at + HEADER_BYTES]
+        if not any(header):
+            return True
+        if len(header) < HEADER_BYTES:
+            return False
+        type_, its_shard, _, size = HEADER.unpack(header)
+        return type_ in FILE_TYPES and size <= body_bytes_max and shard in (None, its_shard)
+
+    def _load(self, number: int) -> bytes:
+        if len(self._pages) >= PAGES_MAX:
+            self._pages.clear()
+        start = number * PAGE_BYTES
+        # A page reaches a header's length into the next, so no header is cut.
+        page = self._file.read_at(start, max(0, min(PAGE_BYTES + HEADER_BYTES, self._end - start)))
+        self._pages[number] = page
+        return page
+
+
+def _total(data: bytes, at: int) -> int:
+    return OVERHEAD_BYTES + int(HEADER.unpack_from(data, at)[3])
+
+
+def _resync(
+    window: _Window, bad_at: int, body_bytes_max: int, shard: int | None, accept: Accept | None
+) -> int | None:
+    """Where the next valid frame of this file starts behind a bad one; None where there is none."""
+
+    def valid(offset: int) -> bool:
+        try:
+            frame = read_frame(window.file, offset, min(body_bytes_max, window.end - offset)).frame
+        except BadFrame:
+            return False
+        if frame.type not in FILE_TYPES or shard not in (None, frame.shard):
+            return False
+        return accept is None or accept(offset, frame)
+
+    data, at = window.bytes_at(bad_at, HEADER_BYTES)
+    if len(data) - at >= HEADER_BYTES:
+        claimed = bad_at + _total(data, at)
+        if claimed < window.end and valid(claimed):
+            return claimed
+    pages = _Pages(window.file, window.end)
+    bytes_left, count_left = _CHECKED_BYTES_MAX, _CHECKED_COUNT_MAX
+    for offset, total in _candidates(window, bad_at + 1, body_bytes_max, shard):
+        if not pages.plausible_at(offset + total, body_bytes_max, shard):
+            if bytes_left < total or count_left <= 0:
+                continue
+            bytes_left -= total
+            count_left -= 1
+        if valid(offset):
+            return offset
+    return None
+
+
+def _candidates(
+    window: _Window, start: int, body_bytes_max: int, shard: int | None
+) -> Iterator[tuple[int, int]]:
+    """Offsets from ``start`` where a header could stand, with the whole size that it claims."""
+    types = b"[" + b"".join(re.escape(bytes((type_,))) for type_ in sorted(FILE_TYPES)) + b"]"
+    shards = b".." if shard is None else re.escape(shard.to_bytes(2, "little"))
+    top = re.escape(bytes((min(255, body_bytes_max >> 24),)))
+    # Looking ahead finds headers that overlap one another.
+    pattern = re.compile(b"(?=" + types + shards + b".{7}[\\x00-" + top + b"])", re.DOTALL)
+    at = start
+    while at + OVERHEAD_BYTES <= window.end:
+        data = window.file.read_at(at, min(CHUNK_BYTES, window.end - at))
+        for match in pattern.finditer(data):
+            found = match.start()
+            total = OVERHEAD_BYTES + int.from_bytes(data[found + 7 : found + 11], "little")
+            if total <= body_bytes_max + OVERHEAD_BYTES and at + found + total <= window.end:
+                yield at + found, total
+        if len(data) < CHUNK_BYTES:
+            return
+        at += len(data) - HEADER_BYTES + 1
+
+
+def looks_torn(file: DiskFile, bad: Bad, *, shard: int | None = None, last: bool = False) -> bool:
+    """Whether bad bytes look like a write that a power cut tore, rather than like rot.
+
+    Bytes are written once, into room that reads as zeros, and a disk writes whole sectors. So where a write was
+    torn, at least one sector has kept its zeros from the bad place on; rot turns bits and leaves none. The
+    ``last`` bytes of a file look torn too where their own header claims more than there is.
+    """
+    if last:
+        claimed = _claimed_end(file, bad.offset, shard)
+        if bad.end - bad.offset < HEADER_BYTES or (claimed is not None and bad.end < claimed):
+            return True
+    start = bad.offset
+    while start < bad.end:
+        end = (start // SECTOR_BYTES + 1) * SECTOR_BYTES
+        if end > bad.end and start > bad.offset:
+            break
+        if not any(file.read_at(start, end - start)):
+            return True
+        start = end
+    return False
+
+
+def _claimed_end(file: DiskFile, offset: int, shard: int | None) -> int | None:
+    """Where a header says that its frame ends; None where it is no header of this file."""
+    head = file.read_at(offset, HEADER_BYTES)
+    if len(head) < HEADER_BYTES:
+        return None
+    type_, its_shard, _, size = HEADER.unpack(head)
+    plausible = type_ in FILE_TYPES and size <= FILE_BODY_BYTES_MAX and shard in (None, its_shard)
+    return offset + OVERHEAD_BYTES + int(size) if plausible else None

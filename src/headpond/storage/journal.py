@@ -1,0 +1,479 @@
+"""Journals: small records that say what changed, replayed when a node starts.
+
+``Journal`` is what the node asks of any place that keeps its records. ``FileJournal`` is the local one,
+used for the catalog and for settlements: a folder of generations, of which the last counts (bytes:
+journal_file.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from headpond.model.errors import StorageFailed
+from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.frame_file import Bad, Found
+from headpond.storage.frame_write import NEW_SUFFIX, STATUS_BYTES, FrameWrite, decode_status
+from headpond.storage.recovery import Recovery, SalvagedFile, open_salvaged
+from headpond.storage.seal import Seal, SealedFile
+from headpond.wire.frame import Frame, FrameType, encode
+
+# The bytes of a journal's files, and what is read from them. Version 1.
+#
+# A generation ``00000001.journal`` is a frame file::
+#
+#     RECORD  shard 1, the header: version u8 | generation u32 | epoch u64
+#     RECORD  shard 0, segment = the record's number in this generation (mod 2**32): the caller's bytes
+#     STATUS  synced length u64 | number of the next record u64, behind every write, as in a log
+#
+# Another header stands where a new writer began; what follows a header of an older epoch than one before it
+# does not count. A new generation is made under another name, synced and renamed, so one that is found begins
+# whole; only then is the one before it removed. Generation 0 holds a header alone: every journal of a folder
+# that is in use has a file, so that a missing one is noticed. Damage is reported with the numbers of the
+# records that are lost, and reading goes on behind it; the records that are left begin a new generation. A
+# generation in which nothing can be read is put aside as ``.damaged``; one before it is read in its place if
+# it is still there.
+
+VERSION = 1
+SUFFIX = ".journal"
+DAMAGED_SUFFIX = ".damaged"
+SHARD_RECORD = 0
+SHARD_HEADER = 1
+NUMBER_MASK = 0xFFFFFFFF
+_HEADER = struct.Struct("<BIQ")
+
+
+def file_name(generation: int) -> str:
+    return f"{generation:08d}{SUFFIX}"
+
+
+def encode_header(generation: int, epoch: int) -> bytes:
+    return _HEADER.pack(VERSION, generation, epoch)
+
+
+class Lost(NamedTuple):
+    """Bytes of a journal that are damaged or missing, and the numbers of the records that stood in them."""
+
+    file: str
+    offset: int
+    end: int
+    records: tuple[int, int] | None
+    """None where nothing tells how many there were."""
+    reason: str = "bytes are damaged"
+
+
+@dataclass
+class JournalReport:
+    """What opening a journal found that is not as it was left."""
+
+    torn: list[Lost] = field(default_factory=list)
+    """Bytes of writes that were never acknowledged."""
+    damaged: list[Lost] = field(default_factory=list)
+
+    @property
+    def lost(self) -> bool:
+        """Whether records are gone that were acknowledged."""
+        return any(damage.records is None or damage.records[0] < damage.records[1] for damage in self.damaged)
+
+    def lines(self) -> list[str]:
+        """For a person; empty where all is well."""
+        found = []
+        for damage in (*self.torn, *self.damaged):
+            place = f"{damage.file}, bytes {damage.offset} to {damage.end}" if damage.end else damage.file
+            found.append(f"{place}: {damage.reason}; {_lost_text(damage.records)}")
+        return found
+
+
+def _lost_text(records: tuple[int, int] | None) -> str:
+    if records is None:
+        return "an unknown number of records is lost"
+    first, end = records
+    return f"records {first} to {end - 1} are lost" if first < end else "no record is lost"
+
+
+@dataclass
+class JournalState:
+    """All that a journal starts from."""
+
+    report: JournalReport = field(default_factory=JournalReport)
+    bodies: list[bytes] = field(default_factory=list)
+    generation: int = 0
+    epoch: int = 0
+    number: int = 0
+    """Of the next record in this generation."""
+    file: DiskFile | None = None
+    """The last generation; None where the next write begins a new one."""
+    end: int = 0
+
+
+def recover_journal(disk: Disk, folder: str, seal: Seal) -> JournalState:
+    """Reads the last generation; removes unfinished ones, and earlier ones when a later one could be read."""
+    found = JournalState()
+    generations = []
+    for name in disk.list(folder):
+        digits = name.removesuffix(SUFFIX)
+        if digits.isdecimal() and name == file_name(int(digits)):
+            generations.append(int(digits))
+        elif name.endswith(NEW_SUFFIX):
+            disk.remove(f"{folder}/{name}")
+    sealed = seal.last_in(folder)
+    sealed_generation = -1 if sealed is None else int(sealed.name.removesuffix(SUFFIX))
+    found.generation = max([*generations, sealed_generation, 0])
+    if sealed is not None and sealed_generation not in generations and found.generation == sealed_generation:
+        found.report.damaged.append(Lost(sealed.name, 0, sealed.bytes, (0, sealed.next), "the file is missing"))
+    elif not generations and seal.in_use:
+        found.report.damaged.append(Lost(folder, 0, 0, None, "the journal is missing"))
+    if not generations:
+        return found
+    for generation in sorted(generations, reverse=True):
+        _read_generation(disk, folder, generation, found, sealed if generation == sealed_generation else None)
+        if found.file is not None:
+            break
+    disk.sync_folder(folder)  # the file's name is durable before anything is built on it
+    for generation in generations:
+        if generation < found.generation:
+            with suppress(OSError):
+                disk.remove(f"{folder}/{file_name(generation)}")
+    found.generation = max(found.generation, sealed_generation)  # what takes its place has another name
+    return found
+
+
+def _read_generation(
+    disk: Disk, folder: str, generation: int, found: JournalState, sealed: SealedFile | None
+) -> None:
+    path = f"{folder}/{file_name(generation)}"
+    file = open_salvaged(disk, path, writable=True)
+    _Replay(found, file, file_name(generation), sealed).run()
+    if found.file is None:
+        file.close()
+        disk.rename(path, path + DAMAGED_SUFFIX)
+    else:
+        found.generation = generation
+
+
+class _Replay:
+    """One generation, frame by frame."""
+
+    def __init__(self, found: JournalState, file: SalvagedFile, name: str, sealed: SealedFile | None) -> None:
+        self.found = found
+        self.name = name
+        self.sealed = sealed
+        self.bad: Bad | None = None
+        self.fenced = False
+        sealed_bytes = 0 if sealed is None else sealed.bytes
+        self.recovery = Recovery(file, accept=self._accept, sealed_bytes=sealed_bytes)
+
+    def run(self) -> None:
+        found, recovery = self.found, self.recovery
+        for item in recovery.items():
+            if isinstance(item, Bad):
+                self.bad = Bad(self.bad.offset if self.bad else item.offset, item.end)
+            elif item.frame.type == FrameType.STATUS:
+                status = decode_status(item.frame.body)
+                self._expect(max(found.number, status.end_entry) if status is not None else found.number)
+            elif item.frame.type == FrameType.RECORD:
+                self._take(item)
+        if recovery.unreadable:
+            records = (0, self.sealed.next) if self.sealed is not None else None
+            if self.name == file_name(0):
+                records = (0, 0)
+            end = recovery.tail.end if recovery.tail is not None else recovery.file.size()
+            found.report.damaged.append(Lost(self.name, 0, end, records))
+            return
+        if recovery.tail is not None:
+            self._take_tail(recovery.tail)
+        found.end = recovery.settle(found.number, cut=not recovery.tail_damaged)
+        found.file = recovery.file.inner
+
+    def _take_tail(self, tail: Bad) -> None:
+        found, recovery = self.found, self.recovery
+        if not recovery.tail_damaged:
+            reason = "a torn write, never recorded as synced, is cut off"
+            found.report.torn.append(Lost(self.name, *tail, (found.number, found.number), reason))
+            return
+        records: tuple[int, int] | None = None
+        if self.sealed is not None:
+            records = (found.number, max(found.number, self.sealed.next))
+        elif recovery.tail_is_status:
+            records = (found.number, found.number)
+        found.report.damaged.append(Lost(self.name, *tail, records))
+
+    def _accept(self, offset: int, frame: Frame) -> bool:
+        """A record behind bad bytes is ours if its number lies ahead, and not further than bytes allow."""
+        if frame.type == FrameType.STATUS:
+            status = decode_status(frame.body)
+            return status is not None
+        if frame.type != FrameType.RECORD or frame.shard not in (SHARD_RECORD, SHARD_HEADER):
+            return False
+        return (frame.segment - self.found.number) & NUMBER_MASK <= offset
+
+    def _take(self, item: Found) -> None:
+        found, frame = self.found, item.frame
+        self._expect(found.number + ((frame.segment - found.number) & NUMBER_MASK))
+        if frame.shard == SHARD_HEADER:
+            if len(frame.body) == _HEADER.size and frame.body[0] == VERSION:
+                epoch = _HEADER.unpack(frame.body)[2]
+                self.fenced = epoch < found.epoch
+                found.epoch = max(found.epoch, epoch)
+            return
+        if not self.fenced:
+            found.bodies.append(frame.body)
+        found.number += 1
+
+    def _expect(self, number: int) -> None:
+        """The next record's number is known: those between were lost in the bad bytes."""
+        found = self.found
+        if self.bad is not None:
+            span = (found.number, number)
+            found.report.damaged.append(Lost(self.name, self.bad.offset, self.bad.end, span))
+            self.bad = None
+        found.number = number
+
+
+RESERVE_BYTES = 1024 * 1024
+
+
+class Write(Protocol):
+    """What was staged, on its way to the disk."""
+
+    def run(self, disk: Disk) -> None: ...
+
+
+class Journal(Protocol):
+    """Records in order, fenced by the writer's epoch, read again from the latest snapshot on.
+
+    Nothing above this may assume local files: records come back in the order they were committed, and that
+    is all there is to know of their place.
+    """
+
+    @property
+    def epoch(self) -> int:
+        """Raised with every writer; what an older one writes after that does not count."""
+
+    @property
+    def records(self) -> Iterator[bytes]:
+        """Everything stored, from the latest snapshot on, oldest first."""
+
+    def append(self, body: bytes) -> None:
+        """Stages a record; it is durable once its write is committed."""
+
+    def take(self) -> Write | None:
+        """Hands over what is staged, for one write and one sync."""
+
+    def compact(self, snapshot: Iterable[bytes]) -> None:
+        """Stages that ``snapshot`` stands for everything before it, which is then dropped."""
+
+
+class JournalWrite(FrameWrite):
+    """What one ``take`` handed over; ``run(disk)`` writes and syncs it."""
+
+    staged: _Staged
+
+
+class _Staged:
+    """What waits for the next write."""
+
+    __slots__ = ("bodies", "bytes", "generation", "parts", "snapshot_bytes")
+
+    def __init__(self, generation: int | None = None) -> None:
+        self.parts: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self.bytes = 0
+        self.generation = generation
+        """The generation that this write begins; None where it goes on in the present one."""
+        self.snapshot_bytes = 0
+
+    def add(self, frame: bytes) -> None:
+        self.parts.append(frame)
+        self.bytes += len(frame)
+
+
+class FileJournal:
+    """Opened with ``FileJournal.open``. One thread stages and takes; another may run the write meanwhile."""
+
+    def __init__(self, disk: Disk, folder: str, found: JournalState) -> None:
+        self.report = found.report
+        self.epoch = found.epoch + 1
+        self.size_bytes = found.end if found.generation else 0
+        """How long the present generation is, what is under way counted once it is durable."""
+        self.snapshot_bytes = 0
+        """How long the snapshot was that the present generation began with, as far as that is known."""
+        self._disk = disk
+        self._folder = folder
+        self._generation = found.generation
+        self._number = found.number
+        self._file = found.file
+        self._end = found.end
+        self._reserved_bytes = found.file.size() if found.file is not None else 0
+        self._status_owed: bytes | None = None
+        self._bodies: list[bytes] | None = found.bodies
+        self._staged = _Staged(None if found.file is not None and found.generation else found.generation + 1)
+        self._headed = False
+        """Whether this writer's epoch is in the file, or staged for it."""
+        self._failed = False
+        self._under_way: JournalWrite | None = None
+        if found.report.damaged:  # the records that are left begin a sound generation
+            self.compact(found.bodies)
+            self._bodies = found.bodies
+
+    @classmethod
+    def open(cls, disk: Disk, folder: str, seal: Seal | None = None) -> FileJournal:
+        """The journal in ``folder``, recovered; a new one where there is none.
+
+        ``seal`` tells how the node that used the folder left it.
+        """
+        return cls(disk, folder, recover_journal(disk, folder, seal or Seal()))
+
+    def ensure_file(self) -> None:
+        """Stages generation 0 for a journal that has no file: from then on a missing file means a loss.
+
+        The first record begins generation 1.
+        """
+        if self._file is None and self._generation == 0 and not self._staged.parts:
+            self._staged = _Staged(0)
+            self._stage_header(self._staged)
+            self._headed = False
+
+    @property
+    def records(self) -> Iterator[bytes]:
+        """Everything stored when the journal was opened. Read before the first append: it is let go of then."""
+        assert self._bodies is not None, "the records are gone: something was appended"
+        return iter(self._bodies)
+
+    @property
+    def staged_bytes(self) -> int:
+        return self._staged.bytes
+
+    def append(self, body: bytes) -> None:
+        """Stages a record. After ``failed`` a ``compact`` has to come first."""
+        if self._failed:
+            raise StorageFailed(f"the journal {self._folder} lost a write and needs a snapshot before more")
+        self._bodies = None
+        if self._staged.generation == 0:
+            self._staged = _Staged(1)
+        staged = self._staged
+        if not self._headed:
+            self._stage_header(staged)
+        staged.bodies.append(body)
+        self._stage_record(staged, body)
+
+    def compact(self, snapshot: Iterable[bytes]) -> None:
+        """Stages a new generation that begins with ``snapshot``; the old one goes when it is durable.
+
+        The snapshot stands for everything committed or under way. What is staged and not yet taken follows
+        it again in the new generation, so replaying a record whose effect the snapshot has must change
+        nothing.
+        """
+        self._bodies = None
+        bodies = self._staged.bodies
+        under_way = self._under_way
+        newest = under_way.staged.generation if under_way is not None else None
+        staged = self._staged = _Staged((newest or self._generation) + 1)
+        self._failed = False
+        self._number = 0
+        self._stage_header(staged)
+        for body in snapshot:
+            self._stage_record(staged, body)
+        staged.snapshot_bytes = staged.bytes
+        staged.bodies = bodies
+        for body in bodies:
+            self._stage_record(staged, body)
+
+    def _stage_header(self, staged: _Staged) -> None:
+        generation = staged.generation or self._generation
+        header = encode_header(generation, self.epoch)
+        staged.add(encode(FrameType.RECORD, header, shard=SHARD_HEADER, segment=self._number & NUMBER_MASK))
+        self._headed = True
+
+    def _stage_record(self, staged: _Staged, body: bytes) -> None:
+        staged.add(encode(FrameType.RECORD, body, shard=SHARD_RECORD, segment=self._number & NUMBER_MASK))
+        self._number += 1
+
+    def take(self) -> JournalWrite | None:
+        """Hands over everything staged, or None. One write at a time."""
+        assert self._under_way is None, "the write before is not done"
+        staged = self._staged
+        if not staged.parts:
+            return None
+        creating = staged.generation is not None
+        generation = staged.generation or self._generation
+        parts, size, offset = staged.parts, staged.bytes, 0 if creating else self._end
+        if self._status_owed is not None and not creating:
+            parts, size = [self._status_owed, *parts], size + STATUS_BYTES
+        self._status_owed = None
+        end = offset + size + STATUS_BYTES
+        write = JournalWrite(
+            folder=self._folder,
+            path=self._path(generation),
+            shard=SHARD_RECORD,
+            file=None if creating else self._file,
+            offset=offset,
+            parts=parts,
+            size=size,
+            end_entry=self._number,
+            reserve_to=self._reserve_for(end, generation, reserved=0 if creating else self._reserved_bytes),
+            removals=[self._path(self._generation)] if creating and (self._generation or self._file) else (),
+        )
+        write.staged = staged
+        self._under_way = write
+        self._staged = _Staged(1 if generation == 0 else None)
+        return write
+
+    def _reserve_for(self, end: int, generation: int, *, reserved: int) -> int:
+        return 0 if end <= reserved or generation == 0 else -(-end // RESERVE_BYTES) * RESERVE_BYTES
+
+    def committed(self, write: JournalWrite) -> None:
+        """The write is durable."""
+        assert write is self._under_way
+        self._under_way = None
+        if write.created:
+            if self._file is not None:
+                self._file.close()
+            assert write.staged.generation is not None
+            self._file, self._generation = write.file, write.staged.generation
+            self._reserved_bytes = 0
+            self.snapshot_bytes = write.staged.snapshot_bytes
+        self._reserved_bytes = max(self._reserved_bytes, write.reserve_to)
+        self._status_owed = write.status_owed
+        self._end = write.end + (0 if write.status_owed is not None else STATUS_BYTES)
+        self.size_bytes = self._end if self._generation else 0
+
+    def failed(self, write: JournalWrite, error: OSError) -> None:
+        """The write did not become durable; it and what was staged since are dropped.
+
+        The file is not trusted again: the next step is ``compact``, whose generation takes its place.
+        """
+        assert write is self._under_way
+        self._under_way = None
+        self._staged = _Staged()
+        self._status_owed = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._failed = True
+
+    def close(self) -> SealedFile | None:
+        """Writes what is staged and leaves the file synced, without reserved room; returns how. Does IO.
+
+        With a write under way everything is left as it is: the next opening reads what came of it.
+        """
+        if self._under_way is not None:
+            return None
+        write = self.take()
+        if write is not None:
+            write.run(self._disk)
+            self.committed(write)
+        self._failed = True
+        if self._file is None:
+            return None
+        self._file.truncate(self._end)
+        self._file.sync()
+        self._file.close()
+        self._file = None
+        return SealedFile(self._path(self._generation), self._end, self._number)
+
+    def _path(self, generation: int) -> str:
+        return f"{self._folder}/{file_name(generation)}"

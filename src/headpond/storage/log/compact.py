@@ -1,0 +1,361 @@
+"""One pass of compaction over a shard of a state topic: what goes is decided, then files are rewritten.
+
+A row stays if it
+
+1. is the latest of its key and no delete,
+2. is the latest of its key and a delete, younger than ``tombstone_ttl``, or with an earlier row of its key in
+   the log: without the delete that row would be the latest again. A later pass takes the delete away,
+3. is owed to a subscription: not settled there, or dead and to be offered again on demand,
+4. stands in the file that is being written, or in one with damage.
+
+Whoever subscribes while a file is rewritten may come to owe what was to go: that is looked at again before the
+new file takes its place, and from then on nobody can. So all that was taken out is settled in every
+subscription.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from xxhash import xxh3_64_intdigest
+
+from headpond.model.entry_set import EntrySet
+from headpond.model.errors import HeadpondError
+from headpond.storage.disk import Disk
+from headpond.storage.log.latest_rows import BYTES_MAX, LatestRows, as_entries
+from headpond.storage.log.read import FileView, segment_of
+from headpond.storage.log.readable import ClosedFile
+from headpond.storage.log.rewrite import Rewrite, Swap, Tidy
+from headpond.storage.log.shard_log import ShardLog, StoredRecord
+from headpond.storage.long_work import Place
+from headpond.wire.typed.record import stored_rows
+from headpond.wire.typed.versions import SchemaVersions
+
+# Reading a state topic's shard for what is current: the last row of every key, up to an end.
+#
+# A step reads so many bytes and is run by a worker thread; between two steps others have their turn. The cost
+# is one read of the shard's log, which compaction keeps in proportion to its keys. Memory is what the keys
+# take; where that is more than ``bytes_max``, the keys are done in parts, by their hash, with one read of the
+# log for each part.
+
+STEP_BYTES = 8 * 1024 * 1024
+"""Read in one step, unless a single record is larger."""
+PARTS_MAX = 1024
+_HASH_SHIFT = 32
+"""The low bits of a key's hash chose the shard: they are the same for all keys of it."""
+
+
+class StateScan:
+    def __init__(self, log: ShardLog, bytes_max: int, schemas: SchemaVersions | None) -> None:
+        self.end = log.entry_durable
+        """What is found is what was current here."""
+        self.latest = EntrySet()
+        """The last row of every key."""
+        self.lonely = EntrySet()
+        """Of these, the ones whose key has no earlier row."""
+        self.deletes = EntrySet()
+        """All rows without a value."""
+        self.keyless = EntrySet()
+        """Rows without a key: compaction took them out, or nobody said which key they are of."""
+        self.unread = EntrySet()
+        """Entries of records that cannot be read."""
+        self.finished = False
+        self._log = log
+        self._schemas = schemas
+        self._bytes_max = min(bytes_max, BYTES_MAX)
+        self._part, self._parts = 0, 1
+        self._numbers = pa.array(range(1024), pa.int64())
+        self._begin()
+
+    @property
+    def current(self) -> EntrySet:
+        """The entries that are the value of their key."""
+        found = self.latest.copy()
+        found.exclude(self.deletes)
+        return found
+
+    def _begin(self) -> None:
+        self._rows = LatestRows()
+        self._at = self._log.entry_first
+
+    def step(self) -> None:
+        """Reads some more; an ``OSError`` of the disk goes to the caller."""
+        if self._at < self.end:
+            run = self._log.read(self._at, STEP_BYTES)
+            for record in run.records:
+                if record.header.first_entry < self.end:
+                    self._take(record)
+            self._at = run.next_entry
+            if self._rows.bytes > self._bytes_max:
+                self._rows.merge()
+            if self._rows.bytes > self._bytes_max and self._parts < PARTS_MAX:
+                self._split()
+                return
+        if self._at >= self.end:
+            self._end_part()
+
+    def _take(self, record: StoredRecord) -> None:
+        first, count = record.header.first_entry, record.header.count
+        try:
+            batch = stored_rows(segment_of(record), self._schemas)
+        except HeadpondError:
+            self.unread.add(first, first + count)
+            return
+        if "key" not in batch.schema.names:
+            self.keyless.add(first, first + count)
+            return
+        entries = self._entries(first, count)
+        keys = batch.column("key")
+        if self._part == 0:
+            self._note_deletes(batch, entries)
+            if keys.null_count:
+                self.keyless.include(as_entries(entries.filter(keys.is_null())))
+        if self._parts > 1:
+            mine = pa.array([key is not None and self._is_mine(key) for key in keys.to_pylist()])
+            keys, entries = keys.filter(mine), entries.filter(mine)
+        self._rows.add(keys, entries)
+
+    def _note_deletes(self, batch: pa.RecordBatch, entries: pa.Array) -> None:
+        if "value" not in batch.schema.names:
+            self.deletes.include(as_entries(entries))
+        elif (values := batch.column("value")).null_count:
+            self.deletes.include(as_entries(entries.filter(values.is_null())))
+
+    def _entries(self, first: int, count: int) -> pa.Array:
+        if count > len(self._numbers):
+            self._numbers = pa.array(range(2 * count), pa.int64())
+        return pc.add(self._numbers.slice(0, count), pa.scalar(first, pa.int64()))
+
+    def _is_mine(self, key: bytes) -> bool:
+        return (xxh3_64_intdigest(key) >> _HASH_SHIFT) % self._parts == self._part
+
+    # --- parts --------------------------------------------------------------------------------------
+
+    def _split(self) -> None:
+        """There are too many keys for one go: it begins anew, with fewer of them at a time."""
+        self._parts *= 2
+        self._part = 0
+        for found in (self.latest, self.lonely, self.deletes, self.keyless, self.unread):
+            found.clear()
+        self._begin()
+
+    def _end_part(self) -> None:
+        latest, lonely = self._rows.found()
+        self.latest.include(latest)
+        self.lonely.include(lonely)
+        self._part += 1
+        if self._part == self._parts:
+            self.finished = True
+        else:
+            self._begin()
+
+
+RUN_BYTES_MAX = 128 * 1024 * 1024
+"""What is read for one new file."""
+SHARE_MIN = 0.05
+"""Of the rows of a run, so many must go for a pass that nobody asked for to rewrite it."""
+MERGE_FILES = 8
+"""So many small files in a row become one, whatever goes of them."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a pass."""
+
+    bytes_before: int = 0
+    bytes_after: int = 0
+    taken_out: int = 0
+    files: int = 0
+    """How many were rewritten."""
+    failed: bool = False
+    fault: str = ""
+    """Why it failed, where the disk said so."""
+
+
+class Compaction:
+    """A job: reads the shard, plans, then rewrites, swaps and tidies, run after run."""
+
+    def __init__(
+        self,
+        place: Place,
+        log: ShardLog,
+        scan: StateScan,
+        *,
+        owed: Callable[[int, int], EntrySet | None],
+        old_before_us: int,
+        thorough: bool,
+        counters: Counter[str],
+        then: Callable[[Result], None],
+    ) -> None:
+        """``owed`` tells what subscriptions of the shard still want of a span; None once the topic is gone.
+
+        Deletes from before ``old_before_us`` may go. ``thorough`` is for a pass that somebody asked for.
+        """
+        self.place = place
+        self.result = Result(log.bytes, log.bytes)
+        self._log = log
+        self._scan = scan
+        self._owed = owed
+        self._old_before_us = old_before_us
+        self._old_before = 0
+        self._thorough = thorough
+        self._counters = counters
+        self._then = then
+        self._runs: list[list[ClosedFile]] = []
+        self._going = EntrySet()
+        """All that is to go."""
+        self._step: Rewrite | Swap | Tidy | None = None
+        self._rewrite: Rewrite | None = None
+        self._taking = EntrySet()
+        """What goes with the run at hand."""
+
+    def run(self, disk: Disk) -> None:
+        if self._step is not None:
+            self._step.run(disk)
+            return
+        self._scan.step()
+        if self._scan.finished:
+            self._old_before = self._log.find_time(self._old_before_us)
+
+    def done(self, error: OSError | None) -> bool:
+        if self._owed(0, 0) is None:  # the topic is gone
+            if self._rewrite is not None:
+                self._rewrite.abandon()
+            self.result.failed = True
+            self._then(self.result)
+            return False
+        if self._step is None:
+            if error is None and not self._scan.finished:
+                return True
+            if error is None:
+                self._plan()
+        elif isinstance(self._step, Rewrite):
+            if error is None and not self._step.finished:
+                return True
+            if self._rewritten(self._step, error):
+                return True
+        elif isinstance(self._step, Swap):
+            self._swapped(error)
+            return True
+        if error is not None and not isinstance(self._step, Tidy):
+            self._fail(error)
+        return self._next_run()
+
+    def _fail(self, error: OSError) -> None:
+        """What was replaced before stays so; the rest is left for a later pass."""
+        self._counters["compactions_failed"] += 1
+        self.result.failed, self.result.fault = True, str(error.strerror or error)
+        self._runs.clear()
+
+    # --- planning -----------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        scan, closed = self._scan, self._log.closed_files()
+        closed = [each for each in closed if each.end <= scan.end]
+        if not closed:
+            return
+        first, end = max(closed[0].file.first, self._log.entry_first), closed[-1].end
+        stays = scan.latest.copy()
+        needless = scan.latest.common(scan.deletes).common(scan.lonely).within(0, self._old_before)
+        stays.exclude(needless)
+        stays.include(scan.keyless)
+        stays.include(scan.unread)
+        stays.include(self._owed(first, end) or EntrySet())
+        self._going.add(first, end)
+        self._going.exclude(stays)
+        self._going.exclude(self._log.compacted)
+        self._runs = self._choose(closed)
+
+    def _choose(self, closed: list[ClosedFile]) -> list[list[ClosedFile]]:
+        """Neighbours whose rest fits into one file are rewritten together, where enough goes of them."""
+        room = self._log.rotate_bytes
+        runs: list[list[ClosedFile]] = []
+        run: list[ClosedFile] = []
+        rest = read = 0
+        for each in closed:
+            size = self._rest_bytes(each)
+            alone = each.file.expires_us is not None  # the note beside it speaks of this file alone
+            if run and (rest + size > room or read + each.file.bytes > RUN_BYTES_MAX or alone):
+                runs.append(run)
+                run, rest, read = [], 0, 0
+            run.append(each)
+            rest, read = rest + size, read + each.file.bytes
+            if alone:
+                runs.append(run)
+                run, rest, read = [], 0, 0
+        return [each for each in [*runs, run] if each and self._is_worth(each)]
+
+    def _rest_bytes(self, closed: ClosedFile) -> int:
+        """What will be left of a file, about."""
+        first, end = closed.file.first, closed.end
+        before = end - first - self._log.compacted.count(first, end)
+        after = before - self._going.count(first, end)
+        return closed.file.bytes * after // max(1, before)
+
+    def _is_worth(self, run: list[ClosedFile]) -> bool:
+        first, end = run[0].file.first, run[-1].end
+        going = self._going.count(first, end)
+        rows = end - first - self._log.compacted.count(first, end)
+        enough = going > 0 if self._thorough else going >= max(1, SHARE_MIN * rows)
+        return enough or len(run) >= MERGE_FILES
+
+    # --- one run after the other --------------------------------------------------------------------
+
+    def _next_run(self) -> bool:
+        self._step = self._rewrite = None
+        while self._runs:
+            run = self._runs.pop(0)
+            if not self._log.has_files([each.file for each in run]):
+                continue  # dropped meanwhile
+            first, end = run[0].file.first, run[-1].end
+            self._taking = self._going.within(first, end)
+            taken_out = self._log.compacted.within(first, end)
+            taken_out.include(self._taking)
+            self._step = self._rewrite = Rewrite(self._log.place, run, taken_out, self._log.known_blocks())
+            return True
+        self.result.bytes_after = self._log.bytes
+        self._then(self.result)
+        return False
+
+    def _rewritten(self, rewrite: Rewrite, error: OSError | None) -> bool:
+        """Whether there is another step for this run."""
+        if rewrite.unsound:
+            self._counters["compactions_unsound"] += 1
+            return False
+        owed = self._owed(rewrite.first, rewrite.end) or EntrySet()
+        there = self._has_files(rewrite)
+        if error is not None or not there or owed.meets(self._taking):
+            if error is not None and there:  # else retention took them away while they were read
+                self._fail(error)
+            self._step = rewrite.tidy(unused=True)
+            return True
+        self._log.compacted.include(self._taking)  # from now on nobody comes to owe them
+        self._step = rewrite.swap()
+        return True
+
+    def _has_files(self, rewrite: Rewrite) -> bool:
+        return self._log.has_files([each.file for each in rewrite.files])
+
+    def _swapped(self, error: OSError | None) -> None:
+        rewrite = self._rewrite
+        assert rewrite is not None
+        if error is not None or not self._has_files(rewrite):
+            self._step = rewrite.tidy(unused=True)
+            self._log.compacted.exclude(self._taking)
+            if error is not None:
+                self._fail(error)
+            return
+        files = [each.file for each in rewrite.files]
+        single = files[0].expires_us if len(files) == 1 else None
+        view = FileView(rewrite.first, files[0].floor_us, rewrite.bytes, single, rewrite.id.generation)
+        self._log.replace(files, view)
+        self._step = rewrite.tidy()
+        self.result.taken_out += len(self._taking)
+        self.result.files += len(files)
+        self._counters["messages_compacted"] += len(self._taking)
+        self._counters["files_compacted"] += len(files)
+        self._counters["bytes_compacted"] += sum(file.bytes for file in files) - rewrite.bytes

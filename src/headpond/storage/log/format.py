@@ -1,0 +1,276 @@
+"""The bytes of a log's files. Version 1.
+
+A file ``<first entry, 20 digits>.log`` holds frames, all with the log's shard in their header::
+
+    TITLE     block: 16 zero bytes
+    MARKS     version u8 | first entry u64 | first entry of the file before u64 (all ones: none)
+              | first kept entry u64 | stored_at of the last record before i64 µs | n u32 | m u32
+              | n x (start u64, end u64) damaged entries | m x (name u64, first entry u64) incarnations
+              | the marks of every live block (msgpack, marks.py)
+    SEGMENT   a stored segment (wire/record.py)
+    RECORD    kind u8 | next entry u64 | payload. Kind 1, the end of a block: block, at i64 µs.
+              Kind 2, entries dropped: first kept entry u64.
+              Kind 3, behind the MARKS of a compacted file: one past its last entry u64 | a bitmap of the
+              entries that compaction took out
+              Kind 4, an incarnation began: name u64 | its first entry u64
+              Kind 8, the tally of a block: block, msgpack (book.py)
+    STATUS    synced length u64 | next entry u64 (storage/frame_write.py)
+
+A file's entries end where the next file begins: what stands in it from there on was never durable and does not
+count. A damaged TITLE costs nothing, a damaged MARKS a scan of the file before; damaged records are lost by
+exact range; a damaged STATUS says nothing, so what it covered is proven by the next one.
+
+A compacted file of a state topic is ``<first entry>.<generation, 8 digits>.log``. It takes the place of every
+file of a lower generation with entries of its span, in the one step that gives it its name. Records that lost
+all their rows are left as a stub without rows (wire/record.py), so entries have no gaps; others keep their
+rows' places, with nulls where one was taken out.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from headpond.model.errors import BadFrame
+from headpond.model.identity import BLOCK_BYTES
+from headpond.storage.disk import DiskFile
+from headpond.storage.frame_file import Bad, read_frame, scan
+from headpond.storage.log.incarnations import ONE_BYTES, Incarnations
+from headpond.wire.frame import HEADER_BYTES, FrameType, encode
+from headpond.wire.title import Title, decode_title, encode_title
+
+SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+EXPIRY_SUFFIX = ".expires"
+VERSION = 1
+NO_BLOCK = bytes(BLOCK_BYTES)
+
+_NONE = 2**64 - 1
+_MARKS = struct.Struct("<BQQQqII")
+_SPAN = struct.Struct("<QQ")
+_EVENT = struct.Struct("<BQ")
+_END = struct.Struct("<16sq")
+_KEPT = struct.Struct("<Q")
+_BEGAN = struct.Struct("<QQ")
+_EVENT_END = 1
+_EVENT_DROP = 2
+_EVENT_COMPACTED = 3
+_EVENT_BEGAN = 4
+_EVENT_TALLY = 8
+
+
+class FileId(NamedTuple):
+    """Which file of a log: its first entry, and how often what stands there was compacted."""
+
+    first: int
+    generation: int = 0
+
+
+def file_name(first: int, generation: int = 0) -> str:
+    return f"{_stem(first, generation)}{SUFFIX}"
+
+
+def index_name(first: int, generation: int = 0) -> str:
+    return f"{_stem(first, generation)}{INDEX_SUFFIX}"
+
+
+def _stem(first: int, generation: int) -> str:
+    return f"{first:020d}.{generation:08d}" if generation else f"{first:020d}"
+
+
+def expiry_name(first: int, expires_us: int) -> str:
+    """An empty file beside a sealed one, whose name tells when all messages in that have expired."""
+    return f"{first:020d}.{expires_us:020d}{EXPIRY_SUFFIX}"
+
+
+def parse_expiry_name(name: str) -> tuple[int, int] | None:
+    """First entry and time that such a name tells; None for other names."""
+    first, _, rest = name.partition(".")
+    digits = rest.removesuffix(EXPIRY_SUFFIX)
+    known = name.endswith(EXPIRY_SUFFIX) and len(first) == len(digits) == 20 and (first + digits).isdecimal()
+    return (int(first), int(digits)) if known else None
+
+
+def parse_name(name: str) -> int | None:
+    """The first entry that a log file's name tells; None for other names."""
+    known = parse_file(name)
+    return None if known is None else known.first
+
+
+def parse_file(name: str, suffix: str = SUFFIX) -> FileId | None:
+    """First entry and generation that a log file's name tells; None for other names."""
+    first, _, generation = name.removesuffix(suffix).partition(".")
+    if not name.endswith(suffix) or len(first) != 20 or not first.isdecimal():
+        return None
+    if not generation:
+        return FileId(int(first)) if name == f"{first}{suffix}" else None
+    known = len(generation) == 8 and generation.isdecimal() and int(generation) > 0
+    return FileId(int(first), int(generation)) if known else None
+
+
+class Head(NamedTuple):
+    """What MARKS begins with."""
+
+    first: int
+    previous: int | None
+    kept: int
+    stored_at_us: int
+
+
+class MarksBody(NamedTuple):
+    head: Head
+    damaged: list[tuple[int, int]]
+    incarnations: Incarnations
+    marks: bytes
+    """Encoded (marks.py)."""
+
+
+def encode_head(body: MarksBody, *, title: Title, shard: int, shard_power: int) -> bytes:
+    """The TITLE and MARKS frames that a file begins with."""
+    head, damaged, incarnations, marks = body
+    spans = [_SPAN.pack(start, end) for start, end in damaged]
+    previous = _NONE if head.previous is None else head.previous
+    fixed = _MARKS.pack(
+        VERSION, head.first, previous, head.kept, head.stored_at_us, len(spans), len(incarnations)
+    )
+    return encode(FrameType.TITLE, encode_title(NO_BLOCK, shard_power, title), shard=shard) + encode(
+        FrameType.MARKS, b"".join((fixed, *spans, incarnations.encode(), marks)), shard=shard
+    )
+
+
+def decode_marks_body(body: bytes) -> MarksBody:
+    head, damaged, began = _decode_fixed(body)
+    spans_end = _MARKS.size + damaged * _SPAN.size
+    end = spans_end + began * ONE_BYTES
+    if len(body) < end:
+        raise BadFrame(f"a MARKS frame of {len(body)} bytes is too short")
+    spans = list(_SPAN.iter_unpack(body[_MARKS.size : spans_end]))
+    return MarksBody(head, spans, Incarnations.decode(body[spans_end:end]), body[end:])
+
+
+def _decode_fixed(body: bytes) -> tuple[Head, int, int]:
+    """Also how many damaged spans and how many incarnations follow."""
+    if len(body) < _MARKS.size:
+        raise BadFrame(f"a MARKS frame of {len(body)} bytes is too short")
+    version, first, previous, kept, stored_at_us, damaged, began = _MARKS.unpack_from(body)
+    if version != VERSION:
+        raise BadFrame(f"a log file of version {version}; this program reads version {VERSION}")
+    return Head(first, None if previous == _NONE else previous, kept, stored_at_us), damaged, began
+
+
+def peek_head(file: DiskFile, first: int) -> Head | None:
+    """What a sealed file says of itself, from its first bytes alone; None where they are damaged.
+
+    Long marks are not read to their end, so their checksum is not checked: that the entry fits the file's
+    name is enough for what this is used for, noticing a file that is gone.
+    """
+    try:
+        title = read_frame(file, 0)
+        data = file.read_at(title.end, HEADER_BYTES + _MARKS.size)
+        head, _, _ = _decode_fixed(data[HEADER_BYTES:])
+    except BadFrame:
+        return None
+    return head if head.first == first and data[0] == FrameType.MARKS else None
+
+
+def load_marks(file: DiskFile, first: int, shard: int) -> MarksBody | None:
+    """The MARKS frame of a file, checked; None where it is damaged."""
+    for item in scan(file, shard=shard):
+        if isinstance(item, Bad):
+            continue
+        if item.frame.type == FrameType.MARKS:
+            try:
+                found = decode_marks_body(item.frame.body)
+            except BadFrame:
+                return None
+            return found if found.head.first == first else None
+        if item.frame.type != FrameType.TITLE:
+            return None
+    return None
+
+
+def title_of(body: bytes) -> Title | None:
+    try:
+        return decode_title(body)[2]
+    except BadFrame:
+        return None
+
+
+class BlockEnded(NamedTuple):
+    entry: int
+    block: bytes
+    at_us: int
+
+
+class Dropped(NamedTuple):
+    entry: int
+    kept: int
+
+
+class Compacted(NamedTuple):
+    entry: int
+    end: int
+    """One past the last entry of the file."""
+    bitmap: bytes
+    """The entries that were taken out, as an ``EntrySet`` encodes them."""
+
+
+class Tallied(NamedTuple):
+    entry: int
+    block: bytes
+    tally: bytes
+
+
+class Began(NamedTuple):
+    entry: int
+    name: int
+    """Of the incarnation."""
+    first: int
+    """Its first entry; before ``entry`` where entries were lost."""
+
+
+Event = BlockEnded | Dropped | Compacted | Began | Tallied
+
+
+def encode_event(event: Event, shard: int) -> bytes:
+    """The RECORD frame of an event."""
+    if isinstance(event, BlockEnded):
+        body = _EVENT.pack(_EVENT_END, event.entry) + _END.pack(event.block, event.at_us)
+    elif isinstance(event, Compacted):
+        body = _EVENT.pack(_EVENT_COMPACTED, event.entry) + _KEPT.pack(event.end) + event.bitmap
+    elif isinstance(event, Began):
+        body = _EVENT.pack(_EVENT_BEGAN, event.entry) + _BEGAN.pack(event.name, event.first)
+    elif isinstance(event, Tallied):
+        body = _EVENT.pack(_EVENT_TALLY, event.entry) + event.block + event.tally
+    else:
+        body = _EVENT.pack(_EVENT_DROP, event.entry) + _KEPT.pack(event.kept)
+    return encode(FrameType.RECORD, body, shard=shard)
+
+
+def decode_event(body: bytes) -> Event | None:
+    """None for a kind that this version does not know."""
+    if len(body) < _EVENT.size:
+        return None
+    kind, entry = _EVENT.unpack_from(body)
+    payload = body[_EVENT.size :]
+    if kind == _EVENT_END and len(payload) == _END.size:
+        return BlockEnded(entry, *_END.unpack(payload))
+    if kind == _EVENT_DROP and len(payload) == _KEPT.size:
+        return Dropped(entry, *_KEPT.unpack(payload))
+    if kind == _EVENT_BEGAN and len(payload) == _BEGAN.size:
+        return Began(entry, *_BEGAN.unpack(payload))
+    if kind == _EVENT_TALLY and len(payload) > BLOCK_BYTES:
+        return Tallied(entry, payload[:BLOCK_BYTES], payload[BLOCK_BYTES:])
+    if kind == _EVENT_COMPACTED and len(payload) >= _KEPT.size:
+        return Compacted(entry, _KEPT.unpack_from(payload)[0], payload[_KEPT.size :])
+    return None
+
+
+def load_compacted(file: DiskFile, first: int, shard: int) -> Compacted | None:
+    """What a compacted file says was taken out of it; None where that is damaged."""
+    for item in scan(file, shard=shard):
+        if isinstance(item, Bad) or item.frame.type in (FrameType.TITLE, FrameType.MARKS):
+            continue
+        event = decode_event(item.frame.body) if item.frame.type == FrameType.RECORD else None
+        return event if isinstance(event, Compacted) and event.entry == first else None
+    return None

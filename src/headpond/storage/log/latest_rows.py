@@ -1,0 +1,94 @@
+"""Which row of every key is the latest: record batches in, in any order, a set of entries out.
+
+Rows are gathered and merged with what is known a batch at a time, by Arrow's own grouping: no row is touched in
+Python. A merge comes when as many rows are waiting as keys are known, so that each row is merged a few times at
+the most. Memory is what the distinct keys take, and as much again for what waits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headpond.model.entry_set import EntrySet
+from headpond.wire.typed.record import stored_rows
+from headpond.wire.typed.versions import SchemaVersions
+
+MERGE_ROWS_MIN = 64 * 1024
+BYTES_MAX = 1024 * 1024 * 1024
+"""Keys of 32-bit offsets are grouped five times as fast as those of 64-bit ones, and reach so far with ease."""
+
+
+class Latest(NamedTuple):
+    entries: EntrySet
+    """The last row of every key, be it a delete."""
+    lonely: EntrySet
+    """Those among them whose key has no earlier row."""
+
+
+class LatestRows:
+    def __init__(self) -> None:
+        self._known: pa.Table | None = None
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        known = self._known.nbytes if self._known is not None else 0
+        return int(known) + sum(int(table.nbytes) for table in self._waiting)
+
+    def add(self, keys: pa.Array, entries: pa.Array) -> None:
+        """Rows with their entries; a key that is null counts for nothing."""
+        if keys.null_count:
+            there = keys.is_valid()
+            keys, entries = keys.filter(there), entries.filter(there)
+        if len(keys):
+            self._waiting.append(pa.table({"key": keys, "last": entries, "first": entries}))
+            self._waiting_rows += len(keys)
+        known_rows = self._known.num_rows if self._known is not None else 0
+        if self._waiting_rows >= max(MERGE_ROWS_MIN, known_rows):
+            self.merge()
+
+    def merge(self) -> None:
+        if not self._waiting:
+            return
+        tables = [*([self._known] if self._known is not None else []), *self._waiting]
+        groups = pa.concat_tables(tables).group_by("key", use_threads=False)
+        found = groups.aggregate([("last", "max"), ("first", "min")])
+        self._known = pa.table(
+            {"key": found.column("key"), "last": found.column("last_max"), "first": found.column("first_min")}
+        )
+        self._waiting, self._waiting_rows = [], 0
+
+    def found(self) -> Latest:
+        self.merge()
+        if self._known is None:
+            return Latest(EntrySet(), EntrySet())
+        last, first = self._known.column("last"), self._known.column("first")
+        alone = pc.equal(last, first)
+        return Latest(as_entries(last), as_entries(last.filter(alone)))
+
+
+def keyless_rows(segment: bytes, first: int, schemas: SchemaVersions | None) -> EntrySet:
+    """Entries of rows without a key. A state topic takes none: compaction took them out, here or elsewhere."""
+    rows = stored_rows(segment, schemas)
+    if "key" not in rows.schema.names:
+        return EntrySet.of([(first, first + rows.num_rows)])
+    keys = rows.column("key")
+    if not keys.null_count:
+        return EntrySet()
+    return EntrySet.of_entries(first + row for row in pc.indices_nonzero(keys.is_null()).to_pylist())
+
+
+def as_entries(numbers: pa.ChunkedArray | pa.Array) -> EntrySet:
+    """A column of entries as a set."""
+    found = EntrySet()
+    chunks = numbers.chunks if isinstance(numbers, pa.ChunkedArray) else [numbers]
+    for chunk in chunks:
+        if len(chunk):
+            view = memoryview(chunk.buffers()[1]).cast("Q")
+            found.include(EntrySet.of_entries(view[chunk.offset : chunk.offset + len(chunk)]))
+    return found

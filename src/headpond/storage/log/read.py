@@ -1,0 +1,351 @@
+"""Checked reads of what is durable in a log.
+
+A read takes one ``View`` at its start and touches nothing that appending changes, so it may run in a worker
+thread. Every frame's checksum is checked every time. What fails it is reported as lost by its exact span,
+from the end of the record before to the first entry of the next good one, and is never returned.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from headpond.model.ranges import RangeSet
+from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.frame_write import write_whole
+from headpond.storage.log.format import FileId, file_name, index_name
+from headpond.storage.log.index import FileIndex, Point, load_index, place_of, place_of_time
+from headpond.storage.log.walk import Bounds, build_index, hop, walk
+from headpond.storage.recovery import SalvagedFile, open_salvaged
+from headpond.wire.frame import HEADER_BYTES, TRAILER
+from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader, is_stub
+
+INDEXES_MAX = 32
+HINTS_MAX = 512
+REPLACED_MAX = 4096
+"""So many compacted files back, a reader that has just not found one of them knows to look again."""
+READ_BYTES_MIN = 64 * 1024
+_LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
+
+Span = tuple[int, int]
+
+
+class StoredRecord(NamedTuple):
+    """A stored segment: its header, its number in its block, and the whole frame's bytes in pieces."""
+
+    header: RecordHeader
+    segment: int
+    parts: list[bytes]
+
+
+def segment_of(record: StoredRecord) -> bytes:
+    """The stored segment of a record, behind the frame's and the record's header."""
+    whole = record.parts[0] if len(record.parts) == 1 else b"".join(record.parts)
+    return whole[HEADER_BYTES + RECORD_HEADER_BYTES : len(whole) - TRAILER.size]
+
+
+class Run(NamedTuple):
+    """What a read met: records in order, the entry to go on from, and the spans that can never be served."""
+
+    records: list[StoredRecord]
+    next_entry: int
+    lost: list[Span]
+
+
+class FileView(NamedTuple):
+    first: int
+    floor_us: int
+    """When the last record before this file was stored."""
+    bytes: int
+    """Of a sealed file."""
+    expires_us: int | None = None
+    """When every message in it has expired; None where some never do, or it is not known."""
+    generation: int = 0
+    """How often what stands in it was compacted."""
+
+    @property
+    def id(self) -> FileId:
+        return FileId(self.first, self.generation)
+
+    @property
+    def name(self) -> str:
+        return file_name(self.first, self.generation)
+
+
+class Replaced(Exception):
+    """A file was compacted since the reader looked: it is to look again."""
+
+
+class StoredFile(NamedTuple):
+    """A file of a log, as far as it matters for how long it is kept."""
+
+    first: int
+    end: int
+    bytes: int
+    newest_us: int
+    """Nothing in it was stored later."""
+    expires_us: int | None
+
+
+class View(NamedTuple):
+    """What was durable at one moment."""
+
+    files: tuple[FileView, ...]
+    entry_first: int
+    entry_durable: int
+    end_offset: int
+    """Of the last file: where its durable frames end."""
+    points: list[Point]
+    """Of the last file; it only ever grows."""
+
+    def number_of(self, entry: int) -> int:
+        """Which file would hold ``entry``; -1 where it lies before them all."""
+        return bisect_right(self.files, entry, key=lambda file: file.first) - 1
+
+    def end_entry(self, number: int) -> int:
+        return self.files[number + 1].first if number + 1 < len(self.files) else self.entry_durable
+
+    def stored(self, newest_us: int, expires_us: int | None) -> list[StoredFile]:
+        """All files as retention looks at them; the arguments are of the last one.
+
+        What a file holds is no newer than the next file's floor. A damaged head has its neighbour's floor, so
+        one that did not rise says nothing, and the next that did is taken.
+        """
+        found: list[StoredFile] = []
+        newest = newest_us
+        for number in range(len(self.files) - 1, -1, -1):
+            file = self.files[number]
+            if number == len(self.files) - 1:
+                size, expires = self.end_offset, expires_us
+            else:
+                size, expires = file.bytes, file.expires_us
+                floor_us = self.files[number + 1].floor_us
+                newest = floor_us if floor_us > file.floor_us else newest
+            found.append(StoredFile(file.first, self.end_entry(number), size, newest, expires))
+        return found[::-1]
+
+
+class LogReader:
+    """Finds and reads records. ``damaged`` collects what was found rotten."""
+
+    def __init__(self, disk: Disk, folder: str, shard: int, index_every_bytes: int) -> None:
+        self.damaged = RangeSet()
+        self._kept = 0
+        """Files before this entry were dropped."""
+        self._disk = disk
+        self._folder = folder
+        self._shard = shard
+        self._index_every_bytes = index_every_bytes
+        # Threads share these: they are replaced or set whole, never changed in steps.
+        self._indexes: dict[FileId, FileIndex] = {}
+        self._hints: dict[int, tuple[FileId, int]] = {}
+        self._built: frozenset[FileId] = frozenset()
+        """Files whose index was made from the file itself."""
+        self._replaced: tuple[FileId, ...] = ()
+        """Files that compaction has put others in the place of."""
+
+    def read(self, view: View, entry: int, bytes_max: int) -> Run:
+        records: list[StoredRecord] = []
+        lost: list[Span] = []
+        at = entry
+        if at < view.entry_first:
+            at = min(view.entry_first, view.entry_durable)
+            lost.append((entry, at))
+        room = bytes_max
+        while at < view.entry_durable and (room > 0 or not records):
+            number = view.number_of(at)
+            if number < 0:
+                lost.append((at, view.files[0].first if view.files else view.entry_durable))
+                at = lost[-1][1]
+                continue
+            stop = self._read_file(view, number, at, room, records, lost)
+            room = bytes_max - sum(len(record.parts[0]) for record in records)
+            if stop <= at:
+                break  # the next record is larger than the room left
+            at = stop
+        return Run(records, at, lost)
+
+    def _read_file(
+        self, view: View, number: int, at: int, room: int, records: list[StoredRecord], lost: list[Span]
+    ) -> int:
+        """Adds the records of one file from ``at`` on; returns the entry to go on from."""
+        try:
+            file = self.open_file(view.files[number])
+        except FileNotFoundError:
+            self.check_replaced(view.files[number])
+            limit = view.end_entry(number)
+            if limit <= self._kept:  # dropped since the reader looked: gone, but not damaged
+                lost.append((at, limit))
+            else:
+                self._lose(at, limit, at, lost)
+            return limit
+        try:
+            part = self._read_part(view, number, file, at, room, first=not records)
+            if part.lost and self.index_was_wrong(view, number, file):
+                part = self._read_part(view, number, file, at, room, first=not records)
+        finally:
+            file.close()
+        records += part.records
+        for start, end in part.lost:
+            self._lose(start, end, at, lost)
+        return max(part.next_entry, at)
+
+    def _read_part(self, view: View, number: int, file: DiskFile, at: int, room: int, *, first: bool) -> Run:
+        """The records of a file from ``at`` on; with ``first``, one is read whatever its size."""
+        records: list[StoredRecord] = []
+        lost: list[Span] = []
+        file_id, limit = view.files[number].id, view.end_entry(number)
+        bounds = self._bounds(view, number, file, at)
+        expected = bounds.expected
+        for item in walk(file, bounds, self._shard, max(room, READ_BYTES_MIN)):
+            header = item.header
+            if header.first_entry > expected:
+                lost.append((expected, header.first_entry))
+            expected = header.end_entry
+            if header.end_entry <= at or header.count == 0 or _is_stub(item.raw):
+                continue
+            if len(item.raw) > room and (records or not first):
+                self._hint(header.first_entry, file_id, item.offset)
+                return Run(records, header.first_entry, lost)
+            records.append(StoredRecord(header, item.segment, [item.raw]))
+            room -= len(item.raw)
+            if room <= 0:
+                self._hint(expected, file_id, item.offset + len(item.raw))
+                return Run(records, expected, lost)
+        if expected < limit:
+            lost.append((expected, limit))
+        return Run(records, max(expected, limit), lost)
+
+    def _bounds(self, view: View, number: int, file: DiskFile, entry: int) -> Bounds:
+        """Where in a file to start walking for ``entry``."""
+        first, limit = view.files[number].first, view.end_entry(number)
+        points, end_offset = self.points_of(view, number, file)
+        hint = self._hints.get(entry)
+        if hint is not None and hint[0] == view.files[number].id:
+            return Bounds(hint[1], end_offset, entry, limit)
+        point = place_of(points, entry)
+        if point is None:
+            return Bounds(0, end_offset, first, limit)
+        bounds = Bounds(point.offset, end_offset, point.entry, limit)
+        return (
+            hop(file, bounds, entry, self._index_every_bytes + READ_BYTES_MIN)
+            if entry > point.entry
+            else bounds
+        )
+
+    def points_of(self, view: View, number: int, file: DiskFile) -> tuple[list[Point], int]:
+        """The points of a file and where its frames end; a sealed file's index is made anew if need be."""
+        if number == len(view.files) - 1:
+            return view.points, view.end_offset
+        its_id, limit = view.files[number].id, view.end_entry(number)
+        index = self._indexes.get(its_id)
+        if index is None:
+            index = load_index(self._disk, f"{self._folder}/{index_name(*its_id)}", file, its_id.first)
+            if index is None:
+                index = self._build(file, its_id, limit)
+            self._keep(its_id, index)
+        return index.points, index.end_offset
+
+    def index_was_wrong(self, view: View, number: int, file: DiskFile) -> bool:
+        """Makes a sealed file's index anew, once; True where that changed it.
+
+        Before entries are called lost, it must be certain that they were looked for in the right place.
+        """
+        its_id = view.files[number].id
+        if number == len(view.files) - 1 or its_id in self._built:
+            return False
+        before = self.points_of(view, number, file)
+        index = self._build(file, its_id, view.end_entry(number))
+        self._keep(its_id, index)
+        self._hints = {}
+        return before != (index.points, index.end_offset)
+
+    def _build(self, file: DiskFile, its_id: FileId, limit: int) -> FileIndex:
+        index = build_index(file, its_id.first, limit, self._shard, self._index_every_bytes)
+        self._built = self._built | {its_id}
+        if its_id in self._replaced:
+            return index
+        with suppress(OSError):
+            path = f"{self._folder}/{index_name(*its_id)}"
+            write_whole(self._disk, path, index.encode_for(file, self._shard))
+        return index
+
+    def _keep(self, its_id: FileId, index: FileIndex) -> None:
+        kept = [(key, one) for key, one in self._indexes.items() if key != its_id]
+        self._indexes = dict([*kept[-INDEXES_MAX + 1 :], (its_id, index)])
+
+    def find_time(self, view: View, stored_at_us: int) -> int:
+        """The first entry stored at or after a time; the end where there is none."""
+        start = max(bisect_left(view.files, stored_at_us, key=lambda file: file.floor_us) - 1, 0)
+        for number in range(start, len(view.files)):
+            try:
+                file = self.open_file(view.files[number])
+            except FileNotFoundError:
+                self.check_replaced(view.files[number])
+                continue
+            try:
+                points, end_offset = self.points_of(view, number, file)
+                point = place_of_time(points, stored_at_us) or Point(view.files[number].first, 0, 0)
+                bounds = Bounds(point.offset, end_offset, point.entry, view.end_entry(number))
+                for item in walk(file, bounds, self._shard, READ_BYTES_MIN):
+                    if item.header.stored_at_us >= stored_at_us and item.header.count:
+                        return max(item.header.first_entry, view.entry_first)
+            finally:
+                file.close()
+        return view.entry_durable
+
+    def forget(self, first: int) -> None:
+        """A file was replaced: what was remembered of it does not hold."""
+        self._indexes = {key: index for key, index in self._indexes.items() if key.first != first}
+        self._built = frozenset(each for each in self._built if each.first != first)
+        self._hints = {}
+
+    def replaced(self, files: Iterable[FileId]) -> None:
+        """Compaction has put another file in the place of these; who misses one of them looks again."""
+        gone = tuple(files)
+        self._replaced = (*self._replaced, *gone)[-REPLACED_MAX:]
+        for first, _ in gone:
+            self.forget(first)
+
+    def check_replaced(self, file: FileView) -> None:
+        """Who does not find a file is to look again, if another was put in its place."""
+        if file.id in self._replaced:
+            raise Replaced
+
+    def _hint(self, entry: int, file: FileId, offset: int) -> None:
+        """Remembers where a reader will go on."""
+        if len(self._hints) >= HINTS_MAX:
+            self._hints = {}
+        self._hints[entry] = (file, offset)
+
+    def forget_before(self, entry: int) -> None:
+        """Files before ``entry`` were dropped, and their damage with them."""
+        self._kept = entry
+        self._indexes = {key: index for key, index in self._indexes.items() if key.first >= entry}
+        self._built = frozenset(each for each in self._built if each.first >= entry)
+        damaged = self.damaged.copy()
+        damaged.discard(0, entry)
+        self.damaged = damaged
+
+    def lose(self, start: int, end: int) -> None:
+        """Notes a damaged span."""
+        if self.damaged.missing(start, end):
+            damaged = self.damaged.copy()
+            damaged.add(start, end)
+            self.damaged = damaged
+
+    def _lose(self, start: int, end: int, at: int, lost: list[Span]) -> None:
+        """Notes a damaged span; the part from ``at`` on is told to the reader."""
+        self.lose(start, end)
+        if end > at:
+            lost.append((max(start, at), end))
+
+    def open_file(self, file: FileView) -> SalvagedFile:
+        return open_salvaged(self._disk, f"{self._folder}/{file.name}")
+
+
+def _is_stub(raw: bytes) -> bool:
+    """Whether the frame of a record is of one that compaction took all rows out of."""
+    return is_stub(raw[_LEAD_BYTES : _LEAD_BYTES + 8])

@@ -1,0 +1,349 @@
+"""Compacting closed files of a state topic's log: one new file with the rows that are still wanted.
+
+A ``Rewrite`` reads a run of neighbouring files and writes what is left of them under a name that recovery does
+not know; it runs in a worker thread. ``Swap`` gives the new file its name, durably: that one step puts it in
+the place of the others. ``Tidy`` removes those. A crash before the swap leaves the old files, after it the new
+one.
+
+Entries do not move. Of a record, frame by frame:
+
+1. none of its rows is taken out: it is copied, byte for byte;
+2. some are: they become nulls in their places, so that every other row keeps its entry and its identity;
+3. all are: a stub keeps its entries, number and checksum, so that the segment sent again is still a duplicate.
+   Neighbours share one; of blocks that nobody remembers no more than their entries is kept.
+
+A file with damage is left as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headpond.model.entry_set import EntrySet
+from headpond.model.errors import BadFrame, BadSegment, SegmentTooLarge
+from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.frame_file import Bad, Found, scan
+from headpond.storage.frame_write import NEW_SUFFIX, Status, encode_status, write_whole
+from headpond.storage.log.format import (
+    NO_BLOCK,
+    BlockEnded,
+    Compacted,
+    FileId,
+    decode_event,
+    encode_event,
+    encode_head,
+    file_name,
+    index_name,
+    load_marks,
+)
+from headpond.storage.log.index import FileIndex, Point
+from headpond.storage.log.latest_rows import keyless_rows
+from headpond.storage.log.marks import Marks
+from headpond.storage.log.readable import ClosedFile
+from headpond.storage.recovery import open_salvaged
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.plain.segment import UNFOLDED_BYTES_MAX, encode_plain
+from headpond.wire.record import (
+    RECORD_HEADER_BYTES,
+    SEGMENTS_MAX,
+    RecordHeader,
+    Stubbed,
+    decode_record_header,
+    encode_stub,
+    is_stub,
+    segments_of,
+)
+from headpond.wire.title import Title
+from headpond.wire.typed.record import encode_typed_record, fill_messages, stored_rows, version_of
+from headpond.wire.typed.versions import SchemaVersions, versions_of
+
+FLUSH_BYTES = 1024 * 1024
+STEP_BYTES = 16 * 1024 * 1024
+"""Read in one step of rewriting."""
+
+
+class Unsound(Exception):
+    """A file is damaged: it is left as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a log is, and what its files begin with."""
+
+    folder: str
+    shard: int
+    shard_power: int
+    title: Title
+    index_every_bytes: int
+
+
+class Rewrite:
+    """Writes what is left of ``files`` as one. ``taken_out`` are the entries that go, and those that went
+    before.
+
+    ``known`` are the blocks whose segments may come again.
+    """
+
+    def __init__(
+        self, place: Place, files: Sequence[ClosedFile], taken_out: EntrySet, known: frozenset[bytes]
+    ) -> None:
+        self.files = list(files)
+        self.first = files[0].file.first
+        self.end = files[-1].end
+        self.id = FileId(self.first, 1 + max(each.file.generation for each in files))
+        self.taken_out = taken_out
+        self.bytes = 0
+        """Of the new file."""
+        self.unsound = False
+        self.finished = False
+        self._place = place
+        self._schemas = versions_of(place.title)
+        self._known = known
+        self._steps: Generator[bool, None, None] | None = None
+        self._parts: list[bytes] = []
+        self._held = 0
+        self._expected = self.first
+        self._points: list[Point] = []
+        self._stub: RecordHeader | None = None
+        """Of segments without rows, what was met last and is not written yet."""
+        self._stubbed: list[Stubbed] = []
+        """Those among them that may come again."""
+
+    @property
+    def path(self) -> str:
+        return f"{self._place.folder}/{file_name(*self.id)}"
+
+    def run(self, disk: Disk) -> None:
+        """One step of it, so that nobody has to wait for all of a long file."""
+        if self._steps is None:
+            self._steps = self._work(disk)
+        self.finished = next(self._steps, None) is None
+
+    def abandon(self) -> None:
+        """No step follows: what is open is closed."""
+        if self._steps is not None:
+            self._steps.close()
+
+    def _work(self, disk: Disk) -> Generator[bool, None, None]:
+        path = self.path + NEW_SUFFIX
+        if disk.exists(path):
+            disk.remove(path)
+        new = disk.create(path)
+        try:
+            yield from self._write(disk, new)
+        except (Unsound, BadFrame, BadSegment, SegmentTooLarge):
+            self.unsound = True
+        finally:
+            new.close()
+        if self.unsound:
+            disk.remove(path)
+
+    def _write(self, disk: Disk, new: DiskFile) -> Iterator[bool]:
+        place, step_end = self._place, STEP_BYTES
+        read_bytes = 0
+        for number, closed in enumerate(self.files):
+            file = open_salvaged(disk, f"{place.folder}/{closed.file.name}")
+            try:
+                if number == 0:
+                    self._begin(file)
+                for item in scan(file, shard=place.shard):
+                    if isinstance(item, Bad):
+                        raise Unsound
+                    self._take(item, closed.end)
+                    if self._held >= FLUSH_BYTES:
+                        self._flush(new)
+                    if read_bytes + item.end >= step_end:
+                        step_end = read_bytes + item.end + STEP_BYTES
+                        yield True
+                read_bytes += closed.file.bytes
+            finally:
+                file.close()
+        if self._expected != self.end:
+            raise Unsound
+        self._end_stub()
+        at = self.bytes + self._held
+        self._add(encode_status(Status(at, self.end), place.shard))
+        self._flush(new)
+        new.sync()
+
+    def _begin(self, file: DiskFile) -> None:
+        """The head of the first file: the marks as they were before it."""
+        place = self._place
+        loaded = load_marks(file, self.first, place.shard)
+        if loaded is None:
+            raise Unsound
+        Marks.decode(loaded.marks)
+        self._add(encode_head(loaded, title=place.title, shard=place.shard, shard_power=place.shard_power))
+        self._add(encode_event(Compacted(self.first, self.end, self.taken_out.encode()), place.shard))
+
+    def _add(self, frame: bytes) -> None:
+        self._parts.append(frame)
+        self._held += len(frame)
+
+    def _flush(self, new: DiskFile) -> None:
+        new.write_at(self.bytes, self._parts)
+        self.bytes += self._held
+        self._parts, self._held = [], 0
+
+    # --- frames -------------------------------------------------------------------------------------
+
+    def _take(self, item: Found, end: int) -> None:
+        frame = item.frame
+        if frame.type == FrameType.SEGMENT:
+            header = decode_record_header(frame.body)
+            if header.end_entry > end:  # what stands behind that was never durable
+                return
+            if header.first_entry != self._expected:
+                raise Unsound
+            self._expected = header.end_entry
+            self._take_record(header, frame.segment, frame.body[RECORD_HEADER_BYTES:])
+        elif frame.type == FrameType.RECORD:
+            event = decode_event(frame.body)
+            if event is None:
+                raise Unsound
+            forgotten = isinstance(event, BlockEnded) and event.block not in self._known
+            if not isinstance(event, Compacted) and not forgotten:
+                self._end_stub()
+                self._add(encode_event(event, self._place.shard))
+
+    def _take_record(self, header: RecordHeader, segment: int, body: bytes) -> None:
+        first, end = header.first_entry, header.end_entry
+        forgotten = header.block not in self._known
+        gone = self.taken_out.count(first, end)
+        if header.count and (gone == header.count or is_stub(body)):
+            self._hold_stub(header, segment, body)
+            return
+        if gone:
+            body = _without(body, first, self.taken_out, self._schemas)
+        elif header.count == 0 and forgotten:
+            return
+        self._end_stub()
+        self._put(header, segment, body)
+
+    def _put(self, header: RecordHeader, segment: int, body: bytes) -> None:
+        offset = self.bytes + self._held
+        if not self._points or offset - self._points[-1].offset >= self._place.index_every_bytes:
+            self._points.append(Point(header.first_entry, header.stored_at_us, offset))
+        whole = header.encode() + body
+        self._add(encode(FrameType.SEGMENT, whole, shard=self._place.shard, segment=segment))
+
+    def _hold_stub(self, header: RecordHeader, segment: int, body: bytes) -> None:
+        """Goes on with the stub before it, if they are of one block and one follows the other."""
+        stubbed = list(segments_of(header, segment, body)) if header.block in self._known else []
+        block = header.block if stubbed else NO_BLOCK
+        held = self._stub
+        if held is not None:
+            follows = block == held.block and len(self._stubbed) + len(stubbed) <= SEGMENTS_MAX
+            if stubbed and self._stubbed:
+                follows = follows and stubbed[0].segment == self._stubbed[-1].segment + 1
+            if not follows or header.end_entry - held.first_entry >= 2**32:
+                self._end_stub()
+                held = None
+        first = header.first_entry if held is None else held.first_entry
+        self._stub = RecordHeader(first, header.end_entry - first, block, header.stored_at_us, 0)
+        self._stubbed += stubbed
+
+    def _end_stub(self) -> None:
+        if self._stub is not None:
+            stub, stubbed = self._stub, self._stubbed
+            self._stub, self._stubbed = None, []
+            number = stubbed[0].segment if stubbed else 0
+            self._put(stub, number, encode_stub((each.origin_crc, each.count) for each in stubbed))
+
+    # --- the steps behind it ------------------------------------------------------------------------
+
+    def index(self, file: DiskFile) -> bytes:
+        found = FileIndex(self.first, self.end, self.bytes, self._points)
+        return found.encode_for(file, self._place.shard)
+
+    def swap(self) -> Swap:
+        return Swap(self, self._place.folder)
+
+    def tidy(self, *, unused: bool = False) -> Tidy:
+        """Removes what the new file stands for; with ``unused`` the new file itself."""
+        if unused:
+            names = [file_name(*self.id) + NEW_SUFFIX, file_name(*self.id), index_name(*self.id)]
+        else:
+            ids = [each.file.id for each in self.files]
+            names = [name(*each) for each in ids for name in (file_name, index_name)]
+        return Tidy([f"{self._place.folder}/{name}" for name in names])
+
+
+class Swap:
+    """Gives a rewritten file its name."""
+
+    def __init__(self, rewrite: Rewrite, folder: str) -> None:
+        self._rewrite = rewrite
+        self._folder = folder
+
+    def run(self, disk: Disk) -> None:
+        rewrite = self._rewrite
+        new_path = rewrite.path + NEW_SUFFIX
+        with contextlib.suppress(OSError):  # an index can be made again at any time
+            file = disk.open(new_path)
+            try:
+                index = rewrite.index(file)
+            finally:
+                file.close()
+            write_whole(disk, f"{self._folder}/{index_name(*rewrite.id)}", index)
+        disk.rename(new_path, rewrite.path)
+        disk.sync_folder(self._folder)
+
+
+class Tidy:
+    """Removes files that nothing refers to; what fails is done by the next opening."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self._paths = paths
+
+    def run(self, disk: Disk) -> None:
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                disk.remove(path)
+
+
+def _without(body: bytes, first: int, taken_out: EntrySet, schemas: SchemaVersions | None) -> bytes:
+    """A segment with nulls in the place of rows that are taken out; when they were sent stays."""
+    batch = stored_rows(body, schemas)
+    rows = batch.num_rows
+    places = pa.array(range(rows), pa.uint64())
+    gone = taken_out.within(first, first + rows).numbers()
+    their_entries = pa.Array.from_buffers(pa.uint64(), len(gone), [None, pa.py_buffer(gone)])
+    their_places = pc.subtract(their_entries, pa.scalar(first, pa.uint64()))
+    places = pc.if_else(pc.is_in(places, value_set=their_places), None, places)
+    arrays = [
+        column if name == "sent_at" else column.take(places)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    left = pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+    if schemas is None:
+        return encode_plain(left, UNFOLDED_BYTES_MAX)
+    version = version_of(body)
+    return encode_typed_record(fill_messages(left, schemas.messages(version)), version)
+
+
+def find_compacted(
+    file: DiskFile, first: int, shard: int, schemas: SchemaVersions | None
+) -> tuple[int, EntrySet]:
+    """Where a compacted file ends and what was taken out of it, from its records; for a damaged beginning."""
+    taken_out = EntrySet()
+    end = first
+    for item in scan(file, shard=shard):
+        if isinstance(item, Bad) or item.frame.type != FrameType.SEGMENT:
+            continue
+        try:
+            header = decode_record_header(item.frame.body)
+            body = item.frame.body[RECORD_HEADER_BYTES:]
+            end = max(end, header.end_entry)
+            if is_stub(body):
+                taken_out.add(header.first_entry, header.end_entry)
+            elif header.count:
+                taken_out.include(keyless_rows(body, header.first_entry, schemas))
+        except (BadFrame, BadSegment):
+            continue
+    return end, taken_out

@@ -1,0 +1,79 @@
+"""Work on files that takes long: done in steps by a worker thread, so that no sync has to wait for it.
+
+Looks like a lane to the shell: it takes a step, runs it and reports. Jobs take turns; those of one shard follow
+one another, so that none reads what another is replacing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from headpond.storage.disk import Disk
+
+Place = tuple[bytes, int]
+"""A topic's uuid and the number of a shard."""
+
+
+class Job(Protocol):
+    place: Place
+
+    def run(self, disk: Disk) -> None:
+        """One step, of a bounded size, in a worker thread."""
+
+    def done(self, error: OSError | None) -> bool:
+        """A step ended, said by the one thread that owns everything; True where another is to follow."""
+
+
+class LongWork:
+    name = "old files"
+
+    def __init__(self) -> None:
+        self.stopped = False
+        """The node stops: no step is begun any more."""
+        self._jobs: deque[Job] = deque()
+        self._under_way: Job | None = None
+
+    def add(self, job: Job) -> None:
+        self._jobs.append(job)
+
+    @property
+    def due(self) -> bool:
+        return bool(self._jobs) and self._under_way is None and not self.stopped
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step is under way."""
+        return self._under_way is not None
+
+    def take(self) -> Job:
+        assert self._under_way is None
+        self._under_way = self._jobs[0]
+        return self._under_way
+
+    def done(self, job: Job, error: OSError | None) -> None:
+        """A step ended. If the job goes on it goes to the end, and before others of its shard."""
+        assert job is self._under_way
+        self._under_way = None
+        self._jobs.remove(job)
+        if job.done(error):
+            behind = [each for each in self._jobs if each.place == job.place]
+            others = [each for each in self._jobs if each.place != job.place]
+            self._jobs = deque([*others, job, *behind])
+
+    def has(self, place: Place) -> bool:
+        return any(job.place == place for job in self._jobs)
+
+    def drop(self, topic: bytes) -> None:
+        """A topic is gone: its jobs end, but for the one whose step is under way, which ends after that."""
+        gone = [job for job in self._jobs if job.place[0] == topic and job is not self._under_way]
+        self._jobs = deque(job for job in self._jobs if job not in gone)
+        for job in gone:
+            job.done(FileNotFoundError(2, "the topic was deleted"))
+
+    def concerns(self, topic: bytes) -> bool:
+        """Whether a step is under way on a topic's files."""
+        return self._under_way is not None and self._under_way.place[0] == topic
+
+    def __len__(self) -> int:
+        return len(self._jobs)

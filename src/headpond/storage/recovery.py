@@ -1,0 +1,258 @@
+"""The one recovery rule of every frame file that is appended to and synced.
+
+A STATUS frame says that its file was synced up to its own place when it was written; the seal of a clean stop
+(seal.py) says so of the whole file. With that:
+
+1. Bad bytes with a later valid frame behind them are damage. They stay where they are; what stood in them is
+   lost.
+2. Bytes that the seal covers and that cannot be read, or are not there, are damage.
+3. Bytes past the last recorded sync with nothing valid behind them that look torn (frame_file.looks_torn) are
+   the tail of a write that was never acknowledged, and are cut off. So are valid frames behind bytes that look
+   torn, unless a STATUS there proves that they were synced: the end of a write without its beginning would
+   break an order.
+4. Bytes there that do not look torn are damage: a disk writes whole sectors, so they were written once, whole.
+   Up to the length of a STATUS they held no more than that.
+5. What is valid but not proven to be synced is written and synced again before it counts. After a failed sync a
+   system may show bytes that are not on its disk, and a later sync would not put them there.
+6. A file gets its name when its first write is synced. One in which nothing can be read was damaged, not torn.
+7. What the disk itself cannot read is damage wherever it stands: a torn tail can be read.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+
+from headpond.model.errors import BadFrame
+from headpond.model.ranges import RangeSet
+from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.frame_file import (
+    CHUNK_BYTES,
+    FILE_TYPES,
+    Accept,
+    Bad,
+    Found,
+    looks_torn,
+    read_frame,
+    scan,
+)
+from headpond.storage.frame_write import PLACE_MASK, STATUS_BYTES, Status, decode_status, encode_status
+from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType
+
+# Reading a file around the places that its disk cannot read any more.
+#
+# A read that fails with ``EIO`` is made again in sectors. A sector that fails again is given back as bytes of
+# ones: no frame begins with them and no zeros are among them, so whoever checks frames finds damage there,
+# never a clean end and never a torn write. ``unreadable`` tells which bytes those were. Other errors go to
+# the caller.
+
+SALVAGE_BYTES = 4096
+"""What a disk reads whole or not at all."""
+FILL = b"\xff"
+
+
+class SalvagedFile:
+    """A ``DiskFile`` whose reads do not fail at a bad sector."""
+
+    def __init__(self, file: DiskFile) -> None:
+        self.inner = file
+        self.unreadable = RangeSet()
+
+    @property
+    def path(self) -> str:
+        return self.inner.path
+
+    def size(self) -> int:
+        return self.inner.size()
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        if not self.unreadable:
+            try:
+                return self.inner.read_at(offset, size)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+        return self._read_around(offset, min(offset + size, self.inner.size()))
+
+    def _read_around(self, offset: int, end: int) -> bytes:
+        """The bytes up to ``end``, sector by sector; one that failed once is not asked for again."""
+        found = bytearray(FILL * max(0, end - offset))
+        for start, stop in self.unreadable.missing(offset, end):
+            at = start
+            while at < stop:
+                upto = min((at // SALVAGE_BYTES + 1) * SALVAGE_BYTES, stop)
+                try:
+                    found[at - offset : upto - offset] = self.inner.read_at(at, upto - at)
+                except OSError as error:
+                    if error.errno != errno.EIO:
+                        raise
+                    self.unreadable.add(at, upto)
+                at = upto
+        return bytes(found)
+
+    def write_at(self, offset: int, parts: Sequence[bytes]) -> int:
+        return self.inner.write_at(offset, parts)
+
+    def preallocate(self, size: int) -> None:
+        self.inner.preallocate(size)
+
+    def truncate(self, size: int) -> None:
+        self.inner.truncate(size)
+
+    def sync(self) -> None:
+        self.inner.sync()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def open_salvaged(disk: Disk, path: str, *, writable: bool = False) -> SalvagedFile:
+    """Opens a file that is to be read through, whatever its disk can still read of it."""
+    return SalvagedFile(disk.open(path, writable=writable))
+
+
+_STATUS = int(FrameType.STATUS)
+
+
+class Recovery:
+    """Reads one file through: first ``items``, then, of a file that is to be appended to, ``settle``."""
+
+    def __init__(
+        self,
+        file: SalvagedFile,
+        *,
+        shard: int | None = None,
+        accept: Accept | None = None,
+        sealed_bytes: int = 0,
+    ) -> None:
+        """``sealed_bytes`` is how long the file was at a clean stop; 0 where that is not known."""
+        self.file = file
+        self.end = 0
+        """Where the last frame that counts ends."""
+        self.proven = 0
+        """The last synced length that a STATUS recorded."""
+        self.stored_end = 0
+        """Where the last frame that counts and is no STATUS ends."""
+        self.tail: Bad | None = None
+        """The bytes behind ``end`` that are no frame, or are missing."""
+        self.tail_damaged = False
+        """Whether the tail was once durable. If not it is torn: its write was never acknowledged."""
+        self._shard = shard
+        self._accept = accept
+        self._sealed_bytes = sealed_bytes
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether there is not one frame in the file."""
+        return self.end == 0
+
+    @property
+    def tail_is_status(self) -> bool:
+        """Whether the tail is too short to have held more than the STATUS behind the last write."""
+        return self.tail is not None and self.tail.end - self.tail.offset <= STATUS_BYTES
+
+    def items(self) -> Iterator[Found | Bad]:
+        """What counts, in order: frames, and damage before a frame. The tail is left out."""
+        held: list[Found | Bad] = []
+        torn = False
+        for item in scan(self.file, shard=self._shard, accept=self._belongs):
+            if isinstance(item, Bad):
+                held.append(item)
+                torn = torn or (item.offset >= self._sealed_bytes and looks_torn(self.file, item))
+                continue
+            if held:
+                if torn and not self._proves(item):
+                    held.append(item)
+                    continue
+                for one in held:
+                    if isinstance(one, Found):
+                        self._count(one)
+                    yield one
+                held, torn = [], False
+            self._count(item)
+            yield item
+        self._judge_tail(held, torn=torn)
+
+    def _judge_tail(self, held: list[Found | Bad], *, torn: bool) -> None:
+        end = max(held[-1].end if held else 0, self._sealed_bytes)
+        if end <= self.end:
+            return
+        self.tail = tail = Bad(self.end, end)
+        sealed = self.end < self._sealed_bytes
+        self.tail_damaged = sealed or self._hidden(tail)
+        if not self.tail_damaged and not torn:
+            self.tail_damaged = not looks_torn(self.file, tail, shard=self._shard, last=True)
+
+    def _hidden(self, tail: Bad) -> bool:
+        """Whether the disk cannot read some of the tail."""
+        return bool(self.file.unreadable.overlap(*tail))
+
+    def settle(self, end_entry: int, *, cut: bool = True) -> int:
+        """Cuts off the tail and makes sure of what is left; returns where to append.
+
+        Without ``cut`` the tail stays as it is, and nothing may be appended.
+        """
+        file = self.file
+        if self.tail is not None and cut:
+            file.truncate(self.end)
+        if self.stored_end > self.proven:
+            self._write_again(self.proven, self.end)
+            if not cut:
+                return self.end
+            file.write_at(self.end, [encode_status(Status(self.end, end_entry), self._shard or 0)])
+            self.proven = self.end
+            return self.end + STATUS_BYTES
+        if self.tail is not None and cut:
+            file.sync()
+        return self.end
+
+    def _write_again(self, start: int, end: int) -> None:
+        for begin, stop in self.file.unreadable.missing(start, end):
+            for offset in range(begin, stop, CHUNK_BYTES):
+                data = self.file.read_at(offset, min(CHUNK_BYTES, stop - offset))
+                self.file.write_at(offset, [data])
+        self.file.sync()
+
+    def _count(self, item: Found) -> None:
+        self.end = item.offset + item.size
+        if item.frame.type != _STATUS:
+            self.stored_end = self.end
+        elif self._proves(item):
+            self.proven = item.offset
+
+    def _proves(self, item: Found) -> bool:
+        """Whether a frame says that all before it was durable."""
+        status = decode_status(item.frame.body) if item.frame.type == _STATUS else None
+        return status is not None and status.synced_bytes == item.offset
+
+    def _belongs(self, offset: int, frame: Frame) -> bool:
+        """Whether a frame behind bad bytes is of this file; asked only when the way was lost."""
+        if self._accept is not None and not self._accept(offset, frame):
+            return False
+        return stands_here(self.file, offset, self.file.size())
+
+
+def stands_here(file: DiskFile, offset: int, end: int) -> bool:
+    """False where the frames from ``offset`` on are a copy, such as a log file that someone sent in a message.
+
+    Every write is followed by a STATUS that names its own place: the frames lead to one that speaks of another.
+    """
+    while offset + OVERHEAD_BYTES <= end:
+        head = file.read_at(offset, HEADER_BYTES)
+        if len(head) < HEADER_BYTES:
+            return True
+        type_, _, _, size = HEADER.unpack(head)
+        if type_ not in FILE_TYPES:
+            return True
+        if type_ == _STATUS:
+            try:
+                frame = read_frame(file, offset).frame
+            except BadFrame:
+                return True
+            status = decode_status(frame.body)
+            if status is None:
+                return False
+            unsynced_here = status.synced_bytes == 0 and frame.segment == offset & PLACE_MASK
+            return unsynced_here or status.synced_bytes == offset
+        offset += OVERHEAD_BYTES + size
+    return True

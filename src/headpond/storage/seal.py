@@ -1,0 +1,152 @@
+"""The seal: how long every file was when the node stopped cleanly. Version 1.
+
+A STATUS frame says how far its own file was synced, and rot can hit the last one together with the data before
+it. Recovery then cannot prove that those bytes were ever acknowledged. After a clean stop there is no
+unfinished write, so the length of each file is proof enough: a file that now ends earlier, or does not pass its
+checksums up to there, was damaged. ``SEAL`` is a frame file in the data folder::
+
+    RECORD  shard 3, segment 0: version u8 | number of files u32
+    RECORD  shard 3, segment 1, 2, …: one file, as msgpack (``SealedFile``)
+
+A clean stop writes it last, synced. The next start reads it, makes its repairs durable, and removes it before
+the node takes anything. A start that is cut short leaves it: opening a folder only appends to files or begins
+newer ones, so every length in the seal stays a lower bound, and an entry for a file that a newer one has
+superseded is ignored.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from headpond.storage.disk import Disk
+from headpond.storage.frame_file import Bad, scan
+from headpond.storage.frame_write import NEW_SUFFIX
+from headpond.storage.recovery import open_salvaged
+from headpond.wire.frame import Frame, FrameType, encode
+
+SEAL_FILE = "SEAL"
+VERSION = 1
+SHARD_SEAL = 3
+_HEAD = struct.Struct("<BI")
+
+
+class SealedFile(msgspec.Struct, array_like=True, frozen=True):
+    """One file at a clean stop."""
+
+    path: str
+    bytes: int
+    """Everything before this offset was synced."""
+    next: int = 0
+    """The entry, or the number of the record, that comes next."""
+    kept: int = 0
+    """Of a log: its first kept entry."""
+
+    @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(SealedFile)
+
+
+class Seal:
+    """What is known of a data folder before its files are opened."""
+
+    def __init__(
+        self, files: Iterable[SealedFile] = (), *, found: bool = False, faults: Sequence[str] = ()
+    ) -> None:
+        self.found = found
+        """Whether there is one: the last stop was clean."""
+        self.in_use = found
+        """Whether a node has served this folder before. Then every journal has a file, or has lost it."""
+        self.faults = list(faults)
+        """What is wrong with the seal itself, one line each."""
+        self._by_folder: dict[str, list[SealedFile]] = {}
+        for file in files:
+            self._by_folder.setdefault(file.folder, []).append(file)
+
+    def files_in(self, folder: str) -> list[SealedFile]:
+        return self._by_folder.get(folder, [])
+
+    def last_in(self, folder: str) -> SealedFile | None:
+        """The file that a log or a journal was appended to."""
+        return max(self.files_in(folder), key=lambda file: file.name, default=None)
+
+    def get(self, path: str) -> SealedFile | None:
+        folder = path.rpartition("/")[0]
+        return next((file for file in self.files_in(folder) if file.path == path), None)
+
+    def __iter__(self) -> Iterator[SealedFile]:
+        for files in self._by_folder.values():
+            yield from files
+
+
+def decode_sealed(frame: Frame) -> SealedFile | None:
+    """The file that a frame of a seal speaks of; None for its head, or for a frame of another file."""
+    if frame.type != FrameType.RECORD or frame.shard != SHARD_SEAL or frame.segment == 0:
+        return None
+    try:
+        return _decoder.decode(frame.body)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+
+
+def read_seal(disk: Disk) -> Seal:
+    """The seal of a data folder. A rotten one still vouches for the files whose frames are whole."""
+    if not disk.exists(SEAL_FILE):
+        return Seal()
+    files: list[SealedFile] = []
+    faults: list[str] = []
+    count: int | None = None
+    file = open_salvaged(disk, SEAL_FILE)
+    try:
+        for item in scan(file, shard=SHARD_SEAL):
+            if isinstance(item, Bad):
+                faults.append(f"{SEAL_FILE}, bytes {item.offset} to {item.end}: bytes are damaged")
+            elif (sealed := decode_sealed(item.frame)) is not None:
+                files.append(sealed)
+            elif item.frame.segment == 0 and len(item.frame.body) == _HEAD.size:
+                count = _HEAD.unpack(item.frame.body)[1]
+    finally:
+        file.close()
+    if count is None or len(files) < count:
+        named = "an unknown number of" if count is None else f"{count - len(files)} of {count}"
+        faults.append(
+            f"{SEAL_FILE}: the entries of {named} files are lost; damage at their ends may go unnoticed"
+        )
+    return Seal(files, found=True, faults=faults)
+
+
+def write_seal(disk: Disk, files: Sequence[SealedFile]) -> None:
+    """Everything that ``files`` say is synced, and nothing is written after this."""
+    new_path = SEAL_FILE + NEW_SUFFIX
+    if disk.exists(new_path):
+        disk.remove(new_path)
+    head = _HEAD.pack(VERSION, len(files))
+    bodies = [head, *map(_encoder.encode, files)]
+    frames = [
+        encode(FrameType.RECORD, body, shard=SHARD_SEAL, segment=number) for number, body in enumerate(bodies)
+    ]
+    file = disk.create(new_path)
+    try:
+        file.write_at(0, [b"".join(frames)])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(new_path, SEAL_FILE)
+    disk.sync_folder("")
+
+
+def remove_seal(disk: Disk) -> None:
+    """Durably: from now on files may be replaced."""
+    if disk.exists(SEAL_FILE):
+        disk.remove(SEAL_FILE)
+        disk.sync_folder("")

@@ -1,0 +1,258 @@
+"""A typed topic's segments: rows of a schema, their texts dictionary-encoded over the life of an encoder.
+
+The **encoder's state** is a growing dictionary for each leaf (see leaves): the texts of a column, and of labels
+their names, their texts and their whole sets, so that a row's labels are one index. A ``Segment`` carries what
+the dictionaries gained and the rows as indices into them; ``Redundant`` is how long they were before it. Since
+they only grow, the ``Snapshot`` at segment k is the dictionaries cut to their length before k, and whoever has
+it can decode k, k + 1, …. The bytes are in typed_form.
+
+**Bounds.** A leaf has at most 65,535 values and 1 MiB, all leaves of an encoder 6 MiB, so that a snapshot fits
+into a frame. A leaf that would pass them **goes plain for good**: from that segment on its texts travel as they
+are; sets that go plain travel as indices of names and texts, as long as those have not. (The encoder keeps what
+it knew, for snapshots at earlier segments.) A new block begins with empty dictionaries. The decoder holds the
+same bounds against what arrives.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headpond.model.errors import BadSegment, SchemaMismatch, SegmentTooLarge, SnapshotNeeded
+from headpond.model.identity import SegmentKey
+from headpond.wire.frame import SEGMENT_BYTES_MAX
+from headpond.wire.typed import form as typed_form
+from headpond.wire.typed.columns import ColumnReader, ColumnWriter
+from headpond.wire.typed.dictionaries import Glossary, Vocabulary, is_whole
+from headpond.wire.typed.form import (
+    ARROW_FAULTS,
+    FORM_SNAPSHOT,
+    FORM_TYPED,
+    PLAIN,
+    Reader,
+    Redundant,
+    Segment,
+    Snapshot,
+    varint,
+)
+from headpond.wire.typed.leaves import BYTES, TEXT, Way, check_schema, columns_of, is_labels, leaves_of
+
+__all__ = ["PLAIN", "Decoder", "Encoder", "Redundant", "Segment", "Snapshot"]
+
+_SNAPSHOT_HEADER: Final = struct.Struct("<BI")
+
+
+class Encoder:
+    """Encodes the rows of one shard; its segments are numbered on from ``first_segment``."""
+
+    def __init__(self, schema: pa.Schema, shard: int, first_segment: int = 0) -> None:
+        check_schema(schema)
+        self.schema = schema
+        self.shard = shard
+        self.last_segment = first_segment - 1
+        """The number of the segment encoded last; one before the first of them, if there was none."""
+        self._columns = columns_of(schema)
+        self._strict = strict_columns(schema)
+        self._words = [Vocabulary(_leaf_kind(leaf.part)) for leaf in leaves_of(schema)]
+
+    @property
+    def state_bytes(self) -> int:
+        """The bytes of all dictionaries in use."""
+        return sum(words.bytes for words in self._words if not words.plain)
+
+    def encode(self, rows: pa.RecordBatch) -> tuple[Segment, Redundant]:
+        """The next segment. A fault (wrong columns, too large) leaves the encoder as it was."""
+        columns = self._checked(rows)
+        before = Redundant(self.last_segment + 1, tuple(self._lengths()))
+        writer = ColumnWriter(self._words, typed_form.STATE_BYTES_MAX - self.state_bytes)
+        parts: list[Any] = [bytes((FORM_TYPED,)), varint(rows.num_rows)]
+        for plan, column in zip(self._columns, columns, strict=True):
+            parts += writer.write(plan, column)
+        body = b"".join(parts)
+        if len(body) > SEGMENT_BYTES_MAX:
+            raise SegmentTooLarge(
+                f"a segment of {len(body):,} bytes; at most {SEGMENT_BYTES_MAX:,} are allowed"
+            )
+        writer.learn()
+        self.last_segment += 1
+        return Segment(SegmentKey(self.shard, self.last_segment), body), before
+
+    def snapshot(self, redundants: Sequence[Redundant]) -> Snapshot:
+        """The snapshot at the first of ``redundants``, which are those of k, k + 1, …, ``last_segment``.
+
+        With none of them it is the present state: the snapshot at the segment that comes next.
+        """
+        first = self.last_segment + 1 - len(redundants)
+        if [redundant.segment for redundant in redundants] != list(range(first, self.last_segment + 1)):
+            raise ValueError(f"a snapshot takes the redundants of k to {self.last_segment} without a gap")
+        lengths = redundants[0].lengths if redundants else self._lengths()
+        schema = self.schema.serialize()
+        parts: list[Any] = [_SNAPSHOT_HEADER.pack(FORM_SNAPSHOT, schema.size), schema]
+        for words, length in zip(self._words, lengths, strict=True):
+            parts += [b"\1"] if length == PLAIN else [b"\0", *words.written(length)]
+        return Snapshot(first, b"".join(parts))
+
+    def _lengths(self) -> list[int]:
+        return [PLAIN if words.plain else len(words.places) for words in self._words]
+
+    def _checked(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        """The columns, each of which begins at its first row."""
+        if not rows.schema.equals(self.schema):
+            raise SchemaMismatch(f"rows of {shown(rows.schema)}; the topic has {shown(self.schema)}")
+        if rows.num_rows == 0:
+            raise BadSegment("a segment without rows")
+        try:
+            rows.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise BadSegment(f"rows that are not valid Arrow: {error}") from error
+        columns: list[pa.Array] = rows.columns
+        fault = null_fault(columns, self._strict, self.schema)
+        if fault:
+            raise SchemaMismatch(fault)
+        if any(
+            column.offset or (plan.way == Way.SETS and not is_whole(column))
+            for plan, column in zip(self._columns, columns, strict=True)
+        ):
+            # Through IPC a slice is cut to its own rows; a leaf must not learn its neighbours' words.
+            rows = pa.ipc.read_record_batch(rows.serialize(), self.schema)
+            columns = rows.columns
+        self._check_size(rows, columns)
+        return columns
+
+    def _check_size(self, rows: pa.RecordBatch, columns: list[pa.Array]) -> None:
+        """Refuses rows that no decoder would unfold again."""
+        count = rows.num_rows
+        nulls = sum(
+            plan.null_bytes * count
+            for plan, column in zip(self._columns, columns, strict=True)
+            if column.null_count == count
+        )
+        size_max = typed_form.DECODED_BYTES_MAX
+        # The exact size takes longer. The other counts a buffer once that several arrays share.
+        if nulls + 2 * len(columns) * rows.get_total_buffer_size() <= size_max:
+            return
+        if nulls + rows.nbytes > size_max:
+            raise SegmentTooLarge(f"rows of {nulls + rows.nbytes:,.0f} bytes; at most {size_max:,} are allowed")
+
+
+class Decoder:
+    """Decodes the segments of one block and shard in order, from segment 0 or from a snapshot."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        check_schema(schema)
+        self.schema = schema
+        self.next_segment = 0
+        self._columns = columns_of(schema)
+        self._strict = strict_columns(schema)
+        self._known: list[Glossary | None] = [Glossary(_leaf_kind(leaf.part)) for leaf in leaves_of(schema)]
+        """Each leaf's dictionary; None once it is plain."""
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot, schema: pa.Schema | None = None) -> Decoder:
+        """A decoder that begins at the snapshot's segment; ``schema`` is the topic's, to compare."""
+        if len(snapshot.body) > SEGMENT_BYTES_MAX:
+            raise SegmentTooLarge(f"a snapshot of {len(snapshot.body):,} bytes")
+        try:
+            return cls._read_snapshot(snapshot, schema)
+        except (*ARROW_FAULTS, SnapshotNeeded) as error:
+            raise BadSegment(f"a snapshot that cannot be read: {error}") from error
+
+    @classmethod
+    def _read_snapshot(cls, snapshot: Snapshot, expected: pa.Schema | None) -> Decoder:
+        form, size = _SNAPSHOT_HEADER.unpack_from(snapshot.body)
+        if form != FORM_SNAPSHOT:
+            raise BadSegment(f"a snapshot of form {form}")
+        reader = Reader(snapshot.body)
+        reader.take(_SNAPSHOT_HEADER.size)
+        schema = _read_schema(reader.aligned(size))
+        if expected is not None and not schema.equals(expected):
+            raise SchemaMismatch(f"a snapshot of {shown(schema)}; the topic has {shown(expected)}")
+        decoder = cls(schema if expected is None else expected)
+        decoder.next_segment = snapshot.segment
+        columns = ColumnReader(reader, decoder._known, 0)
+        for plan in decoder._columns:
+            columns.read_dictionaries(plan)
+        reader.check_end()
+        decoder._known = columns.known
+        decoder._check_bounds(decoder._known)
+        return decoder
+
+    @property
+    def state_bytes(self) -> int:
+        """The bytes of all dictionaries held."""
+        return sum(known.bytes for known in self._known if known is not None)
+
+    def decode(self, segment: Segment) -> pa.RecordBatch:
+        """The rows of the segment that comes next. A fault leaves the decoder as it was."""
+        if segment.key.segment != self.next_segment:
+            raise SnapshotNeeded(f"segment {segment.key.segment} came where {self.next_segment} comes next")
+        if len(segment.body) > SEGMENT_BYTES_MAX:
+            raise SegmentTooLarge(f"a segment of {len(segment.body):,} bytes")
+        try:
+            arrays, known = self._read(segment.body)
+        except ARROW_FAULTS as error:
+            raise BadSegment(f"a segment that cannot be read: {error}") from error
+        fault = null_fault(arrays, self._strict, self.schema)
+        if fault:
+            raise BadSegment(fault)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        self._known = known
+        self.next_segment += 1
+        return batch
+
+    def _read(self, body: bytes) -> tuple[list[pa.Array], list[Glossary | None]]:
+        reader = Reader(body)
+        form, rows = reader.byte(), reader.varint()
+        if form != FORM_TYPED or rows == 0:
+            raise BadSegment(f"a segment of form {form} with {rows:,} rows")
+        columns = ColumnReader(reader, self._known, rows)
+        arrays = [columns.read(plan) for plan in self._columns]
+        reader.check_end()
+        self._check_bounds(columns.known)
+        return arrays, columns.known
+
+    def _check_bounds(self, known: list[Glossary | None]) -> None:
+        size = sum(words.bytes for words in known if words is not None)
+        if size > typed_form.STATE_BYTES_MAX:
+            raise BadSegment(f"dictionaries of {size:,} bytes are above the bounds")
+
+
+def _leaf_kind(part: str) -> pa.DataType:
+    return BYTES if part == "sets" else TEXT
+
+
+def _read_schema(buffer: pa.Buffer) -> pa.Schema:
+    message = pa.ipc.read_message(buffer)
+    if message.type != "schema":
+        raise BadSegment("a snapshot without a schema")
+    schema = pa.ipc.read_schema(message)
+    if schema.serialize().size != buffer.size:
+        raise BadSegment("a snapshot whose schema has bytes behind its end")
+    return schema
+
+
+def strict_columns(schema: pa.Schema) -> list[int]:
+    """The columns that take no nulls, or no labels without text."""
+    return [
+        index
+        for index, field in enumerate(schema)
+        if not field.nullable or (is_labels(field.type) and not field.type.item_field.nullable)
+    ]
+
+
+def null_fault(columns: list[pa.Array], strict: list[int], schema: pa.Schema) -> str:
+    """What is wrong where a column that takes no nulls has one; empty if nothing is."""
+    for index in strict:
+        field, column = schema.field(index), columns[index]
+        if not field.nullable and column.null_count:
+            return f"column {field.name!r} takes no nulls and has {column.null_count}"
+        if is_labels(field.type) and not field.type.item_field.nullable and column.items.null_count:
+            return f"column {field.name!r} takes no labels without text"
+    return ""
+
+
+def shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)

@@ -1,0 +1,262 @@
+"""Writes the columns of one typed segment; the bytes are in typed_form, the dictionaries in typed_words."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headpond.model.errors import BadSegment, SnapshotNeeded
+from headpond.wire.plain.ipc import record_batch_claims
+from headpond.wire.typed.dictionaries import (
+    Gain,
+    Glossary,
+    Vocabulary,
+    check_sets,
+    label_counts,
+    map_array,
+    sets_of,
+    unfold_sets,
+)
+from headpond.wire.typed.form import (
+    FEW,
+    NULLS,
+    OFFSET_BYTES,
+    Reader,
+    ints_of,
+    pack_ints,
+    texts_of,
+    values_buffer,
+    varint,
+)
+from headpond.wire.typed.leaves import INSTEAD, STORED, TEXT, Column, Way
+
+
+class ColumnWriter:
+    """Writes columns that each begin at their first row, and remembers what the vocabularies must learn."""
+
+    def __init__(self, words: Sequence[Vocabulary], room: int) -> None:
+        self._words = words
+        self._room = room
+        self._gains: list[tuple[Vocabulary, Gain]] = []
+        self._plain: list[Vocabulary] = []
+
+    def learn(self) -> None:
+        """Does to the vocabularies what the segment did; nothing has happened to them before."""
+        for words, gain in self._gains:
+            words.learn(gain)
+        for words in self._plain:
+            words.plain = True
+
+    def write(self, plan: Column, column: pa.Array) -> list[Any]:
+        """The column's way and what the way says."""
+        if column.null_count == len(column):
+            return [bytes((Way.ABSENT,))]
+        match plan.way:
+            case Way.CODED:
+                return _coded(self._gain(self._words[plan.leaf], column), column)
+            case Way.SETS:
+                return self._labels(plan, column)
+            case Way.INTS:
+                return [*_head(Way.INTS, column), *_ints(column, plan.code)]
+            case Way.FIXED:
+                return [*_head(Way.FIXED, column), values_buffer(column, plan.bits)]
+            case Way.TEXTS:
+                return [*_head(Way.TEXTS, column), *texts_of(column)]
+        return _ipc(column)
+
+    def _labels(self, plan: Column, column: pa.Array) -> list[Any]:
+        """As whole sets; if they have gone plain, by their parts."""
+        name_words, text_words, set_words = self._words[plan.leaf : plan.leaf + 3]
+        keys, items = column.keys, column.items
+        names, texts = self._gain(name_words, keys), self._gain(text_words, items)
+        if names is None or texts is None:
+            self._go_plain(set_words)
+        elif not set_words.plain:
+            sets = self._gain(set_words, sets_of(column, names, texts))
+            if sets is not None:
+                gains = [part for gain in (names, texts, sets) for part in gain.written()]
+                return [*_head(Way.SETS, column), *gains, *sets.indices_written()]
+        counts = ints_of(label_counts(column))
+        return [*_head(Way.LABELS, column), *counts, *_coded(names, keys), *_coded(texts, items)]
+
+    def _gain(self, words: Vocabulary, values: pa.Array) -> Gain | None:
+        """What the vocabulary gains by these values; None if it is plain or goes plain by them."""
+        if words.plain:
+            return None
+        gain = words.gain(values, self._room)
+        if gain is None:
+            self._go_plain(words)
+            return None
+        self._room -= gain.bytes
+        self._gains.append((words, gain))
+        return gain
+
+    def _go_plain(self, words: Vocabulary) -> None:
+        if not words.plain:
+            self._plain.append(words)
+            self._room += words.bytes
+
+
+def _head(way: Way, column: pa.Array) -> list[Any]:
+    """The way and, where a row is null, the bitmap."""
+    if not column.null_count:
+        return [bytes((way,))]
+    if column.offset:
+        raise ValueError("a bitmap is written from its first row")
+    return [bytes((way | NULLS,)), column.buffers()[0].slice(0, (len(column) + 7) // 8)]
+
+
+def _coded(gain: Gain | None, texts: pa.Array) -> list[Any]:
+    """Texts as indices; as they are, where there is no dictionary."""
+    if gain is None:
+        return [*_head(Way.TEXTS, texts), *texts_of(texts)]
+    return [*_head(Way.CODED, texts), *gain.written(), *gain.indices_written()]
+
+
+def _ints(column: pa.Array, code: str) -> list[Any]:
+    if len(column) > FEW or column.null_count:
+        return ints_of(column.view(STORED[code]))
+    return [pack_ints(struct.unpack_from(f"<{len(column)}{code}", column.buffers()[1]))]
+
+
+def _ipc(column: pa.Array) -> list[Any]:
+    """A record batch of this one column, as Arrow itself would send it."""
+    message = pa.RecordBatch.from_arrays([column], names=[""]).serialize()
+    return [bytes((Way.IPC,)), varint(message.size), message]
+
+
+# Reads the columns of one typed segment, which may come from anyone; the bytes are in typed_form.
+#
+# Indices, sizes and texts are checked where they are read, and what a column unfolds to is added up before it
+# does. Texts that stand in a dictionary were validated when it learnt them.
+
+_INT64: Final = pa.int64()
+
+
+class ColumnReader:
+    """Reads columns in schema order. ``known`` becomes what the dictionaries are after the segment."""
+
+    def __init__(self, reader: Reader, known: Sequence[Glossary | None], rows: int) -> None:
+        self._reader = reader
+        self._rows = rows
+        self.known = list(known)
+
+    def read(self, plan: Column) -> pa.Array:
+        """The next column, of exactly the plan's type."""
+        way, bitmap = self._head(self._rows)
+        if way == Way.ABSENT and bitmap is None:
+            self._reader.spend(plan.null_bytes * self._rows)
+            return pa.nulls(self._rows, plan.kind)
+        if way not in (plan.way, INSTEAD.get(plan.way)) or way == Way.ABSENT:
+            raise BadSegment(f"a column of {plan.kind} that comes as way {way}")
+        match way:
+            case Way.CODED | Way.TEXTS if plan.kind == TEXT:
+                return self._coded(plan.leaf, way, self._rows, bitmap)
+            case Way.TEXTS:
+                return self._texts(plan.kind, self._rows, bitmap)
+            case Way.SETS:
+                return self._sets(plan, bitmap)
+            case Way.LABELS:
+                return self._labels(plan, bitmap)
+        found = self._ipc(plan.kind) if way == Way.IPC else self._numbers(plan, bitmap)
+        found.validate(full=True)
+        return found
+
+    def read_dictionaries(self, plan: Column) -> None:
+        """The dictionaries of a column as a snapshot has them."""
+        leaves = {Way.CODED: 1, Way.SETS: 3}.get(plan.way, 0)
+        for leaf in range(plan.leaf, plan.leaf + leaves):
+            is_plain = self._reader.byte()
+            if is_plain > 1:
+                raise BadSegment(f"a dictionary of kind {is_plain}")
+            if is_plain:
+                self.known[leaf] = None
+            elif leaf == plan.leaf + 2:
+                self._learn_sets(plan.leaf)
+            else:
+                self._learn(leaf)
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _head(self, rows: int) -> tuple[int, pa.Buffer | None]:
+        byte = self._reader.byte()
+        bitmap = self._reader.aligned((rows + 7) // 8) if byte & NULLS else None
+        return byte & ~NULLS, bitmap
+
+    def _known(self, leaf: int) -> Glossary:
+        known = self.known[leaf]
+        if known is None:
+            raise SnapshotNeeded("a segment with a dictionary where its decoder has none any more")
+        return known
+
+    def _learn(self, leaf: int) -> Glossary:
+        known = self._known(leaf)
+        self.known[leaf] = known = known.extended(known.read_gain(self._reader))
+        return known
+
+    def _learn_sets(self, leaf: int) -> Glossary:
+        known = self._known(leaf + 2)
+        added = known.read_gain(self._reader)
+        check_sets(added, self._known(leaf), self._known(leaf + 1))
+        self.known[leaf + 2] = known = known.extended(added)
+        return known
+
+    def _indices(self, count: int, bitmap: pa.Buffer | None) -> pa.Array:
+        self._reader.spend(OFFSET_BYTES * count)  # for each, its text will have an offset
+        nulls = 0 if bitmap is None else -1
+        return pa.Array.from_buffers(_INT64, count, [bitmap, self._reader.ints(count)], nulls)
+
+    def _texts(self, kind: pa.DataType, count: int, bitmap: pa.Buffer | None) -> pa.Array:
+        self._reader.spend(OFFSET_BYTES * count)
+        return self._reader.texts(kind, count, bitmap)
+
+    def _coded(self, leaf: int, way: int, count: int, bitmap: pa.Buffer | None) -> pa.Array:
+        """Texts by their dictionary, or as they are: then the leaf has gone plain."""
+        if way == Way.TEXTS:
+            self.known[leaf] = None
+            return self._texts(TEXT, count, bitmap)
+        known = self._learn(leaf)
+        return known.unfold(self._reader, self._indices(count, bitmap))
+
+    def _sets(self, plan: Column, bitmap: pa.Buffer | None) -> pa.Array:
+        names, texts = self._learn(plan.leaf), self._learn(plan.leaf + 1)
+        sets = self._learn_sets(plan.leaf)
+        indices = self._indices(self._rows, bitmap)
+        return unfold_sets(self._reader, plan.kind, indices, names, texts, sets)
+
+    def _labels(self, plan: Column, bitmap: pa.Buffer | None) -> pa.Array:
+        """Labels by their parts: the sets have gone plain."""
+        self.known[plan.leaf + 2] = None
+        self._reader.spend(OFFSET_BYTES * self._rows)
+        ends, count = self._reader.offsets(self._rows)
+        parts = []
+        for leaf in (plan.leaf, plan.leaf + 1):
+            way, part_bitmap = self._head(count)
+            if way not in (Way.CODED, Way.TEXTS):
+                raise BadSegment(f"labels whose part comes as way {way}")
+            parts.append(self._coded(leaf, way, count, part_bitmap))
+        found = map_array(plan.kind, self._rows, bitmap, ends, *parts)
+        found.validate(full=True)
+        return found
+
+    def _numbers(self, plan: Column, bitmap: pa.Buffer | None) -> pa.Array:
+        rows, nulls = self._rows, 0 if bitmap is None else -1
+        if plan.way == Way.INTS:
+            self._reader.spend(plan.bits // 8 * rows)
+            values = self._reader.ints(rows, plan.code)
+        else:
+            values = self._reader.aligned((plan.bits * rows + 7) // 8)
+        return pa.Array.from_buffers(plan.kind, rows, [bitmap, values], nulls)
+
+    def _ipc(self, kind: pa.DataType) -> pa.Array:
+        buffer = self._reader.aligned(self._reader.varint())
+        message = pa.ipc.read_message(buffer)
+        claims = record_batch_claims(message, buffer.size)
+        if claims.compressed or claims.rows != self._rows:
+            raise BadSegment(f"a column of {self._rows:,} rows in a message that is compressed or of others")
+        batch = pa.ipc.read_record_batch(message, pa.schema([pa.field("", kind)]))
+        batch.validate()
+        return batch.column(0)

@@ -1,0 +1,349 @@
+"""Rot is found, reported by its exact entries and never served; all else is, and opening does not fail."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+import pytest
+
+from headpond.model.errors import BadData
+from headpond.storage.frame_file import Found, scan
+from headpond.storage.frame_write import Status, encode_status
+from headpond.storage.log.shard_log import LogOptions, ShardLog
+from headpond.storage.log.walk import build_index
+from headpond.storage.memory_disk import MemoryDisk
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.record import RECORD_HEADER, RecordHeader, decode_record_header
+from headpond.wire.title import Title
+from tests.broker.logs import (
+    FOLDER,
+    SHARD,
+    Row,
+    Writer,
+    admitted,
+    commit,
+    filled,
+    log_files,
+    marked,
+    open_log,
+    read_all,
+    readable,
+)
+
+TINY = LogOptions(rotate_bytes=2_000, preallocate_bytes=1_024, index_every_bytes=300)
+
+
+class Place(NamedTuple):
+    path: str
+    offset: int
+    size: int
+    type: int
+    row: Row | None
+
+
+def places(disk: MemoryDisk, rows: list[Row]) -> list[Place]:
+    """Every frame of every file of a log, with the row that stands in it."""
+    by_segment = {(row.block, row.segment): row for row in rows}
+    found = []
+    for path in log_files(disk):
+        for item in scan(disk.open(path)):
+            assert isinstance(item, Found)
+            row = None
+            if item.frame.type == FrameType.SEGMENT:
+                row = by_segment[decode_record_header(item.frame.body).block, item.frame.segment]
+            found.append(Place(path, item.offset, item.size, item.frame.type, row))
+    return found
+
+
+def closed_log(seed: int) -> tuple[MemoryDisk, list[Row]]:
+    disk = MemoryDisk(seed)
+    writer = filled(disk, rounds=16, seed=seed, options=TINY)
+    writer.append(count=2)  # the last record is one with entries
+    writer.commit(disk)
+    writer.log.close()
+    return disk, writer.durable
+
+
+def check_one_frame_lost(disk: MemoryDisk, rows: list[Row], place: Place) -> None:
+    log = open_log(disk, TINY)
+    lost_row = place.row
+    left = [row for row in rows if row is not lost_row]
+    found, lost = read_all(log)
+    assert found == readable(left)
+    if lost_row is None or lost_row.count == 0:
+        assert lost == [] and list(log.damaged) == []
+    else:
+        span = (lost_row.first_entry, lost_row.first_entry + lost_row.count)
+        assert lost == [span] and list(log.damaged) == [span]
+    assert log.entry_next == sum(row.count for row in rows)
+    if place.path == log_files(disk)[-1]:
+        assert marked(log) == admitted(left)
+        assert log.report.new_incarnation == (lost_row is rows[-1])
+    else:  # what was admitted stands in the head of the last file
+        assert marked(log) == admitted(rows)
+        assert not log.report.new_incarnation
+    check_goes_on(disk, log, left, span=None if lost_row is None else lost_row)
+
+
+def check_goes_on(disk: MemoryDisk, log: ShardLog, left: list[Row], span: Row | None) -> None:
+    """A damaged log takes more, and what it takes is there after the next start."""
+    writer = Writer(log, random.Random(1), durable=list(left))
+    writer.append(count=1)
+    writer.commit(disk)
+    log.close()
+    again = open_log(disk, TINY)
+    assert again.holds(log.incarnation, log.entry_durable)
+    assert read_all(again)[0] == readable(writer.durable)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_flipped_bit_anywhere_costs_the_record_it_is_in_and_nothing_else(seed: int) -> None:
+    whole, rows = closed_log(seed)
+    draw = random.Random(seed)
+    for place in places(whole, rows):
+        offsets = {0, 1, 3, 8, 10, place.size - 1, draw.randrange(place.size), draw.randrange(place.size)}
+        for offset in sorted(offsets):
+            disk = whole.copy()
+            disk.flip(place.path, place.offset + offset, draw.randrange(8))
+            check_one_frame_lost(disk, rows, place)
+
+
+def test_what_rotted_since_it_was_opened_is_found_by_the_next_read() -> None:
+    disk = MemoryDisk()
+    writer = filled(disk, rounds=10)
+    log = writer.log
+    assert read_all(log) == (readable(writer.durable), [])
+    place = next(
+        place for place in places(disk, writer.durable) if place.row is not None and place.row.count == 3
+    )
+    disk.flip(place.path, place.offset + place.size // 2)
+    rows, lost = read_all(log)
+    assert place.row is not None
+    first = place.row.first_entry
+    assert rows == readable([row for row in writer.durable if row is not place.row])
+    assert lost == [(first, first + 3)] == list(log.damaged)
+    # A read that starts inside the lost span is told of its rest, and goes on behind it.
+    run = log.read(first + 1, 1)
+    assert run.lost == [(first + 1, first + 3)] and run.records[0].header.first_entry == first + 3
+
+
+def test_damage_that_is_known_when_a_new_file_begins_is_known_after_the_next_start() -> None:
+    disk, rows = closed_log(2)
+    middle = [place for place in places(disk, rows) if place.row is not None and place.row.count][3]
+    assert middle.row is not None and middle.path != log_files(disk)[-1]
+    disk.flip(middle.path, middle.offset + 20)
+    log = open_log(disk, TINY)
+    assert list(log.damaged) == [], "only the last file is read when a log is opened"
+    read_all(log)
+    span = (middle.row.first_entry, middle.row.first_entry + middle.row.count)
+    assert list(log.damaged) == [span]
+    writer = Writer(log, random.Random(2))
+    files = len(log_files(disk))
+    while len(log_files(disk)) == files:
+        writer.append()
+        writer.commit(disk)
+    assert list(open_log(disk, TINY).damaged) == [span]
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2, -2])
+def test_a_file_that_is_gone_is_reported_by_its_exact_span(gone: int) -> None:
+    disk, rows = closed_log(1)
+    files = log_files(disk)
+    assert len(files) > 4
+    firsts = [int(path[-24:-4]) for path in files]
+    disk.remove(files[gone])
+    span = (firsts[gone], firsts[gone + 1 if gone >= 0 else -1])
+    log = open_log(disk, TINY)
+    assert log.report.missing == [span] == list(log.damaged)
+    assert read_all(log) == (
+        [row for row in readable(rows) if not span[0] <= row.first_entry < span[1]],
+        [span],
+    )
+    assert log.entry_first == 0 and log.entry_next == sum(row.count for row in rows)
+
+
+def test_after_a_clean_stop_the_last_file_that_is_gone_is_lost_by_its_exact_span() -> None:
+    disk = MemoryDisk(1)
+    writer = filled(disk, rounds=16, options=TINY)
+    writer.append(count=2)
+    writer.commit(disk)
+    sealed = writer.log.close()
+    assert sealed is not None
+    gone = log_files(disk)[-1]
+    first, end = int(gone[-24:-4]), writer.log.entry_next
+    disk.remove(gone)
+    log = open_log(disk, TINY, sealed)
+    assert log.report.missing == [(first, end)] == list(log.damaged) and log.entry_next == end
+    assert log.report.new_incarnation
+    left = [row for row in writer.durable if row.first_entry < first]
+    assert read_all(log)[0] == readable(left)
+    check_goes_on(disk, log, left, span=None)
+    again = open_log(disk, TINY)
+    before = writer.log.incarnation
+    assert again.holds(before, first) and not again.holds(before, first + 1)
+
+
+def test_two_neighbours_that_are_gone_are_one_exact_span() -> None:
+    disk, rows = closed_log(1)
+    files = log_files(disk)
+    firsts = [int(path[-24:-4]) for path in files]
+    for path in (files[1], files[1].replace(".log", ".index"), files[2], files[0].replace(".log", ".index")):
+        disk.remove(path)
+    log = open_log(disk, TINY)
+    assert log.report.missing == [(firsts[1], firsts[3])]
+    assert read_all(log)[1] == [(firsts[1], firsts[3])]
+    assert read_all(log)[0] == [row for row in readable(rows) if not firsts[1] <= row.first_entry < firsts[3]]
+
+
+@pytest.mark.parametrize("what", ["gone", "flipped", "empty"])
+def test_an_index_is_made_again_when_it_is_absent_or_damaged(what: str) -> None:
+    disk, rows = closed_log(1)
+    indexes = [f"{FOLDER}/{name}" for name in disk.list(FOLDER) if name.endswith(".index")]
+    before = {path: disk.contents(path) for path in indexes}
+    assert len(indexes) == len(log_files(disk)) - 1
+    for path in indexes:
+        if what == "gone":
+            disk.remove(path)
+        elif what == "flipped":
+            disk.flip(path, len(before[path]) // 2)
+        else:
+            disk.open(path, writable=True).truncate(0)
+    assert read_all(open_log(disk, TINY)) == (readable(rows), [])
+    assert {path: disk.contents(path) for path in indexes} == before
+
+
+def test_marks_that_rotted_are_found_again_from_the_file_before() -> None:
+    disk, rows = closed_log(3)
+    whole = open_log(disk.copy(), TINY)
+    for depth in (1, 2, 3):
+        place = next(
+            place
+            for place in places(disk.copy(), rows)
+            if place.path == log_files(disk)[-1] and place.type == FrameType.MARKS
+        )
+        twin = disk.copy()
+        for path in log_files(twin)[-depth:]:
+            twin.flip(path, place.offset + 30)
+        log = open_log(twin, TINY)
+        assert marked(log) == admitted(rows)
+        assert log.report.files_read == depth + 1
+        assert log.holds(whole.incarnation, whole.entry_durable) and not log.report.new_incarnation
+        assert read_all(log) == (readable(rows), [])
+
+
+def test_a_last_file_in_which_nothing_can_be_read_is_kept_and_its_entries_are_not_used_again() -> None:
+    disk, rows = closed_log(1)
+    last = log_files(disk)[-1]
+    first = int(last[-24:-4])
+    garbage = random.Random(1).randbytes(3_000)
+    disk.open(last, writable=True).write_at(0, [garbage])
+    disk.open(last, writable=True).truncate(len(garbage))
+    log = open_log(disk, TINY)
+    assert log.report.new_incarnation
+    before = log.incarnation
+    assert read_all(log)[0] == [row for row in readable(rows) if row.first_entry < first]
+    assert log.entry_next >= sum(row.count for row in rows)
+    writer = Writer(log, random.Random(1))
+    row = writer.append(count=1)
+    writer.commit(disk)
+    assert disk.contents(last) == garbage
+    again = open_log(disk, TINY)
+    assert read_all(again, row.first_entry)[0] == [row]
+    assert again.holds(before, first) and not again.holds(before, first + 1)
+
+
+@pytest.mark.parametrize("copied", ["a file", "a record"])
+def test_a_copy_of_a_log_inside_a_message_is_not_taken_for_the_log(copied: str) -> None:
+    disk = MemoryDisk()
+    writer = filled(disk, rounds=3)
+    inner = disk.contents(log_files(disk)[0]).rstrip(b"\0")
+    if copied == "a record":
+        (inner,) = writer.log.read(0, 1).records[0].parts
+    log = writer.log
+    first = log.entry_next
+    log.append(block=b"c" * 16, segment=0, count=1, origin_crc=0, stored_at_us=5, body=inner)
+    commit(log, disk)
+    writer.append(count=1)
+    writer.commit(disk)
+    at = disk.contents(log_files(disk)[-1]).rindex(inner)
+    disk.flip(log_files(disk)[-1], at - 51 + 8)  # the size in its header: the way on has to be searched
+    rows, lost = read_all(log)
+    assert lost == [(first, first + 1)]
+    assert rows == readable(writer.durable)
+    assert read_all(open_log(disk, TINY)) == (rows, lost)
+
+
+def test_a_log_of_another_topic_inside_a_message_is_not_served_for_this_one() -> None:
+    """Its frames are valid, of the same shard, and their entries lie ahead; their place gives them away."""
+    elsewhere = MemoryDisk()
+    other = Writer(open_log(elsewhere, LogOptions()), random.Random(9))
+    for _ in range(60):
+        other.append(size=20, count=2)
+        other.commit(elsewhere)
+    inner = elsewhere.contents(log_files(elsewhere)[0])[2_040:6_040]
+    disk = MemoryDisk()
+    writer = filled(disk, rounds=2, options=LogOptions())
+    log = writer.log
+    assert log.entry_next < 20
+    first = log.append(block=b"c" * 16, segment=0, count=1, origin_crc=0, stored_at_us=5, body=inner)
+    commit(log, disk)
+    writer.append(count=1)
+    writer.commit(disk)
+    path = log_files(disk)[0]
+    disk.flip(path, disk.contents(path).index(inner) - 51 + 8)
+    rows, lost = read_all(log)
+    assert lost == [(first, first + 1)] and rows == readable(writer.durable)
+    assert read_all(open_log(disk, LogOptions())) == (rows, lost)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_forged_record_in_a_message_is_not_served_though_its_status_says_nothing_of_its_place(
+    sealed: bool,
+) -> None:
+    """A record of entries ahead, and behind it a STATUS as a write without a sync leaves it."""
+    disk = MemoryDisk()
+    writer = filled(disk, rounds=2, options=LogOptions())
+    log = writer.log
+    header = RecordHeader(log.entry_next + 1, 1, b"f" * 16, 2_000, 0)
+    forged = encode(FrameType.SEGMENT, RECORD_HEADER.pack(*header) + b"forged", shard=SHARD, segment=9)
+    inner = bytes(30) + forged + encode_status(Status(0, log.entry_next + 2), SHARD)
+    first = log.append(block=b"c" * 16, segment=0, count=1, origin_crc=0, stored_at_us=5, body=inner)
+    commit(log, disk)
+    writer.append(count=1)
+    writer.commit(disk)
+    path = log_files(disk)[0]
+    disk.flip(path, disk.contents(path).index(inner) - 51 + 8)
+    if sealed:
+        index = build_index(disk.open(path), 0, log.entry_next, SHARD, 1)
+        assert first + 1 in {point.entry for point in index.points}
+        offsets = {place.offset for place in index.points}
+        assert disk.contents(path).index(forged) not in offsets
+        return
+    rows, lost = read_all(log)
+    assert lost == [(first, first + 1)] and rows == readable(writer.durable)
+    assert read_all(open_log(disk, LogOptions())) == (rows, lost)
+
+
+def test_a_log_of_another_topic_is_refused() -> None:
+    disk, _ = closed_log(0)
+    with pytest.raises(BadData, match="belongs to topic"):
+        ShardLog.open(
+            disk,
+            FOLDER,
+            title=Title("other", b"v" * 16),
+            shard=SHARD,
+            shard_power=2,
+            now_us=1,
+            options=LogOptions(),
+        )
+
+
+def test_the_report_says_in_words_what_was_found() -> None:
+    disk, rows = closed_log(1)
+    last = [place for place in places(disk, rows) if place.row is not None][-1]
+    disk.flip(last.path, last.offset + last.size - 1)
+    disk.remove(log_files(disk)[1])
+    lines = open_log(disk, TINY).report.lines()
+    assert f"entries {rows[-1].first_entry} to {rows[-1].first_entry + 1} are lost" in lines[0]
+    assert "a file is missing" in lines[1] and "a new incarnation begins" in lines[2]

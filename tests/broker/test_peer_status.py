@@ -1,0 +1,42 @@
+"""What a link says of itself."""
+
+from __future__ import annotations
+
+from headpond.broker.links.link_table import LinkMade
+from headpond.broker.links.status import LinkStatus, TopicStatus
+from headpond.model.errors import SchemaMismatch, Unavailable
+
+MADE = LinkMade("east", "headpond://east", ["*"], "pull", None, 0, "")
+
+
+def a_link(**topics: TopicStatus) -> LinkStatus:
+    status = LinkStatus(lambda: 0)
+    status.connected("a1")
+    status.topics.update({("pull", name): each for name, each in topics.items()})
+    return status
+
+
+def behind(entries: int) -> TopicStatus:
+    topic = TopicStatus({0: entries})
+    topic.follow()
+    return topic
+
+
+def test_a_refused_topic_is_named_and_nothing_is_said_to_catch_up_that_never_will() -> None:
+    refused = behind(7)
+    refused.refuse(SchemaMismatch("column 'a' is another"))
+    link = a_link(orders=behind(0), bills=refused)
+    info = link.info(MADE)
+    assert (info.state, info.following, info.refused, info.lag) == ("connected", 1, 1, 7)
+    assert (info.error, info.error_code) == ("topic bills: column 'a' is another", "schema-mismatch")
+    link.topics["pull", "orders"].lags[0] = 3
+    assert link.info(MADE).state == "catching up"
+    link.wait(Unavailable("nobody there"))
+    assert (link.info(MADE).state, link.info(MADE).error) == ("waiting", "nobody there")
+
+
+def test_a_topic_that_another_link_carries_is_none_of_its_lag() -> None:
+    elsewhere = behind(7)
+    elsewhere.state = "elsewhere"
+    info = a_link(orders=elsewhere).info(MADE)
+    assert (info.state, info.lag, info.error) == ("connected", 0, "")

@@ -1,0 +1,311 @@
+"""The other end of a link lies, forgets, or never stops: what it may reach, and what stays whole."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from headpond.broker.links.link_table import PLACES_MAX, LinkMade
+from headpond.broker.links.status import LinkStatus, TopicStatus
+from headpond.client.link.dialling import Backoff
+from headpond.client.link.link import Link, LinkOptions
+from headpond.model.address import parse_addresses
+from headpond.model.errors import ConnectionLost, HeadpondError, PeerBarred, PeerMismatch, ProtocolError
+from headpond.node.links.ends import HereNode, Stored, ThereNode
+from headpond.node.links.flow import PeerFlow
+from headpond.wire.control.codec import DeleteTopic, FetchEntries, Request, Response, ShowLedger, TopicInfo
+from headpond.wire.control.links import (
+    CONFLICTING,
+    AddPeer,
+    AdmitRecords,
+    BlockName,
+    Followed,
+    FollowTopics,
+    Head,
+    ListPeers,
+    OfferHeads,
+    OpenFeed,
+    Place,
+    peer_parts,
+)
+from headpond.wire.record import RecordHeader
+from headpond.wire.typed.record import encode_typed_record
+from headpond.wire.typed.schema import encode_schema
+from tests.broker.peer_world import TOPIC, MemoryNode, linked, pull, until
+from tests.broker.typed_sender import SCHEMA, messages
+from tests.client.peer import serving
+from tests.fire.raw_client import segment_frame
+
+X, Y, Z = b"x" * 16, b"y" * 16, b"z" * 16
+U = b"u" * 16
+SECRET = "acme/pay/vault/keys"
+
+
+class Liar(HereNode):
+    """A source that answers as a test says."""
+
+    told: list[Followed] | None = None
+    shown: str = ""
+    hidden: int | None = None
+    """The number of the segment that a fetch does not bring, though its head was told."""
+
+    async def follow(self, ask: FollowTopics) -> list[Followed]:
+        return await super().follow(ask) if self.told is None else self.told
+
+    async def show(self, topic: str) -> TopicInfo:
+        info = await super().show(topic)
+        return msgspec.structs.replace(info, topic=self.shown) if self.shown else info
+
+    async def fetch(self, ask: FetchEntries) -> tuple[list[Stored], int]:
+        found, entry_next = await super().fetch(ask)
+        return [each for each in found if each.segment != self.hidden], entry_next
+
+
+def lying(a: MemoryNode, b: MemoryNode, topics: str, **lies: Any) -> tuple[PeerFlow, LinkStatus]:
+    """A flow to b from a, which lies."""
+    source = Liar(a.shell.core, -1, a.drain)
+    for name, lie in lies.items():
+        setattr(source, name, lie)
+    status = LinkStatus(lambda: 0)
+    made = LinkMade("link", "headpond://other", [topics], "pull", None, 0, "")
+    return PeerFlow(made, "pull", source, HereNode(b.shell.core, -2, b.drain), status), status
+
+
+async def ended(flow: PeerFlow) -> BaseException:
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await flow.run()
+    return caught.value.exceptions[0]
+
+
+# --- what a source may write to -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lies", [{"told": [Followed(SECRET, U, 1, None, [(0, 3)])]}, {"shown": SECRET}])
+def test_a_source_cannot_write_to_topics_that_the_link_is_not_about(lies: dict[str, Any]) -> None:
+    a, b = MemoryNode("a"), MemoryNode("b")
+    a.create("shop/one/two/orders")
+    a.create(SECRET)
+    a.produce(X, range(3), topic=SECRET)
+    flow, _ = lying(a, b, "shop/*", **lies)
+    assert isinstance(asyncio.run(ended(flow)), ProtocolError)
+    assert not b.has(SECRET)
+
+
+# --- what it says of records --------------------------------------------------------------------------
+
+
+def test_a_record_that_is_gone_when_it_is_fetched_is_counted_as_lost() -> None:
+    a, b = MemoryNode("a"), MemoryNode("b")
+    a.create()
+    a.produce(X, range(4))
+    flow, status = lying(a, b, "*", hidden=2)
+
+    async def scenario() -> None:
+        task = asyncio.ensure_future(flow.run())
+        await until(lambda: b.has(TOPIC) and len(b.stored()) == 3)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    assert status.counts["lost"] == 3
+
+
+def test_every_record_of_an_offer_keeps_its_producers_name_in_whatever_part_it_comes() -> None:
+    a, b = MemoryNode("a"), MemoryNode("b")
+    for node in (a, b):
+        node.create()
+    a.produce(X, range(1))
+    for node in (a, b):  # what is known in the middle makes it two parts
+        node.produce(Y, range(1))
+    a.produce(Z, range(1))
+
+    async def scenario() -> None:
+        async with linked(pull(a, b)):
+            await until(lambda: len(b.stored()) == 3)
+
+    asyncio.run(scenario())
+    accounts = b.admin.request(ShowLedger(TOPIC))["producers"]
+    assert [(each["producer"], each["blocks"]) for each in accounts] == [("till", 3)]
+
+
+def feed(node: MemoryNode, **more: Any) -> bytes:
+    uuid: bytes = node.admin.request(OpenFeed(TOPIC, "a", U, 1, **more))["uuid"]
+    return uuid
+
+
+def send(node: MemoryNode, uuid: bytes, segment: int, crc: int, count: int, body: bytes) -> None:
+    record = RecordHeader(0, count, X, 0, crc).encode() + body
+    node.admin.send(b"".join(peer_parts(uuid, 0, segment, record)))
+
+
+def test_other_content_that_comes_between_offer_and_record_is_a_conflict() -> None:
+    b = MemoryNode("b")
+    uuid, rows = feed(b), segment_frame([b"x"])[11:-4]
+    for crc in (7, 7, 8):
+        send(b, uuid, 0, crc, 1, rows)
+    done = b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 1)))
+    assert (done["records"], done["duplicates"], done["conflicts"]) == (1, 1, 1)
+    assert b.shell.core.counters["peer_conflicts"] == 1
+
+
+def test_an_offer_that_comes_in_two_requests_is_one() -> None:
+    b = MemoryNode("b")
+    uuid = feed(b)
+    for block in (X, Y):
+        b.admin.request(OfferHeads(uuid, 0, [Head(0, 1, block, 0, 7, 99)], {block: BlockName("till")}))
+    send(b, uuid, 0, 7, 1, segment_frame([b"x"])[11:-4])
+    b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 1)))
+    assert [each["producer"] for each in b.admin.request(ShowLedger(TOPIC))["producers"]] == ["till"]
+
+
+def test_what_one_node_refused_and_the_other_stored_is_a_conflict() -> None:
+    b = MemoryNode("b")
+    uuid = feed(b)
+    send(b, uuid, 0, 7, 0, msgspec.msgpack.encode(["bad-segment", "for the test"]))
+    heads = [Head(0, 1, X, 0, 7, 99), Head(0, 0, X, 0, 7, 99)]
+    assert b.admin.request(OfferHeads(uuid, 0, heads, {X: BlockName("till")}))[0] == CONFLICTING
+
+
+def test_rows_that_the_schema_does_not_allow_are_not_taken() -> None:
+    b = MemoryNode("b")
+    uuid = feed(b, schemas=[encode_schema(SCHEMA)])
+    loose = pa.schema([field.with_nullable(True) for field in SCHEMA])
+    for segment, at in enumerate((1, None)):
+        body = encode_typed_record(messages([{"at": at, "value": 1, "host": "h"}], loose), 1)
+        send(b, uuid, segment, 7, 1, body)
+    done = b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 2)))
+    assert (done["records"], done["unreadable"]) == (1, 1)
+
+
+def test_a_schema_that_is_told_twice_is_refused() -> None:
+    b = MemoryNode("b")
+    with pytest.raises(PeerMismatch):
+        feed(b, schemas=[encode_schema(SCHEMA)] * 2)
+
+
+# --- what is remembered of it -------------------------------------------------------------------------
+
+
+def test_who_comes_under_ever_new_names_does_not_fill_the_memory() -> None:
+    b = MemoryNode("b")
+    uuid = feed(b)
+    for number in range(PLACES_MAX + 20):
+        b.admin.request(AdmitRecords(uuid, 0, f"node-{number}", Place(U, 0)))
+        b.shell.now_us += 1
+    places = b.shell.core.peering.links.places[uuid]
+    assert len(places) == PLACES_MAX and (f"node-{PLACES_MAX + 19}", 0) in places
+
+
+def test_numbers_that_a_source_makes_up_can_still_be_told() -> None:
+    a = MemoryNode("a")
+    a.admin.request(AddPeer("headpond://other", ["*"], name="west"))
+    status = a.shell.core.peering.status("west")
+    for topic in "xyz":
+        status.topics["pull", topic] = TopicStatus(dict.fromkeys(range(8), 2**62))
+    status.counts["lost"] = 2**70
+    (listed,) = a.admin.request(ListPeers())
+    assert listed["lag"] == listed["counts"]["lost"] == 2**63 - 1
+
+
+def test_the_same_link_again_leaves_it_as_it_is() -> None:
+    a = MemoryNode("a")
+    ask = AddPeer("headpond://other", ["*"], name="west")
+    a.admin.request(ask)
+    a.shell.core.peering.status("west").connected("b")
+    assert a.admin.request(ask)["state"] == "connected"
+    changed = msgspec.structs.replace(ask, topics=["shop/*"])
+    assert a.admin.request(changed)["state"] == "connecting"
+
+
+def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
+    a, b = MemoryNode("a"), MemoryNode("b")
+    a.create()
+    carried: list[str] = []
+
+    class Refusing(HereNode):
+        async def open_feed(self, ask: OpenFeed) -> Any:
+            raise HeadpondError("for the test")
+
+    async def scenario() -> None:
+        flow, _ = lying(a, b, "*")
+        flow.sink, flow.release = Refusing(b.shell.core, -3, b.drain), carried.append
+        task = asyncio.ensure_future(flow.run())
+        await until(lambda: bool(carried))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    assert carried == [TOPIC]
+
+
+def test_an_empty_topic_that_is_deleted_while_it_is_fed_does_not_come_back_either() -> None:
+    b = MemoryNode("b")
+    feed(b)
+    b.admin.request(DeleteTopic(TOPIC))
+    with pytest.raises(PeerBarred):
+        feed(b)
+
+
+# --- the connection -----------------------------------------------------------------------------------
+
+
+async def open_link(url: str) -> Link:
+    options = LinkOptions(backoff=Backoff(0.001, 0.01))
+    link = Link(parse_addresses(url), client="test", token=None, options=options)
+    await link.open()
+    return link
+
+
+def test_what_was_said_on_a_connection_is_not_gone_on_with_on_the_next() -> None:
+    async def scenario() -> None:
+        async with serving() as other:
+            link = await open_link(other.url)
+            there = ThereNode(link)
+            (await other.conversation()).abort()
+            await other.conversation()  # the link came back by itself
+            await link.wait_up()
+            with pytest.raises(ConnectionLost):  # a stamp of the old connection would wait for ever
+                await there.follow(FollowTopics(["*"], seen=1000, wait_s=20.0))
+            with pytest.raises(ConnectionLost):
+                await there.admit(AdmitRecords(U, 0, "a", Place(U, 0)), [Stored(0, b"r")])
+            await link.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_offer_too_long_for_one_request_is_made_in_two() -> None:
+    async def scenario() -> None:
+        async with serving() as other:
+            link = await open_link(other.url)
+            conversation = await other.conversation()
+            heads = [Head(at, 1, at.to_bytes(16), 0, 7, 99) for at in range(1024)]
+            named = {head.block: BlockName("\U0001f600" * 256) for head in heads}
+            asked = asyncio.ensure_future(ThereNode(link).offer(OfferHeads(U, 0, heads, named)))
+            for _ in range(2):
+                request = await conversation.next(Request)
+                assert isinstance(request.operation, OfferHeads) and len(request.operation.blocks) == 512
+                conversation.say(Response(request.number, [0] * len(request.operation.heads)))
+            assert await asked == [0] * 1024
+            await link.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_cannot_be_is_the_other_nodes_fault() -> None:
+    async def scenario() -> None:
+        async with serving() as other:
+            link = await open_link(other.url)
+            conversation = await other.conversation()
+            asked = asyncio.ensure_future(ThereNode(link).follow(FollowTopics(["*"])))
+            number = (await conversation.next(Request)).number
+            topic = {"topic": TOPIC, "uuid": U, "stamp": 1, "schema_version": None, "shards": [[1, 0, 2**63]]}
+            conversation.say(Response(number, [topic]))
+            with pytest.raises(ProtocolError):
+                await asked
+            await link.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,478 @@
+"""Leases, standing, seeking and pausing, as a node tells its consumers of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from headpond.broker.subscriptions.records import CameBack, Change, decode_change
+from headpond.model.errors import SubscriptionBusy, SubscriptionNotFound
+from headpond.model.policy import Policy
+from headpond.storage.memory_disk import MemoryDisk
+from headpond.wire.control.codec import (
+    CreateSubscription,
+    Credit,
+    DeleteSubscription,
+    Error,
+    Extend,
+    GiveBack,
+    LedgerInfo,
+    ListSubscriptions,
+    Lost,
+    PauseSubscription,
+    Renew,
+    SeekSubscription,
+    Settle,
+    ShowLedger,
+    ShowSubscription,
+    Subscribe,
+    Subscribed,
+    SubscriptionInfo,
+    Unsubscribe,
+    read_result,
+)
+from headpond.wire.control.consuming import KnownRecord
+from headpond.wire.control.ledger import ShowTop, TopInfo
+from tests.broker.test_consuming import PLAIN, Reader, Writer
+from tests.fire.core_shell import CoreShell
+
+LEASE_S = 2.0
+POLICY = Policy(lease=LEASE_S)
+
+
+class Kind(Reader):
+    def __init__(
+        self,
+        shell: CoreShell,
+        kind: str,
+        mode: str,
+        *,
+        instance: bytes = b"",
+        policy: Policy = POLICY,
+        keeps: bool = False,
+        seen: list[tuple[int, int, int]] | None = None,
+        credit: int = 1 << 20,
+        known: list[KnownRecord] | None = None,
+    ) -> None:
+        self.shell = shell
+        self.client = shell.connect()
+        self.number = len(shell.clients)
+        self.settles = 0
+        ask = (1, "orders", "s", kind, mode, "earliest", credit)
+        more = {"policy": policy, "instance": instance, "keeps": keeps, "seen": seen, "known": known or []}
+        self.client.send(Subscribe(*ask, **more))  # type: ignore[arg-type]
+        shell.work_all()
+
+    def standing(self) -> Subscribed:
+        return self.client.take(Subscribed)[-1]
+
+    def pay(self) -> None:
+        self.client.send(Credit(1, 1 << 20))
+        self.shell.work_all()
+
+    def vanish(self) -> None:
+        self.shell.core.disconnected(self.number)
+        self.shell.drain()
+        self.shell.work_all()
+
+    def seconds(self, seconds: float) -> None:
+        self.shell.wait(round(seconds * 1e6))
+        self.shell.work_all()
+
+
+def shell(rows: int = 6) -> CoreShell:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(rows)
+    return it
+
+
+def test_the_standby_takes_over_at_once_after_a_clean_leave() -> None:
+    it = shell()
+    one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
+    assert (one.standing().active, other.standing().active) == (True, False)
+    assert (one.entries(), other.entries()) == ([0, 1, 2, 3, 4, 5], [])
+    one.settle(acked=[(0, 2)])
+    one.client.send(Unsubscribe(1, [(0, 0, 3)]))
+    it.work_all()
+    assert other.standing().active
+    assert other.got() == [(2, 2), (3, 1), (4, 1), (5, 1)], "exactly at the first that is not settled"
+
+
+def test_the_standby_of_a_lost_consumer_waits_for_lease_and_margin() -> None:
+    it = shell()
+    one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
+    one.settle(acked=[(0, 2)])
+    one.seconds(1.0)
+    one.client.send(Renew(1, 1))
+    assert one.standing().renewal == 1
+    one.vanish()
+    other.seconds(LEASE_S)
+    assert other.entries() == [], "the lost one may still be working by its own clock"
+    other.seconds(LEASE_S * 0.2 + 0.1)
+    assert other.got()[0] == (2, 2)
+
+
+def test_one_that_is_away_does_not_step_back_while_its_lease_lasts() -> None:
+    it = shell()
+    policy = Policy(lease=LEASE_S, deadline=1.0, failover_after=1)
+    one, other = (Kind(it, "failover", "resilient", policy=policy) for _ in range(2))
+    one.vanish()
+    other.seconds(1.5)
+    assert other.entries() == [], "its deadlines are over, and it may still be working"
+    other.seconds(LEASE_S)
+    assert other.got() == [(entry, 2) for entry in range(6)]
+
+
+def test_what_was_refused_at_once_counts_as_tried_though_the_first_of_it_makes_its_consumer_step_back() -> None:
+    it = shell()
+    policy = Policy(failover_after=1)
+    one, other = (Kind(it, "failover", "non_resilient", policy=policy) for _ in range(2))
+    one.settle(nacked=[(0, 0.0), (1, 0.0)])
+    other.seconds(1)
+    assert sorted(other.got()) == [(n, 2) for n in range(6)], "its program may have had the others, too"
+    (subscription,) = it.core.subscriptions.all()
+    assert [subscription.cursors[0].deliveries(n) for n in range(6)] == [1, 1, 0, 0, 0, 0]
+
+
+def test_a_silent_consumer_loses_its_lease_and_is_told_when_it_wakes() -> None:
+    it = shell()
+    one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
+    other.seconds(LEASE_S * 1.3)
+    assert other.entries() == [0, 1, 2, 3, 4, 5]
+    (error,) = one.client.take(Error)
+    assert (error.code, error.retryable, error.consumer) == ("lease-lost", True, 1)
+    one.settle(acked=[(0, 1)])
+    assert one.client.take(Error) == [], "what it says now is passed over until it subscribes again"
+
+
+def test_a_unique_lease_is_its_holders_until_it_is_over_and_its_own_after_a_reconnect() -> None:
+    it = shell()
+    one = Kind(it, "unique", "resilient", instance=b"me")
+    one.settle(acked=[(0, 1)])
+    one.vanish()
+    assert Kind(it, "unique", "resilient", instance=b"you").error().code == "subscription-busy"
+    back = Kind(it, "unique", "resilient", instance=b"me", seen=[(0, 1, 2)])
+    assert back.got() == [(n, 1) for n in range(2, 6)], (
+        "it holds what its program has, and the rest was no attempt"
+    )
+    back.vanish()
+    back.seconds(LEASE_S * 1.3)
+    assert Kind(it, "unique", "resilient", instance=b"you").entries() == [1, 2, 3, 4, 5]
+
+
+def test_in_resilient_mode_nothing_is_offered_behind_a_message_that_waits() -> None:
+    it = shell(2)
+    reader = Kind(it, "unique", "resilient")
+    assert reader.entries() == [0, 1]
+    reader.settle(nacked=[(0, 1.0)])
+    reader.client.send(Unsubscribe(1, [(0, 0, 1)]))
+    it.work_all()
+    following = Kind(it, "unique", "resilient")
+    assert following.entries() == []
+    following.seconds(1.1)
+    assert following.got() == [(0, 2), (1, 1)]
+
+
+@pytest.mark.parametrize("kind", ["unique", "failover"])
+def test_what_the_order_waits_for_comes_again_though_its_consumer_has_no_room(kind: str) -> None:
+    it = shell()
+    reader = Kind(it, kind, "resilient")
+    (attachment,) = next(it.core.subscriptions.all()).attachments
+    assert reader.entries() == list(range(6))
+    attachment.credit_bytes = 0  # what was sent ahead took all of it, and cannot be handed out
+    for attempt in (2, 3):
+        reader.settle(nacked=[(0, 0.0)])
+        reader.seconds(1)
+        assert reader.got() == [(0, attempt)], "and nothing else"
+    reader.settle(acked=[(0, 1)], nacked=[(3, 0.0)])
+    reader.seconds(1)
+    assert reader.got() == [], "the consumer has others to hand out before it"
+    assert attachment.credit_bytes < 0
+    reader.settle(acked=[(1, 3)])
+    assert reader.got() == [(3, 2)]
+
+
+def test_what_the_order_waits_for_comes_when_its_connection_drains_though_there_is_no_room() -> None:
+    it = shell()
+    reader = Kind(it, "unique", "resilient")
+    (attachment,) = next(it.core.subscriptions.all()).attachments
+    assert reader.entries() == list(range(6))
+    attachment.credit_bytes = 0
+    it.core.set_writable(reader.number, False)
+    reader.settle(nacked=[(0, 0.0)])
+    reader.seconds(1)
+    assert reader.got() == []
+    it.core.set_writable(reader.number, True)
+    it.drain()
+    it.work_all()
+    assert reader.got() == [(0, 2)]
+
+
+def test_what_comes_back_while_the_next_is_read_comes_before_it() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    writer.write(6)
+    one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
+    active = next(it.core.subscriptions.all()).attachments[0]
+    active.credit_bytes = 0
+    writer.write(3)
+    assert one.entries() == list(range(6))
+    one.client.send(Credit(1, 1000))
+    assert len(it.pending) == 1, "the rest is being read"
+    one.client.send(Unsubscribe(1, []))
+    it.work_all()
+    assert other.entries() == list(range(9)), "in the log's order"
+
+
+def test_a_seek_sends_consumers_away_and_sets_every_place() -> None:
+    it = shell()
+    reader = Kind(it, "shared", "non_resilient")
+    reader.settle(acked=[(0, 6)])
+    reader.got()
+    info = read_result(it.connect().request(SeekSubscription("orders", "s", 3)), SubscriptionInfo)
+    assert (info.positions, info.consumers) == ([3], [])
+    (error,) = reader.client.take(Error)
+    assert (error.code, error.retryable) == ("subscription-moved", True)
+    assert Kind(it, "shared", "non_resilient").got() == [(3, 1), (4, 1), (5, 1)]
+    it.connect().request(SeekSubscription("orders", "s", "latest"))
+    restarted = CoreShell(it.disk, seed=2, settings=PLAIN)
+    assert Kind(restarted, "shared", "non_resilient").entries() == []
+    restarted.connect().request(SeekSubscription("orders", "s", "earliest", 0))
+    assert Kind(restarted, "shared", "non_resilient").entries() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_paused_subscription_offers_nothing_and_takes_settlements() -> None:
+    it = shell()
+    reader = Kind(it, "unique", "non_resilient")
+    assert reader.entries() == [0, 1, 2, 3, 4, 5]
+    it.connect().request(PauseSubscription("orders", "s", True))
+    assert reader.standing().paused
+    reader.settle(acked=[(0, 1)], nacked=[(1, 0.0)])
+    reader.seconds(1.0)
+    assert reader.got() == []
+    restarted = CoreShell(it.disk, seed=2, settings=PLAIN, now_us=it.now_us)
+    following = Kind(restarted, "unique", "non_resilient")
+    assert following.standing().paused
+    assert following.entries() == []
+    restarted.connect().request(PauseSubscription("orders", "s", False))
+    assert following.got() == [*((n, 1) for n in range(2, 6)), (1, 2)]
+
+
+def test_subscriptions_are_made_shown_and_deleted_without_anyone_reading() -> None:
+    it = shell()
+    admin = it.connect()
+    made = read_result(
+        admin.request(CreateSubscription("orders", "s", "key_shared", start=4)), SubscriptionInfo
+    )
+    assert (made.kind, made.positions, made.unsettled) == ("key_shared", [4], 2)
+    with pytest.raises(SubscriptionBusy, match="already"):
+        admin.request(CreateSubscription("orders", "s", "key_shared"))
+    admin.request(CreateSubscription("orders", "s", "key_shared", exist_ok=True))
+    (listed,) = read_result(admin.request(ListSubscriptions("")), list[SubscriptionInfo])
+    assert listed == made
+    assert made.policy is not None
+    assert made.policy.max_attempts == 16
+    admin.request(DeleteSubscription("orders", "s"))
+    with pytest.raises(SubscriptionNotFound):
+        admin.request(ShowSubscription("orders", "s"))
+
+
+def test_idle_subscriptions_cost_a_published_message_nothing() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    admin = it.connect()
+    for number in range(50):
+        admin.request(CreateSubscription("orders", f"idle-{number}"))
+    asked: list[str] = []
+    for subscription in it.core.subscriptions.all():
+        subscription.dispatch.want = lambda *_: asked.append("want")  # type: ignore[method-assign]
+    writer.write(5)
+    assert asked == []
+    assert it.core.consuming.due_us is None
+
+
+def test_a_million_unsettled_entries_cost_little() -> None:
+    it = shell(1)
+    Kind(it, "unique", "non_resilient")
+    (subscription,) = it.core.subscriptions.all()
+    cursor, (reader,) = subscription.cursors[0], subscription.attachments
+    cursor.take([(1, 1_000_001)])
+    reader.hold(0, [(1, 1_000_001)])
+    for entry in range(1, 1_000_001, 2):
+        cursor.settle(entry, entry + 1)
+        reader.let_go(0, entry, entry + 1)
+    sets = [cursor.settled, cursor.held, reader.held[0]]
+    assert sum(len(each.encode()) for each in sets) < 1_000_000
+
+
+@pytest.mark.parametrize("kind", ["unique", "key_shared"])
+def test_what_a_lost_consumer_held_is_one_record_of_the_journal_whatever_its_pattern(kind: str) -> None:
+    rows, segments = 5000, 4
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    for _ in range(segments):
+        writer.write(rows, size=1, keys=[b"%d" % (row % 7) for row in range(rows)])
+    reader = Kind(it, kind, "non_resilient")
+    for at in range(0, rows * segments, rows):
+        reader.settle(acked=[(entry, entry + 1) for entry in range(at, at + rows, 2)])
+    cursor = next(it.core.subscriptions.all()).cursors[0]
+    noted: list[Change] = []
+    append = it.core.stores.settlements.append
+
+    def note(body: bytes) -> None:
+        noted.append(decode_change(body))
+        append(body)
+
+    it.core.stores.settlements.append = note  # type: ignore[method-assign]
+    reader.vanish()
+    assert [type(each) for each in noted].count(CameBack) == 1
+    assert (len(cursor.ready), cursor.deliveries(1)) == (rows * segments // 2, 1)
+    again = CoreShell(it.disk, seed=2, settings=PLAIN)
+    restored = next(again.core.subscriptions.all()).cursors[0]
+    assert [(count, len(entries)) for count, entries in restored.returned()] == [(1, rows * segments // 2)]
+    assert restored.deliveries(1) == 1
+    assert restored.deliveries(2) == 0
+
+
+def test_a_settlement_of_what_another_holds_is_taken_and_a_refusal_is_not() -> None:
+    it = shell(2)
+    one, other = Kind(it, "shared", "non_resilient"), Kind(it, "shared", "non_resilient")
+    assert one.entries() == [0, 1]
+    other.client.send(Settle(1, 1, 0, nacked=[(1, 0.0)]), Settle(1, 2, 0, acked=[(0, 1)]))
+    it.work_all()
+    info = read_result(it.connect().request(ShowSubscription("orders", "s")), SubscriptionInfo)
+    assert (info.acked, info.nacked, info.late, info.in_flight) == (1, 0, 1, 1)
+
+
+def test_a_topic_is_not_its_own_dead_letter_topic() -> None:
+    it = shell()
+    reader = Kind(it, "unique", "non_resilient", policy=Policy(dead_letter="orders"))
+    assert reader.error().code == "bad-request"
+    assert it.connect().request(ListSubscriptions("orders")) == []
+
+
+def test_what_a_consumer_was_only_sent_ahead_goes_to_the_one_that_joins() -> None:
+    it = shell(10)
+    one = Kind(it, "shared", "non_resilient")
+    assert one.entries() == list(range(10))
+    other = Kind(it, "shared", "non_resilient")
+    assert one.standing().recall
+    one.client.send(GiveBack(1, 0, [(4, 10)]), GiveBack(1, 0, [], done=True))
+    it.work_all()
+    mine, theirs = one.got(), other.got()
+    assert sorted(mine + theirs) == [(entry, 1) for entry in range(4, 10)], "and it counts as no attempt"
+    assert mine
+    assert theirs
+
+
+def test_who_holds_or_refuses_what_another_settled_hears_of_it() -> None:
+    it = shell(2)
+    policy = Policy(lease=LEASE_S, deadline=1.0, failover_after=1)
+    one, other = (Kind(it, "failover", "resilient", policy=policy) for _ in range(2))
+    one.seconds(1.5)
+    assert other.got() == [(0, 2), (1, 2)]
+    one.settle(acked=[(0, 1)])
+    assert Lost(1, 0, [(0, 1)], "settled") in other.client.take(Lost)
+    other.settle(nacked=[(0, 0.0)])
+    assert other.client.take(Lost) == [Lost(1, 0, [(0, 1)], "settled")], "it does not come again"
+
+
+def test_what_comes_back_while_later_ones_are_read_comes_before_them() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    writer.write(2)
+    one, other = Kind(it, "failover", "non_resilient"), Kind(it, "failover", "non_resilient")
+    it.core.set_writable(one.number, False)
+    writer.write(2)
+    it.core.set_writable(one.number, True)
+    it.drain()
+    assert it.pending, "the second two are being read"
+    one.client.send(Unsubscribe(1, []))
+    it.work_all()
+    assert other.entries() == [0, 1, 2, 3]
+
+
+def test_a_recalled_consumer_is_sent_nothing_before_it_has_given_back() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    writer = Writer(it)
+    writer.write(5, keys=[b"k"] * 5)
+    one = Kind(it, "key_shared", "non_resilient")
+    assert one.entries() == [0, 1, 2, 3, 4]
+    other = Kind(it, "key_shared", "non_resilient")
+    assert one.standing().recall
+    writer.write(2, keys=[b"k"] * 2)
+    assert (one.entries(), other.entries()) == ([], []), "the key is with one, to whom nothing may be under way"
+    one.client.send(GiveBack(1, 0, [(2, 5)]))
+    it.work_all()
+    assert (one.entries(), other.entries()) == ([], [])
+    one.client.send(GiveBack(1, 0, [], done=True))
+    it.work_all()
+    assert one.entries() == [2, 3, 4, 5, 6], "behind the two that its application has"
+    assert other.entries() == []
+
+
+def test_a_key_goes_to_the_one_that_joins_once_all_of_it_was_given_back() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(40, keys=[b"k%d" % (row % 20) for row in range(40)])
+    one = Kind(it, "key_shared", "non_resilient")
+    other = Kind(it, "key_shared", "non_resilient")
+    assert one.standing().recall
+    one.entries()
+    one.client.send(GiveBack(1, 0, [(3, 20)]))
+    it.work_all()
+    assert other.entries() == [], "of each key something is with the other one"
+    one.client.send(GiveBack(1, 0, [(20, 40)]), GiveBack(1, 0, [], done=True))
+    it.work_all()
+    mine, theirs = one.entries(), other.entries()
+    assert sorted(mine + theirs) == list(range(3, 40))
+    assert {0, 1, 2} <= {entry - 20 for entry in mine}, "keys that it has in hand stay with it"
+    assert not {entry % 20 for entry in mine} & {entry % 20 for entry in theirs}
+    assert theirs == sorted(theirs)
+
+
+def test_a_key_of_which_a_message_expired_moves_when_its_consumer_has_given_back_the_rest() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(3, keys=[b"k"] * 3)
+    policy = Policy(deadline=2.0)
+    one = Kind(it, "key_shared", "non_resilient", policy=policy)
+    assert one.entries() == [0, 1, 2]
+    other = Kind(it, "key_shared", "non_resilient", policy=policy)
+    one.client.send(GiveBack(1, 0, [], done=True), Extend(1, 0, [(1, 3)], 60.0))
+    assert one.standing().recall
+    one.seconds(2.5)
+    assert one.standing().recall, "it may have more of the key"
+    assert (one.got(), other.got()) == ([], []), "its application may be at the next one by now"
+    one.client.send(GiveBack(1, 0, [(2, 3)]), GiveBack(1, 0, [], done=True))
+    one.settle(acked=[(1, 2)])
+    assert (one.got(), other.got()) == ([], [(0, 2), (2, 1)])
+
+
+def test_unacked_is_one_number_on_every_surface_and_leaves_out_what_was_given_back_unseen() -> None:
+    it = shell(10)
+    one, admin = Kind(it, "shared", "non_resilient", policy=Policy(deadline=2.0)), it.connect()
+
+    def unacked() -> tuple[int, int]:
+        it.work_all()
+        info = read_result(admin.request(ShowSubscription("orders", "s")), SubscriptionInfo)
+        (listed,) = read_result(admin.request(ListSubscriptions("orders")), list[SubscriptionInfo])
+        (account,) = read_result(admin.request(ShowLedger("orders")), LedgerInfo).subscriptions
+        ledger = account.account
+        (top,) = read_result(admin.request(ShowTop()), TopInfo).subscriptions
+        assert ledger.difference == 0
+        assert ledger.unacked == listed.unacked == top.unacked == info.unacked
+        assert ledger.available == info.unsettled - info.unacked - info.in_flight
+        return info.unacked, ledger.available
+
+    one.client.send(GiveBack(1, 0, [(4, 10)]))
+    assert unacked() == (0, 0), "it was handed out again at once"
+    it.core.set_writable(one.number, False)
+    one.client.send(GiveBack(1, 0, [(4, 10)]))
+    assert unacked() == (0, 6)
+    one.settle(nacked=[(0, 0.5), (1, 5.0)])
+    assert unacked() == (2, 6)
+    it.wait(1_000_000)
+    assert unacked() == (2, 6), "also when it is due, and while nobody takes it"
+    it.wait(2_000_000)
+    assert unacked() == (4, 6), "and what was not settled in time"
+    it.core.set_writable(one.number, True)
+    one.client.send(GiveBack(1, 0, [], done=True))
+    assert unacked() == (1, 0), "the rest is with the consumer again"

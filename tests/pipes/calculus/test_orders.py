@@ -1,0 +1,144 @@
+"""The four orders, their checks and their lattice, against their definitions, over all short sequences."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headpond.pipes.calculus.orders import (
+    Order,
+    OrderCheck,
+    after_dedup,
+    after_loss,
+    after_repeats,
+    held_orders,
+    holds,
+    implies,
+    join,
+    meet,
+    order_of,
+    then,
+)
+
+Indices = tuple[int, ...]
+SEQUENCES: list[Indices] = [each for length in range(6) for each in product(range(4), repeat=length)]
+ORDERS: list[Order | None] = [None, *Order]
+
+
+def defined(order: Order | None, got: Indices) -> bool:
+    """Each order by sorting and sets, not by steps."""
+    if order is None:
+        return True
+    ordered, whole = list(got) == sorted(got), set(got) == set(range(max(got, default=-1) + 1))
+    return {
+        Order.MONOTONIC: ordered,
+        Order.STRICT: ordered and len(set(got)) == len(got),
+        Order.CONTINUOUS: ordered and whole,
+        Order.ABSOLUTE: list(got) == list(range(len(got))),
+    }[order]
+
+
+def having(order: Order | None) -> list[Indices]:
+    return [each for each in SEQUENCES if defined(order, each)]
+
+
+def strongest(sequences: list[Indices]) -> set[Order]:
+    """The orders that all of them have."""
+    return {order for order in Order if all(defined(order, each) for each in sequences)}
+
+
+@pytest.mark.parametrize("order", Order)
+def test_an_order_holds_exactly_where_its_definition_does(order: Order) -> None:
+    assert [each for each in SEQUENCES if holds(order, each)] == having(order)
+
+
+def test_a_streaming_check_finds_the_same_orders() -> None:
+    for each in SEQUENCES:
+        check = OrderCheck()
+        check.take(each)
+        assert {order for order in Order if check.held(order)} == {
+            order for order in Order if defined(order, each)
+        }
+        assert check.received == len(each)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), max_size=5), st.data())
+def test_how_the_stream_is_cut_does_not_matter(runs: list[tuple[int, int]], data: st.DataObject) -> None:
+    whole = [index for start, count in runs for index in range(start, start + count)]
+    at_once, cut, by_runs = OrderCheck(), OrderCheck(), OrderCheck()
+    at_once.take(whole)
+    at = data.draw(st.integers(0, len(whole)))
+    cut.take(whole[:at])
+    cut.take(whole[at:])
+    for start, count in runs:
+        by_runs.take_run(start, count)
+    facts = [
+        (each.received, each.falls, each.repeats, each.gaps, each.order) for each in (at_once, cut, by_runs)
+    ]
+    assert facts[0] == facts[1] == facts[2]
+
+
+def test_a_stream_may_start_elsewhere_than_at_zero() -> None:
+    check = OrderCheck(first=7)
+    check.take((7, 8, 9))
+    assert check.order is Order.ABSOLUTE
+    assert holds(Order.ABSOLUTE, (7, 8, 9), first=7)
+    assert not holds(Order.CONTINUOUS, (7, 8, 9))
+
+
+def test_faults_are_counted() -> None:
+    check = OrderCheck()
+    check.take((0, 1, 1, 4, 2, 2))
+    assert (check.received, check.falls, check.repeats, check.gaps) == (6, 1, 2, 1)
+
+
+@pytest.mark.parametrize("one", ORDERS)
+@pytest.mark.parametrize("other", ORDERS)
+def test_an_order_implies_another_if_no_sequence_says_otherwise(one: Order | None, other: Order | None) -> None:
+    assert implies(one, other) == all(defined(other, each) for each in having(one))
+
+
+@pytest.mark.parametrize("one", ORDERS)
+@pytest.mark.parametrize("other", ORDERS)
+def test_meet_is_what_both_imply_and_join_what_holds_when_both_do(
+    one: Order | None, other: Order | None
+) -> None:
+    assert set(held_orders(meet(one, other))) == strongest(having(one) + having(other))
+    assert having(join(one, other)) == [each for each in having(one) if defined(other, each)]
+
+
+@pytest.mark.parametrize("first", ORDERS)
+@pytest.mark.parametrize("second", ORDERS)
+def test_two_hops_in_a_row_keep_their_meet_and_no_more(first: Order | None, second: Order | None) -> None:
+    short = [each for each in having(first) if len(each) <= 4 and 3 not in each]
+    ends = {
+        tuple(got[position] for position in positions)
+        for got in short
+        for positions in having(second)
+        if len(positions) <= 4 and max(positions, default=-1) < len(got)
+    }
+    assert set(held_orders(then(first, second))) == strongest(list(ends))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_loss_repeats_and_dedup_leave_of_an_order(order: Order | None) -> None:
+    sequences = having(order)
+    lossy = [tuple(i for i, kept in zip(got, keep, strict=True) if kept)
+             for got in sequences for keep in product((False, True), repeat=len(got))]  # fmt: skip
+    repeated = [tuple(i for i, n in zip(got, counts, strict=True) for _ in range(n))
+                for got in sequences for counts in product((1, 2), repeat=len(got))]  # fmt: skip
+    deduplicated = [tuple(dict.fromkeys(got)) for got in sequences]
+    assert set(held_orders(after_loss(order))) == strongest(lossy)
+    assert set(held_orders(after_repeats(order))) == strongest(repeated)
+    assert set(held_orders(after_dedup(order))) == strongest(deduplicated)
+
+
+def test_an_order_is_what_may_not_happen() -> None:
+    assert order_of(falls=False, repeats=False, gaps=False) is Order.ABSOLUTE
+    assert order_of(falls=False, repeats=True, gaps=False) is Order.CONTINUOUS
+    assert order_of(falls=False, repeats=False, gaps=True) is Order.STRICT
+    assert order_of(falls=False, repeats=True, gaps=True) is Order.MONOTONIC
+    assert order_of(falls=True, repeats=False, gaps=False) is None

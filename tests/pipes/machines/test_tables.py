@@ -1,0 +1,59 @@
+"""Every state of every machine meets every event, and does what its table says."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from headpond.pipes.machines.machine import Effects, Event
+from tests.pipes.machines.machines import CASES, Case, inputs_of
+
+MOMENTS = (1.0, 1000.0)
+"""Soon after the state was reached, when no timer is due, and long after."""
+
+
+def is_empty(effects: Effects) -> bool:
+    made = (effects.packets, effects.delivered, effects.confirmed, effects.settled, effects.accepted)
+    return not any(len(each) for each in made)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_table_has_an_outcome_for_every_state_and_event(case: Case) -> None:
+    assert set(case.table) == {(state, event) for state in case.states for event in Event}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_each_state_can_be_reached(case: Case) -> None:
+    assert {state: make().state for state, make in case.states.items()} == {s: s for s in case.states}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_an_event_ends_in_a_state_that_the_table_names(case: Case) -> None:
+    for (state, event), outcome in case.table.items():
+        for each in inputs_of(event):
+            for now in MOMENTS:
+                machine = case.states[state]()
+                machine.step(each, now)
+                assert machine.state in outcome.states, (state, event, each)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_the_table_ignores_leaves_a_count_and_nothing_else(case: Case) -> None:
+    for (state, event), outcome in case.table.items():
+        for each in inputs_of(event) if outcome.counted else ():
+            machine = case.states[state]()
+            before = asdict(machine.counts)
+            assert is_empty(machine.step(each, 1.0)), (state, event, each)
+            assert asdict(machine.counts) != before, (state, event, each)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_needless_wake_does_nothing(case: Case) -> None:
+    for state, make in case.states.items():
+        machine = make()
+        early = machine.wake_at is None or machine.wake_at > 1.0
+        assert early, state
+        effects = machine.step(inputs_of(Event.WAKE)[0], 1.0)
+        assert is_empty(effects)
+        assert machine.state is state

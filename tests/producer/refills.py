@@ -1,0 +1,66 @@
+"""Refill files for tests: small ones, with segments and snapshots that say what they are."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from headpond.model.identity import SegmentKey
+from headpond.producer.refill.refill import Refill
+from headpond.storage.disk import Disk
+from headpond.storage.memory_disk import MemoryDisk
+from headpond.wire.frame import FrameType, encode
+from headpond.wire.title import Title
+
+PATH = "slot/one.refill"
+BLOCK = bytes(range(16))
+A, B = "headpond://a:7411", "headpond://b:7411"
+PLAIN = Title("default/default/default/orders", bytes(16), "till-1")
+TYPED = Title("default/default/default/meters", bytes(16), "till-1", schema=b"a schema")
+ROWS = 3
+
+
+def key(segment: int, shard: int = 0) -> SegmentKey:
+    return SegmentKey(shard, segment)
+
+
+def keys(*segments: int, shard: int = 0) -> list[SegmentKey]:
+    return [SegmentKey(shard, segment) for segment in segments]
+
+
+def segment_frame(segment: int, shard: int = 0, *, payload: bytes | None = None) -> bytes:
+    """A frame whose content only this segment has, with ``ROWS`` rows."""
+    content = f"segment {shard}/{segment} ".encode() * 2 if payload is None else payload
+    body = struct.pack("<BBBBI", 2, 1, 0, 0, ROWS) + content
+    return encode(FrameType.SEGMENT, body, shard=shard, segment=segment)
+
+
+def snapshot_frame(segment: int, shard: int = 0) -> bytes:
+    return encode(FrameType.SNAPSHOT, f"snapshot at {shard}/{segment}".encode(), shard=shard, segment=segment)
+
+
+def new_refill(disk: Disk | None = None, title: Title = PLAIN, path: str = PATH, **more: Any) -> Refill:
+    settings: dict[str, Any] = {"destinations": [A, B], "shard_power": 1, "block": BLOCK, **more}
+    return Refill.create(MemoryDisk() if disk is None else disk, path, title=title, **settings)
+
+
+def write(refill: Refill, *segments: int, shard: int = 0) -> None:
+    for segment in segments:
+        refill.write_segment(key(segment, shard), segment_frame(segment, shard))
+
+
+def save(refill: Refill) -> None:
+    refill.write_statuses()
+    refill.sync()
+
+
+def served(refill: Refill) -> dict[SegmentKey, bytes]:
+    """Every segment that the refill hands out."""
+    held = [
+        key(n, shard) for shard in refill.index.shards for run in refill.index.held(shard) for n in range(*run)
+    ]
+    return {each: refill.get(each) for each in held}
+
+
+def true_frame(each: SegmentKey) -> bytes:
+    return segment_frame(each.segment, each.shard)

@@ -1,0 +1,155 @@
+"""The commit journal: what was put into it stands in its files after any crash, and nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+
+from headpond.storage.commit_journal import (
+    FOLDER,
+    Commit,
+    begin_generation,
+    commits_in,
+    encode_commit,
+    generation_path,
+    replay,
+    retire_generation,
+    sync_generation,
+)
+from headpond.storage.memory_disk import Keep, MemoryDisk
+
+SIZE = 4096
+LOG = "topics/t/00000/a.log"
+OTHER = "topics/t/00001/b.log"
+
+
+def with_files(disk: MemoryDisk, *paths: str) -> None:
+    for path in paths:
+        file = disk.create(path)
+        file.write_at(0, [bytes(64)])
+        file.sync()
+        disk.sync_folder(path.rpartition("/")[0])
+
+
+def put(disk: MemoryDisk, generation: int, commits: list[Commit], spare: int | None = None) -> None:
+    """One round of a new generation, synced."""
+    file = begin_generation(disk, generation, SIZE, spare)
+    frames = [encode_commit(generation, path, offset, [data]) for path, offset, data in commits]
+    file.write_at(0, frames)
+    file.sync()
+    file.close()
+
+
+def held(disk: MemoryDisk, generation: int) -> list[Commit]:
+    return list(commits_in(disk.open(generation_path(generation)), generation))
+
+
+def test_what_was_committed_is_in_its_files_after_a_power_cut() -> None:
+    disk = MemoryDisk()
+    with_files(disk, LOG, OTHER)
+    put(disk, 1, [Commit(LOG, 3, b"first"), Commit(OTHER, 0, b"other"), Commit(LOG, 8, b"second")])
+    for _ in range(2):
+        disk.crash(keep="none")
+        replay(disk)
+        assert disk.contents(LOG)[3:14] == b"firstsecond"
+        assert disk.contents(OTHER)[:5] == b"other"
+        assert disk.list(FOLDER) == [], "it is not needed any more"
+
+
+def test_a_later_generation_wins_over_an_earlier_one() -> None:
+    disk = MemoryDisk()
+    with_files(disk, LOG)
+    put(disk, 9, [Commit(LOG, 0, b"old")])
+    put(disk, 10, [Commit(LOG, 0, b"new")])
+    assert replay(disk).writes == 2
+    assert disk.contents(LOG)[:3] == b"new"
+
+
+def test_a_file_that_was_dropped_since_is_passed_over() -> None:
+    disk = MemoryDisk()
+    with_files(disk, LOG)
+    put(disk, 1, [Commit(OTHER, 0, b"gone"), Commit(LOG, 0, b"here")])
+    assert replay(disk).writes == 1
+    assert not disk.exists(OTHER)
+
+
+def test_what_an_earlier_use_of_its_room_left_behind_is_not_taken_for_its_own() -> None:
+    disk = MemoryDisk()
+    with_files(disk, LOG)
+    put(disk, 1, [Commit(LOG, number, b"%d" % number) for number in range(9)])
+    retire_generation(disk, 1, reuse=True)
+    assert replay(disk.copy()).writes == 0, "spare room holds nothing"
+    put(disk, 2, [Commit(LOG, 20, b"m")], spare=1)
+    assert held(disk, 2) == [Commit(LOG, 20, b"m")]
+
+
+def test_a_frame_that_was_torn_ends_it() -> None:
+    disk = MemoryDisk()
+    with_files(disk, LOG)
+    commits = [Commit(LOG, 0, b"a" * 30), Commit(LOG, 30, b"b" * 30)]
+    put(disk, 1, commits)
+    size = len(encode_commit(1, LOG, 0, [b"a" * 30]))
+    for offset in range(size, 2 * size):
+        torn = disk.copy()
+        torn.flip(generation_path(1), offset, 3)
+        assert held(torn, 1) == commits[:1]
+
+
+def test_a_frame_that_rotted_is_passed_over_and_counted() -> None:
+    disk = MemoryDisk()
+    with_files(disk, LOG, OTHER)
+    put(disk, 1, [Commit(LOG, 0, b"rotten"), Commit(OTHER, 0, b"sound")])
+    disk.flip(generation_path(1), 50)
+    found = replay(disk)
+    assert (found.writes, found.damaged) == (1, 1)
+    assert "damaged" in found.lines()[0]
+    assert disk.contents(OTHER)[:5] == b"sound"
+
+
+def test_files_in_doubt_are_written_again_before_a_generation_is_given_up() -> None:
+    disk = MemoryDisk()
+    with_files(disk, LOG, OTHER)
+    put(disk, 1, [Commit(LOG, 0, b"doubt"), Commit(OTHER, 0, b"plain")])
+    for path, data in ((LOG, b"doubt"), (OTHER, b"plain")):
+        disk.open(path, writable=True).write_at(0, [data])
+    disk.fail_next("sync", 5, 1, LOG)
+    with pytest.raises(OSError, match="Input"):
+        disk.open(LOG).sync()
+    assert sync_generation(disk, 1, {LOG, OTHER}, {LOG}) == {LOG}
+    retire_generation(disk, 1, reuse=True)
+    disk.crash(keep="none")
+    replay(disk)
+    assert (disk.contents(LOG)[:5], disk.contents(OTHER)[:5]) == (b"doubt", b"plain")
+
+
+@pytest.mark.parametrize("keep", ["none", "some", "all"])
+def test_a_cut_at_every_operation_leaves_what_was_committed(keep: Keep) -> None:
+    def work(disk: MemoryDisk, done: list[bytes]) -> None:
+        spare = None
+        for generation in range(1, 4):
+            put(disk, generation, [Commit(LOG, 5 * generation, b"%05d" % generation)], spare)
+            done.append(b"%05d" % generation)
+            disk.open(LOG, writable=True).write_at(5 * generation, [b"%05d" % generation])
+            sync_generation(disk, generation, {LOG}, set())
+            retire_generation(disk, generation, reuse=True)
+            spare = generation
+
+    for changes in range(80):
+        disk = MemoryDisk(changes)
+        with_files(disk, LOG)
+        done: list[bytes] = []
+        disk.cut_power_after(changes)
+        try:
+            work(disk, done)
+        except OSError as error:
+            assert "power" in str(error)
+        disk.crash(keep=keep)
+        disk.cut_power_after(changes % 7)  # and once more, while it is replayed
+        try:
+            replay(disk)
+        except OSError as error:
+            assert "power" in str(error)
+        disk.crash(keep=keep)
+        replay(disk)
+        disk.crash(keep="none")
+        for number, data in enumerate(done, 1):
+            assert disk.contents(LOG)[5 * number : 5 * number + 5] == data
