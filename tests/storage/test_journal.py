@@ -10,7 +10,7 @@ import pytest
 
 from headpond.model.errors import StorageFailed
 from headpond.storage.disk import Disk
-from headpond.storage.journal import FileJournal, Journal, encode_header
+from headpond.storage.journal import FileJournal, encode_header
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 from headpond.storage.os_disk import OsDisk
 from headpond.wire.frame import FrameType, encode
@@ -41,7 +41,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
 
 
 def test_records_come_back_in_order_after_a_restart(disk: Disk) -> None:
-    journal: Journal = open_journal(disk)
+    journal = open_journal(disk)
     assert list(journal.records) == [] and disk.list(FOLDER) == []
     journal = open_journal(disk)
     bodies = [b"one", b"", b"x" * 100_000, b"four"]

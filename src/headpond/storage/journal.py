@@ -1,8 +1,20 @@
-"""Journals: small records that say what changed, replayed when a node starts.
+"""Journals: small records that say what changed, replayed when a node starts. Version 1.
 
-``Journal`` is what the node asks of any place that keeps its records. ``FileJournal`` is the local one,
-used for the catalog and for settlements: a folder of generations, of which the last counts (bytes:
-journal_file.py).
+A journal is a folder of generations, of which the last counts. A generation ``00000001.journal`` is a frame
+file::
+
+    RECORD  shard 1, the header: version u8 | generation u32 | epoch u64
+    RECORD  shard 0, segment = the record's number in this generation (mod 2**32): the caller's bytes
+    STATUS  synced length u64 | number of the next record u64, behind every write, as in a log
+
+Each writer begins with a header of its epoch. Records behind a header of an older epoch than one before it do
+not count. A journal creates a new generation under another name, syncs and renames it, and only then removes
+the one before it; so a generation that recovery finds has a whole beginning. Generation 0 holds a header
+alone: every journal of a folder in use has a file, so that recovery notices a missing one.
+
+Recovery reports damage with the numbers of the lost records and continues behind it; the remaining records
+begin a new generation. It renames a generation in which it can read nothing to ``.damaged``, and reads the
+one before it if that still exists.
 """
 
 from __future__ import annotations
@@ -11,7 +23,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from headpond.model.errors import StorageFailed
 from headpond.storage.disk import Disk, DiskFile
@@ -20,22 +32,6 @@ from headpond.storage.frame_write import NEW_SUFFIX, STATUS_BYTES, FrameWrite, d
 from headpond.storage.recovery import Recovery, SalvagedFile, open_salvaged
 from headpond.storage.seal import Seal, SealedFile
 from headpond.wire.frame import Frame, FrameType, encode
-
-# The bytes of a journal's files, and what is read from them. Version 1.
-#
-# A generation ``00000001.journal`` is a frame file::
-#
-#     RECORD  shard 1, the header: version u8 | generation u32 | epoch u64
-#     RECORD  shard 0, segment = the record's number in this generation (mod 2**32): the caller's bytes
-#     STATUS  synced length u64 | number of the next record u64, behind every write, as in a log
-#
-# Another header stands where a new writer began; what follows a header of an older epoch than one before it
-# does not count. A new generation is made under another name, synced and renamed, so one that is found begins
-# whole; only then is the one before it removed. Generation 0 holds a header alone: every journal of a folder
-# that is in use has a file, so that a missing one is noticed. Damage is reported with the numbers of the
-# records that are lost, and reading goes on behind it; the records that are left begin a new generation. A
-# generation in which nothing can be read is put aside as ``.damaged``; one before it is read in its place if
-# it is still there.
 
 VERSION = 1
 SUFFIX = ".journal"
@@ -234,37 +230,6 @@ class _Replay:
 
 
 RESERVE_BYTES = 1024 * 1024
-
-
-class Write(Protocol):
-    """What was staged, on its way to the disk."""
-
-    def run(self, disk: Disk) -> None: ...
-
-
-class Journal(Protocol):
-    """Records in order, fenced by the writer's epoch, read again from the latest snapshot on.
-
-    Nothing above this may assume local files: records come back in the order they were committed, and that
-    is all there is to know of their place.
-    """
-
-    @property
-    def epoch(self) -> int:
-        """Raised with every writer; what an older one writes after that does not count."""
-
-    @property
-    def records(self) -> Iterator[bytes]:
-        """Everything stored, from the latest snapshot on, oldest first."""
-
-    def append(self, body: bytes) -> None:
-        """Stages a record; it is durable once its write is committed."""
-
-    def take(self) -> Write | None:
-        """Hands over what is staged, for one write and one sync."""
-
-    def compact(self, snapshot: Iterable[bytes]) -> None:
-        """Stages that ``snapshot`` stands for everything before it, which is then dropped."""
 
 
 class JournalWrite(FrameWrite):

@@ -14,7 +14,6 @@ In reading order::
     segments      Finding an admitted segment in a log's files, for a sender that sends it again
     replay        Replaying one file of a log onto what is known so far: the marks, the next entry, what is lo
     recover       What a log is when it is opened: its last file read through, the heads of the others, nothin
-    readable      What can be read of a log: its durable files, seen through one ``View`` that is replaced who
     shard_log     The log of one topic shard: what was admitted, in order, on disk before anyone hears of it
     latest_rows   Which row of every key is the latest: record batches in, in any order, a set of entries out
     rewrite       Compacting closed files of a state topic's log: one new file with the rows that are still wa

@@ -27,10 +27,9 @@ from headpond.model.entry_set import EntrySet
 from headpond.model.errors import HeadpondError
 from headpond.storage.disk import Disk
 from headpond.storage.log.latest_rows import BYTES_MAX, LatestRows, as_entries
-from headpond.storage.log.read import FileView, segment_of
-from headpond.storage.log.readable import ClosedFile
+from headpond.storage.log.read import ClosedFile, FileView, StoredRecord, segment_of
 from headpond.storage.log.rewrite import Rewrite, Swap, Tidy
-from headpond.storage.log.shard_log import ShardLog, StoredRecord
+from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.long_work import Place
 from headpond.wire.typed.record import stored_rows
 from headpond.wire.typed.versions import SchemaVersions

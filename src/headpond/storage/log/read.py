@@ -74,6 +74,13 @@ class FileView(NamedTuple):
         return file_name(self.first, self.generation)
 
 
+class ClosedFile(NamedTuple):
+    """A file that the log no longer writes to, and one past its last entry."""
+
+    file: FileView
+    end: int
+
+
 class Replaced(Exception):
     """A file was compacted since the reader looked: it is to look again."""
 

@@ -44,7 +44,7 @@ from headpond.storage.log.format import (
 from headpond.storage.log.index import FileIndex, Point
 from headpond.storage.log.latest_rows import keyless_rows
 from headpond.storage.log.marks import Marks
-from headpond.storage.log.readable import ClosedFile
+from headpond.storage.log.read import ClosedFile
 from headpond.storage.recovery import open_salvaged
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.segment import UNFOLDED_BYTES_MAX, encode_plain
@@ -72,7 +72,7 @@ class Unsound(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPlace:
     """Where a log is, and what its files begin with."""
 
     folder: str
@@ -90,7 +90,7 @@ class Rewrite:
     """
 
     def __init__(
-        self, place: Place, files: Sequence[ClosedFile], taken_out: EntrySet, known: frozenset[bytes]
+        self, place: LogPlace, files: Sequence[ClosedFile], taken_out: EntrySet, known: frozenset[bytes]
     ) -> None:
         self.files = list(files)
         self.first = files[0].file.first

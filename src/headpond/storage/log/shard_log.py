@@ -1,20 +1,26 @@
-"""The log of one topic shard: what was admitted, in order, on disk before anyone hears of it.
+"""The log of one shard of a topic: admitted segments in order, durable before anyone reads them.
 
-Appending stages a record in memory and moves the marks in the same step. ``take`` hands everything staged
-over as one ``LogWrite``, which a worker thread runs; ``committed`` makes it readable, ``failed`` puts marks
-and entries back to what is durable and never writes to that file again. Reading touches durable bytes only.
+``append`` stages a record in memory and moves the marks in the same step. ``take`` returns everything staged as
+one ``LogWrite``, which a worker thread runs. ``committed`` makes it readable. ``failed`` sets marks and entries
+back to the durable ones, and the log never writes to that file again. Readers see durable files only, through
+one ``View`` that is replaced as a whole.
 
-``append``, ``take``, ``committed``, ``failed``, ``drop_before`` and ``find_segment`` belong to one thread;
-``LogWrite.run``, ``read`` and ``find_time`` may run in others at the same time.
+``LogWrite.run``, ``read``, ``walk_heads`` and ``find_time`` may run in other threads at any time; everything
+else belongs to the thread that appends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from headpond.model.entry_set import EntrySet
+from headpond.model.errors import HeadpondError
 from headpond.model.identity import BLOCK_BYTES
+from headpond.model.ranges import RangeSet
 from headpond.model.topic_settings import TopicSettings
 from headpond.storage.disk import Disk
 from headpond.storage.frame_write import STATUS_BYTES, Rotation
-from headpond.storage.log.append import LogOptions, LogWrite, Stage, rotation_of
+from headpond.storage.log.append import LogOptions, LogWrite, Stage, Tail, rotation_of
 from headpond.storage.log.book import refusal_code
 from headpond.storage.log.format import (
     Began,
@@ -27,23 +33,42 @@ from headpond.storage.log.format import (
     file_name,
     index_name,
 )
+from headpond.storage.log.heads import walk_heads
+from headpond.storage.log.latest_rows import keyless_rows
 from headpond.storage.log.marks import DAY_US
-from headpond.storage.log.read import FileView, Run, StoredFile, StoredRecord, View
-from headpond.storage.log.readable import ReadableLog
+from headpond.storage.log.read import (
+    ClosedFile,
+    FileView,
+    LogReader,
+    Replaced,
+    Run,
+    StoredFile,
+    StoredRecord,
+    View,
+    segment_of,
+)
 from headpond.storage.log.recover import recover
-from headpond.storage.log.replay import Damage, Recovered, RecoveryReport, Tail
-from headpond.storage.log.rewrite import Place
+from headpond.storage.log.replay import Damage, Recovered, RecoveryReport
+from headpond.storage.log.rewrite import LogPlace
+from headpond.storage.log.segments import SegmentFinder
 from headpond.storage.seal import SealedFile
+from headpond.wire.control.links import Head as SegmentHead
 from headpond.wire.frame import FILE_BODY_BYTES_MAX
 from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader
 from headpond.wire.title import Title
 from headpond.wire.typed.versions import versions_of
 
+__all__ = ["Damage", "LogOptions", "LogWrite", "RecoveryReport", "Run", "ShardLog", "StoredRecord"]
+
+MARKS_BYTES_MAX = FILE_BODY_BYTES_MAX // 2
+"""What the marks in the head of a file may take; the damaged spans and the frame itself fit beside them."""
 TALLY_BYTES = 1024 * 1024
 """What tallies may take in the files beyond the room that records take."""
 
 
-class LogState(ReadableLog):
+class ShardLog:
+    """Opened with ``ShardLog.open``."""
+
     def __init__(
         self,
         disk: Disk,
@@ -55,32 +80,94 @@ class LogState(ReadableLog):
         shard_power: int,
         options: LogOptions,
     ) -> None:
-        super().__init__(disk, folder, found, shard, options.index_every_bytes)
+        self._disk = disk
+        self._folder = folder
+        self._shard = shard
+        self._shard_power = shard_power
+        self._title = title
+        self._schemas = versions_of(title)
+        """The schemas of a typed topic."""
+        self._retitled = found.outdated
+        """Whether the file being written begins with an older title."""
+        self._options = self._base_options = options
+        self.of_state = False
+        """Whether the topic is a state topic."""
+        self.peer_hold_us = 0
+        """The log remembers each block at least this long, ended or not: a peer may send it again."""
         self.report = found.report
+        self.marks = found.marks
         self._incarnations = found.incarnations
         self._lost_from = found.lost_from
         """The first of the entries that were lost at the end when the log was opened."""
         self._begun = False
         """Whether this run has begun an incarnation, or staged that."""
+        self.entry_first = found.kept
+        """The first entry that is kept."""
         self.entry_next = found.next_entry
-        """The next to assign, staged ones counted."""
+        """The next entry to assign, staged ones counted."""
         self.entry_taken = found.next_entry
-        """One past the last entry that ``take`` handed over."""
-        self._title = title
-        self._schemas = versions_of(title)
-        self._retitled = found.outdated
-        """Whether the file being written begins with an older title."""
-        self._shard_power = shard_power
-        self._options = self._base_options = options
+        """One past the last entry that ``take`` returned."""
+        self.compacted = found.compacted
+        """Entries that compaction took out; every subscription has settled them."""
         self._stored_at_us = found.stored_at_us
         self._tally_room = TALLY_BYTES
         self._tail = Tail(found)
         self._stage = Stage()
         self._under_way: LogWrite | None = None
         self.bytes_written = 0
-        """Since it was opened."""
-        self.peer_hold_us = 0
-        """Blocks are remembered for so long at the least, ended or not: a peer may bring them again."""
+        """Since the log was opened."""
+        self.bytes = 0
+        """What the log takes on disk, without reserved room."""
+        self._closed_bytes = 0
+        self._view = View((), found.kept, found.next_entry, 0, [])
+        files = tuple(found.files)
+        self._show(self._view._replace(files=files, end_offset=found.end_offset, points=found.points))
+        self._reader = LogReader(disk, folder, shard, options.index_every_bytes)
+        self._reader.damaged = found.damaged
+        self._finder = SegmentFinder(self._reader, shard)
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        folder: str,
+        *,
+        title: Title,
+        shard: int,
+        shard_power: int,
+        now_us: int,
+        options: LogOptions | None = None,
+        settings: TopicSettings | None = None,
+        held: frozenset[bytes] = frozenset(),
+        peer_hold_us: int = 0,
+        sealed: SealedFile | None = None,
+    ) -> ShardLog:
+        """The log in ``folder``, recovered; a new one has no file before its first record.
+
+        Blocks that are ``held`` are not forgotten, however old. ``sealed``: the last file at a clean stop.
+        """
+        options = options or LogOptions()
+        every_bytes = options.index_every_bytes
+        found = recover(disk, folder, title=title, shard=shard, index_every_bytes=every_bytes, sealed=sealed)
+        log = cls(disk, folder, found, title=title, shard=shard, shard_power=shard_power, options=options)
+        if settings is not None:
+            log.follow(settings)
+        log.marks.held = held
+        log.peer_hold_us = peer_hold_us
+        log.forget_blocks(now_us)
+        return log
+
+    # --- facts and settings ---------------------------------------------------------------------------
+
+    @property
+    def entry_durable(self) -> int:
+        """One past the last durable entry."""
+        return self._view.entry_durable
+
+    @property
+    def damaged(self) -> RangeSet:
+        """Entries that failed their checksum or are missing; never served."""
+        return self._reader.damaged
 
     @property
     def stored_at_us(self) -> int:
@@ -154,9 +241,9 @@ class LogState(ReadableLog):
         return bool(self._tail.expires_us) or any(file.expires_us is not None for file in self._view.files)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> LogPlace:
         every_bytes = self._options.index_every_bytes
-        return Place(self._folder, self._shard, self._shard_power, self._title, every_bytes)
+        return LogPlace(self._folder, self._shard, self._shard_power, self._title, every_bytes)
 
     @property
     def rotate_bytes(self) -> int:
@@ -168,46 +255,58 @@ class LogState(ReadableLog):
         expires_us = self._tail.expires_us if self._stage.head_first is None else None
         return self._view.stored(self._stored_at_us, expires_us or None)
 
+    # --- reading ------------------------------------------------------------------------------------
 
-__all__ = ["Damage", "LogOptions", "LogWrite", "RecoveryReport", "Run", "ShardLog", "StoredRecord"]
+    def compacted_in(self, records: Iterable[StoredRecord]) -> bytes:
+        """A bitmap of the entries of these records that compaction took out; empty where there is none."""
+        found = EntrySet()
+        for record in records if self.of_state else ():
+            found.include(self.compacted.within(record.header.first_entry, record.header.end_entry))
+            found.include(self.taken_out_of(record))
+        return found.encode() if found else b""
 
-MARKS_BYTES_MAX = FILE_BODY_BYTES_MAX // 2
-"""What the marks of a file's head may take; the damaged spans and the frame itself fit beside them."""
+    def taken_out_of(self, record: StoredRecord) -> EntrySet:
+        """Entries of a state topic whose row is gone: a node that this one follows may have compacted it."""
+        try:
+            return keyless_rows(segment_of(record), record.header.first_entry, self._schemas)
+        except HeadpondError:  # its reader finds out
+            return EntrySet()
 
+    def read(self, entry: int, bytes_max: int) -> Run:
+        """Durable records from the one that holds ``entry``, at least one if there is any.
 
-class ShardLog(LogState):
-    """Opened with ``ShardLog.open``."""
-
-    @classmethod
-    def open(
-        cls,
-        disk: Disk,
-        folder: str,
-        *,
-        title: Title,
-        shard: int,
-        shard_power: int,
-        now_us: int,
-        options: LogOptions | None = None,
-        settings: TopicSettings | None = None,
-        held: frozenset[bytes] = frozenset(),
-        peer_hold_us: int = 0,
-        sealed: SealedFile | None = None,
-    ) -> ShardLog:
-        """The log in ``folder``, recovered; a new one has no file before its first record.
-
-        Blocks that are ``held`` are not forgotten, however old. ``sealed``: the last file at a clean stop.
+        Checksums are checked every time; what fails is in ``lost``, and in ``damaged`` from then on.
+        Entries before ``entry_first`` are in ``lost`` too.
         """
-        options = options or LogOptions()
-        every_bytes = options.index_every_bytes
-        found = recover(disk, folder, title=title, shard=shard, index_every_bytes=every_bytes, sealed=sealed)
-        log = cls(disk, folder, found, title=title, shard=shard, shard_power=shard_power, options=options)
-        if settings is not None:
-            log.follow(settings)
-        log.marks.held = held
-        log.peer_hold_us = peer_hold_us
-        log.forget_blocks(now_us)
-        return log
+        while True:
+            try:
+                return self._reader.read(self._view, entry, bytes_max)
+            except Replaced:
+                continue
+
+    def walk_heads(self, entry: int, heads: list[SegmentHead]) -> Run:
+        """What stands here from ``entry`` on, without rows (log_heads); may run in another thread."""
+        return walk_heads(self._reader, self._view, self._shard, entry, heads)
+
+    def find_segment(self, block: bytes, segment: int) -> tuple[int, int, int] | None:
+        """(origin_crc, first entry, count) of an admitted segment; None where it is not kept any more."""
+        known = self.marks.get(block)
+        if known is None or segment not in known.admitted:
+            return None
+        recent = known.recent.get(segment)
+        return recent if recent is not None else self._finder.find(self._view, block, segment)
+
+    def find_time(self, stored_at_us: int) -> int:
+        """The first durable entry stored at or after a time; ``entry_durable`` where there is none."""
+        while True:
+            try:
+                return self._reader.find_time(self._view, stored_at_us)
+            except Replaced:
+                continue
+
+    def find_run(self, stored_at_us: int) -> Run:
+        """An empty run at the first entry stored at or after a time."""
+        return Run([], self.find_time(stored_at_us), [])
 
     # --- appending ----------------------------------------------------------------------------------
 
@@ -501,6 +600,13 @@ class ShardLog(LogState):
             files = (*stage.removed, *self._view.files)
             self._show(self._view._replace(files=files, entry_first=stage.kept_before))
 
+    def _show(self, view: View) -> None:
+        """What readers see from now on."""
+        if view.files is not self._view.files:
+            self._closed_bytes = sum(file.bytes for file in view.files[:-1])
+        self._view = view
+        self.bytes = self._closed_bytes + (view.end_offset if view.files else 0)
+
     def close(self) -> SealedFile | None:
         """Writes what is staged, leaves the last file synced and without reserved room; returns how. Does IO.
 
@@ -521,14 +627,42 @@ class ShardLog(LogState):
         last = f"{self._folder}/{view.files[-1].name}"
         return SealedFile(last, view.end_offset, view.entry_durable, self.entry_first)
 
+    # --- compaction ---------------------------------------------------------------------------------
 
-# Which logs keep their file open: those that were written to lately.
-#
-# Opening a file again costs a few microseconds, in a worker thread; a file held open costs a handle, of which
-# a process has thousands and a node may have tens of thousands of shards.
+    def closed_files(self) -> list[ClosedFile]:
+        """The files that are not written to any more, oldest first."""
+        return [ClosedFile(file, self._view.end_entry(at)) for at, file in enumerate(self._view.files[:-1])]
+
+    def known_blocks(self) -> frozenset[bytes]:
+        """The blocks whose segments may come again."""
+        return self.marks.blocks()
+
+    def has_files(self, files: list[FileView]) -> bool:
+        """Whether these are still the files that are read; none was dropped or replaced."""
+        return set(files) <= set(self._view.files)
+
+    def replace(self, files: list[FileView], compacted: FileView) -> None:
+        """A durable file of the same entries is read in the place of these, from now on.
+
+        Who reads one of them at this moment is not disturbed. They can be removed.
+        """
+        assert self.has_files(files)
+        place = self._view.files.index(files[0])
+        rest = [file for file in self._view.files if file not in files]
+        rest.insert(place, compacted)
+        self._show(self._view._replace(files=tuple(rest)))
+        self._reader.replaced(file.id for file in files)
+        for file in files:
+            self._finder.forget(file.first)
 
 
 class OpenLogs:
+    """The logs that keep their file open: those that were written to last.
+
+    Opening a file again costs a few microseconds in a worker thread; an open file costs a handle, of which a
+    process has thousands while a node may have tens of thousands of shards.
+    """
+
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._logs: dict[ShardLog, None] = {}
