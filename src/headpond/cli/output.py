@@ -18,8 +18,8 @@ import typer
 
 from headpond.model.errors import BadRequest, HeadpondError
 from headpond.model.grant import redacted
-from headpond.shapes.error import error_object
-from headpond.shapes.times import iso_time as iso_time
+from headpond.shapes.convert import error_object
+from headpond.shapes.convert import iso_time as iso_time
 
 if TYPE_CHECKING:
     from rich.console import Console

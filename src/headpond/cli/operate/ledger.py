@@ -53,7 +53,7 @@ def ledger(
         lambda admin: admin.ledger(topic, producer=producer, subscription=subscription, blocks=blocks),
     )
     if as_json:
-        from headpond.shapes.ledger import ledger_object
+        from headpond.shapes.resources import ledger_object
 
         print_json(ledger_object(info))
     else:

@@ -9,7 +9,7 @@ import typer
 from headpond.cli.ask import ask
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url
 from headpond.cli.output import iso_time, print_json, print_table, reports_errors
-from headpond.shapes.token import administered_object
+from headpond.shapes.resources import administered_object
 
 log_app = typer.Typer(help="Read the logs that a node keeps.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -11,7 +11,7 @@ from headpond.cli.completion import subscriptions
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
 from headpond.cli.output import print_fields, print_json, print_table, reports_errors
 from headpond.cli.start import parse_place
-from headpond.shapes.subscription import dead_object
+from headpond.shapes.resources import dead_object
 
 if TYPE_CHECKING:
     from headpond.client.admin import Admin

@@ -11,7 +11,7 @@ from headpond.cli.ask import ask, confirm
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from headpond.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
 from headpond.cli.resources.context import read_token
-from headpond.shapes.peer import peer_object
+from headpond.shapes.resources import peer_object
 
 peer_app = typer.Typer(
     help="Link a node to other nodes, so that topics follow.", no_args_is_help=True, rich_markup_mode=None

@@ -11,7 +11,7 @@ from headpond.cli.ask import ask, confirm
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from headpond.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
 from headpond.cli.resources.settings import Assignments, Names, SetOption, print_settings, read_assignments
-from headpond.shapes.place import place_deleted_object, place_object
+from headpond.shapes.resources import place_deleted_object, place_object
 
 if TYPE_CHECKING:
     from headpond.client.admin import Admin

@@ -10,7 +10,7 @@ from headpond.cli.ask import ask, confirm
 from headpond.cli.completion import accesses, producers
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, TopicFilter, Url, Yes
 from headpond.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
-from headpond.shapes.producer import producer_object
+from headpond.shapes.resources import producer_object
 
 if TYPE_CHECKING:
     from headpond.wire.control.codec import ProducerInfo

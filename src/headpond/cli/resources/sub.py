@@ -22,11 +22,11 @@ from headpond.cli.options import (
 )
 from headpond.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
 from headpond.cli.start import parse_place, parse_start
-from headpond.shapes.subscription import skipped_object, subscription_object, unacked_object
+from headpond.shapes.resources import skipped_object, subscription_object, unacked_object
 
 if TYPE_CHECKING:
     from headpond.client.admin import Admin
-    from headpond.shapes.subscription import SkippedShape, UnackedShape
+    from headpond.shapes.resources import SkippedShape, UnackedShape
     from headpond.wire.control.codec import SubscriptionInfo
 
 sub_app = typer.Typer(

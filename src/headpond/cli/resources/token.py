@@ -11,7 +11,7 @@ from headpond.cli.ask import ask, confirm
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from headpond.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
 from headpond.model.grant import without_secret
-from headpond.shapes.token import token_object
+from headpond.shapes.resources import token_object
 
 if TYPE_CHECKING:
     from headpond.wire.control.access import TokenInfo

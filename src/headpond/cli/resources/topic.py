@@ -11,7 +11,7 @@ from headpond.cli.ask import ask, confirm
 from headpond.cli.options import DEFAULT_URL, AsJson, NewTopicArgument, Token, TopicArgument, Url, Yes
 from headpond.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
 from headpond.cli.resources.settings import Assignments, Names, SetOption, print_settings, read_assignments
-from headpond.shapes.topic import bytes_of, columns_object, compaction_object, entries_of, topic_object
+from headpond.shapes.resources import bytes_of, columns_object, compaction_object, entries_of, topic_object
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from headpond.cli.ask import ask, confirm
 from headpond.cli.completion import writers
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
 from headpond.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
-from headpond.shapes.writer import writer_object
+from headpond.shapes.resources import writer_object
 
 if TYPE_CHECKING:
     from headpond.wire.control.codec import StageInfo, WriterInfo

@@ -12,7 +12,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from headpond.model import errors as e
 from headpond.model.errors import AccessRefused, BadRequest, HeadpondError, NoRoute, NotHeld, WrongMethod
-from headpond.shapes.error import error_object
+from headpond.shapes.convert import error_object
 
 BY_ERROR: Final[dict[type[e.HeadpondError], int]] = {
     e.HeadpondError: 500,

@@ -32,7 +32,7 @@ from headpond.node.http.bodies import ARROW, JSON, RawMessage, aside, read_body
 from headpond.node.http.openapi import PublishOperation
 from headpond.node.http.publish import publish
 from headpond.node.http.status import body_of, headers_of, status_of
-from headpond.shapes.error import ErrorShape, error_object
+from headpond.shapes.convert import ErrorShape, error_object
 from headpond.shapes.message import Row, batch_rows
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 from headpond.wire.plain.expiry import TTL_S_MAX

@@ -8,7 +8,7 @@ from litestar.params import FromPath, JSONBody
 
 from headpond.model.bounds import Name, Patterns, TopicText, Word
 from headpond.node.http.asking import Called
-from headpond.shapes.peer import PeerShape, RemovedPeerShape, peer_object
+from headpond.shapes.resources import PeerShape, RemovedPeerShape, peer_object
 
 
 class PeerBody(msgspec.Struct, forbid_unknown_fields=True):

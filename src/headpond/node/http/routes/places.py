@@ -13,7 +13,7 @@ from headpond.model.bounds import SettingValues, TopicText
 from headpond.model.names import Place
 from headpond.node.http.asking import Called
 from headpond.node.http.routes.topics import SettingsBody
-from headpond.shapes.place import PlaceDeletedShape, PlaceShape, place_deleted_object, place_object
+from headpond.shapes.resources import PlaceDeletedShape, PlaceShape, place_deleted_object, place_object
 from headpond.wire.control.codec import PlaceInfo, read_result
 
 PlacePath = Annotated[

@@ -10,7 +10,7 @@ from litestar.params import FromPath, JSONBody
 
 from headpond.model.bounds import Name, Word
 from headpond.node.http.asking import Called, TopicPath, topic_name
-from headpond.shapes.producer import ProducerShape, producer_object
+from headpond.shapes.resources import ProducerShape, producer_object
 
 
 class ProducerBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -16,7 +16,7 @@ from headpond.model.policy import Attempts, DeadlineSeconds, LeaseSeconds, Polic
 from headpond.node.http.asking import Asked, Called, TopicPath, answer_of, door_of, parse_start, topic_name
 from headpond.node.http.held import message_bytes, parse_position
 from headpond.node.http.routes.producers import DeletedOfTopic
-from headpond.shapes.subscription import (
+from headpond.shapes.resources import (
     DeadShape,
     SkippedShape,
     SubscriptionShape,

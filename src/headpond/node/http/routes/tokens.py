@@ -11,8 +11,14 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from headpond.model.bounds import Name, TopicText, Word
 from headpond.model.grant import SCOPES_MAX, without_secret
 from headpond.node.http.asking import Called
-from headpond.shapes.times import iso_time
-from headpond.shapes.token import AdministeredShape, RevokedShape, TokenShape, administered_object, token_object
+from headpond.shapes.convert import iso_time
+from headpond.shapes.resources import (
+    AdministeredShape,
+    RevokedShape,
+    TokenShape,
+    administered_object,
+    token_object,
+)
 from headpond.wire.control.access import LASTS_S_MAX
 
 

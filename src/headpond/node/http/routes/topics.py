@@ -14,8 +14,13 @@ from headpond.model.errors import BadRequest
 from headpond.model.names import TopicName
 from headpond.node.http.asking import Called, TopicPath, topic_name
 from headpond.shapes.columns import make_field
-from headpond.shapes.ledger import ledger_object
-from headpond.shapes.topic import CompactionShape, TopicShape, compaction_object, topic_object
+from headpond.shapes.resources import (
+    CompactionShape,
+    TopicShape,
+    compaction_object,
+    ledger_object,
+    topic_object,
+)
 from headpond.wire.control.codec import ChangeSettings, TopicInfo, read_result
 
 

@@ -6,7 +6,7 @@ from litestar import delete, get
 from litestar.params import FromPath
 
 from headpond.node.http.asking import Called
-from headpond.shapes.writer import WriterDeletedShape, WriterShape, writer_object
+from headpond.shapes.resources import WriterDeletedShape, WriterShape, writer_object
 
 
 @get("/writers", tags=["writers"])
