@@ -19,7 +19,8 @@ from pathlib import Path
 
 import headpond
 from bench.figure import quantile
-from headpond.wire.control.codec import Hello, encode_control
+from headpond.wire.control.codec import encode_control
+from headpond.wire.control.greeting import Hello
 from tests.fire.real_node import RealNode
 
 GREETING = encode_control(Hello([1], "idle"))

@@ -19,7 +19,7 @@ from bench.publish import table_of
 from headpond.broker.subscriptions.unacked_log import DUE_STEP_US
 from headpond.client.connect import Client
 from headpond.client.consume.consumer import Consumer
-from headpond.wire.control.codec import Ping, Pong
+from headpond.wire.control.greeting import Ping, Pong
 from tests.fire.raw_client import RawClient
 
 SIZE = 100

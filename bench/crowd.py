@@ -20,7 +20,7 @@ from bench.figure import Figure
 from bench.limits import Limits
 from bench.node import Node, raise_file_limit, running_node
 from bench.sender import VALUE_BYTES, Sender
-from headpond.wire.control.codec import Credit, Settle, Settled, Subscribe, Subscribed
+from headpond.wire.control.consuming import Credit, Settle, Settled, Subscribe, Subscribed
 from tests.fire.raw_client import RawClient
 
 MESSAGES = 1_000_000

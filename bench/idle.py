@@ -20,7 +20,7 @@ from bench.figure import Figure
 from bench.limits import Limits
 from bench.node import Node, raise_file_limit, running_node
 from bench.sender import Sender
-from headpond.wire.control.codec import CreateSubscription, Subscribe, Subscribed
+from headpond.wire.control.consuming import CreateSubscription, Subscribe, Subscribed
 from tests.fire.raw_client import RawClient
 
 MANY = 1000

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from headpond.wire.control.codec import Ack, CreateTopic, TopicInfo, read_result
+from headpond.wire.control.catalog import CreateTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.producing import Ack
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.segment import encode_plain, rows_to_batch
 from tests.fire.raw_client import RawClient, title_frame

@@ -18,7 +18,9 @@ import pyarrow as pa
 from bench.figure import Figure
 from bench.limits import Limits
 from bench.node import running_node
-from headpond.wire.control.codec import Ack, CreateTopic, TopicInfo, read_result
+from headpond.wire.control.catalog import CreateTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.producing import Ack
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.typed.codec import Encoder
 from headpond.wire.typed.rows import messages_of, row_schema, to_rows

@@ -24,7 +24,9 @@ from bench.figure import Figure
 from bench.limits import Limits
 from headpond.broker.settings import Settings
 from headpond.storage.os_disk import OsDisk
-from headpond.wire.control.codec import CreateTopic, Settle, Subscribe, TopicInfo, read_result
+from headpond.wire.control.catalog import CreateTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import Settle, Subscribe
 from headpond.wire.frame import FrameType, encode
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import segment_body, title_frame

@@ -6,7 +6,6 @@ from typing import Any
 
 from headpond.model.policy import Policy
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control import codec as ops
 from headpond.wire.control.access import (
     CreateToken,
     ListAdminLog,
@@ -16,7 +15,40 @@ from headpond.wire.control.access import (
     ShowToken,
     TokenCreated,
 )
-from headpond.wire.control.codec import Control, read_result
+from headpond.wire.control.catalog import (
+    AlterTopic,
+    ChangeSettings,
+    CompactTopic,
+    CreatePlace,
+    CreateTopic,
+    DeletePlace,
+    DeleteTopic,
+    ListPlaces,
+    ListTopics,
+    OpenTopic,
+    ShowPlace,
+    ShowTopic,
+)
+from headpond.wire.control.codec import Request, read_result
+from headpond.wire.control.consuming import (
+    Browse,
+    CreateSubscription,
+    Credit,
+    DeleteSubscription,
+    Extend,
+    GiveBack,
+    ListSkipped,
+    ListSubscriptions,
+    ListUnacked,
+    PauseSubscription,
+    Redrive,
+    Renew,
+    SeekSubscription,
+    Settle,
+    ShowSubscription,
+    Subscribe,
+    Unsubscribe,
+)
 from headpond.wire.control.following import (
     ApplyDropped,
     ApplySettled,
@@ -27,6 +59,8 @@ from headpond.wire.control.following import (
     ReadSettled,
     TellPromoted,
 )
+from headpond.wire.control.greeting import Control, Ping, Pong
+from headpond.wire.control.ledger import ShowLedger, ShowNode, ShowTop
 from headpond.wire.control.links import (
     AddPeer,
     AdmitRecords,
@@ -40,7 +74,27 @@ from headpond.wire.control.links import (
     ShowPeer,
     peer_parts,
 )
-from headpond.wire.control.staging import encode_chunk
+from headpond.wire.control.producing import (
+    BlockEnd,
+    CloseProducer,
+    CreateProducer,
+    DeleteProducer,
+    Hole,
+    ListProducers,
+    OpenProducer,
+    ShowProducer,
+)
+from headpond.wire.control.reading import AdvanceSubscription, FetchEntries, FindTime, ReadEnds
+from headpond.wire.control.staging import (
+    AbortStages,
+    CommitBatch,
+    DeleteWriter,
+    FinishStage,
+    ListWriters,
+    OpenStage,
+    ShowWriter,
+    encode_chunk,
+)
 from headpond.wire.frame import FrameType, encode
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import segment_body, segment_frame, title_frame
@@ -57,54 +111,54 @@ def samples(topic: str = TOPIC, uuid: bytes = b"u" * 16, stage: bytes = STAGE) -
     """One operation of each kind about a topic, or about the component that holds it."""
     component = topic.rpartition("/")[0]
     found: list[Control] = [
-        ops.OpenTopic(topic, True),
-        ops.CreateTopic(topic, 2),
-        ops.AlterTopic(topic, b""),
-        ops.ShowTopic(topic),
-        ops.ListTopics(),
-        ops.DeleteTopic(topic),
-        ops.CompactTopic(topic),
-        ops.ReadEnds([topic]),
-        ops.FindTime(uuid, 0),
-        ops.FetchEntries(uuid, 0, 0),
-        ops.AdvanceSubscription(topic, "billing", [1]),
-        ops.CreateSubscription(topic, "extra"),
-        ops.ListSubscriptions(topic),
-        ops.ShowSubscription(topic, "billing"),
-        ops.ListUnacked(topic, "billing"),
-        ops.ListSkipped(topic, "billing"),
-        ops.DeleteSubscription(topic, "billing"),
-        ops.SeekSubscription(topic, "billing", "latest"),
-        ops.PauseSubscription(topic, "billing", True),
-        ops.Redrive(topic, "billing"),
-        ops.Browse(topic, 0, 0),
-        ops.CreatePlace("component", component, {"hard_ttl": "1s"}),
-        ops.ListPlaces("component"),
-        ops.ShowPlace("component", component),
-        ops.DeletePlace("component", component, True),
-        ops.ChangeSettings("topic", topic, {"hard_ttl": "1s"}),
-        ops.CreateProducer(topic, "till-2"),
-        ops.ListProducers(topic),
-        ops.ShowProducer(topic, "till-1"),
-        ops.DeleteProducer(topic, "till-1"),
-        ops.OpenProducer(topic, "till-3", INSTANCE),
-        ops.CloseProducer(topic, "till-1", INSTANCE),
+        OpenTopic(topic, True),
+        CreateTopic(topic, 2),
+        AlterTopic(topic, b""),
+        ShowTopic(topic),
+        ListTopics(),
+        DeleteTopic(topic),
+        CompactTopic(topic),
+        ReadEnds([topic]),
+        FindTime(uuid, 0),
+        FetchEntries(uuid, 0, 0),
+        AdvanceSubscription(topic, "billing", [1]),
+        CreateSubscription(topic, "extra"),
+        ListSubscriptions(topic),
+        ShowSubscription(topic, "billing"),
+        ListUnacked(topic, "billing"),
+        ListSkipped(topic, "billing"),
+        DeleteSubscription(topic, "billing"),
+        SeekSubscription(topic, "billing", "latest"),
+        PauseSubscription(topic, "billing", True),
+        Redrive(topic, "billing"),
+        Browse(topic, 0, 0),
+        CreatePlace("component", component, {"hard_ttl": "1s"}),
+        ListPlaces("component"),
+        ShowPlace("component", component),
+        DeletePlace("component", component, True),
+        ChangeSettings("topic", topic, {"hard_ttl": "1s"}),
+        CreateProducer(topic, "till-2"),
+        ListProducers(topic),
+        ShowProducer(topic, "till-1"),
+        DeleteProducer(topic, "till-1"),
+        OpenProducer(topic, "till-3", INSTANCE),
+        CloseProducer(topic, "till-1", INSTANCE),
         CreateToken("mine", ["consume"], [topic]),
         ListTokens(),
         ShowToken("admin"),
         RevokeToken("admin"),
         ShowAccess(),
         ListAdminLog(),
-        ops.OpenStage(stage, WRITER, topic),
-        ops.FinishStage(stage, 1),
-        ops.CommitBatch(WRITER, 1, [stage]),
-        ops.AbortStages(WRITER, [stage]),
-        ops.ListWriters(),
-        ops.ShowWriter(WRITER),
-        ops.DeleteWriter(WRITER),
-        ops.ShowLedger(topic),
-        ops.ShowTop(),
-        ops.ShowNode(),
+        OpenStage(stage, WRITER, topic),
+        FinishStage(stage, 1),
+        CommitBatch(WRITER, 1, [stage]),
+        AbortStages(WRITER, [stage]),
+        ListWriters(),
+        ShowWriter(WRITER),
+        DeleteWriter(WRITER),
+        ShowLedger(topic),
+        ShowTop(),
+        ShowNode(),
         AddPeer("headpond://127.0.0.1:1", ["*"], name="west"),
         ListPeers(),
         ShowPeer("west"),
@@ -135,12 +189,12 @@ class GuardedNode:
         first = CreateToken("admin", ["admin"], ["*"])
         self.admin_text = self.made(self.shell.connect(), first).secret
         self.admin = self.shell.connect(self.admin_text)
-        self.uuid: bytes = self.admin.request(ops.CreateTopic(TOPIC))["uuid"]
-        self.admin.request(ops.CreateSubscription(TOPIC, "billing"))
-        self.admin.request(ops.CreateProducer(TOPIC, "till-1"))
+        self.uuid: bytes = self.admin.request(CreateTopic(TOPIC))["uuid"]
+        self.admin.request(CreateSubscription(TOPIC, "billing"))
+        self.admin.request(CreateProducer(TOPIC, "till-1"))
         self.admin.send(title_frame(BLOCK, self.uuid, topic=TOPIC), segment_frame([b"secret"]))
         self.shell.work_all()
-        self.admin.request(ops.OpenStage(STAGE, WRITER, TOPIC))
+        self.admin.request(OpenStage(STAGE, WRITER, TOPIC))
         self.admin.send(encode_chunk(STAGE, 0, 0, segment_body([b"staged"])))
         self.shell.work_all()
         self.admin.events.clear()
@@ -161,14 +215,14 @@ class GuardedNode:
         """All that somebody could have changed."""
         ask = self.admin.request
         return {
-            "topic": ask(ops.ShowTopic(TOPIC)),
-            "topics": ask(ops.ListTopics()),
-            "subscription": ask(ops.ShowSubscription(TOPIC, "billing")),
-            "subscriptions": ask(ops.ListSubscriptions("")),
-            "producers": ask(ops.ListProducers("")),
-            "writers": ask(ops.ListWriters()),
-            "stages": ask(ops.ShowWriter(WRITER)),
-            "places": ask(ops.ListPlaces("component")),
+            "topic": ask(ShowTopic(TOPIC)),
+            "topics": ask(ListTopics()),
+            "subscription": ask(ShowSubscription(TOPIC, "billing")),
+            "subscriptions": ask(ListSubscriptions("")),
+            "producers": ask(ListProducers("")),
+            "writers": ask(ListWriters()),
+            "stages": ask(ShowWriter(WRITER)),
+            "places": ask(ListPlaces("component")),
             "tokens": [(each["token"], each["revoked_at_us"]) for each in ask(ListTokens())],
         }
 
@@ -177,25 +231,25 @@ def frames_about(uuid: bytes, topic: str = TOPIC) -> dict[FrameType, list[bytes 
     """For every kind of frame that a client may send: what somebody who means no good would send."""
     block = b"x" * 16
     title = title_frame(block, uuid, topic=topic)
-    subscribe = ops.Subscribe(
+    subscribe = Subscribe(
         7, topic, "billing", "unique", "non_resilient", "earliest", 1024, policy=Policy(), create_topic=True
     )
     return {
         FrameType.TITLE: [title],
         FrameType.SEGMENT: [title, segment_frame([b"forged"])],
         FrameType.SNAPSHOT: [title, encode(FrameType.SNAPSHOT, b"", shard=0, segment=9)],
-        FrameType.HOLE: [title, ops.Hole(block, 0, 9)],
-        FrameType.BLOCK_END: [title, ops.BlockEnd(block, {0: 1})],
+        FrameType.HOLE: [title, Hole(block, 0, 9)],
+        FrameType.BLOCK_END: [title, BlockEnd(block, {0: 1})],
         FrameType.STAGE: [encode_chunk(STAGE, 0, 1, segment_body([b"forged"]))],
         FrameType.PEER: [b"".join(peer_parts(uuid, 0, 0, b"r" * 64))],
-        FrameType.PING: [ops.Ping(1)],
-        FrameType.PONG: [ops.Pong(1)],
-        FrameType.REQUEST: [ops.Request(1, ops.ShowTopic(topic))],
+        FrameType.PING: [Ping(1)],
+        FrameType.PONG: [Pong(1)],
+        FrameType.REQUEST: [Request(1, ShowTopic(topic))],
         FrameType.SUBSCRIBE: [subscribe],
-        FrameType.UNSUBSCRIBE: [ops.Unsubscribe(1)],
-        FrameType.CREDIT: [ops.Credit(1, 1000)],
-        FrameType.SETTLE: [ops.Settle(1, 1, 0, [(0, 1)])],
-        FrameType.EXTEND: [ops.Extend(1, 0, [(0, 1)])],
-        FrameType.RENEW: [ops.Renew(1, 1)],
-        FrameType.GIVE_BACK: [ops.GiveBack(1, 0, [(0, 1)])],
+        FrameType.UNSUBSCRIBE: [Unsubscribe(1)],
+        FrameType.CREDIT: [Credit(1, 1000)],
+        FrameType.SETTLE: [Settle(1, 1, 0, [(0, 1)])],
+        FrameType.EXTEND: [Extend(1, 0, [(0, 1)])],
+        FrameType.RENEW: [Renew(1, 1)],
+        FrameType.GIVE_BACK: [GiveBack(1, 0, [(0, 1)])],
     }

@@ -14,26 +14,22 @@ from collections.abc import Callable, Mapping
 from headpond.broker.settings import LogSettings, Settings
 from headpond.model.policy import Policy
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import (
-    Ack,
-    BlockEnd,
+from headpond.wire.control.catalog import CreateTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import (
     CreateSubscription,
-    CreateTopic,
     Deliver,
-    Error,
-    Hole,
-    LedgerInfo,
     Redrive,
     SeekSubscription,
     Settle,
     Settled,
-    ShowLedger,
     Subscribe,
-    TopicInfo,
     Unsubscribe,
     Unsubscribed,
-    read_result,
 )
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.ledger import LedgerInfo, ShowLedger
+from headpond.wire.control.producing import Ack, BlockEnd, Hole
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.expiry import TTL_HEADER

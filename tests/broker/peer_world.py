@@ -14,7 +14,8 @@ from headpond.broker.links.status import LinkStatus
 from headpond.node.links.ends import HereNode
 from headpond.node.links.flow import PeerFlow
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import Ack, AckItem, CreateTopic, OpenTopic
+from headpond.wire.control.catalog import CreateTopic, OpenTopic
+from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.record import RECORD_HEADER_BYTES
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import segment_frame, title_frame

@@ -6,22 +6,17 @@ import random
 
 from headpond.broker.settings import LogSettings, Settings
 from headpond.storage.memory_disk import Keep, MemoryDisk
-from headpond.wire.control.codec import (
-    Ack,
-    AckItem,
-    CompactTopic,
-    CreateTopic,
+from headpond.wire.control.catalog import CompactTopic, CreateTopic, ShowTopic, TopicCompaction, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import (
     Deliver,
     Settle,
     ShowSubscription,
-    ShowTopic,
     Subscribe,
     SubscriptionInfo,
-    TopicCompaction,
-    TopicInfo,
     Unsubscribe,
-    read_result,
 )
+from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import decode_plain, encode_plain

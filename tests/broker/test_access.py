@@ -12,9 +12,29 @@ from headpond.model.errors import HeadpondError, NotAllowed, WriterNotFound
 from headpond.model.grant import Grant, Right
 from headpond.model.policy import Policy
 from headpond.wire.connection import FROM_CLIENT, Fault
-from headpond.wire.control import codec as ops
 from headpond.wire.control.access import CreateToken, ListTokens, RevokeToken, ShowAccess, ShowToken
-from headpond.wire.control.codec import Ack, Control, Deliver, Error, Operation, Settled, Subscribed
+from headpond.wire.control.catalog import (
+    ChangeSettings,
+    CreatePlace,
+    CreateTopic,
+    DeletePlace,
+    ListPlaces,
+    ListTopics,
+)
+from headpond.wire.control.codec import Operation, Request
+from headpond.wire.control.consuming import (
+    Browse,
+    CreateSubscription,
+    Deliver,
+    ListSkipped,
+    ListSubscriptions,
+    ListUnacked,
+    SeekSubscription,
+    Settled,
+    ShowSubscription,
+    Subscribe,
+    Subscribed,
+)
 from headpond.wire.control.following import (
     ApplyDropped,
     ApplySettled,
@@ -24,8 +44,21 @@ from headpond.wire.control.following import (
     ReadSettled,
     TellPromoted,
 )
+from headpond.wire.control.greeting import Control, Error
+from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import AdmitRecords, FollowTopics, OfferHeads, ReadHeads
-from headpond.wire.control.staging import encode_chunk
+from headpond.wire.control.producing import Ack, BlockEnd, ListProducers, OpenProducer
+from headpond.wire.control.reading import Fetched, FetchEntries, FindTime, ReadEnds
+from headpond.wire.control.staging import (
+    AbortStages,
+    CommitBatch,
+    DeleteWriter,
+    FinishStage,
+    ListWriters,
+    OpenStage,
+    ShowWriter,
+    encode_chunk,
+)
 from headpond.wire.frame import FrameType
 from headpond.wire.title import Predecessor
 from tests.broker.guarded import ABSENT, BLOCK, STAGE, TOPIC, WRITER, GuardedNode, frames_about, samples
@@ -39,9 +72,9 @@ FREE = (ShowAccess,)
 CODES = {
     ShowToken: "token-not-found",
     RevokeToken: "token-not-found",
-    ops.FindTime: "topic-not-found",
-    ops.FetchEntries: "topic-not-found",
-    ops.FinishStage: "stage-not-found",
+    FindTime: "topic-not-found",
+    FetchEntries: "topic-not-found",
+    FinishStage: "stage-not-found",
     ReadHeads: "topic-not-found",
     OfferHeads: "topic-not-found",
     AdmitRecords: "topic-not-found",
@@ -108,7 +141,7 @@ def test_no_operation_reaches_outside_the_scope(node: GuardedNode, scope: str) -
     for kind, ask in samples(TOPIC, node.uuid).items():
         if kind in FREE:
             continue
-        if kind in (ops.ListTopics, ops.ListPlaces, ops.ListWriters, ListTokens, *FOLLOWING):
+        if kind in (ListTopics, ListPlaces, ListWriters, ListTokens, *FOLLOWING):
             seen = stranger.request(typing.cast(Operation, ask))
             assert not [each for each in seen if "orders" in str(each) and scope != each["scopes"][0]], kind
             continue
@@ -178,10 +211,10 @@ def test_a_token_bound_to_a_producer_sends_under_that_name_alone(node: GuardedNo
     node.shell.work_all()
     (ack,) = client.take(Ack)
     assert ack.items[0].code == "not-allowed" and "till-1" in ack.items[0].message
-    assert isinstance(refusal(client, ops.OpenProducer(TOPIC, "till-3", b"i" * 16)), NotAllowed)
-    assert refusal(client, ops.OpenProducer(TOPIC, "till-1", b"i" * 16)) is None
-    assert isinstance(refusal(client, ops.ShowLedger(TOPIC)), NotAllowed)
-    assert [each["producer"] for each in client.request(ops.ListProducers(""))] == ["till-1"]
+    assert isinstance(refusal(client, OpenProducer(TOPIC, "till-3", b"i" * 16)), NotAllowed)
+    assert refusal(client, OpenProducer(TOPIC, "till-1", b"i" * 16)) is None
+    assert isinstance(refusal(client, ShowLedger(TOPIC)), NotAllowed)
+    assert [each["producer"] for each in client.request(ListProducers(""))] == ["till-1"]
 
 
 def test_a_token_bound_to_a_producer_sends_in_no_block_of_another(node: GuardedNode) -> None:
@@ -191,7 +224,7 @@ def test_a_token_bound_to_a_producer_sends_in_no_block_of_another(node: GuardedN
         title_frame(BLOCK, node.uuid, topic=TOPIC, producer="till-1"),
         title_frame(b"f" * 16, node.uuid, topic=TOPIC, producer="till-1", predecessor=fork),
     ):
-        client.send(title, segment_frame([b"forged"], segment=1), ops.BlockEnd(BLOCK, {0: 1000}))
+        client.send(title, segment_frame([b"forged"], segment=1), BlockEnd(BLOCK, {0: 1000}))
         node.shell.work_all()
         (ack,) = client.take(Ack)
         assert ack.items[0].code == "not-allowed"
@@ -202,30 +235,30 @@ def test_a_token_bound_to_a_producer_sends_in_no_block_of_another(node: GuardedN
 
 
 def test_a_token_bound_to_a_subscription_reads_that_one_alone(node: GuardedNode) -> None:
-    node.admin.request(ops.CreateSubscription(TOPIC, "audit", exist_ok=True))
+    node.admin.request(CreateSubscription(TOPIC, "audit", exist_ok=True))
     client = node.client(["consume"], ["acme"], subscription="billing")
     for ask in (
-        ops.ShowSubscription(TOPIC, "audit"),
-        ops.ListUnacked(TOPIC, "audit"),
-        ops.ListSkipped(TOPIC, "audit"),
-        ops.SeekSubscription(TOPIC, "audit", 0),
-        ops.Browse(TOPIC, 0, 0),
-        ops.ReadEnds([TOPIC]),
-        ops.ReadEnds([TOPIC], subscription="audit"),
-        ops.FetchEntries(node.uuid, 0, 0),
-        ops.FindTime(node.uuid, 0, "audit"),
+        ShowSubscription(TOPIC, "audit"),
+        ListUnacked(TOPIC, "audit"),
+        ListSkipped(TOPIC, "audit"),
+        SeekSubscription(TOPIC, "audit", 0),
+        Browse(TOPIC, 0, 0),
+        ReadEnds([TOPIC]),
+        ReadEnds([TOPIC], subscription="audit"),
+        FetchEntries(node.uuid, 0, 0),
+        FindTime(node.uuid, 0, "audit"),
     ):
         assert isinstance(refusal(client, ask), NotAllowed)
-    assert client.request(ops.ReadEnds([TOPIC], subscription="billing"))[0]["uuid"] == node.uuid
-    assert client.request(ops.FindTime(node.uuid, 0, "billing")) == [0]
-    client.send(ops.Request(9, ops.FetchEntries(node.uuid, 0, 0, subscription="billing")))
+    assert client.request(ReadEnds([TOPIC], subscription="billing"))[0]["uuid"] == node.uuid
+    assert client.request(FindTime(node.uuid, 0, "billing")) == [0]
+    client.send(Request(9, FetchEntries(node.uuid, 0, 0, subscription="billing")))
     node.shell.work_all()
-    assert [fetched.number for fetched in client.take(ops.Fetched)] == [9]
+    assert [fetched.number for fetched in client.take(Fetched)] == [9]
     abroad = node.client(["consume"], ["beta"], subscription="billing")
-    assert isinstance(refusal(abroad, ops.ReadEnds([TOPIC], subscription="billing")), NotAllowed)
-    listed = client.request(ops.ListSubscriptions(""))
+    assert isinstance(refusal(abroad, ReadEnds([TOPIC], subscription="billing")), NotAllowed)
+    listed = client.request(ListSubscriptions(""))
     assert [each["subscription"] for each in listed] == ["billing"]
-    client.send(ops.Subscribe(1, TOPIC, "audit", "unique", "non_resilient", "earliest", 1024))
+    client.send(Subscribe(1, TOPIC, "audit", "unique", "non_resilient", "earliest", 1024))
     node.shell.work_all()
     assert [each.code for each in client.take(Error)] == ["not-allowed"]
 
@@ -233,14 +266,14 @@ def test_a_token_bound_to_a_subscription_reads_that_one_alone(node: GuardedNode)
 def test_dead_letters_do_not_carry_messages_out_of_the_scope(node: GuardedNode) -> None:
     client = node.client(["consume"], ["acme"])
     abroad = Policy(max_attempts=1, dead_letter="beta/x/y/stolen")
-    assert isinstance(refusal(client, ops.CreateSubscription(TOPIC, "s", policy=abroad)), NotAllowed)
-    client.send(ops.Subscribe(1, TOPIC, "s", "unique", "non_resilient", "earliest", 1024, policy=abroad))
+    assert isinstance(refusal(client, CreateSubscription(TOPIC, "s", policy=abroad)), NotAllowed)
+    client.send(Subscribe(1, TOPIC, "s", "unique", "non_resilient", "earliest", 1024, policy=abroad))
     node.shell.work_all()
     assert [each.code for each in client.take(Error)] == ["not-allowed"]
     admin = node.client(["admin"], ["acme"])
     for ask in (
-        ops.ChangeSettings("topic", TOPIC, {"dead_letter": "beta/x/y/stolen"}),
-        ops.CreateTopic("acme/shop/till/new", settings={"dead_letter": "beta/x/y/stolen"}),
+        ChangeSettings("topic", TOPIC, {"dead_letter": "beta/x/y/stolen"}),
+        CreateTopic("acme/shop/till/new", settings={"dead_letter": "beta/x/y/stolen"}),
     ):
         assert isinstance(refusal(admin, ask), NotAllowed)
 
@@ -249,38 +282,38 @@ def test_a_writer_is_used_by_those_whose_scope_its_name_stands_below(node: Guard
     narrow = node.client(["admin", "produce"], ["acme/jobs"])
     stage = b"j" * 16
     broad = node.client(["produce"], ["acme"])
-    broad.request(ops.OpenStage(stage, "acme/jobs/nightly", TOPIC))
+    broad.request(OpenStage(stage, "acme/jobs/nightly", TOPIC))
     for ask in (
-        ops.CommitBatch(WRITER, 9, []),
-        ops.CommitBatch("nightly", 9, []),
-        ops.DeleteWriter(WRITER),
-        ops.OpenStage(b"k" * 16, "acme/jobs/nightly", TOPIC),
+        CommitBatch(WRITER, 9, []),
+        CommitBatch("nightly", 9, []),
+        DeleteWriter(WRITER),
+        OpenStage(b"k" * 16, "acme/jobs/nightly", TOPIC),
     ):
         assert isinstance(refusal(narrow, ask), NotAllowed)
-    for hidden in (ops.FinishStage(stage, 0), ops.CommitBatch("acme/jobs/nightly", 1, [stage])):
+    for hidden in (FinishStage(stage, 0), CommitBatch("acme/jobs/nightly", 1, [stage])):
         error = refusal(narrow, hidden)
         assert error is not None and error.code == "stage-not-found", "its topic is out of reach"
-    before = node.admin.request(ops.ShowWriter("acme/jobs/nightly"))
-    assert narrow.request(ops.AbortStages("acme/jobs/nightly", [stage])) == 0
+    before = node.admin.request(ShowWriter("acme/jobs/nightly"))
+    assert narrow.request(AbortStages("acme/jobs/nightly", [stage])) == 0
     narrow.send(encode_chunk(stage, 0, 0, segment_body([b"forged"])))
     node.shell.work_all()
-    assert node.admin.request(ops.ShowWriter("acme/jobs/nightly")) == before
-    broad.request(ops.FinishStage(stage, 0))
-    assert broad.request(ops.CommitBatch("acme/jobs/nightly", 1, [stage]))["outcome"] == "committed"
-    broad.request(ops.DeleteWriter("acme/jobs/nightly"))
-    assert isinstance(refusal(broad, ops.ShowWriter("acme/jobs/nightly")), WriterNotFound), "it may end its own"
+    assert node.admin.request(ShowWriter("acme/jobs/nightly")) == before
+    broad.request(FinishStage(stage, 0))
+    assert broad.request(CommitBatch("acme/jobs/nightly", 1, [stage]))["outcome"] == "committed"
+    broad.request(DeleteWriter("acme/jobs/nightly"))
+    assert isinstance(refusal(broad, ShowWriter("acme/jobs/nightly")), WriterNotFound), "it may end its own"
 
 
 def test_a_tenants_admin_does_not_choose_its_own_quotas(node: GuardedNode) -> None:
     admin = node.client(["admin"], ["acme"])
     for ask in (
-        ops.ChangeSettings("tenant", "acme", {"tenant_stored_bytes": None}),
-        ops.ChangeSettings("tenant", "acme", {}, ["tenant_stored_bytes"]),
-        ops.DeletePlace("tenant", "acme", True),
-        ops.CreatePlace("tenant", "acme"),
+        ChangeSettings("tenant", "acme", {"tenant_stored_bytes": None}),
+        ChangeSettings("tenant", "acme", {}, ["tenant_stored_bytes"]),
+        DeletePlace("tenant", "acme", True),
+        CreatePlace("tenant", "acme"),
     ):
         assert isinstance(refusal(admin, ask), NotAllowed)
-    assert refusal(admin, ops.ChangeSettings("tenant", "acme", {"hard_ttl": "7d"})) is None
+    assert refusal(admin, ChangeSettings("tenant", "acme", {"hard_ttl": "7d"})) is None
 
 
 # --- no token, or one that is not good --------------------------------------------------------------
@@ -320,7 +353,7 @@ def test_a_connection_ends_with_its_token_whatever_it_sends_next(end: str, frame
     node = GuardedNode()
     made = node.made(node.admin, CreateToken("t", ["admin"], ["*"], lasts_s=5.0))
     client = node.shell.connect(made.secret)
-    client.send(ops.Subscribe(1, TOPIC, "billing", "unique", "non_resilient", "earliest", 1024))
+    client.send(Subscribe(1, TOPIC, "billing", "unique", "non_resilient", "earliest", 1024))
     node.shell.work_all()
     assert client.take(Subscribed)
     assert client.take(Deliver)
@@ -345,9 +378,9 @@ def test_a_connection_ends_with_its_token_whatever_it_sends_next(end: str, frame
 
 def test_what_the_good_token_allows_is_still_done(node: GuardedNode) -> None:
     client = node.client(["produce", "consume"], [TOPIC])
-    assert [each["topic"] for each in client.request(ops.ListTopics())] == [TOPIC]
+    assert [each["topic"] for each in client.request(ListTopics())] == [TOPIC]
     client.send(*frames_about(node.uuid)[FrameType.SEGMENT])
-    client.send(ops.Subscribe(1, TOPIC, "mine", "unique", "non_resilient", "earliest", 1024))
+    client.send(Subscribe(1, TOPIC, "mine", "unique", "non_resilient", "earliest", 1024))
     node.shell.work_all()
     (ack,) = client.take(Ack)
     assert ack.items[0].outcome == "stored"

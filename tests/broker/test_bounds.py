@@ -11,29 +11,11 @@ from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadRequest
 from headpond.model.policy import Policy
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import (
-    Browse,
-    CreateTopic,
-    Error,
-    Extend,
-    Fetched,
-    FetchEntries,
-    FindTime,
-    GiveBack,
-    Operation,
-    Ping,
-    Pong,
-    ReadEnds,
-    Request,
-    Response,
-    Settle,
-    Settled,
-    ShowTopic,
-    TopicInfo,
-    Unsubscribe,
-    Unsubscribed,
-    read_result,
-)
+from headpond.wire.control.catalog import CreateTopic, ShowTopic, TopicInfo
+from headpond.wire.control.codec import Operation, Request, Response, read_result
+from headpond.wire.control.consuming import Browse, Extend, GiveBack, Settle, Settled, Unsubscribe, Unsubscribed
+from headpond.wire.control.greeting import Error, Ping, Pong
+from headpond.wire.control.reading import Fetched, FetchEntries, FindTime, ReadEnds
 from tests.broker.test_consuming import PLAIN, Reader, Writer
 from tests.fire.core_shell import CoreShell
 

@@ -11,7 +11,9 @@ from headpond.storage.log.book import ALONE_MAX, Book
 from headpond.storage.log.shard_log import TALLY_BYTES, ShardLog
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.connection import Fault
-from headpond.wire.control.codec import Hole, LedgerInfo, ShowLedger, read_result
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.ledger import LedgerInfo, ShowLedger
+from headpond.wire.control.producing import Hole
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Predecessor, Title, encode_title
 from tests.broker.test_producing import Sender

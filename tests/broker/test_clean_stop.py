@@ -13,7 +13,10 @@ from headpond.storage.memory_disk import MemoryDisk
 from headpond.storage.seal import SEAL_FILE
 from headpond.wire.connection import Fault
 from headpond.wire.control.access import CreateToken, RevokeToken, TokenCreated
-from headpond.wire.control.codec import Ack, AckItem, FinishStage, Settle, Subscribe, read_result
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import Settle, Subscribe
+from headpond.wire.control.producing import Ack, AckItem
+from headpond.wire.control.staging import FinishStage
 from tests.broker.guarded import STAGE, TOPIC, GuardedNode
 from tests.fire.core_shell import CoreShell
 from tests.fire.raw_client import segment_frame, title_frame

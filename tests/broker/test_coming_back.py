@@ -8,8 +8,8 @@ import pytest
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.policy import Policy
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import Error, Subscribe, Subscribed, Unsubscribe, Unsubscribed
-from headpond.wire.control.consuming import KnownRecord
+from headpond.wire.control.consuming import KnownRecord, Subscribe, Subscribed, Unsubscribe, Unsubscribed
+from headpond.wire.control.greeting import Error
 from headpond.wire.frame import Frame
 from headpond.wire.record import decode_record_header
 from tests.broker.test_consuming import PLAIN, Writer

@@ -10,13 +10,12 @@ from headpond.broker.subscriptions.attachment import Attachment
 from headpond.model.errors import HeadpondError, SubscriptionBusy
 from headpond.model.policy import BACKOFF_S, Policy
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import (
-    CreateTopic,
+from headpond.wire.control.catalog import CreateTopic, DeleteTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import (
     Credit,
     DeleteSubscription,
-    DeleteTopic,
     Deliver,
-    Error,
     ListSubscriptions,
     Lost,
     PauseSubscription,
@@ -25,11 +24,10 @@ from headpond.wire.control.codec import (
     Subscribe,
     Subscribed,
     SubscriptionInfo,
-    TopicInfo,
     Unsubscribe,
     Unsubscribed,
-    read_result,
 )
+from headpond.wire.control.greeting import Error
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain

@@ -12,18 +12,16 @@ from headpond.broker.settings import LogSettings, Settings
 from headpond.model.errors import BadRequest
 from headpond.model.policy import Policy
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import (
+from headpond.wire.control.catalog import CreateTopic, DeleteTopic
+from headpond.wire.control.codec import Request, read_result
+from headpond.wire.control.consuming import (
     Browse,
     Browsed,
     CreateSubscription,
-    CreateTopic,
-    DeleteTopic,
     Redrive,
-    Request,
     ShowSubscription,
     Subscribe,
     SubscriptionInfo,
-    read_result,
 )
 from headpond.wire.frame import decode_at
 from headpond.wire.plain.segment import decode_plain

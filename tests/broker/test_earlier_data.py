@@ -8,7 +8,8 @@ from pathlib import Path
 
 import headpond
 from headpond.client.connect import Client
-from headpond.wire.control.codec import ListPlaces, PlaceInfo, read_result
+from headpond.wire.control.catalog import ListPlaces, PlaceInfo
+from headpond.wire.control.codec import read_result
 from tests.fire.raw_client import RawClient
 from tests.fire.real_node import RealNode
 from tests.root import ROOT

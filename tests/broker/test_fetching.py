@@ -15,22 +15,11 @@ from headpond.model.errors import (
     TopicNotFound,
 )
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import (
-    AdvanceSubscription,
-    CreateSubscription,
-    DeleteTopic,
-    Ends,
-    Error,
-    Fetched,
-    FetchEntries,
-    FindTime,
-    ListSubscriptions,
-    Operation,
-    ReadEnds,
-    Request,
-    Response,
-    read_result,
-)
+from headpond.wire.control.catalog import DeleteTopic
+from headpond.wire.control.codec import Operation, Request, Response, read_result
+from headpond.wire.control.consuming import CreateSubscription, ListSubscriptions
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.reading import AdvanceSubscription, Ends, Fetched, FetchEntries, FindTime, ReadEnds
 from headpond.wire.frame import Frame
 from tests.broker.test_producing import Sender
 from tests.fire.core_shell import CoreClient, CoreShell

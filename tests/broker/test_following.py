@@ -14,15 +14,8 @@ from headpond.model.errors import BadRequest, SubscriptionPassive
 from headpond.model.policy import Policy
 from headpond.storage.log import heads as log_heads
 from headpond.storage.log import marks
-from headpond.wire.control.codec import (
-    AdvanceSubscription,
-    DeleteSubscription,
-    Error,
-    Redrive,
-    SeekSubscription,
-    ShowSubscription,
-    read_result,
-)
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import DeleteSubscription, Redrive, SeekSubscription, ShowSubscription
 from headpond.wire.control.following import (
     ApplySettled,
     OpenCopy,
@@ -30,7 +23,9 @@ from headpond.wire.control.following import (
     ReadSettled,
     Settlements,
 )
+from headpond.wire.control.greeting import Error
 from headpond.wire.control.links import AddPeer
+from headpond.wire.control.reading import AdvanceSubscription
 from tests.broker.follow_world import (
     NAME,
     MemoryConsumer,

@@ -7,14 +7,9 @@ import pytest
 from headpond.model.errors import ProducerNotFound, SubscriptionNotFound
 from headpond.model.ledger import ProducerAccount, SubscriptionAccount, balance
 from headpond.storage.log.marks import DAY_US
-from headpond.wire.control.codec import (
-    LedgerInfo,
-    SeekSubscription,
-    Settle,
-    ShowLedger,
-    Subscribe,
-    read_result,
-)
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import SeekSubscription, Settle, Subscribe
+from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from headpond.wire.title import Predecessor
 from tests.broker.ledger_world import SECOND_US, LedgerWorld, Sender
 

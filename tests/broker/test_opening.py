@@ -12,15 +12,10 @@ from headpond.broker.catalog.topics import TOPICS_FOLDER
 from headpond.model.errors import BadData, DiskFull, IncarnationChanged
 from headpond.node.data_folder import NODE_FILE, open_error, open_identity, refuse_foreign
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import (
-    AckItem,
-    DeleteTopic,
-    FetchEntries,
-    ListTopics,
-    ShowTopic,
-    TopicInfo,
-    read_result,
-)
+from headpond.wire.control.catalog import DeleteTopic, ListTopics, ShowTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.producing import AckItem
+from headpond.wire.control.reading import FetchEntries
 from tests.broker.test_consuming import PLAIN, Reader
 from tests.broker.test_producing import Sender
 from tests.fire.core_shell import CoreShell

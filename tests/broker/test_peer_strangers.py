@@ -17,7 +17,9 @@ from headpond.model.address import parse_addresses
 from headpond.model.errors import ConnectionLost, HeadpondError, PeerBarred, PeerMismatch, ProtocolError
 from headpond.node.links.ends import HereNode, Stored, ThereNode
 from headpond.node.links.flow import PeerFlow
-from headpond.wire.control.codec import DeleteTopic, FetchEntries, Request, Response, ShowLedger, TopicInfo
+from headpond.wire.control.catalog import DeleteTopic, TopicInfo
+from headpond.wire.control.codec import Request, Response
+from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import (
     CONFLICTING,
     AddPeer,
@@ -32,6 +34,7 @@ from headpond.wire.control.links import (
     Place,
     peer_parts,
 )
+from headpond.wire.control.reading import FetchEntries
 from headpond.wire.record import RecordHeader
 from headpond.wire.typed.record import encode_typed_record
 from headpond.wire.typed.schema import encode_schema

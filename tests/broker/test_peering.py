@@ -16,19 +16,10 @@ from headpond.node.links import flow as peer_flow
 from headpond.storage.log.marks import DAY_US
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.control.access import ListAdminLog
-from headpond.wire.control.codec import (
-    AlterTopic,
-    BlockEnd,
-    CreateTopic,
-    DeletePlace,
-    DeleteTopic,
-    Error,
-    Hole,
-    Request,
-    Response,
-    ShowLedger,
-)
-from headpond.wire.control.ledger import ShowTop
+from headpond.wire.control.catalog import AlterTopic, CreateTopic, DeletePlace, DeleteTopic
+from headpond.wire.control.codec import Request, Response
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.ledger import ShowLedger, ShowTop
 from headpond.wire.control.links import (
     AddPeer,
     AdmitRecords,
@@ -39,6 +30,7 @@ from headpond.wire.control.links import (
     RemovePeer,
     peer_parts,
 )
+from headpond.wire.control.producing import BlockEnd, Hole
 from headpond.wire.record import RecordHeader
 from headpond.wire.typed.schema import encode_schema
 from tests.broker.peer_world import TOPIC, MemoryNode, Way, linked, pull, push, rest, until

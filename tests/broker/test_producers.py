@@ -17,24 +17,19 @@ from headpond.model.errors import (
     ProducerNotFound,
 )
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import (
+from headpond.wire.control.catalog import ChangeSettings, CreateTopic, TopicInfo
+from headpond.wire.control.codec import Request, Response, read_result
+from headpond.wire.control.greeting import Error, Ping
+from headpond.wire.control.producing import (
     Ack,
-    ChangeSettings,
     CloseProducer,
     CreateProducer,
-    CreateTopic,
     DeleteProducer,
-    Error,
     ListProducers,
     OpenProducer,
-    Ping,
     ProducerInfo,
     ProducerOpened,
-    Request,
-    Response,
     ShowProducer,
-    TopicInfo,
-    read_result,
 )
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import segment_frame, title_frame

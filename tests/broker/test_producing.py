@@ -7,19 +7,10 @@ import pytest
 from headpond.model.errors import TopicExists, TopicNotFound
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.connection import Fault
-from headpond.wire.control.codec import (
-    Ack,
-    AckItem,
-    BlockEnd,
-    CreateTopic,
-    DeleteTopic,
-    Hole,
-    OpenTopic,
-    ShowNode,
-    ShowTopic,
-    TopicInfo,
-    read_result,
-)
+from headpond.wire.control.catalog import CreateTopic, DeleteTopic, OpenTopic, ShowTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.ledger import ShowNode
+from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain

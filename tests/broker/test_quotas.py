@@ -8,17 +8,12 @@ from headpond.broker.settings import Settings
 from headpond.model.errors import BadSetting, QuotaReached
 from headpond.model.policy import Policy
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control import codec as ops
-from headpond.wire.control.codec import (
-    Ack,
-    AckItem,
-    Error,
-    PlaceInfo,
-    Subscribed,
-    SubscriptionInfo,
-    read_result,
-)
-from headpond.wire.control.staging import encode_chunk
+from headpond.wire.control.catalog import ChangeSettings, CreateTopic, OpenTopic, PlaceInfo, ShowPlace
+from headpond.wire.control.codec import Request, read_result
+from headpond.wire.control.consuming import Settle, ShowSubscription, Subscribe, Subscribed, SubscriptionInfo
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.producing import Ack, AckItem
+from headpond.wire.control.staging import AbortStages, OpenStage, encode_chunk
 from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
 from tests.fire.raw_client import segment_body, segment_frame, title_frame
 
@@ -32,7 +27,7 @@ class Sender:
     def __init__(self, shell: CoreShell, topic: str = TOPIC) -> None:
         self._shell = shell
         self.client: CoreClient = shell.connect()
-        self.uuid = self.client.request(ops.CreateTopic(topic, exist_ok=True))["uuid"]
+        self.uuid = self.client.request(CreateTopic(topic, exist_ok=True))["uuid"]
         self._topic = topic
         self._next = 0
         self.block = bytes([len(shell.clients)]) * 16
@@ -54,11 +49,11 @@ class Sender:
 
 
 def quota(shell: CoreShell, **values: int | None) -> None:
-    shell.connect().request(ops.ChangeSettings("tenant", "acme", dict(values)))
+    shell.connect().request(ChangeSettings("tenant", "acme", dict(values)))
 
 
 def usage(shell: CoreShell) -> PlaceInfo:
-    return read_result(shell.connect().request(ops.ShowPlace("tenant", "acme")), PlaceInfo)
+    return read_result(shell.connect().request(ShowPlace("tenant", "acme")), PlaceInfo)
 
 
 @pytest.fixture
@@ -120,29 +115,29 @@ def test_one_connection_too_many_is_refused_until_another_goes(shell: CoreShell)
     quota(shell, tenant_connections=1)
     first.send(b"x")
     with pytest.raises(QuotaReached, match="tenant_connections"):
-        shell.connect().request(ops.OpenTopic(TOPIC))
+        shell.connect().request(OpenTopic(TOPIC))
     second = Sender(shell)
     assert second.send(b"x").code == "quota", "also who never asked"
     reader = shell.connect()
-    reader.send(ops.Subscribe(1, TOPIC, "s", "unique", "non_resilient", "earliest", 1024))
+    reader.send(Subscribe(1, TOPIC, "s", "unique", "non_resilient", "earliest", 1024))
     shell.work_all()
     (error,) = reader.take(Error)
     assert (error.code, error.retryable) == ("quota", True)
     with pytest.raises(QuotaReached, match="tenant_connections"):
-        shell.connect().request(ops.OpenStage(b"s" * 16, "nightly", TOPIC))
-    first.client.request(ops.OpenTopic(TOPIC))  # it is in already
+        shell.connect().request(OpenStage(b"s" * 16, "nightly", TOPIC))
+    first.client.request(OpenTopic(TOPIC))  # it is in already
     assert (usage(shell).connections, usage(shell).quota_refused) == (1, 4)
     shell.core.disconnected(first.client._number)
     assert second.send(b"x").outcome == "stored", "without saying anything anew"
     quota(shell, tenant_connections=None)
-    reader.send(ops.Subscribe(1, TOPIC, "s", "unique", "non_resilient", "earliest", 1024))
+    reader.send(Subscribe(1, TOPIC, "s", "unique", "non_resilient", "earliest", 1024))
     shell.work_all()
     assert reader.take(Subscribed)
 
 
 def test_a_connection_that_ends_while_its_topic_is_made_is_not_counted_for_ever(shell: CoreShell) -> None:
     client = shell.connect()
-    client.send(ops.Request(1, ops.OpenTopic(TOPIC, create=True)))
+    client.send(Request(1, OpenTopic(TOPIC, create=True)))
     assert shell.pending, "the topic is on its way to the disk"
     shell.core.disconnected(client._number)
     shell.work_all()
@@ -158,7 +153,7 @@ def test_a_tenant_that_stores_as_much_as_it_may_is_refused_until_there_is_room(s
     assert usage(shell).bytes <= 20_000
     shell.wait(2 * SECOND_US)
     assert sender.send(b"x" * 4000).code == "quota"
-    shell.connect().request(ops.CreateTopic("acme/shop/till/other"))
+    shell.connect().request(CreateTopic("acme/shop/till/other"))
     quota(shell, tenant_stored_bytes=100_000)
     assert sender.send(b"x" * 4000).outcome == "stored", "the same segment, once there is room"
     assert shell.core.counters["quota_refused_stored_bytes"] == usage(shell).quota_refused > 0
@@ -168,13 +163,13 @@ def test_what_is_staged_counts_as_stored(shell: CoreShell) -> None:
     sender = Sender(shell)
     quota(shell, tenant_stored_bytes=20_000)
     stage = b"s" * 16
-    sender.client.request(ops.OpenStage(stage, "w", TOPIC))
+    sender.client.request(OpenStage(stage, "w", TOPIC))
     for number in range(3):
         sender.client.send(encode_chunk(stage, 0, number, segment_body([b"x" * 5000])))
     shell.work_all()
     shell.wait(2 * SECOND_US)  # the node looks again
     assert sender.send(b"x" * 5000).code == "quota"
-    sender.client.request(ops.AbortStages("w", [stage]))
+    sender.client.request(AbortStages("w", [stage]))
     shell.wait(2 * SECOND_US)
     assert sender.send(b"x" * 5000).outcome == "stored"
 
@@ -183,16 +178,16 @@ def test_dead_letters_wait_for_room_as_segments_do(shell: CoreShell) -> None:
     sender = Sender(shell)
     reader = shell.connect()
     policy = Policy(max_attempts=1, backoff=0.0)
-    ask = ops.Subscribe(1, TOPIC, "s", "unique", "non_resilient", "earliest", 1 << 20, policy=policy)
+    ask = Subscribe(1, TOPIC, "s", "unique", "non_resilient", "earliest", 1 << 20, policy=policy)
     sender.send(b"x" * 5000)
     reader.send(ask)
     shell.work_all()
     quota(shell, tenant_stored_bytes=9000)
-    reader.send(ops.Settle(1, 1, 0, nacked=[(0, 0.0)]))
+    reader.send(Settle(1, 1, 0, nacked=[(0, 0.0)]))
     shell.work_all()
 
     def shown() -> SubscriptionInfo:
-        return read_result(sender.client.request(ops.ShowSubscription(TOPIC, "s")), SubscriptionInfo)
+        return read_result(sender.client.request(ShowSubscription(TOPIC, "s")), SubscriptionInfo)
 
     assert (shown().dead, shown().settled, "tenant_stored_bytes" in shown().bury_fault) == (0, 0, True)
     quota(shell, tenant_stored_bytes=90_000)
@@ -203,7 +198,7 @@ def test_dead_letters_wait_for_room_as_segments_do(shell: CoreShell) -> None:
 
 def test_quotas_are_a_tenants_or_the_nodes(shell: CoreShell) -> None:
     with pytest.raises(BadSetting):
-        shell.connect().request(ops.CreateTopic("t", settings={"tenant_bytes_s": 1}))
+        shell.connect().request(CreateTopic("t", settings={"tenant_bytes_s": 1}))
     settings = Settings(
         data="memory", topics={"connection_messages_s": 10}, journal_compact_bytes=2048, log=SMALL_FILES.log
     )

@@ -14,26 +14,21 @@ from headpond.model.errors import SubscriptionNotFound
 from headpond.model.topic_settings import Value
 from headpond.storage.log.marks import DAY_US
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.catalog import ChangeSettings
-from headpond.wire.control.codec import (
-    Ack,
-    AckItem,
+from headpond.wire.control.catalog import ChangeSettings, CreateTopic, ShowTopic, TopicInfo
+from headpond.wire.control.codec import Request, read_result
+from headpond.wire.control.consuming import (
     CreateSubscription,
-    CreateTopic,
     Deliver,
-    FetchEntries,
     Lost,
-    Request,
     Settle,
     Settled,
-    ShowNode,
     ShowSubscription,
-    ShowTopic,
     Subscribe,
     SubscriptionInfo,
-    TopicInfo,
-    read_result,
 )
+from headpond.wire.control.ledger import ShowNode
+from headpond.wire.control.producing import Ack, AckItem
+from headpond.wire.control.reading import FetchEntries
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.expiry import TTL_HEADER

@@ -12,22 +12,12 @@ from headpond.model.errors import HeadpondError, LimitReached, TopicExists
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.connection import Fault
-from headpond.wire.control.codec import (
-    AckItem,
-    CreateTopic,
-    Credit,
-    DeleteTopic,
-    Deliver,
-    Error,
-    ListTopics,
-    Request,
-    Response,
-    Settle,
-    ShowNode,
-    Subscribe,
-    Subscribed,
-    Unsubscribe,
-)
+from headpond.wire.control.catalog import CreateTopic, DeleteTopic, ListTopics
+from headpond.wire.control.codec import Request, Response
+from headpond.wire.control.consuming import Credit, Deliver, Settle, Subscribe, Subscribed, Unsubscribe
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.ledger import ShowNode
+from headpond.wire.control.producing import AckItem
 from headpond.wire.frame import Frame, FrameType, encode
 from tests.broker.test_consuming import PLAIN, Reader, Writer
 from tests.broker.test_producing import BLOCK, Sender

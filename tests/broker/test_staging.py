@@ -38,25 +38,20 @@ from headpond.model.errors import (
     WriterHeld,
 )
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import (
+from headpond.wire.control.catalog import CreateTopic, DeleteTopic, ShowTopic, TopicInfo
+from headpond.wire.control.codec import Request, Response, read_result
+from headpond.wire.control.staging import (
     AbortStages,
     BatchInfo,
     CommitBatch,
-    CreateTopic,
-    DeleteTopic,
     DeleteWriter,
     FinishStage,
     OpenStage,
-    Request,
-    Response,
-    ShowTopic,
     ShowWriter,
     StageOpened,
-    TopicInfo,
     WriterInfo,
-    read_result,
+    encode_chunk,
 )
-from headpond.wire.control.staging import encode_chunk
 from tests.fire.core_shell import CoreShell
 from tests.fire.raw_client import segment_body
 

@@ -6,24 +6,13 @@ import pytest
 
 from headpond.model.ledger import Account, SubscriptionAccount, balance
 from headpond.storage.frame_file import Found, scan
-from headpond.wire.control.codec import (
-    AdvanceSubscription,
-    BlockEnd,
-    CommitBatch,
-    CompactTopic,
-    CreateSubscription,
-    Deliver,
-    FinishStage,
-    LedgerInfo,
-    OpenStage,
-    Request,
-    SeekSubscription,
-    Settle,
-    ShowLedger,
-    Subscribe,
-    read_result,
-)
-from headpond.wire.control.staging import encode_chunk
+from headpond.wire.control.catalog import CompactTopic
+from headpond.wire.control.codec import Request, read_result
+from headpond.wire.control.consuming import CreateSubscription, Deliver, SeekSubscription, Settle, Subscribe
+from headpond.wire.control.ledger import LedgerInfo, ShowLedger
+from headpond.wire.control.producing import BlockEnd
+from headpond.wire.control.reading import AdvanceSubscription
+from headpond.wire.control.staging import CommitBatch, FinishStage, OpenStage, encode_chunk
 from headpond.wire.frame import FrameType
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headpond.node.links.ends import HereNode
-from headpond.wire.control.codec import ShowLedger, read_result
-from headpond.wire.control.ledger import LedgerInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from tests.broker.peer_world import Way, linked, pull, rest, until
 from tests.broker.state_world import Got, StateWorld
 

@@ -15,21 +15,11 @@ from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadRequest, BadSetting, SchemaMismatch, StorageFailed, TopicExists
 from headpond.storage.frame_file import Found, scan
 from headpond.storage.log import rewrite as log_rewrite
-from headpond.wire.control.codec import (
-    AckItem,
-    BlockEnd,
-    ChangeSettings,
-    CompactTopic,
-    CreateSubscription,
-    CreateTopic,
-    DeleteTopic,
-    Error,
-    Request,
-    Response,
-    SeekSubscription,
-    TopicInfo,
-    read_result,
-)
+from headpond.wire.control.catalog import ChangeSettings, CompactTopic, CreateTopic, DeleteTopic, TopicInfo
+from headpond.wire.control.codec import Request, Response, read_result
+from headpond.wire.control.consuming import CreateSubscription, SeekSubscription
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.producing import AckItem, BlockEnd
 from headpond.wire.frame import FrameType
 from headpond.wire.typed.schema import encode_schema
 from tests.broker.state_world import DAY_US, SETTINGS, Row, StateWorld, current

@@ -8,30 +8,28 @@ from headpond.broker.subscriptions.records import CameBack, Change, decode_chang
 from headpond.model.errors import SubscriptionBusy, SubscriptionNotFound
 from headpond.model.policy import Policy
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import (
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import (
     CreateSubscription,
     Credit,
     DeleteSubscription,
-    Error,
     Extend,
     GiveBack,
-    LedgerInfo,
+    KnownRecord,
     ListSubscriptions,
     Lost,
     PauseSubscription,
     Renew,
     SeekSubscription,
     Settle,
-    ShowLedger,
     ShowSubscription,
     Subscribe,
     Subscribed,
     SubscriptionInfo,
     Unsubscribe,
-    read_result,
 )
-from headpond.wire.control.consuming import KnownRecord
-from headpond.wire.control.ledger import ShowTop, TopInfo
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.ledger import LedgerInfo, ShowLedger, ShowTop, TopInfo
 from tests.broker.test_consuming import PLAIN, Reader, Writer
 from tests.fire.core_shell import CoreShell
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import Deliver
+from headpond.wire.control.consuming import Deliver
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.expiry import with_ttl

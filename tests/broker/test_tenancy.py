@@ -17,30 +17,25 @@ from headpond.model.errors import (
     TopicNotFound,
 )
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import (
-    Ack,
+from headpond.wire.control.catalog import (
     ChangeSettings,
     CreatePlace,
-    CreateSubscription,
     CreateTopic,
     DeletePlace,
     DeleteTopic,
-    Error,
     ListPlaces,
     ListTopics,
     OpenTopic,
     PlaceDeleted,
     PlaceInfo,
-    Request,
-    Response,
     ShowPlace,
-    ShowSubscription,
     ShowTopic,
-    Subscribe,
-    SubscriptionInfo,
     TopicInfo,
-    read_result,
 )
+from headpond.wire.control.codec import Request, Response, read_result
+from headpond.wire.control.consuming import CreateSubscription, ShowSubscription, Subscribe, SubscriptionInfo
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.producing import Ack
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import segment_frame, title_frame
 

@@ -12,10 +12,13 @@ from headpond.model.errors import LimitReached, QuotaReached
 from headpond.model.topic_settings import SETTINGS
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.connection import Fault
-from headpond.wire.control import codec as ops
 from headpond.wire.control.access import CreateToken
-from headpond.wire.control.codec import Ack, Control, Error, Operation, Request, Subscribed
-from headpond.wire.control.staging import encode_chunk
+from headpond.wire.control.catalog import ChangeSettings, CreatePlace, CreateTopic, DeleteTopic, OpenTopic
+from headpond.wire.control.codec import Operation, Request
+from headpond.wire.control.consuming import CreateSubscription, DeleteSubscription, Subscribe, Subscribed
+from headpond.wire.control.greeting import Control, Error
+from headpond.wire.control.producing import Ack, CreateProducer, DeleteProducer, OpenProducer
+from headpond.wire.control.staging import CommitBatch, DeleteWriter, FinishStage, OpenStage, encode_chunk
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Title, encode_title
 from tests.fire.core_shell import CoreClient, CoreShell
@@ -28,24 +31,24 @@ SECOND_US = 1_000_000
 def shell() -> CoreShell:
     it = CoreShell(MemoryDisk(), seed=1, now_us=100 * SECOND_US)
     for tenant in ("acme", "beta"):
-        it.connect().request(ops.CreateTopic(f"{tenant}/p/c/t"))
+        it.connect().request(CreateTopic(f"{tenant}/p/c/t"))
     return it
 
 
 def quota(shell: CoreShell, **values: int | None) -> None:
-    shell.connect().request(ops.ChangeSettings("tenant", "acme", dict(values)))
+    shell.connect().request(ChangeSettings("tenant", "acme", dict(values)))
 
 
 def subscribe(client: CoreClient, tenant: str, number: int) -> Control:
-    return ops.Subscribe(number, f"{tenant}/p/c/t", f"s{number}", "shared", "non_resilient", "latest", 1)
+    return Subscribe(number, f"{tenant}/p/c/t", f"s{number}", "shared", "non_resilient", "latest", 1)
 
 
 MAKING: dict[str, Callable[[str, int], Operation]] = {
-    "topics": lambda tenant, number: ops.CreateTopic(f"{tenant}/p/c/t{number}"),
-    "shards": lambda tenant, number: ops.CreateTopic(f"{tenant}/p/c/t{number}"),
-    "places": lambda tenant, number: ops.CreatePlace("product", f"{tenant}/p{number}"),
-    "subscriptions": lambda tenant, number: ops.CreateSubscription(f"{tenant}/p/c/t", f"s{number}"),
-    "producers": lambda tenant, number: ops.CreateProducer(f"{tenant}/p/c/t", f"p{number}"),
+    "topics": lambda tenant, number: CreateTopic(f"{tenant}/p/c/t{number}"),
+    "shards": lambda tenant, number: CreateTopic(f"{tenant}/p/c/t{number}"),
+    "places": lambda tenant, number: CreatePlace("product", f"{tenant}/p{number}"),
+    "subscriptions": lambda tenant, number: CreateSubscription(f"{tenant}/p/c/t", f"s{number}"),
+    "producers": lambda tenant, number: CreateProducer(f"{tenant}/p/c/t", f"p{number}"),
 }
 HAS = {"topics": 1, "shards": 1, "places": 3, "subscriptions": 0, "producers": 0}
 """What a tenant has of it at first: tenant, product and component are places."""
@@ -68,12 +71,12 @@ def test_what_is_deleted_leaves_room_at_once(shell: CoreShell) -> None:
     quota(shell, tenant_subscriptions=1, tenant_topics=2, tenant_producers=1)
     client = shell.connect()
     for _ in range(3):
-        client.request(ops.CreateTopic("acme/p/c/more"))
-        client.request(ops.CreateSubscription("acme/p/c/t", "s"))
-        client.request(ops.CreateProducer("acme/p/c/t", "p"))
-        client.request(ops.DeleteSubscription("acme/p/c/t", "s"))
-        client.request(ops.DeleteProducer("acme/p/c/t", "p"))
-        client.request(ops.DeleteTopic("acme/p/c/more"))
+        client.request(CreateTopic("acme/p/c/more"))
+        client.request(CreateSubscription("acme/p/c/t", "s"))
+        client.request(CreateProducer("acme/p/c/t", "p"))
+        client.request(DeleteSubscription("acme/p/c/t", "s"))
+        client.request(DeleteProducer("acme/p/c/t", "p"))
+        client.request(DeleteTopic("acme/p/c/more"))
 
 
 def test_a_consumer_makes_no_subscription_beyond_the_quota_and_its_connection_goes_on(shell: CoreShell) -> None:
@@ -93,7 +96,7 @@ def test_a_consumer_makes_no_subscription_beyond_the_quota_and_its_connection_go
 def test_topics_that_are_being_made_count(shell: CoreShell) -> None:
     quota(shell, tenant_topics=3)
     client = shell.connect()
-    client.send(*(Request(number, ops.OpenTopic(f"acme/p/c/t{number}", True)) for number in range(5)))
+    client.send(*(Request(number, OpenTopic(f"acme/p/c/t{number}", True)) for number in range(5)))
     assert [error.request for error in client.take(Error)] == [2, 3, 4]
 
 
@@ -102,12 +105,12 @@ def test_a_name_beyond_the_quota_may_send_and_is_not_registered(shell: CoreShell
     client = shell.connect()
 
     def opened(name: str) -> bool:
-        asked = ops.OpenProducer("acme/p/c/t", name, name.encode() * 16)
+        asked = OpenProducer("acme/p/c/t", name, name.encode() * 16)
         return bool(client.request(asked)["registered"])
 
     assert opened("a") and not opened("b")
     with pytest.raises(QuotaReached, match="tenant_producers"):
-        client.request(ops.OpenProducer("acme/p/c/t", "c", b"c" * 16, "single"))
+        client.request(OpenProducer("acme/p/c/t", "c", b"c" * 16, "single"))
 
 
 # --- rates --------------------------------------------------------------------------------------------
@@ -124,19 +127,19 @@ def test_a_script_that_makes_many_things_is_slowed_down_to_the_rate(shell: CoreS
     client = shell.connect()
     at_once = 10 * CREATES_BURST_US // SECOND_US
     for number in range(at_once - 5):  # a few were made before
-        client.request(ops.CreateSubscription("acme/p/c/t", f"s{number}"))
+        client.request(CreateSubscription("acme/p/c/t", f"s{number}"))
     assert waits_us(shell, client) == 0
     for number in range(20):
-        client.request(ops.CreateSubscription("acme/p/c/t", f"more-{number}"))
+        client.request(CreateSubscription("acme/p/c/t", f"more-{number}"))
         shell.wait(waits_us(shell, client))
     assert shell.now_us >= 101 * SECOND_US, "twenty of them took more than a second"
-    client.request(ops.CreateSubscription("beta/p/c/t", "s"))
+    client.request(CreateSubscription("beta/p/c/t", "s"))
     assert waits_us(shell, client) == 0, "another tenant has a rate of its own"
 
 
 def test_one_that_goes_on_over_many_connections_is_refused_for_a_while(shell: CoreShell) -> None:
     quota(shell, tenant_creates_s=10)
-    asks = [Request(number, ops.CreateSubscription("acme/p/c/t", f"s{number}")) for number in range(300)]
+    asks = [Request(number, CreateSubscription("acme/p/c/t", f"s{number}")) for number in range(300)]
     made, refused = 0, list[Error]()
     for number in range(0, 300, 10):
         client = shell.connect()
@@ -147,7 +150,7 @@ def test_one_that_goes_on_over_many_connections_is_refused_for_a_while(shell: Co
     assert most - 10 <= made <= most + 1
     assert {error.code for error in refused} == {"quota"} and "tenant_creates_s" in refused[0].message
     shell.wait(SECOND_US)
-    shell.connect().request(ops.CreateSubscription("acme/p/c/t", "later"))
+    shell.connect().request(CreateSubscription("acme/p/c/t", "later"))
 
 
 # --- blocks, stages, writers, connections ---------------------------------------------------------------
@@ -176,9 +179,9 @@ def test_a_tenant_has_as_many_runs_of_producers_remembered_as_it_may(shell: Core
 
 def stage(client: CoreClient, shell: CoreShell, tenant: str, number: int, size: int = 10) -> bytes:
     uuid = tenant.encode()[:1] * 15 + bytes([number])
-    client.request(ops.OpenStage(uuid, f"{tenant}/nightly", f"{tenant}/p/c/t"))
+    client.request(OpenStage(uuid, f"{tenant}/nightly", f"{tenant}/p/c/t"))
     client.send(encode_chunk(uuid, 0, 0, segment_body([bytes(size)])))
-    client.request(ops.FinishStage(uuid, 1))
+    client.request(FinishStage(uuid, 1))
     return uuid
 
 
@@ -197,18 +200,18 @@ def test_a_tenant_has_as_many_writers_as_it_may_over_a_restart_too() -> None:
     disk = MemoryDisk()
     shell = CoreShell(disk, seed=1)
     client = shell.connect()
-    client.request(ops.CreateTopic("acme/p/c/t"))
+    client.request(CreateTopic("acme/p/c/t"))
     quota(shell, tenant_writers=2)
     for batch in range(30):  # so that their journal is compacted
         for name in ("acme/a", "acme/b", "nobodys"):
-            client.request(ops.CommitBatch(name, batch, []))
+            client.request(CommitBatch(name, batch, []))
     shell.core.close()
     again = CoreShell(disk, seed=2).connect()
-    again.request(ops.CommitBatch("acme/a", 30, []))
+    again.request(CommitBatch("acme/a", 30, []))
     with pytest.raises(QuotaReached, match="tenant_writers"):
-        again.request(ops.CommitBatch("acme/c", 0, []))
-    again.request(ops.DeleteWriter("acme/a"))
-    again.request(ops.CommitBatch("acme/c", 0, []))
+        again.request(CommitBatch("acme/c", 0, []))
+    again.request(DeleteWriter("acme/a"))
+    again.request(CommitBatch("acme/c", 0, []))
 
 
 def test_a_connection_counts_for_its_tenant_from_its_greeting_on(shell: CoreShell) -> None:
@@ -246,7 +249,7 @@ def test_a_tenant_may_have_half_of_what_the_node_holds() -> None:
 def test_the_nodes_own_limits_hold_whatever_a_tenant_may_have() -> None:
     settings = Settings(data="memory", limits=Limits(subscriptions=1))
     client = CoreShell(MemoryDisk(), seed=1, settings=settings).connect()
-    client.request(ops.CreateTopic("t"))
-    client.request(ops.CreateSubscription("t", "a"))
+    client.request(CreateTopic("t"))
+    client.request(CreateSubscription("t", "a"))
     with pytest.raises(LimitReached, match=r"limits\.subscriptions"):
-        client.request(ops.CreateSubscription("t", "b"))
+        client.request(CreateSubscription("t", "b"))

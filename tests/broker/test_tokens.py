@@ -16,7 +16,6 @@ from headpond.model.grant import ALL, Grant
 from headpond.model.names import Place, Scope
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.connection import Fault
-from headpond.wire.control import codec as ops
 from headpond.wire.control.access import (
     AdminRecord,
     CreateToken,
@@ -28,7 +27,10 @@ from headpond.wire.control.access import (
     TokenCreated,
     TokenInfo,
 )
-from headpond.wire.control.codec import Hello, Welcome, read_result
+from headpond.wire.control.catalog import CreateTopic, DeleteTopic
+from headpond.wire.control.codec import Request, Response, read_result
+from headpond.wire.control.consuming import CreateSubscription, PauseSubscription
+from headpond.wire.control.greeting import Hello, Welcome
 from headpond.wire.frame import FrameType, encode
 from tests.broker.guarded import TOPIC, GuardedNode
 from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
@@ -88,7 +90,7 @@ def test_a_node_that_never_had_a_token_is_open() -> None:
         client = shell.connect(text)
         assert client.take(Welcome)
         assert client.request(ShowAccess())["guarded"] is False
-        client.request(ops.CreateTopic("orders" if text is None else "others"))
+        client.request(CreateTopic("orders" if text is None else "others"))
 
 
 def test_the_first_token_is_an_admins_and_closes_the_node_to_those_without() -> None:
@@ -151,7 +153,7 @@ def test_many_changes_are_compacted_and_none_is_forgotten() -> None:
 def test_a_token_that_could_not_be_written_does_not_exist() -> None:
     node = GuardedNode()
     before = len(node.admin.request(ListTokens()))
-    node.admin.send(ops.Request(99, CreateToken("t", ["consume"], ["acme"])))
+    node.admin.send(Request(99, CreateToken("t", ["consume"], ["acme"])))
     node.shell.pending.clear()  # the machine stops here
     again = CoreShell(node.disk, seed=2)
     assert len(again.connect(node.admin_text).request(ListTokens())) == before
@@ -256,8 +258,8 @@ def test_administration_is_logged_with_who_what_and_the_result() -> None:
     node = GuardedNode()
     stranger = node.client(["admin"], ["beta"])
     with pytest.raises(NotAllowed):
-        stranger.request(ops.DeleteTopic(TOPIC))
-    node.admin.request(ops.DeleteTopic(TOPIC))
+        stranger.request(DeleteTopic(TOPIC))
+    node.admin.request(DeleteTopic(TOPIC))
     again = CoreShell(node.disk, seed=2).connect(node.admin_text)
     records = read_result(again.request(ListAdminLog(2)), list[AdminRecord])
     assert [(each.operation, each.what, each.result) for each in records] == [
@@ -273,7 +275,7 @@ def test_what_a_client_calls_itself_and_its_topics_makes_no_line_of_its_own() ->
     shell = CoreShell(MemoryDisk(), seed=1)
     client = shell.connect(name="me\nfake line")
     with pytest.raises(BadTopicName):
-        client.request(ops.DeleteTopic("a\nb"))
+        client.request(DeleteTopic("a\nb"))
     (record,) = read_result(client.request(ListAdminLog()), list[AdminRecord])
     assert (record.client, record.what) == ("me?fake line", "a?b")
     assert "\n" not in record.detail
@@ -310,7 +312,7 @@ def test_a_revocation_that_rotted_brings_no_token_back() -> None:
 
 def test_a_torn_write_that_nobody_was_told_of_revokes_nothing() -> None:
     node = GuardedNode()
-    node.admin.send(ops.Request(99, CreateToken("torn", ["consume"], ["acme"])))
+    node.admin.send(Request(99, CreateToken("torn", ["consume"], ["acme"])))
     (name,) = node.disk.list("tokens")
     file = node.disk.open(f"tokens/{name}", writable=True)
     torn = encode(FrameType.RECORD, b"half a frame")[:-6]
@@ -342,12 +344,12 @@ def test_who_is_noisy_in_the_log_pushes_out_its_own_records() -> None:
     text = read_result(shell.connect().request(FIRST), TokenCreated).secret
     admin = shell.connect(text)
     for number in range(8):
-        admin.request(ops.CreateTopic(f"t{number}"))
+        admin.request(CreateTopic(f"t{number}"))
     noisy = read_result(admin.request(CreateToken("noisy", ["consume"], ["*"])), TokenCreated).secret
     reader = shell.connect(noisy)
-    reader.request(ops.CreateSubscription("t0", "s"))
+    reader.request(CreateSubscription("t0", "s"))
     for number in range(100):
-        reader.request(ops.PauseSubscription("t0", "s", number % 2 == 0))
+        reader.request(PauseSubscription("t0", "s", number % 2 == 0))
     for again in (shell, CoreShell(shell.disk, seed=2, settings=settings)):
         asked = again.connect(text).request(ListAdminLog(1000))
         records = read_result(asked, list[AdminRecord])
@@ -363,8 +365,8 @@ def test_refusals_do_not_push_out_what_was_done() -> None:
     stranger = node.client(["admin"], ["beta"])
     for _ in range(100):
         with pytest.raises(NotAllowed):
-            stranger.request(ops.DeleteTopic(TOPIC))
-    node.admin.request(ops.DeleteTopic(TOPIC))
+            stranger.request(DeleteTopic(TOPIC))
+    node.admin.request(DeleteTopic(TOPIC))
     records = read_result(node.admin.request(ListAdminLog(1000)), list[AdminRecord])
     assert sum(each.result == "not-allowed" for each in records) == 60
     assert records[-1].result == "done" and records[-1].detail.startswith("40 refusals")
@@ -372,11 +374,11 @@ def test_refusals_do_not_push_out_what_was_done() -> None:
 
 def test_an_answer_waits_for_its_record_in_the_log() -> None:
     node = GuardedNode()
-    node.admin.send(ops.Request(99, ops.CreateTopic("acme/shop/till/more")))
+    node.admin.send(Request(99, CreateTopic("acme/shop/till/more")))
     node.shell.work()  # the catalog's write
-    assert not node.admin.take(ops.Response)
+    assert not node.admin.take(Response)
     node.shell.work()  # the log's
-    assert node.admin.take(ops.Response)
+    assert node.admin.take(Response)
 
 
 def test_the_grant_of_everything_covers_all() -> None:

@@ -15,7 +15,9 @@ from headpond.broker.settings import Limits
 from headpond.model.errors import LimitReached
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.connection import Fault
-from headpond.wire.control.codec import AckItem, AlterTopic, BlockEnd, OpenTopic, TopicInfo, read_result
+from headpond.wire.control.catalog import AlterTopic, OpenTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.producing import AckItem, BlockEnd
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.segment import encode_plain, rows_to_batch
 from headpond.wire.record import RECORD_HEADER_BYTES

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import (
-    ListSkipped,
-    ListUnacked,
-    SeekSubscription,
-    SkippedPage,
-    UnackedPage,
-    read_result,
-)
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import ListSkipped, ListUnacked, SeekSubscription, SkippedPage, UnackedPage
 from tests.broker.test_consuming import Writer
 from tests.broker.test_subscription_kinds import Kind, shell
 from tests.fire.core_shell import SMALL_FILES, CoreShell

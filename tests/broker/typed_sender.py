@@ -6,7 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headpond.wire.control.codec import Ack, AckItem, CreateTopic, ShowNode, ShowTopic, TopicInfo, read_result
+from headpond.wire.control.catalog import CreateTopic, ShowTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.ledger import ShowNode
+from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Predecessor, Title, encode_title
 from headpond.wire.typed.codec import Encoder, Redundant

@@ -9,25 +9,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from headpond.model.bounds import Span
 from headpond.wire.connection import Event, Fault, NodeSide
-from headpond.wire.control.codec import (
-    Ack,
-    AckItem,
-    Control,
-    Deliver,
-    Error,
-    Hello,
-    OpenTopic,
-    Ping,
-    Pong,
-    Request,
-    Response,
-    Span,
-    Subscribe,
-    Subscribed,
-    TopicInfo,
-    encode_control,
-)
+from headpond.wire.control.catalog import OpenTopic, TopicInfo
+from headpond.wire.control.codec import Request, Response, encode_control
+from headpond.wire.control.consuming import Deliver, Subscribe, Subscribed
+from headpond.wire.control.greeting import Control, Error, Hello, Ping, Pong
+from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import decode_plain, encode_plain

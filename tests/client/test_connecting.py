@@ -20,17 +20,10 @@ from headpond.model.errors import (
     VersionUnsupported,
 )
 from headpond.wire.connection import NodeSide
-from headpond.wire.control.codec import (
-    Control,
-    DeleteTopic,
-    Error,
-    ListTopics,
-    Ping,
-    Request,
-    Response,
-    Unsubscribe,
-    encode_control,
-)
+from headpond.wire.control.catalog import DeleteTopic, ListTopics
+from headpond.wire.control.codec import Request, Response, encode_control
+from headpond.wire.control.consuming import Unsubscribe
+from headpond.wire.control.greeting import Control, Error, Ping
 from tests.client.peer import Peer, listening, serving, until
 
 

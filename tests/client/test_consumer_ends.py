@@ -10,7 +10,7 @@ import pytest
 import headpond
 from headpond.client.options import ConsumerOptions
 from headpond.model.errors import BadRequest, SubscriptionBusy, SubscriptionNotFound, TimedOut, TopicMismatch
-from headpond.wire.control.codec import Settle, Settled, Subscribe, Subscribed, Unsubscribe, Unsubscribed
+from headpond.wire.control.consuming import Settle, Settled, Subscribe, Subscribed, Unsubscribe, Unsubscribed
 from tests.client.peer import TOPIC_UUID, Conversation, record, serving
 from tests.client.test_connecting import quick
 from tests.client.test_consumer_sessions import VALUES, consuming, entries

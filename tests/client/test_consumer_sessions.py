@@ -10,7 +10,7 @@ import pytest
 
 import headpond
 from headpond.model.errors import Closed, SubscriptionBusy, SubscriptionNotFound, TimedOut
-from headpond.wire.control.codec import (
+from headpond.wire.control.consuming import (
     Credit,
     Lost,
     Settle,

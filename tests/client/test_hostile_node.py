@@ -10,7 +10,7 @@ import pytest
 import headpond
 from headpond.client.link.dialling import Backoff
 from headpond.model.errors import ProtocolError, TopicMismatch, TopicNotFound
-from headpond.wire.control.codec import Ack, AckItem, Hole
+from headpond.wire.control.producing import Ack, AckItem, Hole
 from headpond.wire.frame import Frame, FrameType
 from tests.client.peer import serving
 from tests.client.test_connecting import quick

@@ -15,7 +15,8 @@ from headpond.model.errors import (
     TimedOut,
 )
 from headpond.model.receipt import Outcome
-from headpond.wire.control.codec import Ack, AckItem, BlockEnd, Hole, encode_control
+from headpond.wire.control.codec import encode_control
+from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.frame import Frame
 from tests.client.peer import serving, until
 from tests.client.test_connecting import quick

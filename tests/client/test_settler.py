@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.client.consume.settler import SPANS_MAX, Settler
-from headpond.wire.control.codec import Settle, encode_control
+from headpond.wire.control.codec import encode_control
+from headpond.wire.control.consuming import Settle
 
 
 def test_consecutive_acks_are_one_range_also_across_takes() -> None:

@@ -18,7 +18,7 @@ from headpond.client.consume.several import Several
 from headpond.client.link.dialling import Backoff
 from headpond.model.errors import BadRequest, IncarnationChanged, NotAcrossNodes, TopicMismatch, TopicNotFound
 from headpond.model.policy import Policy
-from headpond.wire.control.codec import SubscriptionInfo
+from headpond.wire.control.consuming import SubscriptionInfo
 from tests.client.peer import until
 from tests.client.test_reconnecting import hold_up
 from tests.fire.real_node import RealNode

@@ -15,7 +15,7 @@ from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import BadRequest, Fenced, ProducerBusy, ProducerMismatch, TopicNotFound
 from headpond.producer.refill.folder import files, slots
 from headpond.storage.os_disk import OsDisk
-from headpond.wire.control.codec import OpenProducer
+from headpond.wire.control.producing import OpenProducer
 from tests.fire.raw_client import RawClient
 from tests.fire.real_node import RealNode
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import headpond
 from headpond.model.errors import SubscriptionBusy
-from headpond.wire.control.codec import SubscriptionInfo
+from headpond.wire.control.consuming import SubscriptionInfo
 from tests.client.cells import KEYS, each_cell, fill, in_key_order
 from tests.client.processes import environment
 

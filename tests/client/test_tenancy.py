@@ -8,7 +8,7 @@ import pytest
 
 import headpond
 from headpond.model.errors import NotEmpty, PlaceNotFound, SegmentTooLarge
-from headpond.wire.control.codec import PlaceInfo, TopicInfo
+from headpond.wire.control.catalog import PlaceInfo, TopicInfo
 from tests.fire.real_node import RealNode
 
 

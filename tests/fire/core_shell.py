@@ -16,7 +16,8 @@ from headpond.broker.settings import LogSettings, Settings
 from headpond.storage.disk import Disk
 from headpond.storage.log.shard_log import Run
 from headpond.wire.connection import ClientSide, Event, Fault
-from headpond.wire.control.codec import Control, Error, Operation, Request, Response, encode_control
+from headpond.wire.control.codec import Operation, Request, Response, encode_control
+from headpond.wire.control.greeting import Control, Error
 
 Kind = TypeVar("Kind", bound=Event)
 

@@ -23,7 +23,7 @@ import headpond
 from headpond.client.connect import Client
 from headpond.client.link.dialling import Backoff
 from headpond.model.message import Message
-from headpond.wire.control.codec import SubscriptionInfo
+from headpond.wire.control.consuming import SubscriptionInfo
 from tests.fire.real_node import RealNode
 
 TOPIC, NAME = "orders", "billing"

@@ -12,19 +12,17 @@ from dataclasses import dataclass, field
 
 from headpond.broker.settings import Settings
 from headpond.storage.memory_disk import Keep, MemoryDisk
-from headpond.wire.control.codec import (
-    Ack,
-    CreateTopic,
+from headpond.wire.control.catalog import CreateTopic, ShowTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import (
     Deliver,
     ListSubscriptions,
     Settle,
     Settled,
-    ShowTopic,
     Subscribe,
     SubscriptionInfo,
-    TopicInfo,
-    read_result,
 )
+from headpond.wire.control.producing import Ack
 from headpond.wire.frame import Frame
 from headpond.wire.plain.segment import decode_plain
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header

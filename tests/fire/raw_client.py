@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from headpond.model.errors import HeadpondError
 from headpond.wire.connection import ClientSide, Event, Fault
-from headpond.wire.control.codec import Control, Error, Operation, Request, Response, Welcome, encode_control
+from headpond.wire.control.codec import Operation, Request, Response, encode_control
+from headpond.wire.control.greeting import Control, Error, Welcome
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.segment import encode_plain, rows_to_batch
 from headpond.wire.title import Title, encode_title

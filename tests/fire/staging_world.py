@@ -14,21 +14,18 @@ from dataclasses import dataclass, field
 from headpond.broker.settings import LogSettings, Settings, StagingSettings
 from headpond.model.errors import BatchDiffers, HeadpondError
 from headpond.storage.memory_disk import Keep, MemoryDisk
-from headpond.wire.control.codec import (
+from headpond.wire.control.catalog import CreateTopic
+from headpond.wire.control.codec import Operation, Request, Response, read_result
+from headpond.wire.control.consuming import Subscribe
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.staging import (
     AbortStages,
     BatchInfo,
     CommitBatch,
-    CreateTopic,
-    Error,
     FinishStage,
     OpenStage,
-    Operation,
-    Request,
-    Response,
-    Subscribe,
-    read_result,
+    encode_chunk,
 )
-from headpond.wire.control.staging import encode_chunk
 from headpond.wire.frame import Frame
 from headpond.wire.plain.segment import decode_plain
 from headpond.wire.record import RECORD_HEADER_BYTES

@@ -13,7 +13,7 @@ import pyarrow as pa
 import headpond
 from headpond.storage.frame_file import Found, scan
 from headpond.storage.os_disk import OsDisk
-from headpond.wire.control.codec import TopicInfo
+from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.frame import FrameType
 from headpond.wire.record import RecordHeader, decode_record_header
 from tests.fire.real_node import RealNode

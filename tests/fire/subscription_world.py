@@ -14,12 +14,11 @@ from collections.abc import Callable
 from headpond.model.policy import Policy
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 from headpond.wire.connection import Event
-from headpond.wire.control.codec import (
-    Ack,
-    CreateTopic,
+from headpond.wire.control.catalog import CreateTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import (
     Credit,
     Deliver,
-    Error,
     Extend,
     GiveBack,
     ListSubscriptions,
@@ -29,11 +28,11 @@ from headpond.wire.control.codec import (
     Subscribe,
     Subscribed,
     SubscriptionInfo,
-    TopicInfo,
     Unsubscribe,
     Unsubscribed,
-    read_result,
 )
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.producing import Ack
 from headpond.wire.frame import OVERHEAD_BYTES, Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import decode_plain, encode_plain

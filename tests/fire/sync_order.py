@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from headpond.storage.frame_write import NEW_SUFFIX
 from headpond.wire.connection import FROM_NODE
-from headpond.wire.control.codec import Ack, Settled, decode_control
+from headpond.wire.control.codec import decode_control
+from headpond.wire.control.consuming import Settled
+from headpond.wire.control.producing import Ack
 from headpond.wire.frame import (
     CONTROL_BYTES_MAX,
     FILE_BODY_BYTES_MAX,

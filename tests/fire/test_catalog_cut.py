@@ -13,18 +13,9 @@ import pytest
 from headpond.broker.settings import LogSettings, Settings
 from headpond.model.errors import HeadpondError
 from headpond.storage.memory_disk import Keep, MemoryDisk
-from headpond.wire.control.codec import (
-    ChangeSettings,
-    CloseProducer,
-    CreatePlace,
-    CreateProducer,
-    CreateTopic,
-    DeletePlace,
-    DeleteProducer,
-    DeleteTopic,
-    OpenProducer,
-    Operation,
-)
+from headpond.wire.control.catalog import ChangeSettings, CreatePlace, CreateTopic, DeletePlace, DeleteTopic
+from headpond.wire.control.codec import Operation
+from headpond.wire.control.producing import CloseProducer, CreateProducer, DeleteProducer, OpenProducer
 from tests.fire.core_shell import CoreShell
 
 TINY = Settings(

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from headpond.wire.connection import Fault
-from headpond.wire.control.codec import Hello, ListTopics, encode_control
+from headpond.wire.control.catalog import ListTopics
+from headpond.wire.control.codec import encode_control
+from headpond.wire.control.greeting import Hello
 from tests.fire.raw_client import RawClient
 from tests.fire.real_node import RealNode, wait_until
 

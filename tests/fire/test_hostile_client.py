@@ -20,30 +20,12 @@ import pytest
 
 from headpond.model.bounds import TOPIC_LENGTH_MAX
 from headpond.model.errors import HeadpondError
-from headpond.wire.control.codec import (
-    Ack,
-    AckItem,
-    BlockEnd,
-    Control,
-    CreateTopic,
-    Credit,
-    Error,
-    Hole,
-    ListTopics,
-    OpenTopic,
-    Ping,
-    Pong,
-    Request,
-    Settle,
-    ShowNode,
-    ShowTopic,
-    Subscribe,
-    Subscribed,
-    TopicInfo,
-    Unsubscribe,
-    encode_control,
-    read_result,
-)
+from headpond.wire.control.catalog import CreateTopic, ListTopics, OpenTopic, ShowTopic, TopicInfo
+from headpond.wire.control.codec import Request, encode_control, read_result
+from headpond.wire.control.consuming import Credit, Settle, Subscribe, Subscribed, Unsubscribe
+from headpond.wire.control.greeting import Control, Error, Ping, Pong
+from headpond.wire.control.ledger import ShowNode
+from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.frame import HEADER, TITLE_BYTES_MAX, FrameType, encode
 from headpond.wire.plain.segment import HEADER as SEGMENT_HEADER
 from tests.fire.good_pair import GoodPair

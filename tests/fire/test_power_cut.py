@@ -7,19 +7,10 @@ import errno
 import pytest
 
 from headpond.storage.memory_disk import Keep, MemoryDisk, MemoryFile
-from headpond.wire.control.codec import (
-    Ack,
-    AckItem,
-    CreateTopic,
-    Deliver,
-    ListTopics,
-    Settle,
-    Settled,
-    ShowTopic,
-    Subscribe,
-    TopicInfo,
-    read_result,
-)
+from headpond.wire.control.catalog import CreateTopic, ListTopics, ShowTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import Deliver, Settle, Settled, Subscribe
+from headpond.wire.control.producing import Ack, AckItem
 from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
 from tests.fire.power_world import PAUSE_US, PowerWorld
 from tests.fire.raw_client import segment_frame, title_frame

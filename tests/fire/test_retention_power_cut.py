@@ -9,18 +9,16 @@ import pytest
 
 from headpond.broker.settings import LogSettings
 from headpond.storage.memory_disk import Keep, MemoryDisk
-from headpond.wire.control.codec import (
-    Ack,
+from headpond.wire.control.catalog import CreateTopic, ShowTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import (
     CreateSubscription,
-    CreateTopic,
     Deliver,
     ShowSubscription,
-    ShowTopic,
     Subscribe,
     SubscriptionInfo,
-    TopicInfo,
-    read_result,
 )
+from headpond.wire.control.producing import Ack
 from headpond.wire.frame import Frame
 from headpond.wire.record import decode_record_header
 from tests.fire.core_shell import SMALL_FILES, CoreShell

@@ -10,7 +10,9 @@ import pytest
 from headpond.broker.settings import LogSettings, Settings
 from headpond.storage.commit_journal import FOLDER, SPARE_SUFFIX, SUFFIX
 from headpond.storage.memory_disk import Keep, MemoryDisk, MemoryFile
-from headpond.wire.control.codec import Ack, CreateTopic, ShowTopic, TopicInfo, read_result
+from headpond.wire.control.catalog import CreateTopic, ShowTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.producing import Ack
 from headpond.wire.frame import FrameType, encode
 from tests.fire.core_shell import SMALL_FILES, CoreShell
 from tests.fire.power_world import PAUSE_US, PowerWorld

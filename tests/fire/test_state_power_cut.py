@@ -6,7 +6,10 @@ import pytest
 
 from headpond.storage.log import rewrite as log_rewrite
 from headpond.storage.memory_disk import Keep
-from headpond.wire.control.codec import Ack, CompactTopic, DeleteSubscription, Request, Settle
+from headpond.wire.control.catalog import CompactTopic
+from headpond.wire.control.codec import Request
+from headpond.wire.control.consuming import DeleteSubscription, Settle
+from headpond.wire.control.producing import Ack
 from tests.broker.state_world import Reader, Row, StateWorld, current
 from tests.fire.seeds import seeds
 

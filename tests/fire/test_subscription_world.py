@@ -11,7 +11,8 @@ from headpond.broker.subscriptions.attachment import Attachment
 from headpond.broker.subscriptions.journal import Subscriptions
 from headpond.broker.subscriptions.settle import Confirming
 from headpond.model.entry_set import EntrySet
-from headpond.wire.control.codec import Settled, encode_control
+from headpond.wire.control.codec import encode_control
+from headpond.wire.control.consuming import Settled
 from tests.fire.seeds import seeds
 from tests.fire.subscription_world import SubscriptionWorld
 

@@ -7,7 +7,9 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from headpond.wire.control.codec import Ack, AckItem, OpenTopic, TopicInfo, read_result
+from headpond.wire.control.catalog import OpenTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Title, encode_title
 from headpond.wire.typed.codec import Encoder, Redundant

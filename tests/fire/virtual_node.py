@@ -20,7 +20,8 @@ from headpond.broker.effects import Close, Commit, Effect, Fetch, Send
 from headpond.broker.settings import Settings
 from headpond.storage.commit_lane import Committer, Write
 from headpond.storage.disk import Disk
-from headpond.wire.control.codec import Control, encode_control
+from headpond.wire.control.codec import encode_control
+from headpond.wire.control.greeting import Control
 
 Result = TypeVar("Result")
 

@@ -17,25 +17,12 @@ from headpond.model.errors import CATALOGUE
 from headpond.node.http.app import make_app
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.control.access import CreateToken
-from headpond.wire.control.codec import (
-    BlockEnd,
-    CommitBatch,
-    CreatePlace,
-    CreateProducer,
-    CreateTopic,
-    FinishStage,
-    Hole,
-    OpenStage,
-    Operation,
-    Request,
-    Settle,
-    Subscribe,
-    TopicInfo,
-    encode_control,
-    read_result,
-)
+from headpond.wire.control.catalog import CreatePlace, CreateTopic, TopicInfo
+from headpond.wire.control.codec import Operation, Request, encode_control, read_result
+from headpond.wire.control.consuming import Settle, Subscribe
 from headpond.wire.control.links import AddPeer
-from headpond.wire.control.staging import encode_chunk
+from headpond.wire.control.producing import BlockEnd, CreateProducer, Hole
+from headpond.wire.control.staging import CommitBatch, FinishStage, OpenStage, encode_chunk
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain

@@ -10,7 +10,8 @@ import pyarrow as pa
 from headpond.model.errors import HeadpondError, SnapshotNeeded
 from headpond.model.identity import SegmentKey
 from headpond.producer.keeper import Burst
-from headpond.wire.control.codec import Ack, AckItem, Hole, decode_control
+from headpond.wire.control.codec import decode_control
+from headpond.wire.control.producing import Ack, AckItem, Hole
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, Frame, FrameType, decode_at
 from headpond.wire.plain.segment import decode_plain
 from headpond.wire.typed.codec import Decoder, Segment, Snapshot

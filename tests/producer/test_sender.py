@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headpond.producer.sender import GO_BACKS_FREE, HOLD_MAX_S, PATIENCE, Flight, Hole, Sender, Step
-from headpond.wire.control.codec import AckItem
+from headpond.wire.control.producing import AckItem
 
 
 def up(first: int = 0, *, typed: bool = False, flight: Flight | None = None) -> Sender:

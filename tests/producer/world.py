@@ -31,7 +31,7 @@ from headpond.producer.policy import Policy
 from headpond.producer.refill.sender import Open
 from headpond.producer.sender import Hole
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.codec import Ack
+from headpond.wire.control.producing import Ack
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.typed.rows import messages_of
 from headpond.wire.typed.schema import encode_schema

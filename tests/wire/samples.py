@@ -3,54 +3,36 @@
 from __future__ import annotations
 
 from headpond.model.policy import Policy
-from headpond.wire.control.codec import (
-    Ack,
-    AckItem,
-    AdvanceSubscription,
-    BlockEnd,
+from headpond.wire.control.catalog import CreateTopic, DeleteTopic, ListTopics, OpenTopic, ShowTopic
+from headpond.wire.control.codec import Operation, Request, Response
+from headpond.wire.control.consuming import (
     Browse,
-    Control,
     CreateSubscription,
-    CreateTopic,
     Credit,
     DeleteSubscription,
-    DeleteTopic,
     Deliver,
-    Error,
     Extend,
-    Fetched,
-    FetchEntries,
-    FindTime,
     GiveBack,
-    Hello,
-    Hole,
     ListSkipped,
     ListSubscriptions,
-    ListTopics,
     ListUnacked,
     Lost,
-    OpenTopic,
-    Operation,
     PauseSubscription,
-    Ping,
-    Pong,
-    ReadEnds,
     Redrive,
     Renew,
-    Request,
-    Response,
     SeekSubscription,
     Settle,
     Settled,
-    ShowNode,
     ShowSubscription,
-    ShowTopic,
     Subscribe,
     Subscribed,
     Unsubscribe,
     Unsubscribed,
-    Welcome,
 )
+from headpond.wire.control.greeting import Control, Error, Hello, Ping, Pong, Welcome
+from headpond.wire.control.ledger import ShowNode
+from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
+from headpond.wire.control.reading import AdvanceSubscription, Fetched, FetchEntries, FindTime, ReadEnds
 
 BLOCK = b"b" * 16
 POLICY = Policy(deadline=5.0, max_attempts=3, dead_letter="gone", failover_after=2, lease=1.5)

@@ -8,25 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from headpond.model.bounds import check_fields
 from headpond.model.errors import BadFrame, BadRequest
 from headpond.wire.connection import NodeSide
-from headpond.wire.control.codec import (
-    CreateTopic,
-    Extend,
-    GiveBack,
-    Hole,
-    Misfit,
-    Operation,
-    Ping,
-    Redrive,
-    Request,
-    Settle,
-    Subscribe,
-    check_fields,
-    decode_control,
-    encode_control,
-)
-from headpond.wire.control.greeting import Hello
+from headpond.wire.control.catalog import CreateTopic
+from headpond.wire.control.codec import Misfit, Operation, Request, decode_control, encode_control
+from headpond.wire.control.consuming import Extend, GiveBack, Redrive, Settle, Subscribe
+from headpond.wire.control.greeting import Hello, Ping
+from headpond.wire.control.producing import Hole
 from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
 

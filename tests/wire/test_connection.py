@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 
 from headpond.model.errors import BadFrame, HeadpondError, ProtocolError, UnknownFrame, VersionUnsupported
 from headpond.wire.connection import FROM_CLIENT, FROM_NODE, ClientSide, Fault, NodeSide, State
-from headpond.wire.control.codec import (
-    CONTROL_TYPES,
-    PROTOCOL_VERSION,
-    Control,
-    Error,
-    Hello,
-    Welcome,
-    decode_control,
-    encode_control,
-)
+from headpond.wire.control.codec import CONTROL_TYPES, PROTOCOL_VERSION, decode_control, encode_control
+from headpond.wire.control.greeting import Control, Error, Hello, Welcome
 from headpond.wire.frame import CONTROL_BYTES_MAX, Frame, FrameType, decode_at, encode
 from tests.wire.samples import MESSAGES
 

@@ -11,17 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import CATALOGUE, BadFrame, Gap, HeadpondError
-from headpond.wire.control.codec import (
-    CONTROL_TYPES,
-    Control,
-    Error,
-    Ping,
-    ShardInfo,
-    TopicInfo,
-    decode_control,
-    encode_control,
-    read_result,
-)
+from headpond.wire.control.catalog import ShardInfo, TopicInfo
+from headpond.wire.control.codec import CONTROL_TYPES, decode_control, encode_control, read_result
+from headpond.wire.control.greeting import Control, Error, Ping
 from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at
 from tests.wire.samples import MESSAGES
 

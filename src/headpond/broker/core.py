@@ -35,25 +35,10 @@ from headpond.storage.commit_rounds import RoundWrite
 from headpond.storage.disk import Disk, is_disk_full
 from headpond.storage.log.shard_log import LogWrite, Run, ShardLog
 from headpond.wire.connection import Event, Fault, NodeSide, State
-from headpond.wire.control.codec import (
-    CONTROL_TYPES,
-    BlockEnd,
-    Control,
-    Credit,
-    Extend,
-    GiveBack,
-    Hello,
-    Hole,
-    Misfit,
-    Ping,
-    Pong,
-    Renew,
-    Request,
-    Settle,
-    Subscribe,
-    Unsubscribe,
-    encode_control,
-)
+from headpond.wire.control.codec import CONTROL_TYPES, Misfit, Request, encode_control
+from headpond.wire.control.consuming import Credit, Extend, GiveBack, Renew, Settle, Subscribe, Unsubscribe
+from headpond.wire.control.greeting import Control, Hello, Ping, Pong
+from headpond.wire.control.producing import BlockEnd, Hole
 from headpond.wire.frame import Frame, FrameType
 
 logger = logging.getLogger("headpond.node")

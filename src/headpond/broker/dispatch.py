@@ -11,7 +11,8 @@ from headpond.broker.requests import Requests
 from headpond.broker.session import Session
 from headpond.broker.subscriptions.consume import Consuming
 from headpond.model.errors import HeadpondError, ProtocolError
-from headpond.wire.control.codec import Misfit, Request, Settle, Subscribe, encode_refusal
+from headpond.wire.control.codec import Misfit, Request, encode_refusal
+from headpond.wire.control.consuming import Settle, Subscribe
 
 if TYPE_CHECKING:
     from headpond.broker.core import NodeCore

@@ -35,18 +35,18 @@ from headpond.model.errors import (
 from headpond.model.identity import SHARD_POWER_MAX
 from headpond.model.names import Place, TopicName
 from headpond.model.topic_settings import Value, read_values
-from headpond.wire.control.codec import (
+from headpond.wire.control.catalog import (
     AlterTopic,
     CompactTopic,
     CreateTopic,
     DeleteTopic,
     ListTopics,
     OpenTopic,
-    Operation,
-    ShowNode,
     ShowTopic,
     TopicInfo,
 )
+from headpond.wire.control.codec import Operation
+from headpond.wire.control.ledger import ShowNode
 from headpond.wire.frame import RESPONSE_BYTES_MAX
 from headpond.wire.typed.schema import check_evolves, check_fits, decode_schema
 from headpond.wire.typed.versions import VERSIONS_BYTES_MAX

@@ -11,7 +11,7 @@ from headpond.broker.subscriptions.attachment import Attachment
 from headpond.model.errors import HeadpondError
 from headpond.model.grant import NONE, Grant
 from headpond.wire.connection import NodeSide
-from headpond.wire.control.codec import Subscribe
+from headpond.wire.control.consuming import Subscribe
 from headpond.wire.title import Predecessor
 
 

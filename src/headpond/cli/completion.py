@@ -38,7 +38,7 @@ def quietly(find: Callable[[typer.Context, str], Iterable[str]]) -> Completer:
 
 @quietly
 def topics(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    from headpond.wire.control.codec import ListTopics
+    from headpond.wire.control.catalog import ListTopics
 
     return _topic_names((each["topic"] for each in _ask(ctx, ListTopics())), incomplete)
 
@@ -46,7 +46,7 @@ def topics(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @quietly
 def subscriptions(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Of the topic that stands before it."""
-    from headpond.wire.control.codec import ListSubscriptions
+    from headpond.wire.control.consuming import ListSubscriptions
 
     return [each["subscription"] for each in _ask(ctx, ListSubscriptions(_topic(ctx)))]
 
@@ -54,14 +54,14 @@ def subscriptions(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @quietly
 def producers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Of the topic that stands before it."""
-    from headpond.wire.control.codec import ListProducers
+    from headpond.wire.control.producing import ListProducers
 
     return [each["producer"] for each in _ask(ctx, ListProducers(_topic(ctx)))]
 
 
 @quietly
 def writers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    from headpond.wire.control.codec import ListWriters
+    from headpond.wire.control.staging import ListWriters
 
     return [each["writer"] for each in _ask(ctx, ListWriters())]
 
@@ -69,7 +69,7 @@ def writers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @quietly
 def places(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Tenants, products or components, as the command's group says, with all their parts."""
-    from headpond.wire.control.codec import ListPlaces
+    from headpond.wire.control.catalog import ListPlaces
 
     level = ctx.parent.info_name if ctx.parent is not None else None
     return [each["place"] for each in _ask(ctx, ListPlaces(level or "tenant"))]
@@ -168,7 +168,8 @@ def _ask_one(address: Address, token: str | None, operation: Operation, left: Ca
 
     from headpond.client.link.tls import TlsOptions
     from headpond.wire.connection import ClientSide, Fault
-    from headpond.wire.control.codec import Request, Response, Welcome, encode_control
+    from headpond.wire.control.codec import Request, Response, encode_control
+    from headpond.wire.control.greeting import Welcome
 
     side = ClientSide(client="completion", token=token)
     with contextlib.ExitStack() as stack:

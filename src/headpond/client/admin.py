@@ -34,59 +34,55 @@ from headpond.wire.control.access import (
     TokenCreated,
     TokenInfo,
 )
-from headpond.wire.control.codec import (
-    AdvanceSubscription,
+from headpond.wire.control.catalog import (
     AlterTopic,
-    Browse,
-    Browsed,
     ChangeSettings,
     CompactTopic,
     CreatePlace,
-    CreateProducer,
-    CreateSubscription,
     CreateTopic,
     DeletePlace,
-    DeleteProducer,
-    DeleteSubscription,
     DeleteTopic,
-    DeleteWriter,
-    Deliver,
-    Ends,
-    LedgerInfo,
     ListPlaces,
-    ListProducers,
-    ListSkipped,
-    ListSubscriptions,
     ListTopics,
-    ListUnacked,
-    ListWriters,
-    PauseSubscription,
     PlaceDeleted,
     PlaceInfo,
-    ProducerInfo,
-    Redrive,
-    SeekSubscription,
-    ShowLedger,
-    ShowNode,
     ShowPlace,
-    ShowProducer,
-    ShowSubscription,
-    ShowTop,
     ShowTopic,
-    ShowWriter,
-    SkippedPage,
-    SubscriptionInfo,
     TopicCompaction,
     TopicInfo,
-    TopInfo,
+)
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import (
+    PAGE_MAX,
+    Browse,
+    Browsed,
+    CreateSubscription,
+    DeleteSubscription,
+    Deliver,
+    ListSkipped,
+    ListSubscriptions,
+    ListUnacked,
+    PauseSubscription,
+    Redrive,
+    SeekSubscription,
+    ShowSubscription,
+    SkippedPage,
+    SubscriptionInfo,
     UnackedEntry,
     UnackedPage,
-    WriterInfo,
-    read_result,
 )
-from headpond.wire.control.consuming import PAGE_MAX
 from headpond.wire.control.following import PromoteSubscription
+from headpond.wire.control.ledger import LedgerInfo, ShowLedger, ShowNode, ShowTop, TopInfo
 from headpond.wire.control.links import AddPeer, ListPeers, PeerInfo, RemovePeer, ShowPeer
+from headpond.wire.control.producing import (
+    CreateProducer,
+    DeleteProducer,
+    ListProducers,
+    ProducerInfo,
+    ShowProducer,
+)
+from headpond.wire.control.reading import AdvanceSubscription, Ends
+from headpond.wire.control.staging import DeleteWriter, ListWriters, ShowWriter, WriterInfo
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, decode_at
 from headpond.wire.typed.schema import encode_schema
 from headpond.wire.typed.versions import SchemaVersions

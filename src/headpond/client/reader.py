@@ -20,23 +20,15 @@ from headpond.client.consume.batch import Batch, read_record
 from headpond.client.link.link import Link
 from headpond.client.options import LostSpan
 from headpond.client.scope import Scope
+from headpond.model.bounds import Span
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadFrame, BadRequest, Closed, TopicMismatch, TopicNotFound
 from headpond.model.names import TopicName
 from headpond.model.ranges import RangeSet
-from headpond.wire.control.codec import (
-    Deliver,
-    Ends,
-    Fetched,
-    FetchEntries,
-    FindTime,
-    OpenTopic,
-    ReadEnds,
-    ShardEnds,
-    Span,
-    TopicInfo,
-    read_result,
-)
+from headpond.wire.control.catalog import OpenTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import Deliver
+from headpond.wire.control.reading import Ends, Fetched, FetchEntries, FindTime, ReadEnds, ShardEnds
 from headpond.wire.frame import Frame
 from headpond.wire.record import decode_record_header
 from headpond.wire.typed.versions import SchemaVersions

@@ -19,19 +19,19 @@ from headpond.model.errors import BadRequest, Closed, HeadpondError, NotAcrossNo
 from headpond.model.names import TopicName
 from headpond.model.receipt import Stage
 from headpond.producer.sharder import Sharder
-from headpond.wire.control.codec import (
+from headpond.wire.control.catalog import OpenTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.producing import Ack
+from headpond.wire.control.staging import (
+    STAGE_BYTES,
     AbortStages,
-    Ack,
     BatchInfo,
     CommitBatch,
     FinishStage,
     OpenStage,
-    OpenTopic,
     StageOpened,
-    TopicInfo,
-    read_result,
+    chunk_parts,
 )
-from headpond.wire.control.staging import STAGE_BYTES, chunk_parts
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 from headpond.wire.plain.segment import encode_plain
 from headpond.wire.typed.record import encode_typed_record

@@ -28,7 +28,8 @@ from headpond.storage.commit_lane import Committer, Write
 from headpond.storage.disk import is_disk_full
 from headpond.storage.log.shard_log import Run, ShardLog
 from headpond.storage.os_disk import OsDisk
-from headpond.wire.control.codec import Ping, encode_control
+from headpond.wire.control.codec import encode_control
+from headpond.wire.control.greeting import Ping
 
 logger = logging.getLogger("headpond.node")
 

@@ -31,7 +31,7 @@ from headpond.producer.manager import Manager
 from headpond.producer.refill.index import SEGMENTS_MAX
 from headpond.producer.refill.sender import Open, RefillSender
 from headpond.producer.sender import Hole
-from headpond.wire.control.codec import Ack
+from headpond.wire.control.producing import Ack
 from headpond.wire.title import Predecessor
 
 BLOCK_SEGMENTS_MAX = SEGMENTS_MAX // 2

@@ -37,7 +37,7 @@ from headpond.producer.policy import Policy
 from headpond.producer.sender import Hole, Sender, Step, fate_of, refusal
 from headpond.producer.spills import Spills
 from headpond.producer.supply import MakeEncoder, Supply
-from headpond.wire.control.codec import Ack, AckItem
+from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.title import Predecessor
 
 IN_ORDER: Final = frozenset({"gap", "snapshot", "predecessor"})

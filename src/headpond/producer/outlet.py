@@ -8,8 +8,8 @@ from headpond.model.errors import HeadpondError
 from headpond.model.identity import SegmentKey
 from headpond.producer.jobs import Read
 from headpond.producer.sender import Flight, Hole, Sender
-from headpond.wire.control.codec import Hole as HoleFrame
 from headpond.wire.control.codec import encode_control
+from headpond.wire.control.producing import Hole as HoleFrame
 from headpond.wire.frame import HEADER
 from headpond.wire.title import Predecessor
 

@@ -39,7 +39,7 @@ from headpond.pipes.machines import resend_many
 from headpond.pipes.machines.machine import WAKE, Arrive, Jitter, Submit
 from headpond.pipes.machines.packet import Kind, Packet
 from headpond.pipes.machines.timeout import TimeoutSettings
-from headpond.wire.control.codec import AckItem
+from headpond.wire.control.producing import AckItem
 
 SEGMENTS_MAX: Final = 4096
 """Unconfirmed segments a shard; the window in bytes is narrower for all but the smallest."""

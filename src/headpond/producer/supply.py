@@ -15,8 +15,8 @@ from headpond.producer.jobs import Job
 from headpond.producer.outlet import Outlet
 from headpond.producer.sender import Sender
 from headpond.producer.spills import Spills
-from headpond.wire.control.codec import Hole as HoleFrame
 from headpond.wire.control.codec import encode_control
+from headpond.wire.control.producing import Hole as HoleFrame
 
 MakeEncoder = Callable[[int, int], Encoder]
 """Of a shard, beginning at a segment."""

@@ -11,19 +11,12 @@ if TYPE_CHECKING:
     from headpond.model.ledger import ProducerAccount, Ratio, SubscriptionAccount
     from headpond.model.message import Message
     from headpond.wire.control.access import AdminRecord, TokenInfo
-    from headpond.wire.control.codec import (
-        PlaceDeleted,
-        PlaceInfo,
-        ProducerInfo,
-        SettingInfo,
-        SubscriptionInfo,
-        TopicCompaction,
-        TopicInfo,
-        UnackedEntry,
-        WriterInfo,
-    )
+    from headpond.wire.control.catalog import PlaceDeleted, PlaceInfo, SettingInfo, TopicCompaction, TopicInfo
+    from headpond.wire.control.consuming import SubscriptionInfo, UnackedEntry
     from headpond.wire.control.ledger import LedgerInfo
     from headpond.wire.control.links import PeerInfo
+    from headpond.wire.control.producing import ProducerInfo
+    from headpond.wire.control.staging import WriterInfo
 
 # --- topics -----------------------------------------------------------------------------------------
 

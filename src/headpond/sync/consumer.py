@@ -16,10 +16,11 @@ from headpond.client.consume.batch import Batch, last_of, without
 from headpond.client.consume.consumer import Consumer as AsyncConsumer
 from headpond.client.consume.settler import Settler
 from headpond.client.options import LostSpan, NodeState
+from headpond.model.bounds import Span
 from headpond.model.message import Message
 from headpond.model.policy import Policy
 from headpond.sync.background import Background
-from headpond.wire.control.codec import Settle, Span
+from headpond.wire.control.consuming import Settle
 
 BATCHES_AHEAD = 64
 """Batches that one hop between the threads brings at most."""

@@ -10,7 +10,8 @@ from typing import Any, Self
 from headpond.client.reader import Part
 from headpond.client.reader import Reader as AsyncReader
 from headpond.sync.background import Background
-from headpond.wire.control.codec import ShardEnds, TopicInfo
+from headpond.wire.control.catalog import TopicInfo
+from headpond.wire.control.reading import ShardEnds
 from headpond.wire.typed.versions import SchemaVersions
 
 

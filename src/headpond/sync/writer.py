@@ -11,7 +11,7 @@ from headpond.client.writer import OpenedStage as AsyncOpenedStage
 from headpond.client.writer import Writer as AsyncWriter
 from headpond.model.receipt import Stage
 from headpond.sync.background import Background
-from headpond.wire.control.codec import BatchInfo
+from headpond.wire.control.staging import BatchInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa

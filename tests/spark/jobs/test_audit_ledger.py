@@ -13,7 +13,8 @@ from headpond.cli.app import app
 from headpond.model.errors import BadRequest, ProducerNotFound
 from headpond.spark.jobs.audit import ledger as jobs
 from headpond.spark.jobs.audit.ledger import audit_ledger, compare, parse_sent
-from headpond.wire.control.codec import LedgerInfo, ShowLedger, read_result
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from tests.broker.ledger_world import LedgerWorld
 from tests.broker.test_ledger import sending
 from tests.cli.contract import check_object

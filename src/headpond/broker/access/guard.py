@@ -29,7 +29,8 @@ from headpond.model.errors import (
     TokenRevoked,
 )
 from headpond.model.grant import ALL
-from headpond.wire.control.codec import Control, Hello, ListWriters, ShowWriter
+from headpond.wire.control.greeting import Control, Hello
+from headpond.wire.control.staging import ListWriters, ShowWriter
 
 if TYPE_CHECKING:
     from headpond.broker.core import NodeCore

@@ -16,7 +16,6 @@ from headpond.model.errors import NotAllowed, TopicNotFound
 from headpond.model.grant import ALL, Grant, Right
 from headpond.model.names import DEAD_SUFFIX, LEVELS, Place, TopicName
 from headpond.model.topic_settings import QUOTAS
-from headpond.wire.control import codec as ops
 from headpond.wire.control.access import (
     CreateToken,
     ListAdminLog,
@@ -24,6 +23,33 @@ from headpond.wire.control.access import (
     RevokeToken,
     ShowAccess,
     ShowToken,
+)
+from headpond.wire.control.catalog import (
+    AlterTopic,
+    ChangeSettings,
+    CompactTopic,
+    CreatePlace,
+    CreateTopic,
+    DeletePlace,
+    DeleteTopic,
+    ListPlaces,
+    ListTopics,
+    OpenTopic,
+    ShowPlace,
+    ShowTopic,
+)
+from headpond.wire.control.consuming import (
+    Browse,
+    CreateSubscription,
+    DeleteSubscription,
+    ListSkipped,
+    ListSubscriptions,
+    ListUnacked,
+    PauseSubscription,
+    Redrive,
+    SeekSubscription,
+    ShowSubscription,
+    Subscribe,
 )
 from headpond.wire.control.following import (
     ApplyDropped,
@@ -36,6 +62,7 @@ from headpond.wire.control.following import (
     TellPromoted,
 )
 from headpond.wire.control.greeting import Control
+from headpond.wire.control.ledger import ShowLedger, ShowNode, ShowTop
 from headpond.wire.control.links import (
     AddPeer,
     AdmitRecords,
@@ -46,6 +73,24 @@ from headpond.wire.control.links import (
     ReadHeads,
     RemovePeer,
     ShowPeer,
+)
+from headpond.wire.control.producing import (
+    CloseProducer,
+    CreateProducer,
+    DeleteProducer,
+    ListProducers,
+    OpenProducer,
+    ShowProducer,
+)
+from headpond.wire.control.reading import AdvanceSubscription, FetchEntries, FindTime, ReadEnds
+from headpond.wire.control.staging import (
+    AbortStages,
+    CommitBatch,
+    DeleteWriter,
+    FinishStage,
+    ListWriters,
+    OpenStage,
+    ShowWriter,
 )
 from headpond.wire.frame import FrameType
 
@@ -124,8 +169,8 @@ def _policy(ask: Any) -> Iterable[Need]:
 
 
 def _settings(ask: Any) -> Iterable[Need]:
-    values = ask.set if isinstance(ask, ops.ChangeSettings) else ask.settings
-    unset = ask.unset if isinstance(ask, ops.ChangeSettings) else ()
+    values = ask.set if isinstance(ask, ChangeSettings) else ask.settings
+    unset = ask.unset if isinstance(ask, ChangeSettings) else ()
     if any(name in QUOTAS for name in (*values, *unset)):
         yield Right.ADMIN, None  # a tenant does not choose its own quotas
     yield from _dead_letter(values.get("dead_letter"))
@@ -133,51 +178,51 @@ def _settings(ask: Any) -> Iterable[Need]:
 
 RULES: Final[Mapping[type[Control], Rule]] = {
     # topics
-    ops.OpenTopic: Rule(rights=USE, on=_topic),
-    ops.ShowTopic: Rule(rights=USE, on=_topic),
-    ops.ListTopics: Rule(rights=USE, listing=True),
-    ops.CreateTopic: Rule(rights=ADMIN, on=_topic, also=_settings, logged=True),
-    ops.AlterTopic: Rule(rights=ADMIN, on=_topic, logged=True),
-    ops.DeleteTopic: Rule(rights=ADMIN, on=_topic, logged=True),
-    ops.CompactTopic: Rule(rights=ADMIN, on=_topic, logged=True),
+    OpenTopic: Rule(rights=USE, on=_topic),
+    ShowTopic: Rule(rights=USE, on=_topic),
+    ListTopics: Rule(rights=USE, listing=True),
+    CreateTopic: Rule(rights=ADMIN, on=_topic, also=_settings, logged=True),
+    AlterTopic: Rule(rights=ADMIN, on=_topic, logged=True),
+    DeleteTopic: Rule(rights=ADMIN, on=_topic, logged=True),
+    CompactTopic: Rule(rights=ADMIN, on=_topic, logged=True),
     # subscriptions
-    ops.Subscribe: Rule(rights=CONSUME, on=_topic, subscription=True, also=_policy),
-    ops.CreateSubscription: Rule(rights=CONSUME, on=_topic, subscription=True, also=_policy, logged=True),
-    ops.ListSubscriptions: Rule(rights=CONSUME, on=_any_topic, subscription=True, listing=True),
-    ops.ShowSubscription: Rule(rights=CONSUME, on=_topic, subscription=True),
-    ops.ListUnacked: Rule(rights=CONSUME, on=_topic, subscription=True),
-    ops.ListSkipped: Rule(rights=CONSUME, on=_topic, subscription=True),
-    ops.SeekSubscription: Rule(rights=CONSUME, on=_topic, subscription=True, logged=True),
-    ops.PauseSubscription: Rule(rights=CONSUME, on=_topic, subscription=True, logged=True),
-    ops.Redrive: Rule(rights=CONSUME, on=_topic, subscription=True, logged=True),
-    ops.DeleteSubscription: Rule(rights=ADMIN, on=_topic, logged=True),
-    ops.Browse: Rule(rights=CONSUME, on=_topic, unbound=True),
+    Subscribe: Rule(rights=CONSUME, on=_topic, subscription=True, also=_policy),
+    CreateSubscription: Rule(rights=CONSUME, on=_topic, subscription=True, also=_policy, logged=True),
+    ListSubscriptions: Rule(rights=CONSUME, on=_any_topic, subscription=True, listing=True),
+    ShowSubscription: Rule(rights=CONSUME, on=_topic, subscription=True),
+    ListUnacked: Rule(rights=CONSUME, on=_topic, subscription=True),
+    ListSkipped: Rule(rights=CONSUME, on=_topic, subscription=True),
+    SeekSubscription: Rule(rights=CONSUME, on=_topic, subscription=True, logged=True),
+    PauseSubscription: Rule(rights=CONSUME, on=_topic, subscription=True, logged=True),
+    Redrive: Rule(rights=CONSUME, on=_topic, subscription=True, logged=True),
+    DeleteSubscription: Rule(rights=ADMIN, on=_topic, logged=True),
+    Browse: Rule(rights=CONSUME, on=_topic, unbound=True),
     # reading by position; a token bound to a subscription could seek that to any place and read there, too
-    ops.ReadEnds: Rule(rights=CONSUME, also=_all_topics, subscription=True),
-    ops.FindTime: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, subscription=True),
-    ops.FetchEntries: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, subscription=True),
-    ops.AdvanceSubscription: Rule(rights=CONSUME, on=_topic, subscription=True),
+    ReadEnds: Rule(rights=CONSUME, also=_all_topics, subscription=True),
+    FindTime: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, subscription=True),
+    FetchEntries: Rule(rights=CONSUME, uuid_of=lambda ask: ask.topic, subscription=True),
+    AdvanceSubscription: Rule(rights=CONSUME, on=_topic, subscription=True),
     # tenants, products, components
-    ops.CreatePlace: Rule(rights=ADMIN, on=_tenancy, also=_settings, logged=True),
-    ops.ListPlaces: Rule(rights=USE, listing=True),
-    ops.ShowPlace: Rule(rights=USE, on=_place),
-    ops.DeletePlace: Rule(rights=ADMIN, on=_tenancy, logged=True),
-    ops.ChangeSettings: Rule(rights=ADMIN, on=_place, also=_settings, logged=True),
+    CreatePlace: Rule(rights=ADMIN, on=_tenancy, also=_settings, logged=True),
+    ListPlaces: Rule(rights=USE, listing=True),
+    ShowPlace: Rule(rights=USE, on=_place),
+    DeletePlace: Rule(rights=ADMIN, on=_tenancy, logged=True),
+    ChangeSettings: Rule(rights=ADMIN, on=_place, also=_settings, logged=True),
     # producers
-    ops.OpenProducer: Rule(rights=PRODUCE, on=_topic, producer=True),
-    ops.CloseProducer: Rule(rights=PRODUCE, on=_topic, producer=True),
-    ops.ListProducers: Rule(rights=PRODUCE, on=_any_topic, producer=True, listing=True),
-    ops.ShowProducer: Rule(rights=PRODUCE, on=_topic, producer=True),
-    ops.CreateProducer: Rule(rights=ADMIN, on=_topic, logged=True),
-    ops.DeleteProducer: Rule(rights=ADMIN, on=_topic, logged=True),
+    OpenProducer: Rule(rights=PRODUCE, on=_topic, producer=True),
+    CloseProducer: Rule(rights=PRODUCE, on=_topic, producer=True),
+    ListProducers: Rule(rights=PRODUCE, on=_any_topic, producer=True, listing=True),
+    ShowProducer: Rule(rights=PRODUCE, on=_topic, producer=True),
+    CreateProducer: Rule(rights=ADMIN, on=_topic, logged=True),
+    DeleteProducer: Rule(rights=ADMIN, on=_topic, logged=True),
     # staged writes; the stages in them are judged by ``reaches_stage`` where they are found
-    ops.OpenStage: Rule(rights=PRODUCE, on=_topic, writer=True, whole=True),
-    ops.FinishStage: Rule(rights=PRODUCE, whole=True),
-    ops.CommitBatch: Rule(rights=PRODUCE, writer=True, whole=True),
-    ops.AbortStages: Rule(rights=PRODUCE, writer=True, whole=True),
-    ops.ListWriters: Rule(rights=PRODUCE, listing=True, whole=True),
-    ops.ShowWriter: Rule(rights=PRODUCE, writer=True, whole=True),
-    ops.DeleteWriter: Rule(rights=PRODUCE, writer=True, whole=True, logged=True),
+    OpenStage: Rule(rights=PRODUCE, on=_topic, writer=True, whole=True),
+    FinishStage: Rule(rights=PRODUCE, whole=True),
+    CommitBatch: Rule(rights=PRODUCE, writer=True, whole=True),
+    AbortStages: Rule(rights=PRODUCE, writer=True, whole=True),
+    ListWriters: Rule(rights=PRODUCE, listing=True, whole=True),
+    ShowWriter: Rule(rights=PRODUCE, writer=True, whole=True),
+    DeleteWriter: Rule(rights=PRODUCE, writer=True, whole=True, logged=True),
     # tokens: which ones is decided where they are found
     CreateToken: Rule(rights=ADMIN, logged=True),
     ListTokens: Rule(rights=ADMIN),
@@ -185,8 +230,8 @@ RULES: Final[Mapping[type[Control], Rule]] = {
     RevokeToken: Rule(rights=ADMIN, logged=True),
     ShowAccess: Rule(rights=ANYBODY),
     # what became of everything
-    ops.ShowLedger: Rule(rights=USE, on=_topic, whole=True),
-    ops.ShowTop: Rule(rights=ADMIN, on=_node),
+    ShowLedger: Rule(rights=USE, on=_topic, whole=True),
+    ShowTop: Rule(rights=ADMIN, on=_node),
     # links between nodes: a source is read like any topic; who feeds a sink writes under every producer's name
     AddPeer: Rule(rights=ADMIN, on=_node, logged=True),
     ListPeers: Rule(rights=ADMIN, on=_node),
@@ -207,7 +252,7 @@ RULES: Final[Mapping[type[Control], Rule]] = {
     PromoteSubscription: Rule(rights=ADMIN, on=_topic, logged=True),
     # the node
     ListAdminLog: Rule(rights=ADMIN, on=_node),
-    ops.ShowNode: Rule(rights=ADMIN, on=_node),
+    ShowNode: Rule(rights=ADMIN, on=_node),
 }
 UNLISTED: Final = Rule(rights=ADMIN, on=_node, logged=True)
 
@@ -302,9 +347,9 @@ def reaches_stage(grant: Grant, writer: str, topic: str | None) -> bool:
 
 def keeps(grant: Grant, operation: Control, info: Any) -> bool:
     """Whether an item of a listing is one that the token may see."""
-    if isinstance(operation, ops.ListWriters):
+    if isinstance(operation, ListWriters):
         return all(reaches_stage(grant, info.writer, topic) for topic in (None, *info.topics))
-    name = info.place if isinstance(operation, ops.ListPlaces) else info.topic
+    name = info.place if isinstance(operation, ListPlaces) else info.topic
     if not grant.reaches(Place.of(name)):
         return False
     rule = rule_of(operation)

@@ -18,7 +18,7 @@ from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadRequest, HeadpondError, LimitReached, StorageFailed
 from headpond.storage.log.compact import Compaction, Result, StateScan
 from headpond.storage.long_work import Place
-from headpond.wire.control.codec import ShardCompaction, TopicCompaction
+from headpond.wire.control.catalog import ShardCompaction, TopicCompaction
 
 logger = logging.getLogger("headpond.node")
 

@@ -12,16 +12,16 @@ from headpond.broker.session import Session
 from headpond.model.errors import BadRequest, HeadpondError, LimitReached, NotEmpty, PlaceExists, PlaceNotFound
 from headpond.model.names import LEVELS, Place
 from headpond.model.topic_settings import check_changeable, check_names, read_values
-from headpond.wire.control.codec import (
+from headpond.wire.control.catalog import (
     ChangeSettings,
     CreatePlace,
     DeletePlace,
     ListPlaces,
-    Operation,
     PlaceDeleted,
     PlaceInfo,
     ShowPlace,
 )
+from headpond.wire.control.codec import Operation
 
 if TYPE_CHECKING:
     from headpond.broker.core import NodeCore

@@ -23,7 +23,7 @@ from headpond.storage.commit_lane import Lane
 from headpond.storage.disk import Disk
 from headpond.storage.log.shard_log import LogOptions, ShardLog
 from headpond.storage.seal import Seal
-from headpond.wire.control.codec import SettingInfo, ShardInfo, TopicInfo
+from headpond.wire.control.catalog import SettingInfo, ShardInfo, TopicInfo
 from headpond.wire.title import Title
 from headpond.wire.typed.versions import SchemaVersions
 

@@ -38,7 +38,8 @@ from headpond.model.errors import (
 )
 from headpond.storage.commit_lane import as_error
 from headpond.storage.log.book import Book
-from headpond.wire.control.codec import Ack, AckItem, BlockEnd, Hole, encode_control
+from headpond.wire.control.codec import encode_control
+from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.frame import Frame
 from headpond.wire.plain.expiry import expiries_us, last_us
 from headpond.wire.plain.segment import check_state_rows

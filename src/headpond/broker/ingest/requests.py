@@ -49,13 +49,13 @@ from headpond.model.errors import (
     ProducerNotFound,
     TopicNotFound,
 )
-from headpond.wire.control.codec import (
+from headpond.wire.control.codec import Operation
+from headpond.wire.control.producing import (
     CloseProducer,
     CreateProducer,
     DeleteProducer,
     ListProducers,
     OpenProducer,
-    Operation,
     ProducerInfo,
     ProducerOpened,
     ShowProducer,

@@ -10,8 +10,8 @@ from headpond.broker.ledger.ledger import ProducerPages, log_account, subscripti
 from headpond.broker.ledger.top import read_top
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import ProducerNotFound, SubscriptionNotFound
-from headpond.wire.control.codec import Operation, ShowLedger, ShowTop
-from headpond.wire.control.ledger import RANGES_MAX, LedgerInfo, SubscriptionLedger
+from headpond.wire.control.codec import Operation
+from headpond.wire.control.ledger import RANGES_MAX, LedgerInfo, ShowLedger, ShowTop, SubscriptionLedger
 
 if TYPE_CHECKING:
     from headpond.broker.core import NodeCore

@@ -37,7 +37,7 @@ from headpond.model.errors import (
     TopicNotFound,
 )
 from headpond.model.names import TopicName
-from headpond.wire.control.codec import AlterTopic, CreateTopic
+from headpond.wire.control.catalog import AlterTopic, CreateTopic
 from headpond.wire.control.links import (
     CONFLICTING,
     HEADS_MAX,

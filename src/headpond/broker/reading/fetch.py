@@ -38,18 +38,16 @@ from headpond.model.identity import BLOCK_BYTES
 from headpond.model.names import TopicName
 from headpond.storage.log.read import StoredRecord
 from headpond.storage.log.shard_log import Run, ShardLog
-from headpond.wire.control.codec import (
+from headpond.wire.control.codec import Operation, Response, encode_control
+from headpond.wire.control.greeting import Control
+from headpond.wire.control.reading import (
     AdvanceSubscription,
-    Control,
     Ends,
     Fetched,
     FetchEntries,
     FindTime,
-    Operation,
     ReadEnds,
-    Response,
     ShardEnds,
-    encode_control,
 )
 from headpond.wire.filter import Filter
 

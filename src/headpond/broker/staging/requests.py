@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from headpond.broker.staging.stages import Stage
 from headpond.broker.staging.writers import Writer, WriterDeleted
 from headpond.model.errors import HeadpondError, WriterNotFound
-from headpond.wire.control.codec import DeleteWriter, ListWriters, Operation, ShowWriter, StageInfo, WriterInfo
+from headpond.wire.control.codec import Operation
+from headpond.wire.control.staging import DeleteWriter, ListWriters, ShowWriter, StageInfo, WriterInfo
 
 if TYPE_CHECKING:
     from headpond.broker.core import NodeCore

@@ -55,16 +55,17 @@ from headpond.model.errors import (
     WriterHeld,
 )
 from headpond.storage.log.latest_rows import keyless_rows
-from headpond.wire.control.codec import (
+from headpond.wire.control.codec import Operation
+from headpond.wire.control.staging import (
+    ON_REPEAT,
     AbortStages,
     BatchInfo,
     CommitBatch,
     FinishStage,
     OpenStage,
-    Operation,
     StageOpened,
+    decode_chunk,
 )
-from headpond.wire.control.staging import ON_REPEAT, decode_chunk
 from headpond.wire.frame import Frame
 from headpond.wire.plain.segment import check_state_rows
 from headpond.wire.typed.record import check_messages

@@ -38,9 +38,11 @@ from headpond.broker.subscriptions.subscribe import (
     subscribed,
 )
 from headpond.broker.subscriptions.subscription import Change, Subscription
+from headpond.model.bounds import Span
 from headpond.model.errors import HeadpondError, LeaseLost, StorageFailed
 from headpond.storage.log.shard_log import Run, StoredRecord
-from headpond.wire.control.codec import (
+from headpond.wire.control.codec import encode_control, encode_refusal
+from headpond.wire.control.consuming import (
     Credit,
     Deliver,
     Extend,
@@ -48,12 +50,9 @@ from headpond.wire.control.codec import (
     Lost,
     Renew,
     Settle,
-    Span,
     Subscribe,
     Unsubscribe,
     Unsubscribed,
-    encode_control,
-    encode_refusal,
 )
 
 

@@ -22,6 +22,7 @@ from headpond.broker.ingest.admission import Admit, Early
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.records import Settlement, encode_change
 from headpond.broker.subscriptions.subscription import Subscription
+from headpond.model.bounds import Span
 from headpond.model.errors import (
     BadRequest,
     HeadpondError,
@@ -32,7 +33,6 @@ from headpond.model.errors import (
 from headpond.model.identity import SEGMENT_NUMBER_MAX, Identity
 from headpond.storage.log.read import segment_of
 from headpond.storage.log.shard_log import Run, StoredRecord
-from headpond.wire.control.codec import Span
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain

@@ -30,7 +30,7 @@ from headpond.broker.subscriptions.subscribe import (
     start_entry,
 )
 from headpond.broker.subscriptions.subscription import Subscription, check_active, copy_fields
-from headpond.model.bounds import ENTRY_MAX
+from headpond.model.bounds import ENTRY_MAX, Span
 from headpond.model.errors import (
     BadRequest,
     LimitReached,
@@ -40,7 +40,8 @@ from headpond.model.errors import (
     SubscriptionNotFound,
 )
 from headpond.storage.log.shard_log import Run
-from headpond.wire.control.codec import (
+from headpond.wire.control.codec import Operation
+from headpond.wire.control.consuming import (
     Browse,
     Browsed,
     CreateSubscription,
@@ -48,13 +49,11 @@ from headpond.wire.control.codec import (
     ListSkipped,
     ListSubscriptions,
     ListUnacked,
-    Operation,
     PauseSubscription,
     Redrive,
     SeekSubscription,
     ShowSubscription,
     SkippedPage,
-    Span,
     SubscriptionInfo,
     UnackedEntry,
     UnackedPage,

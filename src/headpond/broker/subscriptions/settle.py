@@ -14,7 +14,8 @@ from headpond.broker.subscriptions.subscription import Change, Subscription
 from headpond.model.errors import BadRequest, HeadpondError, TopicNotFound
 from headpond.model.ranges import RangeSet
 from headpond.storage.commit_lane import Lane
-from headpond.wire.control.codec import Settle, Settled, encode_control
+from headpond.wire.control.codec import encode_control
+from headpond.wire.control.consuming import Settle, Settled
 
 
 def check_settle(topic: Topic | None, subscription: Subscription, ask: Settle) -> int:

@@ -30,8 +30,7 @@ from headpond.storage.disk import Disk
 from headpond.storage.log.compact import StateScan
 from headpond.storage.log.read import StoredRecord
 from headpond.storage.long_work import Place
-from headpond.wire.control.codec import Subscribe, Subscribed
-from headpond.wire.control.consuming import KnownRecord
+from headpond.wire.control.consuming import KnownRecord, Subscribe, Subscribed
 from headpond.wire.frame import FILE_BODY_BYTES_MAX
 
 # Subscriptions that begin with a state topic's state: what is current is found out before they are made.

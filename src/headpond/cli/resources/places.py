@@ -15,7 +15,7 @@ from headpond.shapes.resources import place_deleted_object, place_object
 
 if TYPE_CHECKING:
     from headpond.client.admin import Admin
-    from headpond.wire.control.codec import PlaceDeleted, PlaceInfo
+    from headpond.wire.control.catalog import PlaceDeleted, PlaceInfo
 
 
 SHOWN_MAX = 20

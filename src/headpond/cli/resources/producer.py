@@ -13,7 +13,7 @@ from headpond.cli.output import iso_time, print_fields, print_json, print_table,
 from headpond.shapes.resources import producer_object
 
 if TYPE_CHECKING:
-    from headpond.wire.control.codec import ProducerInfo
+    from headpond.wire.control.producing import ProducerInfo
 
 producer_app = typer.Typer(
     help="Register, list, show and delete producers of a topic.", no_args_is_help=True, rich_markup_mode=None

@@ -12,7 +12,7 @@ from headpond.cli.output import print_table
 
 if TYPE_CHECKING:
     from headpond.model.topic_settings import Value
-    from headpond.wire.control.codec import SettingInfo
+    from headpond.wire.control.catalog import SettingInfo
 
 Assignments = Annotated[
     list[str],

@@ -27,7 +27,7 @@ from headpond.shapes.resources import skipped_object, subscription_object, unack
 if TYPE_CHECKING:
     from headpond.client.admin import Admin
     from headpond.shapes.resources import SkippedShape, UnackedShape
-    from headpond.wire.control.codec import SubscriptionInfo
+    from headpond.wire.control.consuming import SubscriptionInfo
 
 sub_app = typer.Typer(
     help="Create, list, show, seek, pause and promote subscriptions.",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headpond.client.admin import Admin
-    from headpond.wire.control.codec import TopicInfo
+    from headpond.wire.control.catalog import TopicInfo
 
 topic_app = typer.Typer(
     help="Create, alter, list, show, set, compact and delete topics.",

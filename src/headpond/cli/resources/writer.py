@@ -13,7 +13,7 @@ from headpond.cli.output import iso_time, print_fields, print_json, print_table,
 from headpond.shapes.resources import writer_object
 
 if TYPE_CHECKING:
-    from headpond.wire.control.codec import StageInfo, WriterInfo
+    from headpond.wire.control.staging import StageInfo, WriterInfo
 
 writer_app = typer.Typer(
     help="List, show and delete writers of staged batches.", no_args_is_help=True, rich_markup_mode=None

@@ -10,9 +10,10 @@ import msgspec
 import pyarrow as pa
 
 from headpond.client.arguments import checked
+from headpond.model.bounds import Span
 from headpond.model.errors import BadFrame, BadRequest, BadSegment
 from headpond.model.message import Message, Origin
-from headpond.wire.control.codec import Deliver, Span, Subscribed
+from headpond.wire.control.consuming import Deliver, Subscribed
 from headpond.wire.frame import Frame
 from headpond.wire.plain.columns import PLAIN_SCHEMA
 from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_record_header

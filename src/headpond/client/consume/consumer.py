@@ -21,12 +21,12 @@ from headpond.client.consume.settler import DELAY_MAX_S, Flushes, Settler
 from headpond.client.link.link import Link
 from headpond.client.options import ConsumerOptions, LostSpan, NodeState
 from headpond.client.scope import Scope
-from headpond.model.bounds import ENTRY_MAX
+from headpond.model.bounds import ENTRY_MAX, Span
 from headpond.model.errors import BadRequest, Closed, HeadpondError, TimedOut
 from headpond.model.message import Message
 from headpond.model.names import TopicName
 from headpond.model.policy import Policy
-from headpond.wire.control.codec import Extend, Settle, Span, Subscribe, Subscribed
+from headpond.wire.control.consuming import Extend, Settle, Subscribe, Subscribed
 
 
 class Standing:

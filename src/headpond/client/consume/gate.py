@@ -12,9 +12,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from headpond.client.consume.batch import Batch, without
+from headpond.model.bounds import Span
 from headpond.model.message import Message
 from headpond.model.ranges import RangeSet
-from headpond.wire.control.codec import Settle, Span
+from headpond.wire.control.consuming import Settle
 
 BREATHS = 10
 """In a lease: a program that never waits lets the event loop run this often, so that the lease is renewed."""

@@ -30,6 +30,7 @@ from headpond.client.consume.batch import Batch, KeptRecords, meant_spans, read_
 from headpond.client.consume.gate import Gate, Handed, covers
 from headpond.client.link.link import Link
 from headpond.client.options import LostSpan
+from headpond.model.bounds import Span, check_fields
 from headpond.model.errors import (
     HeadpondError,
     IncarnationChanged,
@@ -40,23 +41,21 @@ from headpond.model.errors import (
 )
 from headpond.model.message import Origin
 from headpond.model.ranges import RangeSet
-from headpond.wire.control.codec import (
+from headpond.wire.control.consuming import (
     Credit,
     Deliver,
     Extend,
     GiveBack,
+    KnownRecord,
     Lost,
     Renew,
     Settle,
     Settled,
-    Span,
     Subscribe,
     Subscribed,
     Unsubscribe,
     Unsubscribed,
-    check_fields,
 )
-from headpond.wire.control.consuming import KnownRecord
 from headpond.wire.frame import OVERHEAD_BYTES, Frame
 from headpond.wire.typed.versions import SchemaVersions
 

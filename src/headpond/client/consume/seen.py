@@ -23,9 +23,9 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from headpond.model.bounds import Span
 from headpond.model.message import Origin
 from headpond.model.ranges import RangeSet
-from headpond.wire.control.greeting import Span
 
 Key = tuple[bytes, int, int]
 """Block, shard, segment."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from headpond.model.errors import HeadpondError
 from headpond.model.ranges import RangeSet
-from headpond.wire.control.codec import Settle
+from headpond.wire.control.consuming import Settle
 
 SPANS_MAX = 8192
 """Ranges in one SETTLE, so that its frame stays well under a control frame's limit."""

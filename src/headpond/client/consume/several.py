@@ -22,6 +22,7 @@ from headpond.client.consume.seen import Seen
 from headpond.client.consume.source import Part, Source, Spread
 from headpond.client.link.link import Link
 from headpond.client.options import ConsumerOptions, LostSpan, NodeState
+from headpond.model.bounds import Span
 from headpond.model.errors import (
     Closed,
     HeadpondError,
@@ -32,7 +33,6 @@ from headpond.model.errors import (
 )
 from headpond.model.message import Message
 from headpond.model.policy import Policy
-from headpond.wire.control.codec import Span
 
 log = logging.getLogger("headpond.client")
 

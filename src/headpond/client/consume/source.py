@@ -18,8 +18,9 @@ from headpond.client.consume.seen import Seen, There
 from headpond.client.consume.settler import Settler
 from headpond.client.link.link import Link
 from headpond.client.options import ConsumerOptions, LostSpan
+from headpond.model.bounds import Span
 from headpond.model.errors import HeadpondError, TopicNotFound
-from headpond.wire.control.codec import GiveBack, Settle, Span
+from headpond.wire.control.consuming import GiveBack, Settle
 
 log = logging.getLogger("headpond.client")
 

@@ -13,7 +13,8 @@ from headpond.client.link.tls import Certificate, TlsOptions, shown_certificate,
 from headpond.model.address import Address
 from headpond.model.errors import ConnectionLost, HeadpondError, TimedOut, Unavailable
 from headpond.wire.connection import ClientSide, Event, Fault
-from headpond.wire.control.codec import Ping, Pong, Welcome, encode_control
+from headpond.wire.control.codec import encode_control
+from headpond.wire.control.greeting import Ping, Pong, Welcome
 
 WRITE_BUFFER_BYTES = 1024 * 1024
 GOODBYE_S = 0.5

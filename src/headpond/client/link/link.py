@@ -18,6 +18,7 @@ from headpond.client.link.connection import Connection
 from headpond.client.link.dialling import Backoff, Dialling, none_answered
 from headpond.client.link.tls import Certificate, TlsOptions
 from headpond.model.address import Address, service_url
+from headpond.model.bounds import check_fields
 from headpond.model.errors import (
     AccessRefused,
     BadRequest,
@@ -28,23 +29,11 @@ from headpond.model.errors import (
     TimedOut,
 )
 from headpond.wire.connection import ClientSide, Event
-from headpond.wire.control.codec import (
-    Ack,
-    Control,
-    Deliver,
-    Error,
-    Fetched,
-    Lost,
-    Operation,
-    Request,
-    Response,
-    Settled,
-    Subscribed,
-    Unsubscribed,
-    Welcome,
-    check_fields,
-    encode_control,
-)
+from headpond.wire.control.codec import Operation, Request, Response, encode_control
+from headpond.wire.control.consuming import Deliver, Lost, Settled, Subscribed, Unsubscribed
+from headpond.wire.control.greeting import Control, Error, Welcome
+from headpond.wire.control.producing import Ack
+from headpond.wire.control.reading import Fetched
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, Frame
 
 REQUEST_TIMEOUT_S = 30.0

@@ -21,7 +21,8 @@ from headpond.producer.jobs import Budget, Job
 from headpond.producer.keeper import Keeper
 from headpond.producer.manager import Manager
 from headpond.producer.refill.sender import Open
-from headpond.wire.control.codec import Ack, TopicInfo
+from headpond.wire.control.catalog import TopicInfo
+from headpond.wire.control.producing import Ack
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -37,7 +37,9 @@ from headpond.model.errors import (
 from headpond.model.identity import SHARD_POWER_MAX
 from headpond.model.topic_settings import Value
 from headpond.producer.keeper import Burst
-from headpond.wire.control.codec import Ack, BlockEnd, CreateTopic, OpenTopic, TopicInfo, read_result
+from headpond.wire.control.catalog import CreateTopic, OpenTopic, TopicInfo
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.producing import Ack, BlockEnd
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Title, encode_title
 from headpond.wire.typed.schema import decode_schema

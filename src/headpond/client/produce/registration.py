@@ -18,7 +18,9 @@ from typing import TypeVar
 from headpond.client.link.link import Link
 from headpond.client.produce.slot import LeaseNote
 from headpond.model.errors import Fenced, HeadpondError, ProducerBusy
-from headpond.wire.control.codec import Ack, CloseProducer, OpenProducer, Ping, ProducerOpened, read_result
+from headpond.wire.control.codec import read_result
+from headpond.wire.control.greeting import Ping
+from headpond.wire.control.producing import Ack, CloseProducer, OpenProducer, ProducerOpened
 
 log = logging.getLogger("headpond.client")
 

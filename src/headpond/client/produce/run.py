@@ -22,6 +22,7 @@ from headpond.client.produce.destination import Destination
 from headpond.client.produce.registration import Registration, until_free
 from headpond.client.produce.slot import NUMBERS_FILE, Slot
 from headpond.client.produce.tables import Piece, check_state_table, cut_messages, cut_table
+from headpond.model.bounds import check_fields
 from headpond.model.errors import Fenced, HeadpondError, ProducerBusy, StorageFailed, TopicMismatch
 from headpond.model.identity import BLOCK_BYTES
 from headpond.model.receipt import Durability
@@ -31,7 +32,7 @@ from headpond.producer.keeper import Burst, Keeper, Rotation
 from headpond.producer.numbers import Numbers
 from headpond.producer.policy import Policy
 from headpond.producer.sharder import Sharder
-from headpond.wire.control.codec import TopicInfo, check_fields
+from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 from headpond.wire.title import Title
 from headpond.wire.typed.rows import messages_of

@@ -19,7 +19,7 @@ from headpond.model.errors import BadFrame, RefillInUse, StorageFailed
 from headpond.producer.refill.folder import files, remove_unfinished, slot_name, slot_names, slots_of
 from headpond.storage.folder_lock import LOCK_NAME, FolderLock, refill_root, take_first
 from headpond.storage.os_disk import OsDisk
-from headpond.wire.control.codec import TopicInfo
+from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.frame import RESPONSE_BYTES_MAX, FrameType, decode_at, encode
 
 log = logging.getLogger("headpond.client")

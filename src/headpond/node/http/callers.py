@@ -23,7 +23,8 @@ from headpond.model.errors import HeadpondError, LimitReached, TopicNotFound
 from headpond.node.http.held import Held
 from headpond.node.http.lane import Lane
 from headpond.wire.connection import ClientSide
-from headpond.wire.control.codec import OpenTopic, TopicInfo, read_result
+from headpond.wire.control.catalog import OpenTopic, TopicInfo
+from headpond.wire.control.codec import read_result
 
 # A client of the node in the same process: the same conversation, through a pair of sockets instead of a
 # port.

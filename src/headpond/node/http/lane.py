@@ -25,7 +25,8 @@ from headpond.model.identity import BLOCK_BYTES, Identity
 from headpond.model.receipt import Durability, Outcome, Receipt
 from headpond.producer.encoder import Encoder, PlainEncoder, TypedEncoder
 from headpond.producer.sharder import Sharder
-from headpond.wire.control.codec import Ack, AckItem, BlockEnd, TopicInfo
+from headpond.wire.control.catalog import TopicInfo
+from headpond.wire.control.producing import Ack, AckItem, BlockEnd
 from headpond.wire.frame import SEGMENT_BYTES_MAX, FrameType, encode
 from headpond.wire.plain.columns import table_to_batches
 from headpond.wire.title import Title, encode_title

@@ -17,7 +17,7 @@ from headpond.model.receipt import Receipt
 from headpond.node.http.bodies import Rows, aside
 from headpond.node.http.callers import Caller
 from headpond.node.http.lane import Block, Flight
-from headpond.wire.control.codec import TopicInfo
+from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 from headpond.wire.plain.columns import SENT_AT_US_UNKNOWN, table_to_batches
 from headpond.wire.plain.segment import encode_plain

@@ -16,16 +16,10 @@ from headpond.broker.links.requests import local_session
 from headpond.broker.links.sink import NODE_LENGTH_MAX
 from headpond.broker.reading.fetch import Records
 from headpond.client.link.link import Link
+from headpond.model.bounds import check_fields
 from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError, LimitReached, ProtocolError
-from headpond.wire.control.codec import (
-    Fetched,
-    FetchEntries,
-    Operation,
-    ShowTopic,
-    TopicInfo,
-    check_fields,
-    read_result,
-)
+from headpond.wire.control.catalog import ShowTopic, TopicInfo
+from headpond.wire.control.codec import Operation, read_result
 from headpond.wire.control.links import (
     AdmitRecords,
     Admitted,
@@ -38,6 +32,7 @@ from headpond.wire.control.links import (
     ReadHeads,
     peer_parts,
 )
+from headpond.wire.control.reading import Fetched, FetchEntries
 from headpond.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame
 from headpond.wire.record import decode_record_header
 

@@ -28,7 +28,7 @@ from headpond.model.names import TopicName, TopicPatterns
 from headpond.model.topic_settings import QUOTAS
 from headpond.node.links.ends import PeerNode, Stored
 from headpond.node.links.follow import OF_THE_LINK, Fed, PeerFollow
-from headpond.wire.control.codec import FetchEntries, TopicInfo
+from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.control.links import (
     CONFLICTING,
     KNOWN,
@@ -41,6 +41,7 @@ from headpond.wire.control.links import (
     OpenFeed,
     ReadHeads,
 )
+from headpond.wire.control.reading import FetchEntries
 from headpond.wire.record import RecordHeader, decode_record_header
 
 logger = logging.getLogger("headpond.peers")

@@ -59,7 +59,8 @@ from headpond.pipes.machines.compose import parse_drivable
 from headpond.pipes.machines.machine import Notice
 from headpond.pipes.machines.packet import Packet
 from headpond.storage.os_disk import OsDisk
-from headpond.wire.control.codec import Error, decode_control, encode_control
+from headpond.wire.control.codec import decode_control, encode_control
+from headpond.wire.control.greeting import Error
 from headpond.wire.frame import Frame
 
 log = logging.getLogger("headpond.pipes.drivers")

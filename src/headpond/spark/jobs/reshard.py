@@ -19,7 +19,7 @@ from headpond.spark.jobs.audit.audit import ORIGIN_HEADER, AuditResult, compare,
 from headpond.spark.jobs.feed import Feed, Kind, Reach, feed_of
 from headpond.spark.jobs.replay import BATCH_ENTRIES, Lane, ReplayResult, Target, run_lanes, topic_lanes
 from headpond.spark.jobs.work import Progress, Work, run_job
-from headpond.wire.control.codec import TopicInfo
+from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.typed.schema import decode_schema
 
 WINDOW_S = 3600.0

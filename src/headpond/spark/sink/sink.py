@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from headpond.sync.client import Client
     from headpond.sync.writer import OpenedStage, Writer
-    from headpond.wire.control.codec import TopicInfo
+    from headpond.wire.control.catalog import TopicInfo
 
 log = logging.getLogger("headpond.spark")
 

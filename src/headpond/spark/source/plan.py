@@ -14,7 +14,8 @@ from headpond.model.names import TopicName
 from headpond.spark.source.options import EARLIEST, LATEST, Place, Places, SourceOptions
 from headpond.spark.source.read import ReadTask, Span
 from headpond.spark.source.schema import source_schema
-from headpond.wire.control.codec import Ends, TopicInfo
+from headpond.wire.control.catalog import TopicInfo
+from headpond.wire.control.reading import Ends
 from headpond.wire.typed.schema import decode_schema, shown_schema
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from headpond.model.errors import EntriesMissing, IncarnationChanged, TopicMisma
 from headpond.model.names import TopicName
 from headpond.spark.source.offset import TopicOffset
 from headpond.spark.source.options import SourceOptions
-from headpond.wire.control.codec import Ends
+from headpond.wire.control.reading import Ends
 
 RECREATED = "recreated"
 INCARNATION = "incarnation"

@@ -2,14 +2,15 @@
 
 In reading order::
 
-    greeting   The part of the conversation that begins and ends it: HELLO, WELCOME, and ERROR
-    catalog    The part of the conversation that is about the tree of topics, inherited settings and registere
-    consuming  The part of the conversation that is about subscriptions: consuming, and looking after them
-    reading    The part of the conversation that is about reading by position, without a subscription
-    staging    The part of the conversation that is about staged writes
-    access     The part of the conversation that is about tokens, rights, and the log of administration
-    ledger     The part of the conversation that is about what became of everything: the ledger of a topic
-    links      The part of the conversation that is about links between nodes
-    following  The part of the conversation in which subscriptions follow their data from one node to another
-    codec      The conversation between a client and a node: one struct a frame type, msgpack by position
+    greeting   HELLO, WELCOME, PING, PONG and ERROR
+    catalog    topics, the places that hold them, and their settings
+    producing  producers: registration, leases, and the answers to segments
+    consuming  subscriptions: consuming from them and administering them
+    reading    reading by position, without a subscription
+    staging    staged writes
+    access     tokens, rights, and the audit log of administration
+    ledger     the ledger of a topic, and the node's counters
+    links      links between nodes
+    following  subscriptions that follow their data from one node to another
+    codec      the table of frame types, encoding and decoding
 """

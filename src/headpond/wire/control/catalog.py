@@ -1,4 +1,4 @@
-"""The part of the conversation that is about the tree of topics, inherited settings and registered producers.
+"""Messages about topics and about the places that hold them: tenants, products and components.
 
 ``level`` is tenant, product, component or topic; ``place`` is a name of that level, bare or whole.
 """
@@ -9,7 +9,24 @@ from typing import Annotated
 
 import msgspec
 
-from headpond.model.bounds import Epoch, Name, Seconds, SettingValue, SettingValues, TopicText, Uuid, Word
+from headpond.model.bounds import (
+    SHARDS_MAX,
+    ByteCount,
+    Count,
+    Entry,
+    SchemaBytes,
+    SchemaList,
+    SettingValue,
+    SettingValues,
+    Shard,
+    Shards,
+    Spans,
+    TimeUs,
+    TopicText,
+    Total,
+    Uuid,
+    Word,
+)
 from headpond.wire.control.greeting import Control
 
 # --- places -----------------------------------------------------------------------------------------
@@ -91,82 +108,94 @@ class PlaceDeleted(msgspec.Struct, frozen=True):
     topics: list[str]
 
 
-# --- producers --------------------------------------------------------------------------------------
+# --- topics ---------------------------------------------------------------------------------------
 
 
-class CreateProducer(Control, frozen=True, tag="create_producer"):
+class OpenTopic(Control, frozen=True, tag="open_topic"):
+    """Reads a topic's settings; creates it if asked to and the node allows creation on first use."""
+
     topic: TopicText
-    producer: Name
-    access: Word = "multiple"
+    create: bool = False
+
+
+class CreateTopic(Control, frozen=True, tag="create_topic"):
+    topic: TopicText
+    shards: Shards = 1
     exist_ok: bool = False
+    schema: SchemaBytes | None = None
+    """Makes the topic typed: its columns, as an Arrow IPC schema."""
+    settings: SettingValues = msgspec.field(default_factory=dict)
+    """What the topic itself says; anything else is inherited."""
 
 
-class ListProducers(Control, frozen=True, tag="list_producers"):
-    topic: TopicText
-    """An empty name asks for those of all topics."""
-
-
-class ShowProducer(Control, frozen=True, tag="show_producer"):
-    topic: TopicText
-    producer: Name
-
-
-class DeleteProducer(Control, frozen=True, tag="delete_producer"):
-    topic: TopicText
-    producer: Name
-
-
-class OpenProducer(Control, frozen=True, tag="open_producer"):
-    """A named producer begins to send over this connection; for single access this asks for the lease.
-
-    It is asked again on each new connection, with the epoch that it was granted.
-    """
+class AlterTopic(Control, frozen=True, tag="alter_topic"):
+    """Gives a typed topic a new version of its schema: added nullable columns and wider numbers only."""
 
     topic: TopicText
-    producer: Name
-    instance: Uuid
-    """16 random bytes that name one opened producer over all its connections."""
-    access: Word = ""
-    """Empty: as it is registered, else ``multiple``."""
-    epoch: Epoch = 0
-    """The epoch it holds; 0 before it was granted one."""
-    elsewhere: bool = False
-    """The lease is held at another node, the first destination: here the epoch is only raised to that one."""
+    schema: SchemaBytes
 
 
-class CloseProducer(Control, frozen=True, tag="close_producer"):
-    """The producer was closed in good order: its lease is free at once."""
+class ShowTopic(Control, frozen=True, tag="show_topic"):
+    topic: TopicText
+
+
+class ListTopics(Control, frozen=True, tag="list_topics"):
+    pass
+
+
+class DeleteTopic(Control, frozen=True, tag="delete_topic"):
+    topic: TopicText
+
+
+class CompactTopic(Control, frozen=True, tag="compact_topic"):
+    """Takes superseded messages out of a state topic's files now; answered when it is done."""
 
     topic: TopicText
-    producer: Name
-    instance: Uuid
 
 
-class ProducerOpened(msgspec.Struct, frozen=True):
-    """The answer to ``open_producer``."""
+class ShardInfo(msgspec.Struct, frozen=True):
+    shard: Shard
+    incarnation: Total
+    entry_first: Entry
+    """The first entry that is still kept."""
+    entry_next: Entry
+    """One past the last durable entry."""
+    bytes: Total
+    damaged: Spans
+    """Entries that failed their checksum or are missing; they are never served."""
+    compacted: Total = 0
+    """How many of the entries between the two compaction took out; every subscription has settled them."""
 
-    access: Word
-    epoch: Epoch
-    """Goes into every TITLE; 0 with multiple access."""
-    lease_s: Seconds
-    """How long the lease stands after its holder was last heard of; 0 with multiple access."""
-    registered: bool
+
+class ShardCompaction(msgspec.Struct, frozen=True):
+    shard: int
+    bytes_before: int
+    bytes_after: int
+    compacted: int
+    """How many entries were taken out."""
 
 
-class ProducerInfo(msgspec.Struct, frozen=True):
+class TopicCompaction(msgspec.Struct, frozen=True):
     topic: str
-    producer: str
-    access: str
-    registered_at_us: int
-    seen_at_us: int
-    """When it was last opened, closed or lost; 0 for never."""
-    epoch: int
-    """How often the lease was granted to another instance; 0 with multiple access."""
-    holder: str
-    """Of single access: the client that holds the lease; empty if it is free."""
-    connections: list[int]
-    """The numbers of the node's connections that it is open on."""
-    lapses_in_s: float | None = None
-    """Of a holder whose connection was lost: when its lease lapses."""
-    clients: list[str] = []
-    """The names of the clients it is open at."""
+    shards: list[ShardCompaction]
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    topic: TopicText
+    uuid: Uuid
+    shards: Shards
+    created_at_us: TimeUs
+    durability: Word
+    schema: SchemaBytes | None = None
+    """Of a typed topic: its newest columns, as an Arrow IPC schema."""
+    shard_list: Annotated[list[ShardInfo], msgspec.Meta(max_length=SHARDS_MAX)] = []
+    schema_version: Count | None = None
+    """Of a typed topic: the number of its newest schema; the first is 1."""
+    schemas: SchemaList = []
+    """Every version, oldest first; not in a list of topics."""
+    message_bytes_max: ByteCount | None = None
+    """Bytes that one message's value may take, if the topic says so."""
+    settings: Annotated[list[SettingInfo], msgspec.Meta(max_length=256)] = []
+    """Every setting with its origin; not in a list of topics, nor for who only opens it."""
+    state: bool | None = None
+    """Whether it is a state topic: every message has a key, and one without a value deletes it."""

@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 
 from headpond.model.bounds import Block, ByteCount, Count, Name, Number, Text, Word
-from headpond.model.bounds import Span as Span
 from headpond.model.errors import HeadpondError, NodeStopping, from_code
 
 
@@ -63,3 +62,11 @@ class Error(Control, frozen=True):
         if isinstance(error, NodeStopping):
             error.successor = self.successor
         return error
+
+
+class Ping(Control, frozen=True):
+    number: Number
+
+
+class Pong(Control, frozen=True):
+    number: Number

@@ -17,6 +17,10 @@ SEGMENT_RANGES_MAX = 100_000
 """Ranges of segments in one answer; blocks beyond that are left out, and counted."""
 
 
+class ShowNode(Control, frozen=True, tag="show_node"):
+    """Counters, limits and what recovery found."""
+
+
 class ShowLedger(Control, frozen=True, tag="show_ledger"):
     """The answer is a ``LedgerInfo``."""
 

@@ -14,7 +14,8 @@ from headpond.model.names import Place
 from headpond.node.http.asking import Called
 from headpond.node.http.routes.topics import SettingsBody
 from headpond.shapes.resources import PlaceDeletedShape, PlaceShape, place_deleted_object, place_object
-from headpond.wire.control.codec import PlaceInfo, read_result
+from headpond.wire.control.catalog import PlaceInfo
+from headpond.wire.control.codec import read_result
 
 PlacePath = Annotated[
     str, PathParameter(description="`tenant`, `tenant:product` or `tenant:product:component`.")

@@ -21,7 +21,8 @@ from headpond.shapes.resources import (
     ledger_object,
     topic_object,
 )
-from headpond.wire.control.codec import ChangeSettings, TopicInfo, read_result
+from headpond.wire.control.catalog import ChangeSettings, TopicInfo
+from headpond.wire.control.codec import read_result
 
 
 class ColumnBody(msgspec.Struct, forbid_unknown_fields=True):
