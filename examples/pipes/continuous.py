@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headpond.pipes import WAKE, Arrive, Kind, Submit
-from headpond.pipes.machines import continuous
+from headpond.pipes.machines.continuous import ContinuousReceiver, ContinuousSender
 
-sender, receiver = continuous.Sender(epoch=1), continuous.Receiver(epoch=1)
+sender, receiver = ContinuousSender(epoch=1), ContinuousReceiver(epoch=1)
 packets = [sender.step(Submit([b"%d" % number]), now=0.0).packets[0] for number in range(4)]
 
 # Number 1 is lost; 2 and 3 wait for it.

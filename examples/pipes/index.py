@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from headpond.pipes import Arrive, Submit
-from headpond.pipes.machines import index
+from headpond.pipes.machines.bare import BareSender
+from headpond.pipes.machines.index import IndexReceiver
 
-sender, receiver = index.Sender(epoch=1), index.Receiver(epoch=1)
+sender, receiver = BareSender(epoch=1), IndexReceiver(epoch=1)
 packets = [sender.step(Submit([b"%d" % number]), now=0.0).packets[0] for number in range(6)]
 
 for place in (0, 2, 1, 2, 5, 4):
@@ -13,5 +14,5 @@ for place in (0, 2, 1, 2, 5, 4):
     print(place, "passed" if effects.delivered else "dropped", [notice.what for notice in effects.notices])
 
 # A sender that starts again counts from 0, in a new session, and is not taken for repeats.
-again = index.Sender(epoch=2).step(Submit([b"after the restart"]), now=1.0).packets
+again = BareSender(epoch=2).step(Submit([b"after the restart"]), now=1.0).packets
 print([list(run.payloads) for run in receiver.step(Arrive(again), now=1.0).delivered])

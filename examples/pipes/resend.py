@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headpond.pipes import WAKE, Arrive, Submit
-from headpond.pipes.machines import resend
+from headpond.pipes.machines.resend import ResendReceiver, ResendSender
 
-sender = resend.Sender(epoch=1)
-receiver = resend.Receiver(epoch=1)
+sender = ResendSender(epoch=1, window=1, buffer=1024)
+receiver = ResendReceiver(epoch=1)
 
 # Two messages are taken; one is on its way at a time, the other waits behind it.
 effects = sender.step(Submit([b"first", b"second"]), now=0.0)

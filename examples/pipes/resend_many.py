@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 
 from headpond.pipes import WAKE, Arrive, Packet, Submit
-from headpond.pipes.machines import resend_many
+from headpond.pipes.machines.resend import ResendReceiver, ResendSender
 
 chance = Random(1)
-sender = resend_many.Sender(epoch=1, window=8, jitter=chance.random)
-receiver = resend_many.Receiver(epoch=1)
+sender = ResendSender(epoch=1, window=8, jitter=chance.random)
+receiver = ResendReceiver(epoch=1)
 
 
 def survivors(packets: list[Packet]) -> list[Packet]:

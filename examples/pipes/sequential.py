@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from headpond.pipes import WAKE, Arrive, Submit
-from headpond.pipes.machines import sequential
+from headpond.pipes.machines.resend import ResendSender
+from headpond.pipes.machines.sequential import SequentialReceiver
 
-sender, receiver = sequential.Sender(epoch=1), sequential.Receiver(epoch=1)
+sender, receiver = ResendSender(epoch=1, window=1, buffer=1024), SequentialReceiver(epoch=1)
 packets = sender.step(Submit([b"one", b"two", b"three"]), now=0.0).packets
 now, lose_the_next_confirm = 0.0, True
 

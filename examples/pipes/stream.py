@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from headpond.pipes import WAKE, Arrive, Submit
-from headpond.pipes.machines import stream
+from headpond.pipes.machines.resend import ResendSender
+from headpond.pipes.machines.stream import Entries, IndexStorage, ReaderPosition, StreamReceiver, StreamStorage
 
-entries, place = stream.Entries(), stream.Place()  # what would be on disk
-storage, index = stream.Storage(entries), stream.IndexStorage(place)
+entries, place = Entries(), ReaderPosition()  # what would be on disk
+storage, index = StreamStorage(entries), IndexStorage(place)
 
-sender = stream.Sender(epoch=1)
+sender = ResendSender(epoch=1)
 confirms = storage.step(Arrive(sender.step(Submit([b"a", b"b", b"c"]), now=0.0).packets), now=0.0)
 sender.step(Arrive(confirms.packets), now=0.0)
 print("stored", entries.payloads, "unconfirmed", sender.unconfirmed)
 
 
-def read(receiver: stream.Receiver) -> list[bytes]:
+def read(receiver: StreamReceiver) -> list[bytes]:
     """Asks the two storages until there is nothing new."""
     got: list[bytes] = []
     asked = receiver.step(WAKE, now=0.0).packets
@@ -26,6 +27,6 @@ def read(receiver: stream.Receiver) -> list[bytes]:
     return got
 
 
-print("read", read(stream.Receiver(epoch=1)))
+print("read", read(StreamReceiver(epoch=1)))
 storage.step(Arrive(sender.step(Submit([b"d"]), now=1.0).packets), now=1.0)
-print("a new receiver reads", read(stream.Receiver(epoch=2)))
+print("a new receiver reads", read(StreamReceiver(epoch=2)))

@@ -1,10 +1,8 @@
 """Pipes: reliable, ordered and unique delivery between two workers, as machines without IO.
 
-Each pipe is a module with a ``Sender``, a ``Receiver`` and its ``DECLARATION`` (what it needs, keeps, gives and
-stands): ``resend``, ``resend_many``, ``stream``, ``sequential``, ``index``, ``continuous``, ``dedup``,
-``bare``.
-``compose`` puts pipes over pipes and in a row; ``sender_of("resend_many | dedup", epoch=...)`` makes a whole
-side from a line of text.
+``sender_of("resend_many | dedup", epoch=...)`` makes the sending side of a route from its text,
+``receiver_of`` the receiving side, ``inject`` both. The pipes are ``resend``, ``resend_many``, ``stream``,
+``sequential``, ``index``, ``continuous``, ``dedup`` and ``bare``.
 
 A machine is stepped with an input and the time, and answers with effects::
 

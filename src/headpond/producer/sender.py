@@ -35,9 +35,9 @@ from typing import Final
 
 from headpond.model.errors import CATALOGUE, HeadpondError, from_code
 from headpond.model.receipt import Durability, Fate, Outcome
-from headpond.pipes.machines import resend_many
 from headpond.pipes.machines.machine import WAKE, Arrive, Jitter, Submit
 from headpond.pipes.machines.packet import Kind, Packet
+from headpond.pipes.machines.resend import ResendSender
 from headpond.pipes.machines.timeout import TimeoutSettings
 from headpond.wire.control.producing import AckItem
 
@@ -123,7 +123,7 @@ class Sender:
         """A new session of the pipe, at the first segment that is not confirmed."""
         self.cursor = self.floor
         self._session += 1
-        self._pipe = resend_many.Sender(
+        self._pipe = ResendSender(
             epoch=self._session, window=SEGMENTS_MAX, timeout=PATIENCE, jitter=self._jitter
         )
         self._numbers.clear()

@@ -13,7 +13,7 @@ from headpond.pipes.drivers.memory import CarryOn
 from headpond.pipes.drivers.receiver import INBOX_MAX, Receiver
 from headpond.pipes.drivers.sender import PAYLOAD_BYTES_MAX
 from headpond.pipes.machines.packet import Kind, Packet
-from headpond.pipes.machines.storage import Entries
+from headpond.pipes.machines.stream import Entries
 from tests.client.peer import until
 from tests.pipes.drivers.ends import reading
 

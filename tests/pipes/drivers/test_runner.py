@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from headpond.pipes.drivers.runner import Runner, new_epoch
 from headpond.pipes.drivers.sender import Prefix
 from headpond.pipes.machines.machine import Effects, Submit
-from headpond.pipes.machines.resend_many import Sender
+from headpond.pipes.machines.resend import ResendSender
 from headpond.pipes.machines.timeout import TimeoutSettings
 from tests.client.peer import until
 
 
 def runner_of(timeout_s: float) -> tuple[Runner, list[Effects]]:
     steps: list[Effects] = []
-    machine = Sender(epoch=1, timeout=TimeoutSettings(initial_s=timeout_s))
+    machine = ResendSender(epoch=1, timeout=TimeoutSettings(initial_s=timeout_s))
     return Runner(machine, steps.append), steps
 
 

@@ -6,22 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headpond.pipes.machines import (
-    bare,
-    confirming,
-    continuous,
-    dedup,
-    index,
-    numbering,
-    resend,
-    resend_many,
-    sending,
-    sequential,
-    storage,
-    stream,
-)
+from headpond.pipes.machines.bare import BareReceiver, BareReceiverState, BareSender, BareSenderState
+from headpond.pipes.machines.continuous import ContinuousReceiver, ContinuousSender, ContinuousState
+from headpond.pipes.machines.dedup import DedupReceiver, DedupState
+from headpond.pipes.machines.index import IndexReceiver, IndexState
 from headpond.pipes.machines.machine import Arrive, Event, Fail, Input, Machine, Settle, Submit, Table, Wake
 from headpond.pipes.machines.packet import Kind, Packet
+from headpond.pipes.machines.resend import ResendReceiver, ResendReceiverState, ResendSender, SenderState
+from headpond.pipes.machines.sequential import SequentialReceiver, SequentialState
+from headpond.pipes.machines.stream import (
+    Entries,
+    IndexStorage,
+    IndexStorageState,
+    ReaderPosition,
+    StorageState,
+    StreamReceiver,
+    StreamState,
+    StreamStorage,
+)
 
 EPOCH = 5
 Make = Callable[[], Machine]
@@ -56,7 +58,7 @@ class Case:
 
 def sender_case(name: str, make: Make) -> Case:
     """Of a sender with room for two."""
-    state = sending.SenderState
+    state = SenderState
     return Case(
         name,
         make().TABLE,  # type: ignore[attr-defined]
@@ -68,12 +70,16 @@ def sender_case(name: str, make: Make) -> Case:
     )
 
 
-def confirming_case(name: str, make: Make) -> Case:
-    """Of a receiver that waits for what is settled, two messages at most."""
-    state = confirming.ReceiverState
+def resend_case() -> Case:
+    """Of a receiver that waits until a message is settled, with room for two."""
+    state = ResendReceiverState
+
+    def make() -> Machine:
+        return ResendReceiver(epoch=1, confirm="settled", pending_max=2)
+
     return Case(
-        name,
-        confirming.RECEIVER_TABLE,
+        "ResendReceiver",
+        ResendReceiver.TABLE,
         {
             state.READY: make,
             state.HOLDING: lambda: after(make(), Arrive([data([0])])),
@@ -82,34 +88,34 @@ def confirming_case(name: str, make: Make) -> Case:
     )
 
 
-def full_storage(count: int) -> storage.Storage:
-    entries = storage.Entries(capacity=2)
+def full_storage(count: int) -> StreamStorage:
+    entries = Entries(capacity=2)
     entries.payloads += [b"x"] * count
-    return storage.Storage(entries)
+    return StreamStorage(entries)
 
 
-def numbering_case(name: str, make: Make) -> Case:
-    return Case(name, numbering.NUMBERING_TABLE, {numbering.NumberingState.READY: make})
+def index_case(name: str, strict: bool) -> Case:
+    state = IndexState
 
+    def make() -> Machine:
+        return IndexReceiver(epoch=1, strict=strict)
 
-def index_case(name: str, make: Make) -> Case:
-    state = index.ReceiverState
     return Case(
         name,
-        index.RECEIVER_TABLE,
+        IndexReceiver.TABLE,
         {state.NEW: make, state.FOLLOWING: lambda: after(make(), Arrive([data([1])]))},
     )
 
 
 def continuous_case(name: str, strict: bool) -> Case:
-    state = continuous.ReceiverState
+    state = ContinuousState
 
     def make() -> Machine:
-        return continuous.Receiver(epoch=1, queue=2, strict=strict)
+        return ContinuousReceiver(epoch=1, queue=2, strict=strict)
 
     return Case(
         name,
-        continuous.RECEIVER_TABLE,
+        ContinuousReceiver.TABLE,
         {
             state.NEW: make,
             state.FLOWING: lambda: after(make(), Arrive([data([0])])),
@@ -120,14 +126,14 @@ def continuous_case(name: str, strict: bool) -> Case:
 
 
 def sequential_case() -> Case:
-    state = sequential.ReceiverState
+    state = SequentialState
 
     def make() -> Machine:
-        return sequential.Receiver(epoch=1, confirm="settled")
+        return SequentialReceiver(epoch=1, confirm="settled")
 
     return Case(
-        "sequential.Receiver",
-        sequential.RECEIVER_TABLE,
+        "SequentialReceiver",
+        SequentialReceiver.TABLE,
         {
             state.NEW: make,
             state.FOLLOWING: lambda: after(make(), Arrive([data([0])]), Settle(EPOCH, (0,))),
@@ -137,14 +143,14 @@ def sequential_case() -> Case:
 
 
 def dedup_case() -> Case:
-    state = dedup.ReceiverState
+    state = DedupState
 
     def make() -> Machine:
-        return dedup.Receiver(epoch=1, window=2, sessions_max=2)
+        return DedupReceiver(epoch=1, window=2, sessions_max=2)
 
     return Case(
-        "dedup.Receiver",
-        dedup.RECEIVER_TABLE,
+        "DedupReceiver",
+        DedupReceiver.TABLE,
         {
             state.NEW: make,
             state.FOLLOWING: lambda: after(make(), Arrive([data([0])])),
@@ -154,55 +160,45 @@ def dedup_case() -> Case:
 
 
 def stream_case() -> Case:
-    state = stream.ReceiverState
+    state = StreamState
     return Case(
-        "stream.Receiver",
-        stream.RECEIVER_TABLE,
+        "StreamReceiver",
+        StreamReceiver.TABLE,
         {
-            state.READING: lambda: after(stream.Receiver(epoch=1), Wake()),
-            state.FETCHING: lambda: after(stream.Receiver(epoch=1, commit=False), Wake()),
+            state.READING: lambda: after(StreamReceiver(epoch=1), Wake()),
+            state.FETCHING: lambda: after(StreamReceiver(epoch=1, commit=False), Wake()),
         },
     )
 
 
 CASES = [
-    sender_case("resend.Sender", lambda: resend.Sender(epoch=EPOCH, buffer=1)),
-    sender_case(
-        "resend_many.Sender with a last try", lambda: resend_many.Sender(epoch=EPOCH, window=2, tries=1)
-    ),
-    sender_case("resend_many.Sender", lambda: resend_many.Sender(epoch=EPOCH, window=2)),
-    sender_case("sequential.Sender", lambda: sequential.Sender(epoch=EPOCH, buffer=1)),
-    sender_case("stream.Sender", lambda: stream.Sender(epoch=EPOCH, window=2)),
-    sender_case("continuous.Sender", lambda: continuous.Sender(epoch=EPOCH, window=2)),
-    numbering_case("index.Sender", lambda: index.Sender(epoch=EPOCH)),
-    numbering_case("bare.Sender", lambda: bare.Sender(epoch=EPOCH)),
-    Case("bare.Receiver", bare.RECEIVER_TABLE, {bare.ReceiverState.READY: lambda: bare.Receiver(epoch=1)}),
-    numbering_case("dedup.Sender", lambda: dedup.Sender(epoch=EPOCH)),
-    confirming_case("resend.Receiver", lambda: resend.Receiver(epoch=1, confirm="settled", pending_max=2)),
-    confirming_case(
-        "resend_many.Receiver", lambda: resend_many.Receiver(epoch=1, confirm="settled", pending_max=2)
-    ),
-    index_case("index.Receiver", lambda: index.Receiver(epoch=1)),
-    index_case("index.Receiver relaxed", lambda: index.Receiver(epoch=1, strict=False)),
-    index_case("dedup.IndexReceiver", lambda: dedup.IndexReceiver(epoch=1)),
-    continuous_case("continuous.Receiver", strict=True),
-    continuous_case("continuous.Receiver relaxed", strict=False),
+    sender_case("ResendSender with a window of one", lambda: ResendSender(epoch=EPOCH, window=1, buffer=1)),
+    sender_case("ResendSender with a window", lambda: ResendSender(epoch=EPOCH, window=2)),
+    sender_case("ResendSender with a last try", lambda: ResendSender(epoch=EPOCH, window=2, tries=1)),
+    sender_case("ContinuousSender", lambda: ContinuousSender(epoch=EPOCH, window=2)),
+    Case("BareSender", BareSender.TABLE, {BareSenderState.READY: lambda: BareSender(epoch=EPOCH)}),
+    Case("BareReceiver", BareReceiver.TABLE, {BareReceiverState.READY: lambda: BareReceiver(epoch=1)}),
+    resend_case(),
+    index_case("IndexReceiver", strict=True),
+    index_case("IndexReceiver relaxed", strict=False),
+    continuous_case("ContinuousReceiver", strict=True),
+    continuous_case("ContinuousReceiver relaxed", strict=False),
     sequential_case(),
     dedup_case(),
     stream_case(),
     Case(
-        "stream.Storage",
-        storage.STORAGE_TABLE,
+        "StreamStorage",
+        StreamStorage.TABLE,
         {
-            storage.StorageState.EMPTY: lambda: full_storage(0),
-            storage.StorageState.OPEN: lambda: full_storage(1),
-            storage.StorageState.FULL: lambda: full_storage(2),
+            StorageState.EMPTY: lambda: full_storage(0),
+            StorageState.OPEN: lambda: full_storage(1),
+            StorageState.FULL: lambda: full_storage(2),
         },
     ),
     Case(
-        "stream.IndexStorage",
-        storage.INDEX_STORAGE_TABLE,
-        {storage.IndexStorageState.READY: lambda: storage.IndexStorage(storage.Place())},
+        "IndexStorage",
+        IndexStorage.TABLE,
+        {IndexStorageState.READY: lambda: IndexStorage(ReaderPosition())},
     ),
 ]
 

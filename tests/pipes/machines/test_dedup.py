@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headpond.pipes.machines import dedup
+from headpond.pipes.machines.dedup import DedupReceiver
+from headpond.pipes.machines.index import IndexReceiver
 from headpond.pipes.machines.machine import Arrive, Effects, Fail, Settle
 from tests.pipes.machines.machines import data
 
@@ -22,7 +23,7 @@ def told(effects: Effects) -> list[tuple[str, int, list[int]]]:
 
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=8), max_size=20))
 def test_each_number_passes_once_with_its_own_payload(runs: list[list[int]]) -> None:
-    machine = dedup.Receiver(epoch=1)
+    machine = DedupReceiver(epoch=1)
     got = []
     for numbers in runs:
         for run in machine.step(Arrive([data(numbers)]), 0.0).delivered:
@@ -32,20 +33,20 @@ def test_each_number_passes_once_with_its_own_payload(runs: list[list[int]]) -> 
 
 
 def test_the_same_number_of_another_session_is_another_message() -> None:
-    machine = dedup.Receiver(epoch=1)
+    machine = DedupReceiver(epoch=1)
     effects = machine.step(Arrive([data([0]), data([0], EPOCH + 1), data([0])]), 0.0)
     assert passed(effects) == [(EPOCH, 0), (EPOCH + 1, 0)]
 
 
 def test_a_late_message_of_an_earlier_session_still_passes() -> None:
     """It is a message like any other, and a high-water mark would have thrown it away."""
-    machine = dedup.Receiver(epoch=1)
+    machine = DedupReceiver(epoch=1)
     machine.step(Arrive([data([0, 5], EPOCH), data([0], EPOCH + 1)]), 0.0)
     assert passed(machine.step(Arrive([data([3], EPOCH)]), 0.0)) == [(EPOCH, 3)]
 
 
 def test_memory_is_bounded_and_what_is_given_up_is_told() -> None:
-    machine = dedup.Receiver(epoch=1, window=3)
+    machine = DedupReceiver(epoch=1, window=3)
     effects = machine.step(Arrive([data([1, 2, 3, 5])]), 0.0)
     assert told(effects) == [("given up", EPOCH, [0])]
     assert machine.counts.abandoned == 1
@@ -54,14 +55,14 @@ def test_memory_is_bounded_and_what_is_given_up_is_told() -> None:
 
 
 def test_numbers_in_order_need_no_memory_at_all() -> None:
-    machine = dedup.Receiver(epoch=1, window=1)
+    machine = DedupReceiver(epoch=1, window=1)
     for first in range(0, 1000, 10):
         effects = machine.step(Arrive([data(range(first, first + 10))]), 0.0)
         assert (len(passed(effects)), effects.notices) == (10, [])
 
 
 def test_thousands_of_sessions_are_told_apart() -> None:
-    machine = dedup.Receiver(epoch=1)
+    machine = DedupReceiver(epoch=1)
     for session in range(5000):
         assert passed(machine.step(Arrive([data([0], session)]), 0.0)) == [(session, 0)]
     for session in range(5000):
@@ -70,7 +71,7 @@ def test_thousands_of_sessions_are_told_apart() -> None:
 
 
 def test_one_worker_too_many_does_not_evict_another_in_silence() -> None:
-    machine = dedup.Receiver(epoch=1, sessions_max=64)
+    machine = DedupReceiver(epoch=1, sessions_max=64)
     for worker in range(64):
         assert passed(machine.step(Arrive([data([0], worker)]), 0.0)) == [(worker, 0)]
     effects = machine.step(Arrive([data([0, 1], 64)]), 10.0)
@@ -82,7 +83,7 @@ def test_one_worker_too_many_does_not_evict_another_in_silence() -> None:
 
 
 def test_a_worker_that_was_silent_for_long_makes_room_and_that_is_told() -> None:
-    machine = dedup.Receiver(epoch=1, sessions_max=2, retire_after_s=60.0)
+    machine = DedupReceiver(epoch=1, sessions_max=2, retire_after_s=60.0)
     machine.step(Arrive([data([0], 1)]), 0.0)
     machine.step(Arrive([data([0], 2)]), 50.0)
     effects = machine.step(Arrive([data([0], 3)]), 61.0)
@@ -90,7 +91,7 @@ def test_a_worker_that_was_silent_for_long_makes_room_and_that_is_told() -> None
 
 
 def test_a_session_met_in_its_middle_costs_no_memory_and_loses_nothing() -> None:
-    machine = dedup.Receiver(epoch=1, ids_max=2)
+    machine = DedupReceiver(epoch=1, ids_max=2)
     for first in range(500, 1500, 100):
         assert len(passed(machine.step(Arrive([data(range(first, first + 100))]), 0.0))) == 100
     assert passed(machine.step(Arrive([data([700, 1499])]), 0.0)) == []
@@ -100,7 +101,7 @@ def test_a_session_met_in_its_middle_costs_no_memory_and_loses_nothing() -> None
 
 
 def test_ids_above_the_floors_have_one_bound_for_all_sessions_and_what_fills_a_hole_still_passes() -> None:
-    machine = dedup.Receiver(epoch=1, ids_max=4, retire_after_s=60.0)
+    machine = DedupReceiver(epoch=1, ids_max=4, retire_after_s=60.0)
     machine.step(Arrive([data([0, 2, 4], 1), data([0, 2, 4], 2)]), 0.0)
     effects = machine.step(Arrive([data([1, 1, 8, 4], 2)]), 1.0)
     assert passed(effects) == [(2, 1)]
@@ -113,7 +114,7 @@ def test_ids_above_the_floors_have_one_bound_for_all_sessions_and_what_fills_a_h
 
 @given(st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=8), max_size=20), st.integers(0, 40))
 def test_what_passes_is_the_same_wherever_a_session_is_met(runs: list[list[int]], first: int) -> None:
-    machine = dedup.Receiver(epoch=1)
+    machine = DedupReceiver(epoch=1)
     got = [
         number for numbers in [[first], *runs] for _, number in passed(machine.step(Arrive([data(numbers)]), 0))
     ]
@@ -121,14 +122,14 @@ def test_what_passes_is_the_same_wherever_a_session_is_met(runs: list[list[int]]
 
 
 def test_what_failed_passes_again_once() -> None:
-    machine = dedup.Receiver(epoch=1)
+    machine = DedupReceiver(epoch=1)
     machine.step(Arrive([data([0, 1, 3])]), 0.0)
     machine.step(Fail(EPOCH, (0, 3)), 0.0)
     assert passed(machine.step(Arrive([data([0, 1, 3, 0, 3])]), 0.0)) == [(EPOCH, 0), (EPOCH, 3)]
 
 
 def test_failures_are_remembered_within_the_bound() -> None:
-    machine = dedup.Receiver(epoch=1, window=2)
+    machine = DedupReceiver(epoch=1, window=2)
     machine.step(Arrive([data(range(10))]), 0.0)
     machine.step(Fail(EPOCH, range(10)), 0.0)
     assert machine.counts.refused == 8
@@ -136,12 +137,12 @@ def test_failures_are_remembered_within_the_bound() -> None:
 
 
 def test_what_is_dropped_is_settled_towards_a_pipe_that_waits() -> None:
-    machine = dedup.Receiver(epoch=1, settles=True)
+    machine = DedupReceiver(epoch=1, settles=True)
     assert machine.step(Arrive([data([0])]), 0.0).settled == []
     assert machine.step(Arrive([data([0, 1])]), 0.0).settled == [(EPOCH, [0])]
     assert machine.step(Settle(EPOCH, (1,)), 0.0).settled == [(EPOCH, (1,))]
 
 
 def test_by_index_what_comes_late_is_dropped_too() -> None:
-    machine = dedup.IndexReceiver(epoch=1)
+    machine = IndexReceiver(epoch=1)
     assert passed(machine.step(Arrive([data([0, 2, 1, 2, 3])]), 0.0)) == [(EPOCH, 0), (EPOCH, 2), (EPOCH, 3)]

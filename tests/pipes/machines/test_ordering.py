@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from headpond.pipes.machines import continuous, index, sequential
+from headpond.pipes.machines.continuous import ASKED_MAX, ContinuousReceiver, ContinuousSender
+from headpond.pipes.machines.index import IndexReceiver
 from headpond.pipes.machines.machine import WAKE, Arrive, Effects, Fail, Machine, Settle, Submit
 from headpond.pipes.machines.packet import Kind, Packet
+from headpond.pipes.machines.resend import ResendSender
+from headpond.pipes.machines.sequential import SequentialReceiver
 from tests.pipes.machines.machines import data, packet
 
 EPOCH = 5
@@ -29,23 +32,23 @@ def kinds(effects: Effects) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def test_index_passes_only_what_is_above_the_last() -> None:
-    machine = index.Receiver(epoch=1)
+    machine = IndexReceiver(epoch=1)
     assert feed(machine, 0, 2, 1, 2, 5, 4) == [0, 2, 5]
     assert (machine.counts.late, machine.counts.duplicate) == (2, 1)
 
 
 def test_relaxed_index_also_passes_a_repeat_of_the_last() -> None:
-    assert feed(index.Receiver(epoch=1, strict=False), 0, 0, 2, 2, 1, 2) == [0, 0, 2, 2, 2]
+    assert feed(IndexReceiver(epoch=1, strict=False), 0, 0, 2, 2, 1, 2) == [0, 0, 2, 2, 2]
 
 
 def test_a_run_and_single_messages_fare_the_same() -> None:
     numbers = [0, 3, 1, 3, 4]
-    one_by_one = feed(index.Receiver(epoch=1), *numbers)
-    assert passed(index.Receiver(epoch=1).step(Arrive([data(numbers)]), 0.0)) == one_by_one == [0, 3, 4]
+    one_by_one = feed(IndexReceiver(epoch=1), *numbers)
+    assert passed(IndexReceiver(epoch=1).step(Arrive([data(numbers)]), 0.0)) == one_by_one == [0, 3, 4]
 
 
 def test_a_restarted_sender_at_number_0_is_recognised() -> None:
-    machine = index.Receiver(epoch=1)
+    machine = IndexReceiver(epoch=1)
     assert feed(machine, 0, 1, 2) == [0, 1, 2]
     assert feed(machine, 0, 1, epoch=EPOCH + 1) == [0, 1]
     assert machine.counts.restarts == 1
@@ -53,20 +56,20 @@ def test_a_restarted_sender_at_number_0_is_recognised() -> None:
 
 def test_a_sender_that_starts_again_without_a_new_epoch_is_taken_for_repeats() -> None:
     """This is the fault that the directory does not tolerate: why a session has an epoch."""
-    machine = index.Receiver(epoch=1)
+    machine = IndexReceiver(epoch=1)
     feed(machine, 0, 1, 2)
     assert feed(machine, 0, 1, 2) == []
 
 
 def test_a_sequence_that_goes_backwards_is_told() -> None:
-    machine = index.Receiver(epoch=1)
+    machine = IndexReceiver(epoch=1)
     feed(machine, 0, 5)
     effects = machine.step(Arrive([data([3])]), 0.0)
     assert [(notice.what, notice.epoch, *notice.numbers) for notice in effects.notices] == [("late", EPOCH, 3)]
 
 
 def test_a_session_that_is_over_is_dropped_and_told() -> None:
-    machine = index.Receiver(epoch=1)
+    machine = IndexReceiver(epoch=1)
     feed(machine, 0, epoch=EPOCH + 1)
     effects = machine.step(Arrive([data([7])]), 0.0)
     assert (passed(effects), machine.counts.stale) == ([], 1)
@@ -77,7 +80,7 @@ def test_a_session_that_is_over_is_dropped_and_told() -> None:
 
 
 def test_sequential_sends_the_next_only_after_the_confirm() -> None:
-    sender = sequential.Sender(epoch=EPOCH)
+    sender = ResendSender(epoch=EPOCH, window=1, buffer=1024)
     effects = sender.step(Submit([b"a", b"b"]), 0.0)
     assert kinds(effects) == [(Kind.DATA, (0,))]
     assert sender.step(WAKE, 0.1).packets == []
@@ -85,7 +88,7 @@ def test_sequential_sends_the_next_only_after_the_confirm() -> None:
 
 
 def test_a_lost_confirm_does_not_wedge_sequential() -> None:
-    sender, receiver = sequential.Sender(epoch=EPOCH), sequential.Receiver(epoch=1)
+    sender, receiver = ResendSender(epoch=EPOCH, window=1, buffer=1024), SequentialReceiver(epoch=1)
     first = sender.step(Submit([b"a", b"b"]), 0.0)
     receiver.step(Arrive(first.packets), 0.1)  # and its confirm is lost
     assert sender.wake_at is not None
@@ -96,19 +99,19 @@ def test_a_lost_confirm_does_not_wedge_sequential() -> None:
 
 
 def test_a_late_copy_does_not_come_between() -> None:
-    machine = sequential.Receiver(epoch=1)
+    machine = SequentialReceiver(epoch=1)
     assert feed(machine, 0, 1, 0, 2, 1, 2, 3) == [0, 1, 2, 3]
 
 
 def test_a_receiver_started_in_the_middle_goes_on_from_there() -> None:
-    machine = sequential.Receiver(epoch=2)
+    machine = SequentialReceiver(epoch=2)
     effects = machine.step(Arrive([data([7])]), 0.0)
     assert passed(effects) == [7]
     assert kinds(effects) == [(Kind.CONFIRM, (7,))]
 
 
 def test_a_gap_in_what_should_have_none_is_passed_and_told() -> None:
-    machine = sequential.Receiver(epoch=2)
+    machine = SequentialReceiver(epoch=2)
     feed(machine, 3)
     effects = machine.step(Arrive([data([6])]), 0.0)
     assert passed(effects) == [6]
@@ -116,7 +119,7 @@ def test_a_gap_in_what_should_have_none_is_passed_and_told() -> None:
 
 
 def test_sequential_can_wait_for_the_work_to_be_done() -> None:
-    machine = sequential.Receiver(epoch=1, confirm="settled")
+    machine = SequentialReceiver(epoch=1, confirm="settled")
     assert machine.step(Arrive([data([0])]), 0.0).packets == []
     assert machine.step(Arrive([data([0])]), 0.0).packets == []
     machine.step(Fail(EPOCH, (0,)), 0.0)
@@ -128,17 +131,17 @@ def test_sequential_can_wait_for_the_work_to_be_done() -> None:
 
 
 def test_continuous_keeps_what_is_ahead_until_its_turn() -> None:
-    machine = continuous.Receiver(epoch=1)
+    machine = ContinuousReceiver(epoch=1)
     assert feed(machine, 0, 2, 3, 1, 1, 3, 4) == [0, 1, 2, 3, 4]
     assert machine.counts.duplicate == 2
 
 
 def test_relaxed_continuous_also_passes_a_repeat_of_the_last() -> None:
-    assert feed(continuous.Receiver(epoch=1, strict=False), 0, 0, 2, 1, 2, 0) == [0, 0, 1, 2, 2]
+    assert feed(ContinuousReceiver(epoch=1, strict=False), 0, 0, 2, 1, 2, 0) == [0, 0, 1, 2, 2]
 
 
 def test_a_gap_that_stays_open_is_asked_for_and_asked_for_again() -> None:
-    machine = continuous.Receiver(epoch=1)
+    machine = ContinuousReceiver(epoch=1)
     machine.step(Arrive([data([0, 3, 5])]), 0.0)
     now, waits = 0.0, []
     for _ in range(3):
@@ -150,7 +153,7 @@ def test_a_gap_that_stays_open_is_asked_for_and_asked_for_again() -> None:
 
 
 def test_a_gap_that_closes_in_time_is_not_asked_for() -> None:
-    machine = continuous.Receiver(epoch=1)
+    machine = ContinuousReceiver(epoch=1)
     machine.step(Arrive([data([1])]), 0.0)
     machine.step(Arrive([data([0])]), 0.01)
     assert machine.wake_at is None
@@ -158,15 +161,15 @@ def test_a_gap_that_closes_in_time_is_not_asked_for() -> None:
 
 
 def test_the_sender_answers_a_gap_with_what_it_kept() -> None:
-    sender = continuous.Sender(epoch=EPOCH)
+    sender = ContinuousSender(epoch=EPOCH)
     sender.step(Submit([b"a", b"b", b"c"]), 0.0)
     (again,) = sender.step(Arrive([packet(Kind.GAP, (2, 0, 0, 9))]), 5.0).packets
     assert (again.kind, list(again.numbers), again.payloads) == (Kind.DATA, [2, 0], [b"c", b"a"])
 
 
-def sent_and_seen(count: int, takes_s: float) -> continuous.Sender:
+def sent_and_seen(count: int, takes_s: float) -> ContinuousSender:
     """A sender that knows how long a message takes, with so many more on their way since second 10."""
-    sender = continuous.Sender(epoch=EPOCH)
+    sender = ContinuousSender(epoch=EPOCH)
     sender.step(Submit([b"x"]), 0.0)
     sender.step(Arrive([packet(Kind.PROGRESS, (1, 1, 0))]), takes_s)
     sender.step(Submit([b"x"] * count), 10.0)
@@ -197,7 +200,7 @@ def test_each_copy_doubles_the_time_until_the_next() -> None:
 
 def test_the_time_a_message_waited_for_its_turn_is_not_the_time_it_takes() -> None:
     """Else what waits behind a gap would make the next answer slower, and so on without end."""
-    sender = continuous.Sender(epoch=EPOCH)
+    sender = ContinuousSender(epoch=EPOCH)
     sender.step(Submit([b"a", b"b"]), 0.0)
     sender.step(Arrive([packet(Kind.PROGRESS, (0, 2, 59_900_000))]), 60.0)
     assert kinds(sender.step(Arrive([packet(Kind.GAP, (0,))]), 60.0)) == [(Kind.DATA, (0,))]
@@ -205,7 +208,7 @@ def test_the_time_a_message_waited_for_its_turn_is_not_the_time_it_takes() -> No
 
 
 def test_a_number_is_asked_for_more_and_more_seldom_though_others_move() -> None:
-    machine = continuous.Receiver(epoch=1)
+    machine = ContinuousReceiver(epoch=1)
     machine.step(Arrive([data([1000])]), 0.0)
     asked: list[int] = []
     for step in range(100):
@@ -216,21 +219,21 @@ def test_a_number_is_asked_for_more_and_more_seldom_though_others_move() -> None
 
 
 def test_progress_lets_the_sender_go_on() -> None:
-    sender = continuous.Sender(epoch=EPOCH, window=2)
+    sender = ContinuousSender(epoch=EPOCH, window=2)
     assert sender.step(Submit([b"a", b"b", b"c"]), 0.0).accepted == range(2)
     assert sender.step(Arrive([packet(Kind.PROGRESS, (1,))]), 0.1).confirmed == [(EPOCH, range(1))]
     assert sender.room == 1
 
 
 def test_progress_past_the_last_number_is_not_believed() -> None:
-    sender = continuous.Sender(epoch=EPOCH)
+    sender = ContinuousSender(epoch=EPOCH)
     sender.step(Submit([b"a"]), 0.0)
     assert sender.step(Arrive([packet(Kind.PROGRESS, (7,))]), 0.1).confirmed == []
     assert (sender.unconfirmed, sender.counts.unknown) == (1, 1)
 
 
 def test_the_loss_of_the_last_message_is_found_by_a_probe() -> None:
-    sender, receiver = continuous.Sender(epoch=EPOCH), continuous.Receiver(epoch=1)
+    sender, receiver = ContinuousSender(epoch=EPOCH), ContinuousReceiver(epoch=1)
     first = sender.step(Submit([b"a", b"b"]), 0.0).packets[0]
     receiver.step(Arrive([first._replace(numbers=[0], payloads=[b"a"])]), 0.1)
     assert sender.wake_at is not None
@@ -243,7 +246,7 @@ def test_the_loss_of_the_last_message_is_found_by_a_probe() -> None:
 
 
 def test_what_the_queue_has_no_room_for_is_asked_for_later() -> None:
-    machine = continuous.Receiver(epoch=1, queue=1)
+    machine = ContinuousReceiver(epoch=1, queue=1)
     machine.step(Arrive([data([1, 2])]), 0.0)
     assert machine.counts.refused == 1
     assert feed(machine, 0) == [0, 1]
@@ -252,7 +255,7 @@ def test_what_the_queue_has_no_room_for_is_asked_for_later() -> None:
 
 
 def test_a_restarted_receiver_goes_on_where_the_one_before_had_come() -> None:
-    sender, receiver = continuous.Sender(epoch=EPOCH), continuous.Receiver(epoch=2)
+    sender, receiver = ContinuousSender(epoch=EPOCH), ContinuousReceiver(epoch=2)
     sender.step(Submit([b"a", b"b", b"c", b"d"]), 0.0)
     sender.step(Arrive([packet(Kind.PROGRESS, (2,), origin=1)]), 0.1)
     receiver.step(Arrive([data([3])]), 0.2)
@@ -269,7 +272,7 @@ def test_a_restarted_receiver_goes_on_where_the_one_before_had_come() -> None:
 
 
 def test_a_restarted_sender_ends_the_wait_for_what_it_lost() -> None:
-    machine = continuous.Receiver(epoch=1)
+    machine = ContinuousReceiver(epoch=1)
     feed(machine, 0, 4)
     effects = machine.step(Arrive([data([0], EPOCH + 1)]), 0.0)
     assert passed(effects) == [0]
@@ -277,24 +280,24 @@ def test_a_restarted_sender_ends_the_wait_for_what_it_lost() -> None:
 
 
 def test_without_gap_requests_nothing_is_kept_and_nothing_is_asked() -> None:
-    sender = continuous.Sender(epoch=EPOCH, gaps=False)
+    sender = ContinuousSender(epoch=EPOCH, gaps=False)
     sender.step(Submit([b"a"]), 0.0)
     assert (sender.unconfirmed, sender.wake_at) == (0, None)
-    receiver = continuous.Receiver(epoch=1, gaps=False)
+    receiver = ContinuousReceiver(epoch=1, gaps=False)
     effects = receiver.step(Arrive([data([2])]), 0.0)
     assert (effects.packets, receiver.wake_at) == ([], None)
 
 
 def test_a_huge_number_costs_no_more_than_a_small_one() -> None:
-    machine = continuous.Receiver(epoch=1)
+    machine = ContinuousReceiver(epoch=1)
     machine.step(Arrive([data([2**62])]), 0.0)
     assert machine.wake_at is not None
     _, asked = machine.step(WAKE, machine.wake_at).packets
-    assert len(asked.numbers) == continuous.ASKED_MAX
+    assert len(asked.numbers) == ASKED_MAX
 
 
 def test_a_probe_of_another_session_is_only_counted() -> None:
-    machine = continuous.Receiver(epoch=1)
+    machine = ContinuousReceiver(epoch=1)
     feed(machine, 0, epoch=EPOCH + 1)
     probe = Packet(Kind.PROBE, EPOCH, 0, (9,))
     effects = machine.step(Arrive([probe]), 0.0)

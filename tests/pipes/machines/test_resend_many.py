@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headpond.pipes.machines import resend, resend_many
 from headpond.pipes.machines.machine import WAKE, Arrive, Effects, Fail, Settle, Submit
 from headpond.pipes.machines.packet import NUMBERS_MAX, Kind, Packet
+from headpond.pipes.machines.resend import ResendReceiver, ResendSender
 from headpond.pipes.machines.timeout import TimeoutSettings
 from tests.pipes.machines.machines import data
 
@@ -18,8 +18,8 @@ EPOCH = 5
 FIRST_TIMEOUT_S = 1.0
 
 
-def sender(window: int = 4, buffer: int = 0) -> resend_many.Sender:
-    return resend_many.Sender(epoch=EPOCH, window=window, buffer=buffer)
+def sender(window: int = 4, buffer: int = 0) -> ResendSender:
+    return ResendSender(epoch=EPOCH, window=window, buffer=buffer)
 
 
 def confirm(*numbers: int, epoch: int = EPOCH, origin: int = 1) -> Arrive:
@@ -121,7 +121,7 @@ def test_while_confirms_flow_a_loss_does_not_slow_the_others() -> None:
 
 def test_a_silent_receiver_is_asked_more_and_more_slowly_up_to_a_limit() -> None:
     limit = TimeoutSettings(initial_s=1.0, max_s=8.0)
-    machine = resend_many.Sender(epoch=EPOCH, timeout=limit)
+    machine = ResendSender(epoch=EPOCH, timeout=limit)
     machine.step(Submit([b"a"]), 0.0)
     waits, now = [], 0.0
     for _ in range(6):
@@ -134,7 +134,7 @@ def test_a_silent_receiver_is_asked_more_and_more_slowly_up_to_a_limit() -> None
 
 
 def test_what_had_its_last_try_is_given_up_and_the_buffer_moves_up() -> None:
-    machine = resend_many.Sender(epoch=EPOCH, window=2, buffer=2, tries=2)
+    machine = ResendSender(epoch=EPOCH, window=2, buffer=2, tries=2)
     machine.step(Submit([b"a", b"b", b"c"]), 0.0)
     machine.step(confirm(1), 0.1)  # and c goes out
     assert sent(machine.step(WAKE, 2.0)) == [(0, b"a"), (2, b"c")]
@@ -146,7 +146,7 @@ def test_what_had_its_last_try_is_given_up_and_the_buffer_moves_up() -> None:
 
 
 def test_tries_are_counted_by_message_however_they_fly_together() -> None:
-    machine = resend_many.Sender(epoch=EPOCH, window=4, tries=3)
+    machine = ResendSender(epoch=EPOCH, window=4, tries=3)
     machine.step(Submit([b"a"]), 0.0)
     assert sent(machine.step(WAKE, 1.5)) == [(0, b"a")]
     machine.step(Submit([b"b"]), 1.6)
@@ -164,7 +164,7 @@ def test_tries_are_counted_by_message_however_they_fly_together() -> None:
 
 def test_jitter_moves_the_timer_a_little() -> None:
     draws = iter((0.0, 0.5))
-    machine = resend_many.Sender(epoch=EPOCH, jitter=lambda: next(draws))
+    machine = ResendSender(epoch=EPOCH, jitter=lambda: next(draws))
     machine.step(Submit([b"a"]), 0.0)
     assert machine.wake_at == pytest.approx(1.0)
     machine.step(confirm(0), 0.5)
@@ -183,7 +183,7 @@ def test_confirms_that_name_nothing_are_counted_and_do_nothing() -> None:
 
 
 def test_a_restarted_sender_does_not_take_confirms_of_its_earlier_session() -> None:
-    machine = resend_many.Sender(epoch=EPOCH + 1)
+    machine = ResendSender(epoch=EPOCH + 1)
     machine.step(Submit([b"new"]), 0.0)
     assert machine.step(confirm(0, epoch=EPOCH), 0.1).confirmed == []
     assert (machine.counts.stale, machine.unconfirmed) == (1, 1)
@@ -198,7 +198,7 @@ def test_a_receiver_that_started_again_is_noticed() -> None:
 
 
 def test_a_packet_never_holds_more_numbers_than_its_bytes_may() -> None:
-    machine = resend_many.Sender(epoch=EPOCH, window=2 * NUMBERS_MAX)
+    machine = ResendSender(epoch=EPOCH, window=2 * NUMBERS_MAX)
     effects = machine.step(Submit([b""] * (NUMBERS_MAX + 1)), 0.0)
     assert [len(packet.numbers) for packet in effects.packets] == [NUMBERS_MAX, 1]
 
@@ -217,7 +217,7 @@ def test_the_newest_number_stays_near_the_oldest_unconfirmed_one() -> None:
 
 
 def test_resend_keeps_one_message_on_its_way() -> None:
-    machine = resend.Sender(epoch=EPOCH, buffer=2)
+    machine = ResendSender(epoch=EPOCH, window=1, buffer=2)
     effects = machine.step(Submit([b"a", b"b", b"c", b"d"]), 0.0)
     assert (effects.accepted, sent(effects)) == (range(3), [(0, b"a")])
     assert sent(machine.step(confirm(0), 0.1)) == [(1, b"b")]
@@ -227,7 +227,7 @@ def test_resend_keeps_one_message_on_its_way() -> None:
 
 
 def test_the_receiver_passes_on_every_copy_and_confirms_it_under_its_sender_session() -> None:
-    machine = resend_many.Receiver(epoch=9)
+    machine = ResendReceiver(epoch=9)
     for _ in range(2):
         effects = machine.step(Arrive([data([3, 4])]), 0.0)
         assert [list(run.numbers) for run in effects.delivered] == [[3, 4]]
@@ -235,28 +235,28 @@ def test_the_receiver_passes_on_every_copy_and_confirms_it_under_its_sender_sess
 
 
 def test_a_receiver_that_waits_confirms_only_what_is_settled() -> None:
-    machine = resend_many.Receiver(epoch=9, confirm="settled")
+    machine = ResendReceiver(epoch=9, confirm="settled")
     effects = machine.step(Arrive([data([0, 1])]), 0.0)
     assert (len(effects.delivered), effects.packets) == (1, [])
     assert machine.step(Settle(EPOCH, (1,)), 0.0).packets == [Packet(Kind.CONFIRM, EPOCH, 9, (1,))]
 
 
 def test_what_is_being_worked_on_is_not_handed_over_twice() -> None:
-    machine = resend_many.Receiver(epoch=9, confirm="settled")
+    machine = ResendReceiver(epoch=9, confirm="settled")
     machine.step(Arrive([data([0])]), 0.0)
     effects = machine.step(Arrive([data([0])]), 0.0)
     assert (effects.delivered, effects.packets, machine.counts.duplicate) == ([], [], 1)
 
 
 def test_what_failed_is_handed_over_again_with_its_next_copy() -> None:
-    machine = resend_many.Receiver(epoch=9, confirm="settled")
+    machine = ResendReceiver(epoch=9, confirm="settled")
     machine.step(Arrive([data([0])]), 0.0)
     machine.step(Fail(EPOCH, (0,)), 0.0)
     assert len(machine.step(Arrive([data([0])]), 0.0).delivered) == 1
 
 
 def test_a_receiver_holds_no_more_than_it_may_and_does_not_confirm_the_rest() -> None:
-    machine = resend_many.Receiver(epoch=9, confirm="settled", pending_max=2)
+    machine = ResendReceiver(epoch=9, confirm="settled", pending_max=2)
     effects = machine.step(Arrive([data([0, 1, 2])]), 0.0)
     assert [list(run.numbers) for run in effects.delivered] == [[0, 1]]
     assert machine.counts.refused == 1
@@ -265,7 +265,7 @@ def test_a_receiver_holds_no_more_than_it_may_and_does_not_confirm_the_rest() ->
 
 
 def test_a_packet_whose_payloads_do_not_match_its_numbers_is_counted() -> None:
-    machine = resend_many.Receiver(epoch=9)
+    machine = ResendReceiver(epoch=9)
     effects = machine.step(Arrive([Packet(Kind.DATA, EPOCH, 0, [1, 2], [b"a"])]), 0.0)
     assert (effects.delivered, effects.packets, machine.counts.malformed) == ([], [], 1)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headpond.pipes.machines import stream
 from headpond.pipes.machines.machine import WAKE, Arrive, Effects, Machine
 from headpond.pipes.machines.packet import Kind, Packet
+from headpond.pipes.machines.stream import Entries, IndexStorage, ReaderPosition, StreamReceiver, StreamStorage
 from tests.pipes.machines.machines import data, packet
 
 EPOCH = 5
@@ -30,14 +30,14 @@ def talk(receiver: Machine, *others: Machine, now: float = 0.0) -> list[bytes]:
     return got
 
 
-def filled(count: int) -> stream.Entries:
-    entries = stream.Entries()
+def filled(count: int) -> Entries:
+    entries = Entries()
     entries.payloads += [b"%d" % number for number in range(count)]
     return entries
 
 
 def test_storage_confirms_what_it_has_appended_every_copy_of_it() -> None:
-    storage = stream.Storage(stream.Entries())
+    storage = StreamStorage(Entries())
     for _ in range(2):
         effects = storage.step(Arrive([data([4, 5])]), 0.0)
         assert kinds(effects) == [(Kind.CONFIRM, (4, 5))]
@@ -45,13 +45,13 @@ def test_storage_confirms_what_it_has_appended_every_copy_of_it() -> None:
 
 
 def test_a_full_storage_confirms_what_it_took_and_no_more() -> None:
-    storage = stream.Storage(stream.Entries(capacity=3))
+    storage = StreamStorage(Entries(capacity=3))
     assert kinds(storage.step(Arrive([data(range(5))]), 0.0)) == [(Kind.CONFIRM, (0, 1, 2))]
     assert (storage.entries.payloads, storage.counts.refused) == ([b"0", b"1", b"2"], 2)
 
 
 def test_a_full_storage_tells_it_once() -> None:
-    storage = stream.Storage(stream.Entries(capacity=1))
+    storage = StreamStorage(Entries(capacity=1))
     told = [[each.what for each in storage.step(Arrive([data([n])]), 0.0).notices] for n in range(3)]
     assert told == [[], ["storage full"], []]
 
@@ -60,7 +60,7 @@ def test_what_is_trimmed_keeps_the_indices_of_the_rest() -> None:
     entries = filled(3000)
     assert entries.trim(10) == 0, "in large pieces only"
     assert (entries.trim(2000), entries.first, len(entries.payloads)) == (2000, 2000, 1000)
-    storage = stream.Storage(entries)
+    storage = StreamStorage(entries)
     (answer,) = storage.step(Arrive([Packet(Kind.FETCH, 1, 7, (2500, 2))]), 0.0).packets
     assert (list(answer.numbers), answer.payloads) == ([2500, 2501], [b"2500", b"2501"])
     assert entries.trim(3000) == 1000
@@ -72,15 +72,15 @@ def test_what_is_trimmed_keeps_the_indices_of_the_rest() -> None:
 def test_a_receiver_that_asks_for_what_was_trimmed_is_told_and_goes_on_behind_it() -> None:
     entries = filled(1500)
     entries.trim(1400)
-    receiver = stream.Receiver(epoch=1, commit=False)
+    receiver = StreamReceiver(epoch=1, commit=False)
     question = receiver.step(WAKE, 0.0).packets
-    effects = receiver.step(Arrive(stream.Storage(entries).step(Arrive(question), 0.0).packets), 0.0)
+    effects = receiver.step(Arrive(StreamStorage(entries).step(Arrive(question), 0.0).packets), 0.0)
     assert passed(effects) == [b"%d" % number for number in range(1400, 1500)]
     assert [(each.what, len(each.numbers)) for each in effects.notices] == [("trimmed", 1400)]
 
 
 def test_a_fetch_that_finds_nothing_is_answered_at_once_and_again_when_something_comes() -> None:
-    storage = stream.Storage(stream.Entries())
+    storage = StreamStorage(Entries())
     fetch = Packet(Kind.FETCH, 0, 7, (0, 10))
     assert kinds(storage.step(Arrive([fetch]), 0.0)) == [(Kind.FETCHED, ())]
     effects = storage.step(Arrive([data([0])]), 1.0)
@@ -89,26 +89,26 @@ def test_a_fetch_that_finds_nothing_is_answered_at_once_and_again_when_something
 
 
 def test_a_receiver_reads_everything_in_the_order_of_the_storage() -> None:
-    storage, index = stream.Storage(filled(3000)), stream.IndexStorage(stream.Place())
-    assert talk(stream.Receiver(epoch=1), storage, index) == filled(3000).payloads
+    storage, index = StreamStorage(filled(3000)), IndexStorage(ReaderPosition())
+    assert talk(StreamReceiver(epoch=1), storage, index) == filled(3000).payloads
     assert index.place.index == 3000
 
 
 def test_a_restarted_receiver_goes_on_at_the_committed_place() -> None:
-    entries, place = filled(5), stream.Place()
-    talk(stream.Receiver(epoch=1), stream.Storage(entries), stream.IndexStorage(place))
+    entries, place = filled(5), ReaderPosition()
+    talk(StreamReceiver(epoch=1), StreamStorage(entries), IndexStorage(place))
     entries.payloads += [b"new"]
-    assert talk(stream.Receiver(epoch=2), stream.Storage(entries), stream.IndexStorage(place)) == [b"new"]
+    assert talk(StreamReceiver(epoch=2), StreamStorage(entries), IndexStorage(place)) == [b"new"]
 
 
 def test_without_an_index_storage_a_restarted_receiver_reads_from_the_start() -> None:
-    storage = stream.Storage(filled(3))
+    storage = StreamStorage(filled(3))
     for session in (1, 2):
-        assert talk(stream.Receiver(epoch=session, commit=False), storage) == [b"0", b"1", b"2"]
+        assert talk(StreamReceiver(epoch=session, commit=False), storage) == [b"0", b"1", b"2"]
 
 
 def test_an_answer_that_comes_twice_is_passed_on_once() -> None:
-    receiver = stream.Receiver(epoch=1, commit=False)
+    receiver = StreamReceiver(epoch=1, commit=False)
     receiver.step(WAKE, 0.0)
     answer = Packet(Kind.FETCHED, 1, 1, range(2), [b"a", b"b"])
     assert passed(receiver.step(Arrive([answer, answer]), 0.1)) == [b"a", b"b"]
@@ -116,7 +116,7 @@ def test_an_answer_that_comes_twice_is_passed_on_once() -> None:
 
 
 def test_an_answer_to_an_earlier_session_is_not_taken() -> None:
-    receiver = stream.Receiver(epoch=2, commit=False)
+    receiver = StreamReceiver(epoch=2, commit=False)
     receiver.step(WAKE, 0.0)
     stale = Packet(Kind.FETCHED, 1, 1, range(2), [b"a", b"b"])
     assert passed(receiver.step(Arrive([stale]), 0.1)) == []
@@ -124,31 +124,31 @@ def test_an_answer_to_an_earlier_session_is_not_taken() -> None:
 
 
 def test_a_lost_fetch_or_answer_is_asked_for_again() -> None:
-    receiver = stream.Receiver(epoch=1, commit=False)
+    receiver = StreamReceiver(epoch=1, commit=False)
     assert kinds(receiver.step(WAKE, 0.0)) == [(Kind.FETCH, (0, 1024))]
     assert receiver.wake_at is not None
     assert kinds(receiver.step(WAKE, receiver.wake_at)) == [(Kind.FETCH, (0, 1024))]
 
 
 def test_a_lost_position_is_asked_for_again() -> None:
-    receiver = stream.Receiver(epoch=1)
+    receiver = StreamReceiver(epoch=1)
     assert kinds(receiver.step(WAKE, 0.0)) == [(Kind.READ, (0,))]
     assert receiver.wake_at is not None
     assert kinds(receiver.step(WAKE, receiver.wake_at)) == [(Kind.READ, (0,))]
 
 
 def test_a_storage_that_lost_its_data_is_recognised_and_read_from_its_beginning() -> None:
-    receiver = stream.Receiver(epoch=1, commit=False)
-    talk(receiver, stream.Storage(filled(5)))
-    fresh = stream.Entries(incarnation=2)
+    receiver = StreamReceiver(epoch=1, commit=False)
+    talk(receiver, StreamStorage(filled(5)))
+    fresh = Entries(incarnation=2)
     fresh.payloads += [b"after"]
     assert receiver.wake_at is not None
-    assert talk(receiver, stream.Storage(fresh), now=receiver.wake_at) == [b"after"]
+    assert talk(receiver, StreamStorage(fresh), now=receiver.wake_at) == [b"after"]
     assert receiver.counts.restarts == 1
 
 
 def test_entries_that_do_not_follow_each_other_are_no_answer() -> None:
-    receiver = stream.Receiver(epoch=1, commit=False)
+    receiver = StreamReceiver(epoch=1, commit=False)
     receiver.step(WAKE, 0.0)
     torn = Packet(Kind.FETCHED, 1, 1, [0, 2], [b"a", b"c"])
     assert passed(receiver.step(Arrive([torn]), 0.1)) == []
@@ -156,14 +156,14 @@ def test_entries_that_do_not_follow_each_other_are_no_answer() -> None:
 
 
 def test_a_place_moves_forwards_only() -> None:
-    index = stream.IndexStorage(stream.Place())
+    index = IndexStorage(ReaderPosition())
     for numbers in ((7,), (3,)):
         index.step(Arrive([packet(Kind.COMMIT, numbers, epoch=1)]), 0.0)
     assert kinds(index.step(Arrive([packet(Kind.READ, (0,))]), 0.0)) == [(Kind.POSITION, (7,))]
 
 
 def test_a_place_in_storage_that_is_gone_gives_way_to_one_in_its_successor() -> None:
-    index = stream.IndexStorage(stream.Place())
+    index = IndexStorage(ReaderPosition())
     index.step(Arrive([packet(Kind.COMMIT, (7,), epoch=1)]), 0.0)
     index.step(Arrive([packet(Kind.COMMIT, (2,), epoch=2)]), 0.0)
     assert (index.place.incarnation, index.place.index) == (2, 2)

@@ -1,4 +1,8 @@
-"""A lane: one sender as its receiver knows it. A machine, its clock, and the way back to the sender."""
+"""A lane: one sender as its receiver knows it. A machine, its clock, and the way back to the sender.
+
+The machine of a ``stream`` without a node is a ``StoredReceiver``: the storage, the index storage and the
+receiver in one worker.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +27,10 @@ from headpond.pipes.machines.machine import (
     Token,
 )
 from headpond.pipes.machines.packet import Kind, Packet
-from headpond.pipes.machines.storage import Entries, IndexStorage, Place, Storage
-
-# A stream's storage and index storage beside its receiver, in one worker: for a stream without a node.
-#
-# Towards the sender it is the storage, towards the program the receiver. What is stored lives as long as the
-# ``Entries`` and the ``Place`` that it was made with: hand the same ones to the receiver that is made after
-# it. For storage that outlives the process, give the listener a store (store.py), or put the stream over a
-# topic.
-#
-# What is below the committed index is trimmed: its only reader is done with it. Without ``commit`` nothing
-# is, and past ``STORED_MAX`` messages the storage is full: that is told (``storage full``), and the sender
-# waits.
-#
-# Where a pipe over the stream refuses a message, nothing more is committed, so it and all behind it stay
-# stored.
+from headpond.pipes.machines.stream import Entries, IndexStorage, ReaderPosition, StreamStorage
 
 STORED_MAX = 1 << 20
+"""Messages in the storage of one stream."""
 
 _TO_STORAGE = frozenset((Kind.DATA, Kind.FETCH))
 _TO_INDEX = frozenset((Kind.READ, Kind.COMMIT))
@@ -47,14 +38,25 @@ _TO_RECEIVER = frozenset((Kind.FETCHED, Kind.POSITION))
 
 
 class StoredReceiver:
-    """A machine like any receiver."""
+    """The storage of a stream towards the sender, its receiver towards the program.
 
-    def __init__(self, receiver: ReceiverStack, entries: Entries, place: Place, *, paced: bool = False) -> None:
+    The messages live as long as ``entries`` and ``place``: pass the same ones to the next receiver. For storage
+    that outlives the process, give the listener a store (store.py), or put the stream over a topic.
+
+    The storage trims the messages below the committed index, because its only reader is done with them.
+    Without ``commit`` it trims nothing; past ``STORED_MAX`` messages it is full, which a notice reports
+    (``storage full``), and the sender waits. Where a pipe over the stream refuses a message, the receiver
+    commits nothing more, so that message and all behind it stay stored.
+    """
+
+    def __init__(
+        self, receiver: ReceiverStack, entries: Entries, place: ReaderPosition, *, paced: bool = False
+    ) -> None:
         """``paced``: after each delivery it asks its storage for more only when ``ask`` says so."""
         self._paced = paced
         self._questions: list[Packet] = []
         self._receiver = receiver
-        self._storage = Storage(entries)
+        self._storage = StreamStorage(entries)
         self._index = IndexStorage(place)
 
     @property
@@ -166,12 +168,12 @@ class Inbox(Protocol):
         """A pipe had no room for these, and nothing beneath it can bring them again."""
 
 
-def new_storage() -> tuple[Entries, Place]:
+def new_storage() -> tuple[Entries, ReaderPosition]:
     """What a stream's storage beside its receiver keeps."""
-    return Entries(capacity=STORED_MAX), Place()
+    return Entries(capacity=STORED_MAX), ReaderPosition()
 
 
-def receiver_machine(route: Route, *, epoch: int, entries: Entries, place: Place) -> ReceiverMachine:
+def receiver_machine(route: Route, *, epoch: int, entries: Entries, place: ReaderPosition) -> ReceiverMachine:
     """The receiving side of a route, with its storage if it is a stream."""
     receiver = receiver_of(route, epoch=epoch, jitter=random.random)
     if route.stages[0].pipe != "stream":

@@ -26,7 +26,7 @@ from headpond.pipes.drivers.lane import STORED_MAX, Inbox, Lane, StoredReceiver
 from headpond.pipes.drivers.sender import Marks
 from headpond.pipes.machines.compose import receiver_of
 from headpond.pipes.machines.machine import Effects
-from headpond.pipes.machines.storage import Entries, Place
+from headpond.pipes.machines.stream import Entries, ReaderPosition
 from headpond.storage.journal import FileJournal
 from headpond.storage.os_disk import OsDisk
 
@@ -219,7 +219,7 @@ class DurableLane(Lane):
     def __init__(self, name: str, route: Route, epoch: int, inbox: Inbox, store: StreamStore) -> None:
         self._store = store
         self._entries = entries = store.entries_of(name)
-        self._place = Place()
+        self._place = ReaderPosition()
         self._place.incarnation, self._place.index = entries.incarnation, entries.first
         self._machine = StoredReceiver(
             receiver_of(route, epoch=epoch, jitter=random.random), entries, self._place, paced=True

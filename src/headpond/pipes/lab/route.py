@@ -19,7 +19,7 @@ from headpond.pipes.calculus.route import Route
 from headpond.pipes.machines.compose import Relay, Work, receiver_of, sender_of
 from headpond.pipes.machines.machine import Counts, Machine
 from headpond.pipes.machines.packet import Kind, Run
-from headpond.pipes.machines.storage import Entries, IndexStorage, Place, Storage
+from headpond.pipes.machines.stream import Entries, IndexStorage, ReaderPosition, StreamStorage
 
 FORWARD = (Kind.DATA, Kind.FLOOR, Kind.PROBE)
 BACK = (Kind.CONFIRM, Kind.GAP, Kind.PROGRESS)
@@ -128,7 +128,7 @@ def _middle(hop: Route, number: int, sender: Worker, receiver: Worker) -> list[W
     receiver.ways[Kind.FETCH] = (storage.name, False)
     if not hop.stages[0].settings["commit"]:
         return [storage]
-    place = Place()
+    place = ReaderPosition()
     index = Worker(_numbered("index", number), lambda _: IndexStorage(place))
     index.ways = {int(Kind.POSITION): (receiver.name, True)}
     receiver.ways |= {int(kind): (index.name, False) for kind in (Kind.READ, Kind.COMMIT)}
@@ -141,7 +141,7 @@ def _storage(number: int) -> Worker:
     def lose() -> None:
         disk[0] = Entries(disk[0].incarnation + 1)
 
-    return Worker(_numbered("storage", number), lambda _: Storage(disk[0]), lose=lose)
+    return Worker(_numbered("storage", number), lambda _: StreamStorage(disk[0]), lose=lose)
 
 
 def _numbered(name: str, number: int) -> str:

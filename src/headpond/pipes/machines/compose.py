@@ -356,7 +356,7 @@ class Relay:
                     self.receiver.step(Fail(run.epoch, run.numbers[taken:]), now)
             elif taken < len(run.numbers):
                 self._overflowed += len(run.numbers) - taken
-                out.tell("given up", run.epoch, run.numbers[taken:])
+                out.notify("given up", run.epoch, run.numbers[taken:])
             self._confirmed(sent, now, out)
 
     def _done(self, run: Run, now: float) -> Run:

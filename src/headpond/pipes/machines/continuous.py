@@ -19,7 +19,29 @@ With ``gaps`` (default) the two also talk, so that nothing the queue had no room
 
 Without ``gaps`` the sender keeps nothing, and the route beneath has to bring everything. Then the queue must
 have room for all that may come before a message that is late: what it has no room for nobody brings again. It
-is refused and told. The sender is in ``keeping``.
+is refused and told.
+
+Sender:
+
+=========  ===============================  =================================================================
+event      state                            outcome
+=========  ===============================  =================================================================
+submit     idle, open                       numbered, sent, kept until there is progress past it
+submit     full                             refused, the caller keeps them
+gap        any                              what is kept is sent again, now or when what was sent before must
+                                            have arrived; if some is not kept, the floor is told
+progress   any                              what is below it is confirmed and let go
+wake       any                              what was asked for and is due is sent; the probe, if it is due
+others     any                              ignored and counted
+=========  ===============================  =================================================================
+
+**How long a message takes** is measured from its sending to the first progress that names it as come, without
+the time that it had been there by then (Karn's rule: only if it was sent once). A number that is asked for
+earlier than that after its last sending is on its way; the question is remembered, and answered if it is still
+open when the time is over. Each copy doubles the time until the next.
+
+A probe is due when nothing was heard for a while, not less than a message takes, and something is kept. It
+names the last number sent, so the receiver can tell what it lacks, and answers in any case.
 
 Receiver:
 
@@ -40,21 +62,33 @@ others     any                              ignored and counted
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
-from headpond.pipes.calculus.declarations import CONTINUOUS, CONTINUOUS_RELAXED
-from headpond.pipes.machines.epoch import Follower, Session
-from headpond.pipes.machines.following import FollowingReceiver
-from headpond.pipes.machines.keeping import KeepingSender
-from headpond.pipes.machines.machine import Effects, Event, Jitter, Table, closed, no_jitter
-from headpond.pipes.machines.packet import Kind, Packet, Run
+from headpond.pipes.machines.bare import PipeReceiver
+from headpond.pipes.machines.epoch import EpochAge, EpochTracker
+from headpond.pipes.machines.machine import (
+    ROOM_ENDLESS,
+    Arrive,
+    Counts,
+    Effects,
+    Event,
+    Input,
+    Jitter,
+    Submit,
+    Table,
+    Token,
+    Wake,
+    complete_table,
+    no_jitter,
+)
+from headpond.pipes.machines.packet import NUMBERS_MAX, Kind, Packet, Run
+from headpond.pipes.machines.resend import SenderState
 from headpond.pipes.machines.timeout import Timeout, TimeoutSettings
 
-DECLARATION = CONTINUOUS
-DECLARATION_RELAXED = CONTINUOUS_RELAXED
-
+DOUBLINGS_MAX = 5
 ASKED_MAX = 1024
 """Numbers in one gap request."""
 ASK_S_MAX = 1.0
@@ -63,11 +97,182 @@ GAP_WAIT = TimeoutSettings(initial_s=0.05, min_s=0.01, max_s=5.0)
 """A gap is often only a message overtaken, so it is given a moment to close."""
 
 
-class Sender(KeepingSender):
-    pass
+_ANY = tuple(SenderState)
+_SENDING = (SenderState.OPEN, SenderState.FULL)
+SENDER_TABLE: Table = complete_table(
+    SenderState,
+    {
+        (SenderState.IDLE, Event.SUBMIT): ("numbered, sent and kept", (*_SENDING, SenderState.IDLE)),
+        (SenderState.OPEN, Event.SUBMIT): ("taken up to the room", _SENDING),
+        (SenderState.FULL, Event.SUBMIT): ("refused, the caller keeps them", ()),
+        (None, Event.GAP): ("sent again, now or when it is time, or the floor is told", ()),
+        (None, Event.PROGRESS): ("what is below it is confirmed", _ANY),
+        (None, Event.WAKE): ("what was asked for and a probe, if they are due", ()),
+    },
+)
 
 
-class ReceiverState(StrEnum):
+class ContinuousSender:
+    TABLE = SENDER_TABLE
+
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        gaps: bool = True,
+        window: int = 4096,
+        timeout: TimeoutSettings | None = None,
+        jitter: Jitter = no_jitter,
+    ) -> None:
+        self.epoch = epoch
+        self.counts = Counts()
+        self.confirms = gaps
+        self._window = window
+        self._number_next = 0
+        self._kept: dict[int, tuple[Any, float]] = {}
+        """Payloads, and when they were last sent."""
+        self._copies: dict[int, int] = {}
+        """How often a kept number was sent again."""
+        self._asked: dict[int, float] = {}
+        """Asked for, and to be sent again then if it is still kept."""
+        self._seen = 0
+        """One more than the highest number that is known to have come."""
+        self._takes = Timeout(timeout, jitter)
+        self._probe = Timeout(timeout, jitter)
+        self._probe_at: float | None = None
+        self._probed_at = 0.0
+
+    @property
+    def state(self) -> SenderState:
+        if self.room <= 0:
+            return SenderState.FULL
+        return SenderState.OPEN if self._kept else SenderState.IDLE
+
+    @property
+    def room(self) -> int:
+        return self._window - len(self._kept) if self.confirms else ROOM_ENDLESS
+
+    @property
+    def unconfirmed(self) -> int:
+        return len(self._kept)
+
+    @property
+    def wake_at(self) -> float | None:
+        if not self._asked:
+            return self._probe_at
+        due_at = min(self._asked.values())
+        return due_at if self._probe_at is None else min(due_at, self._probe_at)
+
+    def step(self, input: Input, now: float) -> Effects:
+        effects = Effects()
+        if isinstance(input, Submit):
+            self._submit(input.payloads, now, effects)
+        elif isinstance(input, Arrive):
+            for packet in input.packets:
+                self._arrive(packet, now, effects)
+        elif isinstance(input, Wake):
+            self._send_again([number for number, due_at in self._asked.items() if due_at <= now], now, effects)
+            if self._probe_at is not None and self._probe_at <= now:
+                self._probe.ran_out(self._probed_at, now)
+                self.counts.expired += 1
+                effects.packets.append(Packet(int(Kind.PROBE), self.epoch, 0, (self._number_next - 1,)))
+                self._set_probe(now)
+        else:
+            self.counts.unknown += 1
+        return effects
+
+    def _submit(self, payloads: Sequence[Any], now: float, effects: Effects) -> None:
+        taken = payloads[: min(len(payloads), max(self.room, 0))]
+        self.counts.refused += len(payloads) - len(taken)
+        numbers = range(self._number_next, self._number_next + len(taken))
+        self._number_next = numbers.stop
+        effects.accepted = numbers
+        if self.confirms and len(taken):
+            if not self._kept:
+                self._set_probe(now)
+            self._kept.update(zip(numbers, zip(taken, repeat(now)), strict=True))
+        self._send(numbers, taken, effects)
+
+    def _arrive(self, packet: Packet, now: float, effects: Effects) -> None:
+        if packet.kind not in (Kind.GAP, Kind.PROGRESS) or not self.confirms:
+            self.counts.unknown += 1
+        elif packet.epoch != self.epoch:
+            self.counts.stale += 1
+        elif packet.kind == Kind.PROGRESS:
+            if len(packet.numbers) == 3:
+                self._measure(packet.numbers[1], packet.numbers[2] / 1e6, now)
+            self._progress(packet.numbers[0], now, effects)
+        else:
+            self._fill_gap(packet.numbers, now, effects)
+
+    def _progress(self, upto: int, now: float, effects: Effects) -> None:
+        if upto > self._number_next:
+            self.counts.unknown += 1
+            return
+        lowest = next(iter(self._kept), self._number_next)
+        if upto <= lowest:
+            self.counts.duplicate += 1
+        else:
+            done = range(lowest, upto)
+            for number in done:
+                del self._kept[number]
+            for known in (self._asked, self._copies):
+                for number in [number for number in known if number < upto]:
+                    del known[number]
+            effects.confirmed.append(Token(self.epoch, done))
+        # Any answer, even without news, says that the receiver is there.
+        self._probe.heard(now)
+        if self._kept:
+            self._set_probe(now)
+        else:
+            self._probe_at = None
+
+    def _measure(self, seen: int, held_s: float, now: float) -> None:
+        """The number before ``seen`` is the highest that came, so long ago."""
+        if not self._seen < seen <= self._number_next:
+            return
+        self._seen = seen
+        newest = self._kept.get(seen - 1)
+        if newest is not None and seen - 1 not in self._copies:
+            self._takes.measured(max(now - newest[1] - held_s, 0.0), now)
+
+    def _fill_gap(self, asked: Sequence[int], now: float, effects: Effects) -> None:
+        kept = self._kept
+        due: list[int] = []
+        for number in dict.fromkeys(asked):
+            if number not in kept:
+                continue
+            due_at = kept[number][1] + self._takes.base_s * 2 ** min(self._copies.get(number, 0), DOUBLINGS_MAX)
+            if due_at <= now:
+                due.append(number)
+            else:
+                self._asked.setdefault(number, due_at)
+        self._send_again(due, now, effects)
+        lowest = next(iter(kept), self._number_next)
+        if any(number < lowest for number in asked):
+            effects.packets.append(Packet(int(Kind.FLOOR), self.epoch, 0, (lowest,)))
+
+    def _send_again(self, numbers: list[int], now: float, effects: Effects) -> None:
+        kept, copies = self._kept, self._copies
+        payloads = [kept[number][0] for number in numbers]
+        for number, payload in zip(numbers, payloads, strict=True):
+            self._asked.pop(number, None)
+            copies[number] = copies.get(number, 0) + 1
+            kept[number] = (payload, now)
+        self.counts.resent += len(numbers)
+        self._send(numbers, payloads, effects)
+
+    def _send(self, numbers: Sequence[int], payloads: Sequence[Any], effects: Effects) -> None:
+        for at in range(0, len(numbers), NUMBERS_MAX):
+            end = at + NUMBERS_MAX
+            effects.packets.append(Packet(int(Kind.DATA), self.epoch, 0, numbers[at:end], payloads[at:end]))
+
+    def _set_probe(self, now: float) -> None:
+        self._probed_at = now
+        self._probe_at = max(self._probe.deadline(now), self._takes.deadline(now))
+
+
+class ContinuousState(StrEnum):
     NEW = "new"
     FLOWING = "flowing"
     """Nothing waits."""
@@ -77,9 +282,9 @@ class ReceiverState(StrEnum):
     """As many as may."""
 
 
-_FOLLOWED = (ReceiverState.FLOWING, ReceiverState.WAITING, ReceiverState.FULL)
-RECEIVER_TABLE: Table = closed(
-    ReceiverState,
+_FOLLOWED = (ContinuousState.FLOWING, ContinuousState.WAITING, ContinuousState.FULL)
+RECEIVER_TABLE: Table = complete_table(
+    ContinuousState,
     {
         (None, Event.DATA): ("passed on, queued or dropped by its number", _FOLLOWED),
         (None, Event.FLOOR): ("what is missing below it is given up and told", _FOLLOWED),
@@ -91,7 +296,7 @@ RECEIVER_TABLE: Table = closed(
 )
 
 
-class Receiver(FollowingReceiver):
+class ContinuousReceiver(PipeReceiver):
     TABLE = RECEIVER_TABLE
 
     def __init__(
@@ -109,7 +314,7 @@ class Receiver(FollowingReceiver):
         self._gaps = gaps
         self._queue_max = queue
         self._queue: dict[int, Any] = {}
-        self._sender = Follower()
+        self._sender = EpochTracker()
         self._next = 0
         self._highest = -1
         """The highest number known to have been sent."""
@@ -125,12 +330,12 @@ class Receiver(FollowingReceiver):
         self._ask_at: float | None = None
 
     @property
-    def state(self) -> ReceiverState:
+    def state(self) -> ContinuousState:
         if self._sender.is_new:
-            return ReceiverState.NEW
+            return ContinuousState.NEW
         if not self._queue:
-            return ReceiverState.FLOWING
-        return ReceiverState.FULL if len(self._queue) >= self._queue_max else ReceiverState.WAITING
+            return ContinuousState.FLOWING
+        return ContinuousState.FULL if len(self._queue) >= self._queue_max else ContinuousState.WAITING
 
     @property
     def wake_at(self) -> float | None:
@@ -194,17 +399,17 @@ class Receiver(FollowingReceiver):
 
     def _follow(self, packet: Packet, effects: Effects) -> bool:
         was_new = self._sender.is_new
-        session = self._sender.meet(packet.epoch)
-        if session is Session.STALE:
+        session = self._sender.observe(packet.epoch)
+        if session is EpochAge.STALE:
             self.counts.stale += len(packet.numbers)
             if packet.payloads is not None:
-                effects.tell("stale", packet.epoch, packet.numbers)
+                effects.notify("stale", packet.epoch, packet.numbers)
             return False
-        if session is Session.NEW:
+        if session is EpochAge.NEW:
             self.counts.restarts += not was_new
             if self._queue:
                 self.counts.abandoned += len(self._queue)
-                effects.tell("given up", packet.epoch, sorted(self._queue))
+                effects.notify("given up", packet.epoch, sorted(self._queue))
             self._queue.clear()
             self._next, self._highest, self._seen, self._told, self._ask_at = 0, -1, 0, (0, 0), None
             self._asked.clear()
@@ -215,7 +420,7 @@ class Receiver(FollowingReceiver):
             self.counts.duplicate += 1
             return
         self.counts.abandoned += floor - self._next
-        effects.tell("skipped", self._sender.epoch, range(self._next, floor))
+        effects.notify("skipped", self._sender.epoch, range(self._next, floor))
         for number in [number for number in self._queue if number < floor]:
             del self._queue[number]
         self._next = floor

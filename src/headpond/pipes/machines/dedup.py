@@ -35,15 +35,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from headpond.pipes.calculus.declarations import DEDUP_BY_ID, DEDUP_BY_INDEX
-from headpond.pipes.machines import index
-from headpond.pipes.machines.following import FollowingReceiver
-from headpond.pipes.machines.machine import Effects, Event, Table, Token, closed
-from headpond.pipes.machines.numbering import NumberingSender
+from headpond.pipes.machines.bare import PipeReceiver
+from headpond.pipes.machines.machine import Effects, Event, Table, Token, complete_table
 from headpond.pipes.machines.packet import Packet, Run
-
-DECLARATION = DEDUP_BY_ID
-DECLARATION_BY_INDEX = DEDUP_BY_INDEX
 
 WINDOW = 65536
 SESSIONS_MAX = 65536
@@ -52,30 +46,29 @@ IDS_MAX = 1 << 20
 RETIRE_AFTER_S = 3600.0
 
 
-class Sender(NumberingSender):
-    pass
-
-
-class ReceiverState(StrEnum):
+class DedupState(StrEnum):
     NEW = "new"
     FOLLOWING = "following"
     FULL = "full"
     """As many sessions are known as may be."""
 
 
-_ANY = tuple(ReceiverState)
-RECEIVER_TABLE: Table = closed(
-    ReceiverState,
+_ANY = tuple(DedupState)
+RECEIVER_TABLE: Table = complete_table(
+    DedupState,
     {
-        (ReceiverState.NEW, Event.DATA): (
+        (DedupState.NEW, Event.DATA): (
             "passed on and remembered",
-            (ReceiverState.FOLLOWING, ReceiverState.FULL),
+            (DedupState.FOLLOWING, DedupState.FULL),
         ),
-        (ReceiverState.FOLLOWING, Event.DATA): (
+        (DedupState.FOLLOWING, Event.DATA): (
             "passed on if not seen",
-            (ReceiverState.FOLLOWING, ReceiverState.FULL),
+            (DedupState.FOLLOWING, DedupState.FULL),
         ),
-        (ReceiverState.FULL, Event.DATA): ("a new session is refused and told", (ReceiverState.FULL,)),
+        (DedupState.FULL, Event.DATA): (
+            "a new session is refused and told",
+            (DedupState.FULL,),
+        ),
         (None, Event.SETTLE): ("handed down", ()),
         (None, Event.FAIL): ("forgotten, so that the next copy passes", ()),
         (None, Event.WAKE): ("nothing", ()),
@@ -147,7 +140,7 @@ def _climb(number: int, over: set[int]) -> int:
     return number
 
 
-class Receiver(FollowingReceiver):
+class DedupReceiver(PipeReceiver):
     """By id."""
 
     TABLE = RECEIVER_TABLE
@@ -174,10 +167,10 @@ class Receiver(FollowingReceiver):
         """The one that was silent longest first."""
 
     @property
-    def state(self) -> ReceiverState:
+    def state(self) -> DedupState:
         if not self._sessions:
-            return ReceiverState.NEW
-        return ReceiverState.FULL if len(self._sessions) >= self._sessions_max else ReceiverState.FOLLOWING
+            return DedupState.NEW
+        return DedupState.FULL if len(self._sessions) >= self._sessions_max else DedupState.FOLLOWING
 
     def _take(self, packet: Packet, now: float, effects: Effects) -> None:
         seen = self._session(packet, now, effects)
@@ -210,7 +203,7 @@ class Receiver(FollowingReceiver):
             effects.delivered.append(Run(packet.epoch, fresh, kept))
         for missing in seen.rise_to_fit(self._window):
             self.counts.abandoned += len(missing)
-            effects.tell("given up", packet.epoch, missing)
+            effects.notify("given up", packet.epoch, missing)
         self._ids += len(seen.above) - held
 
     def _fitting(self, packet: Packet, seen: _Seen, effects: Effects) -> Packet:
@@ -263,7 +256,7 @@ class Receiver(FollowingReceiver):
             return False
         retired = self._sessions.pop(epoch)
         self._ids -= len(retired.above)
-        effects.tell("retired", epoch, range(retired.floor))
+        effects.notify("retired", epoch, range(retired.floor))
         return True
 
     def _settle(self, epoch: int, numbers: Sequence[int], effects: Effects) -> None:
@@ -276,7 +269,3 @@ class Receiver(FollowingReceiver):
             held = len(seen.above)
             self.counts.refused += seen.forget(numbers, self._window)
             self._ids += len(seen.above) - held
-
-
-class IndexReceiver(index.Receiver):
-    """By index."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Session(Enum):
+class EpochAge(Enum):
     CURRENT = "current"
     NEW = "new"
     """The first packet of a later session: the state of the one before is over."""
@@ -22,7 +22,7 @@ class Session(Enum):
     """From a session that is over."""
 
 
-class Follower:
+class EpochTracker:
     """Which session of the other side is the current one."""
 
     __slots__ = ("epoch",)
@@ -35,10 +35,10 @@ class Follower:
         """Whether nothing was heard of the other side yet."""
         return self.epoch < 0
 
-    def meet(self, epoch: int) -> Session:
+    def observe(self, epoch: int) -> EpochAge:
         if epoch == self.epoch:
-            return Session.CURRENT
+            return EpochAge.CURRENT
         if epoch < self.epoch:
-            return Session.STALE
+            return EpochAge.STALE
         self.epoch = epoch
-        return Session.NEW
+        return EpochAge.NEW

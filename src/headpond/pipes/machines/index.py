@@ -23,32 +23,29 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from headpond.pipes.calculus.declarations import INDEX, INDEX_RELAXED
-from headpond.pipes.machines.epoch import Follower, Session
-from headpond.pipes.machines.following import FollowingReceiver
-from headpond.pipes.machines.machine import Effects, Event, Table, closed
-from headpond.pipes.machines.numbering import NumberingSender
+from headpond.pipes.machines.bare import PipeReceiver
+from headpond.pipes.machines.epoch import EpochAge, EpochTracker
+from headpond.pipes.machines.machine import Effects, Event, Table, complete_table
 from headpond.pipes.machines.packet import Packet, Run
 
-DECLARATION = INDEX
-DECLARATION_RELAXED = INDEX_RELAXED
 
-
-class Sender(NumberingSender):
-    pass
-
-
-class ReceiverState(StrEnum):
+class IndexState(StrEnum):
     NEW = "new"
     """No session is followed yet."""
     FOLLOWING = "following"
 
 
-RECEIVER_TABLE: Table = closed(
-    ReceiverState,
+RECEIVER_TABLE: Table = complete_table(
+    IndexState,
     {
-        (ReceiverState.NEW, Event.DATA): ("passed on, the session is followed", (ReceiverState.FOLLOWING,)),
-        (ReceiverState.FOLLOWING, Event.DATA): ("passed on if above the last, else dropped and counted", ()),
+        (IndexState.NEW, Event.DATA): (
+            "passed on, the session is followed",
+            (IndexState.FOLLOWING,),
+        ),
+        (IndexState.FOLLOWING, Event.DATA): (
+            "passed on if above the last, else dropped and counted",
+            (),
+        ),
         (None, Event.SETTLE): ("nothing", ()),
         (None, Event.FAIL): ("nothing", ()),
         (None, Event.WAKE): ("nothing", ()),
@@ -56,18 +53,18 @@ RECEIVER_TABLE: Table = closed(
 )
 
 
-class Receiver(FollowingReceiver):
+class IndexReceiver(PipeReceiver):
     TABLE = RECEIVER_TABLE
 
     def __init__(self, *, epoch: int, strict: bool = True) -> None:
         super().__init__(epoch=epoch)
         self._strict = strict
-        self._sender = Follower()
+        self._sender = EpochTracker()
         self._last = -1
 
     @property
-    def state(self) -> ReceiverState:
-        return ReceiverState.NEW if self._sender.is_new else ReceiverState.FOLLOWING
+    def state(self) -> IndexState:
+        return IndexState.NEW if self._sender.is_new else IndexState.FOLLOWING
 
     def _take(self, packet: Packet, now: float, effects: Effects) -> None:
         if not self._follow(packet, effects):
@@ -91,13 +88,13 @@ class Receiver(FollowingReceiver):
 
     def _follow(self, packet: Packet, effects: Effects) -> bool:
         was_new = self._sender.is_new
-        session = self._sender.meet(packet.epoch)
-        if session is Session.NEW:
+        session = self._sender.observe(packet.epoch)
+        if session is EpochAge.NEW:
             self.counts.restarts += not was_new
             self._last = -1
-        elif session is Session.STALE:
+        elif session is EpochAge.STALE:
             self.counts.stale += len(packet.numbers)
-            effects.tell("stale", packet.epoch, packet.numbers)
+            effects.notify("stale", packet.epoch, packet.numbers)
             return False
         return True
 
@@ -106,4 +103,4 @@ class Receiver(FollowingReceiver):
         self.counts.late += len(late)
         self.counts.duplicate += len(dropped) - len(late)
         if late:
-            effects.tell("late", epoch, late)
+            effects.notify("late", epoch, late)

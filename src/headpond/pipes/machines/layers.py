@@ -1,14 +1,19 @@
-"""Every pipe by its name: how a stage of a route becomes machines."""
+"""The registry of pipes: which sender and which receiver a stage of a route is made of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.route import Stage
-from headpond.pipes.machines import bare, continuous, dedup, index, resend, resend_many, sequential, stream
+from headpond.pipes.machines.bare import BareReceiver, BareSender
+from headpond.pipes.machines.continuous import ContinuousReceiver, ContinuousSender
+from headpond.pipes.machines.dedup import DedupReceiver
+from headpond.pipes.machines.index import IndexReceiver
 from headpond.pipes.machines.machine import Jitter, Machine
+from headpond.pipes.machines.resend import ResendReceiver, ResendSender
+from headpond.pipes.machines.sequential import SequentialReceiver
+from headpond.pipes.machines.stream import StreamReceiver
 from headpond.pipes.machines.timeout import TimeoutSettings
 
 
@@ -35,81 +40,46 @@ class ReceiverLayer(Machine, Protocol):
 def make_sender(stage: Stage, *, epoch: int, jitter: Jitter) -> SenderLayer:
     given = stage.settings
     match stage.pipe:
-        case "bare":
-            return bare.Sender(epoch=epoch)
-        case "resend":
-            buffer, timeout = _int(given, "buffer"), _timeout(given)
-            return resend.Sender(
-                epoch=epoch, buffer=buffer, timeout=timeout, jitter=jitter, tries=_int(given, "tries")
-            )
-        case "resend_many":
-            window, buffer, timeout = _int(given, "window"), _int(given, "buffer"), _timeout(given)
-            return resend_many.Sender(
+        case "bare" | "index" | "dedup":
+            return BareSender(epoch=epoch)
+        case "resend" | "resend_many" | "sequential" | "stream":
+            return ResendSender(
                 epoch=epoch,
-                window=window,
-                buffer=buffer,
-                timeout=timeout,
+                window=int(given.get("window", 1)),
+                buffer=int(given["buffer"]),
+                timeout=TimeoutSettings.at_least(int(given["timeout"])),
                 jitter=jitter,
-                tries=_int(given, "tries"),
+                tries=int(given.get("tries", 0)),
             )
-        case "stream":
-            window, buffer, timeout = _int(given, "window"), _int(given, "buffer"), _timeout(given)
-            return stream.Sender(epoch=epoch, window=window, buffer=buffer, timeout=timeout, jitter=jitter)
-        case "sequential":
-            buffer, timeout = _int(given, "buffer"), _timeout(given)
-            return sequential.Sender(epoch=epoch, buffer=buffer, timeout=timeout, jitter=jitter)
-        case "index":
-            return index.Sender(epoch=epoch)
         case "continuous":
-            gaps, window = _is(given, "gaps"), _int(given, "window")
-            return continuous.Sender(epoch=epoch, gaps=gaps, window=window, jitter=jitter)
-        case "dedup":
-            return dedup.Sender(epoch=epoch)
+            gaps, window = bool(given["gaps"]), int(given["window"])
+            return ContinuousSender(epoch=epoch, gaps=gaps, window=window, jitter=jitter)
     raise _no_machine(stage)
 
 
 def make_receiver(stage: Stage, *, epoch: int, jitter: Jitter, settles: bool) -> ReceiverLayer:
-    """``settles``: whether the pipe beneath waits for what this one lets go of."""
+    """``settles``: whether the pipe beneath waits until this one is done with a message."""
     given = stage.settings
     match stage.pipe:
         case "bare":
-            return bare.Receiver(epoch=epoch)
-        case "resend":
-            return resend.Receiver(epoch=epoch, confirm=str(given["confirm"]))
-        case "resend_many":
-            return resend_many.Receiver(epoch=epoch, confirm=str(given["confirm"]))
+            return BareReceiver(epoch=epoch)
+        case "resend" | "resend_many":
+            return ResendReceiver(epoch=epoch, confirm=str(given["confirm"]))
         case "stream":
-            return stream.Receiver(epoch=epoch, commit=_is(given, "commit"), jitter=jitter)
+            return StreamReceiver(epoch=epoch, commit=bool(given["commit"]), jitter=jitter)
         case "sequential":
-            return sequential.Receiver(epoch=epoch, confirm=str(given["confirm"]))
+            return SequentialReceiver(epoch=epoch, confirm=str(given["confirm"]))
         case "index":
-            return index.Receiver(epoch=epoch, strict=_is(given, "strict"))
+            return IndexReceiver(epoch=epoch, strict=bool(given["strict"]))
         case "continuous":
-            return continuous.Receiver(
-                epoch=epoch,
-                strict=_is(given, "strict"),
-                gaps=_is(given, "gaps"),
-                queue=_int(given, "queue"),
-                jitter=jitter,
-            )
+            strict, gaps, queue = bool(given["strict"]), bool(given["gaps"]), int(given["queue"])
+            return ContinuousReceiver(epoch=epoch, strict=strict, gaps=gaps, queue=queue, jitter=jitter)
         case "dedup":
             if given["by"] == "index":
-                return dedup.IndexReceiver(epoch=epoch)
-            window, sessions = _int(given, "window"), _int(given, "sessions")
-            return dedup.Receiver(epoch=epoch, window=window, sessions_max=sessions, settles=settles)
+                return IndexReceiver(epoch=epoch)
+            window, sessions = int(given["window"]), int(given["sessions"])
+            return DedupReceiver(epoch=epoch, window=window, sessions_max=sessions, settles=settles)
     raise _no_machine(stage)
-
-
-def _int(settings: Mapping[str, Any], name: str) -> int:
-    return int(settings[name])
-
-
-def _timeout(settings: Mapping[str, Any]) -> TimeoutSettings:
-    return TimeoutSettings.at_least(_int(settings, "timeout"))
-
-
-def _is(settings: Mapping[str, Any], name: str) -> bool:
-    return bool(settings[name])
 
 
 def _no_machine(stage: Stage) -> BadRequest:

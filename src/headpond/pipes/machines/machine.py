@@ -121,9 +121,9 @@ class Effects:
     def refuse(self, epoch: int, numbers: Sequence[int]) -> None:
         """Not taken, and told."""
         self.refused.append(Token(epoch, numbers))
-        self.tell("refused", epoch, numbers)
+        self.notify("refused", epoch, numbers)
 
-    def tell(self, what: str, epoch: int, numbers: Sequence[int]) -> None:
+    def notify(self, what: str, epoch: int, numbers: Sequence[int]) -> None:
         if len(self.notices) < NOTICES_MAX:
             self.notices.append(Notice(what, epoch, numbers))
 
@@ -206,7 +206,7 @@ EVENT_OF_KIND: Mapping[int, Event] = {int(kind): Event(kind.name.lower()) for ki
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Transition:
     """What a state makes of an event: in words, and the states it may end in."""
 
     words: str
@@ -215,22 +215,22 @@ class Outcome:
     """Whether it leaves no trace but a count."""
 
 
-Table = Mapping[tuple[StrEnum, Event], Outcome]
+Table = Mapping[tuple[StrEnum, Event], Transition]
 
 
-def closed(
+def complete_table(
     states: type[StrEnum], rows: Mapping[tuple[StrEnum | None, Event], tuple[str, Sequence[StrEnum]]]
 ) -> Table:
     """A table with an outcome for every pair: rows as given (None stands for every state), the rest ignored.
 
     A pair that no row names is an event that this side never asks for: it changes nothing and is counted.
     """
-    table: dict[tuple[StrEnum, Event], Outcome] = {}
+    table: dict[tuple[StrEnum, Event], Transition] = {}
     for state in states:
         for event in Event:
             row = rows.get((state, event)) or rows.get((None, event))
             if row is not None:
-                table[state, event] = Outcome(row[0], frozenset(row[1] or (state,)))
+                table[state, event] = Transition(row[0], frozenset(row[1] or (state,)))
             else:
-                table[state, event] = Outcome("ignored and counted", frozenset((state,)), counted=True)
+                table[state, event] = Transition("ignored and counted", frozenset((state,)), counted=True)
     return table

@@ -28,80 +28,69 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from headpond.pipes.calculus.declarations import SEQUENTIAL
-from headpond.pipes.machines.epoch import Follower, Session
-from headpond.pipes.machines.following import FollowingReceiver
-from headpond.pipes.machines.machine import Effects, Event, Jitter, Table, closed, no_jitter
+from headpond.pipes.machines.bare import PipeReceiver
+from headpond.pipes.machines.epoch import EpochAge, EpochTracker
+from headpond.pipes.machines.machine import Effects, Event, Table, complete_table
 from headpond.pipes.machines.packet import Kind, Packet, Run
-from headpond.pipes.machines.sending import ResendingSender
-from headpond.pipes.machines.timeout import TimeoutSettings
-
-DECLARATION = SEQUENTIAL
 
 _CONFIRM = int(Kind.CONFIRM)
 
 
-class Sender(ResendingSender):
-    def __init__(
-        self,
-        *,
-        epoch: int,
-        buffer: int = 1024,
-        timeout: TimeoutSettings | None = None,
-        jitter: Jitter = no_jitter,
-    ) -> None:
-        super().__init__(epoch=epoch, window=1, buffer=buffer, timeout=timeout, jitter=jitter)
-
-
-class ReceiverState(StrEnum):
+class SequentialState(StrEnum):
     NEW = "new"
     FOLLOWING = "following"
     HOLDING = "holding"
     """The worker after has the last message and has not settled it."""
 
 
-_FOLLOWED = (ReceiverState.FOLLOWING, ReceiverState.HOLDING)
-RECEIVER_TABLE: Table = closed(
-    ReceiverState,
+_FOLLOWED = (SequentialState.FOLLOWING, SequentialState.HOLDING)
+RECEIVER_TABLE: Table = complete_table(
+    SequentialState,
     {
-        (ReceiverState.NEW, Event.DATA): ("passed on", _FOLLOWED),
-        (ReceiverState.FOLLOWING, Event.DATA): ("passed on if it is the next, else confirmed only", _FOLLOWED),
-        (ReceiverState.HOLDING, Event.DATA): ("a copy of what is held is dropped", _FOLLOWED),
-        (ReceiverState.NEW, Event.SETTLE): ("confirmed: an earlier session passed it on", ()),
-        (ReceiverState.FOLLOWING, Event.SETTLE): ("confirmed", ()),
-        (ReceiverState.HOLDING, Event.SETTLE): ("confirmed", _FOLLOWED),
-        (ReceiverState.NEW, Event.FAIL): ("nothing", ()),
-        (ReceiverState.FOLLOWING, Event.FAIL): ("nothing", ()),
-        (ReceiverState.HOLDING, Event.FAIL): ("forgotten, so that the next copy is passed on", _FOLLOWED),
+        (SequentialState.NEW, Event.DATA): ("passed on", _FOLLOWED),
+        (SequentialState.FOLLOWING, Event.DATA): (
+            "passed on if it is the next, else confirmed only",
+            _FOLLOWED,
+        ),
+        (SequentialState.HOLDING, Event.DATA): ("a copy of what is held is dropped", _FOLLOWED),
+        (SequentialState.NEW, Event.SETTLE): ("confirmed: an earlier session passed it on", ()),
+        (SequentialState.FOLLOWING, Event.SETTLE): ("confirmed", ()),
+        (SequentialState.HOLDING, Event.SETTLE): ("confirmed", _FOLLOWED),
+        (SequentialState.NEW, Event.FAIL): ("nothing", ()),
+        (SequentialState.FOLLOWING, Event.FAIL): ("nothing", ()),
+        (SequentialState.HOLDING, Event.FAIL): (
+            "forgotten, so that the next copy is passed on",
+            _FOLLOWED,
+        ),
         (None, Event.WAKE): ("nothing", ()),
     },
 )
 
 
-class Receiver(FollowingReceiver):
+class SequentialReceiver(PipeReceiver):
     TABLE = RECEIVER_TABLE
 
     def __init__(self, *, epoch: int, confirm: str = "delivered") -> None:
         super().__init__(epoch=epoch)
         self.settles = confirm == "settled"
-        self._sender = Follower()
+        self._sender = EpochTracker()
         self._last = -1
         self._holding = False
 
     @property
-    def state(self) -> ReceiverState:
+    def state(self) -> SequentialState:
         if self._sender.is_new:
-            return ReceiverState.NEW
-        return ReceiverState.HOLDING if self._holding else ReceiverState.FOLLOWING
+            return SequentialState.NEW
+        return SequentialState.HOLDING if self._holding else SequentialState.FOLLOWING
 
     def _take(self, packet: Packet, now: float, effects: Effects) -> None:
         was_new = self._sender.is_new
-        session = self._sender.meet(packet.epoch)
-        if session is Session.STALE:
+        session = self._sender.observe(packet.epoch)
+        if session is EpochAge.STALE:
             self.counts.stale += len(packet.numbers)
-            effects.tell("stale", packet.epoch, packet.numbers)
+            effects.notify("stale", packet.epoch, packet.numbers)
             return
-        if session is Session.NEW:
+        if session is EpochAge.NEW:
             self.counts.restarts += not was_new
             self._last, self._holding = packet.numbers[0] - 1, False
         for number, payload in zip(packet.numbers, packet.payloads or (), strict=True):
@@ -116,7 +105,7 @@ class Receiver(FollowingReceiver):
         if number > self._last + 1:
             missing = range(self._last + 1, number)
             self.counts.abandoned += len(missing)
-            effects.tell("gap", epoch, missing)
+            effects.notify("gap", epoch, missing)
         self._last = number
         effects.delivered.append(Run(epoch, (number,), (payload,)))
         if self.settles:
