@@ -292,7 +292,7 @@ class LedgerWorld:
         for name in list(self.consumers):
             self.lose_consumer(name)
         self.hear()
-        self.shell.core.stopping = True
+        self.shell.core.begin_stop()
         self.shell.core.close()
         self._open()
 

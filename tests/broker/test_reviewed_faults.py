@@ -74,6 +74,12 @@ def test_a_strange_start_harms_nobody_else(start: str) -> None:
     assert not hostile.closed
 
 
+def is_busy(shell: CoreShell) -> bool:
+    """Whether something is due again at once, though its time came."""
+    shell.wait(2_000_000)
+    return shell.core.due_us is not None and shell.core.due_us <= shell.now_us
+
+
 def test_after_a_failed_write_nothing_is_due_any_more() -> None:
     disk = MemoryDisk()
     sender = Sender(CoreShell(disk, seed=1))
@@ -82,8 +88,7 @@ def test_after_a_failed_write_nothing_is_due_any_more() -> None:
     sender.send(1)  # staged behind it, and dropped with it
     sender.shell.work_all()
     assert [item.code for item in sender.answers()] == ["storage-failed", "storage-failed"]
-    core = sender.shell.core
-    assert core.due_us == core.retaining.due_us, "the next look at what is to be deleted"
+    assert not is_busy(sender.shell)
 
 
 def test_a_fault_in_one_who_waits_for_a_sync_does_not_keep_the_others_waiting() -> None:
@@ -111,7 +116,7 @@ def test_a_refused_message_that_is_due_does_not_keep_the_clock_busy_while_there_
     assert reader.entries() == [0]
     reader.settle(nacked=[(0, 0.5)])
     it.wait(1_000_000)
-    assert it.core.due_us == it.core.retaining.due_us, "the next look at what is to be deleted"
+    assert not is_busy(it)
     reader.client.send(Credit(1, 5000))
     it.work_all()
     assert reader.got() == [(0, 2)]

@@ -7,6 +7,7 @@ nodes, ``catalog`` keeps topics, ``access`` decides who may do what, ``ledger`` 
 In reading order::
 
     settings  A node's settings: defaults, a TOML file, and what the command line says on top
+    alarms    When the parts of the broker want to act next
     effects   What the core asks its shell to do. The shell does it in order and reports back where told to
     session   One connection as the node knows it: its conversation, its producer's context, its consumers
     stores    Everything durable of a node: its catalog, its logs and its settlement journal, opened and commi

@@ -16,6 +16,7 @@ from typing import Any
 
 from headpond.broker.access.guard import Guard
 from headpond.broker.access.quotas import Quotas
+from headpond.broker.alarms import Alarms
 from headpond.broker.catalog.compact import Compacting
 from headpond.broker.catalog.retain import Retaining
 from headpond.broker.catalog.topic_changes import TopicChanges
@@ -73,16 +74,16 @@ class NodeCore:
         self.began_us = self._turned_us = clock_us()
         self._deaf_until_us = 0
         self.counters: Counter[str] = Counter()
-        self.stores = Stores(disk, settings, now_us, clock_us)
+        self.alarms = Alarms(clock_us)
+        self.stores = Stores(disk, settings, now_us, clock_us, self.alarms)
         self.catalog = self.stores.catalog
         self.subscriptions = self.stores.subscriptions
-        self.stopping = False
         self.software = software
         self._sessions: dict[int, Session] = {}
         self._told_lost: set[tuple[str, int, int, int]] = set()
         """Spans of entries that the log has told of: topic, shard, start, end."""
         self._effects: list[Effect] = [RemoveTree(folder) for folder in self.stores.leftovers]
-        self.watermark = Watermark(disk.free_bytes, settings.limits.free_bytes_min, clock_us)
+        self.watermark = Watermark(disk.free_bytes, settings.limits.free_bytes_min, clock_us, self.alarms)
         self.quotas = Quotas(self.catalog, self.stores.staging.stages, self.counters, clock_us)
         self._producing = Producing(
             self.catalog,
@@ -98,6 +99,7 @@ class NodeCore:
             self.counters,
             now_us=now_us,
             clock_us=clock_us,
+            alarms=self.alarms,
             effect=lambda effect: self._effects.append(effect),
             send=self._send,
             sessions=self._sessions,
@@ -105,9 +107,16 @@ class NodeCore:
             may_subscribe=self.check_subscriptions,
         )
         self.retaining = Retaining(
-            self.stores, self._consuming, self.counters, now_us=now_us, clock_us=clock_us
+            self.stores,
+            self._consuming,
+            self.counters,
+            now_us=now_us,
+            clock_us=clock_us,
+            alarms=self.alarms,
         )
-        self.compacting = Compacting(self.stores, self.counters, now_us=now_us, clock_us=clock_us)
+        self.compacting = Compacting(
+            self.stores, self.counters, now_us=now_us, clock_us=clock_us, alarms=self.alarms
+        )
         self.guard = Guard(self, self._sessions)
         self._requests = Requests(self, self.counters)
         self.requests = self._requests
@@ -151,7 +160,6 @@ class NodeCore:
         """What is to be done now, in order; asking takes it."""
         self._turn()
         self._producing.flush()
-        self.stores.long_work.stopped = self.stopping
         self._effects += map(Commit, self.stores.due())
         for topic in self.stores.at_rest():
             self._effects.append(RemoveTree(topic.folder, tuple(shard.log for shard in topic.shards)))
@@ -364,23 +372,19 @@ class NodeCore:
     @property
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
-        parts = (
-            *(self.stores, self._consuming, self.retaining, self.compacting, self.fetching),
-            *(self.guard, self.watermark),
-        )
-        times = [part.due_us for part in (*parts, self._requests.staging, self.peering)]
-        return min((time for time in times if time is not None), default=None)
+        return self.alarms.due_us
 
     def on_time(self) -> None:
-        self.guard.on_time()
-        self.watermark.on_time()
-        self._consuming.on_time()
-        self.fetching.on_time()
-        self.peering.on_time()
-        if not self.stopping:
-            self.retaining.on_time()
-            self.compacting.on_time()
-            self._requests.staging.on_time()
+        self.alarms.ring()
+
+    @property
+    def stopping(self) -> bool:
+        return self.alarms.stopping
+
+    def begin_stop(self) -> None:
+        """Refuses what is asked from now on, and begins no work of its own."""
+        self.alarms.stopping = True
+        self.stores.long_work.stopped = True
 
     def close(self) -> None:
         """Everything staged was committed: closes the files in good order."""

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from headpond.broker.access.admin_log import AdminLog
 from headpond.broker.access.tokens import Tokens
+from headpond.broker.alarms import Alarms
 from headpond.broker.catalog.topics import (
     TOPICS_FOLDER,
     Catalog,
@@ -118,7 +119,12 @@ Readable = tuple[Topic, int, list[StoredRecord]]
 
 class Stores:
     def __init__(
-        self, disk: Disk, settings: Settings, now_us: Callable[[], int], clock_us: Callable[[], int]
+        self,
+        disk: Disk,
+        settings: Settings,
+        now_us: Callable[[], int],
+        clock_us: Callable[[], int],
+        alarms: Alarms,
     ) -> None:
         """``now_us`` is the time of day, ``clock_us`` one that is never set back."""
         self.catalog = Catalog(settings.topic_defaults(), clock_us())
@@ -131,6 +137,7 @@ class Stores:
         self.settings = settings
         self._now_us = now_us
         self._clock_us = clock_us
+        self._alarm = alarms.add(self._try_again)
         self._gone: dict[bytes, Topic] = {}
         """Deleted topics with a write under way."""
         self._dirty: dict[Lane, None] = {}
@@ -319,17 +326,12 @@ class Stores:
         chosen = self.rounds.choose(ready)
         return [*chosen, self.long_work] if self.long_work.due else chosen
 
-    @property
-    def due_us(self) -> int | None:
-        """When whoever waits after a failure is to try again."""
-        checkpoint = self.rounds.checkpoint
-        if not self._dirty and not checkpoint.full:
-            return None
+    def _try_again(self) -> None:
+        """The time of some lane has come that waits after a failure: ``due`` has it now. Others wait longer."""
         now_us = self._clock_us()
-        times = [lane.resume_us for lane in self._dirty if not lane.busy and lane.resume_us > now_us]
-        if checkpoint.full and checkpoint.resume_us > now_us:
-            times.append(checkpoint.resume_us)
-        return min(times, default=None)
+        for resume_us in (*(lane.resume_us for lane in self._dirty), self.rounds.checkpoint.resume_us):
+            if resume_us > now_us:
+                self._alarm.by(resume_us)
 
     def wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         """A write ended; those who waited for it are told."""
@@ -343,6 +345,7 @@ class Stores:
                 self._lane_wrote(one, its_write, error or write.errors.get(one))
         elif isinstance(write, CheckpointWrite):
             self.rounds.checkpoint_done(write, error)
+            self._try_again()
         else:
             assert isinstance(lane, Lane)
             self.rounds.alone_done(lane)
@@ -351,6 +354,7 @@ class Stores:
     def _lane_wrote(self, lane: Lane, write: Write, error: OSError | None) -> None:
         if error is not None:
             lane.resume_us = self._clock_us() + WRITE_AGAIN_US
+            self._alarm.by(lane.resume_us)
             if isinstance(write, FrameWrite):
                 self.rounds.suspect(write.path)
         lane.done(write, error)

@@ -113,6 +113,7 @@ class Server:
         self._quiet.set()
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_us: int | None = None
         self._loop = asyncio.get_running_loop()
         self._listener: asyncio.Server | None = None
         self.peers = Peers(core, self.drain)
@@ -148,7 +149,7 @@ class Server:
 
     async def stop(self) -> None:
         """Takes nothing new, finishes what was begun, says goodbye, and closes the files in good order."""
-        self.core.stopping = True
+        self.core.begin_stop()
         assert self._listener is not None and self._ticker is not None
         self._listener.close()
         self._ticker.cancel()
@@ -303,9 +304,8 @@ class Server:
         """Carries out what the core asks for."""
         if self._closed:  # its files are being closed, by a thread
             return
-        while effects := self.core.effects():
-            for effect in effects:
-                self._do(effect)
+        for effect in self.core.effects():
+            self._do(effect)
         self._set_timer()
 
     def _do(self, effect: Effect) -> None:
@@ -319,7 +319,7 @@ class Server:
         elif isinstance(effect, Fetch):
             log = self.core.log_of(effect)
             if log is None:
-                self.core.fetched(effect, None)
+                self._loop.call_soon(self._fetched, effect, None)
             else:
                 self._readers.submit(self._run_fetch, effect, log)
         elif isinstance(effect, Close):
@@ -342,16 +342,20 @@ class Server:
             connection.transport.abort()
 
     def _set_timer(self) -> None:
+        due_us = self.core.due_us
+        if due_us == self._timer_us:
+            return
+        self._timer_us = due_us
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due_us = self.core.due_us
         if due_us is not None:
             self._timer = self._loop.call_later(max(0.0, (due_us - clock_us()) / 1e6) + 0.001, self._on_time)
 
     def _on_time(self) -> None:
         if self._closed:
             return
+        self._timer_us = None
         self.core.on_time()
         self.drain()
         if self._paused:

@@ -48,8 +48,7 @@ class Guard:
         self._sessions = sessions
         self._tokens = node.stores.tokens
         self._log = AdminLogger(node.stores.admin_log, node.stores.admin_log_kept, node.now_us)
-        self.due_us: int | None = None
-        """When ``on_time`` is to look for tokens that are over."""
+        self._alarm = node.alarms.add(self._on_time)
 
     # --- coming and going ---------------------------------------------------------------------------
 
@@ -94,14 +93,10 @@ class Guard:
     def _arm(self, session: Session) -> None:
         if session.expires_us is not None:
             left_us = min(max(session.expires_us - self._node.now_us(), 0), LOOK_US)
-            due_us = self._node.clock_us() + left_us
-            self.due_us = due_us if self.due_us is None else min(self.due_us, due_us)
+            self._alarm.by(self._node.clock_us() + left_us)
 
-    def on_time(self) -> None:
+    def _on_time(self) -> None:
         """Ends connections whose token is over."""
-        if self.due_us is None or self._node.clock_us() < self.due_us:
-            return
-        self.due_us = None
         for session in list(self._sessions.values()):
             if self._expired(session):
                 self._node.refuse(session.connection, self._over(session))

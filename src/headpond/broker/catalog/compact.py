@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+from headpond.broker.alarms import Alarms
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.stores import Stores
 from headpond.model.entry_set import EntrySet
@@ -43,24 +44,23 @@ class Compacting:
         *,
         now_us: Callable[[], int],
         clock_us: Callable[[], int],
+        alarms: Alarms,
     ) -> None:
         self._stores = stores
         self._counters = counters
         self._now_us = now_us
         self._clock_us = clock_us
-        self.due_us = clock_us() + LOOK_EVERY_US
-        """When ``on_time`` is to be called next."""
+        self._alarm = alarms.add(self._on_time, while_stopping=False)
+        self._alarm.by(clock_us() + LOOK_EVERY_US)
         self._looked_to: dict[Place, int] = {}
         """Up to which entry the last pass looked."""
         self._rests_us: dict[Place, int] = {}
         self._asked = 0
         """How many topics are being compacted by hand."""
 
-    def on_time(self) -> None:
+    def _on_time(self) -> None:
         now_us = self._clock_us()
-        if now_us < self.due_us:
-            return
-        self.due_us = now_us + LOOK_EVERY_US
+        self._alarm.by(now_us + LOOK_EVERY_US)
         by_uuid = self._stores.catalog.by_uuid
         self._looked_to = {place: to for place, to in self._looked_to.items() if by_uuid(place[0]) is not None}
         for topic in self._stores.catalog:

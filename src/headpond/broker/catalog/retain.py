@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from headpond.broker.alarms import Alarms
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
@@ -39,6 +40,7 @@ class Retaining:
         *,
         now_us: Callable[[], int],
         clock_us: Callable[[], int],
+        alarms: Alarms,
     ) -> None:
         self._stores = stores
         self._consuming = consuming
@@ -46,17 +48,15 @@ class Retaining:
         self._now_us = now_us
         self._clock_us = clock_us
         self._began_us = clock_us()
-        self.due_us = self._began_us + TICK_US
-        """When ``on_time`` is to be called next."""
+        self._alarm = alarms.add(self._on_time, while_stopping=False)
+        self._alarm.by(self._began_us + TICK_US)
         self._forget_us = self._began_us + FORGET_EVERY_US
         self._left: Iterator[tuple[Topic, int]] = iter(())
         self._forgetting = False
 
-    def on_time(self) -> None:
+    def _on_time(self) -> None:
         now_us = self._clock_us()
-        if now_us < self.due_us:
-            return
-        self.due_us = now_us + TICK_US
+        self._alarm.by(now_us + TICK_US)
         files_left = FILES_A_TICK
         for _ in range(SHARDS_A_TICK):
             place = next(self._left, None)
@@ -69,7 +69,7 @@ class Retaining:
                 self._counters["blocks_forgotten"] += forgotten
             files_left -= self._look(topic, shard, files_left)
             if files_left <= 0:
-                self.due_us = now_us  # there is more to do
+                self._alarm.by(now_us)  # there is more to do
                 return
 
     def _begin_round(self, now_us: int) -> None:

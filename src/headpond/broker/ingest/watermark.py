@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from headpond.broker.alarms import Alarms
 from headpond.model.errors import DiskFull
 
 logger = logging.getLogger("headpond.node")
@@ -23,10 +24,14 @@ FAILED_US = 10_000_000
 
 
 class Watermark:
-    def __init__(self, free_bytes: Callable[[], int], free_bytes_min: int, clock_us: Callable[[], int]) -> None:
+    def __init__(
+        self, free_bytes: Callable[[], int], free_bytes_min: int, clock_us: Callable[[], int], alarms: Alarms
+    ) -> None:
         self._free_bytes = free_bytes
         self._min = free_bytes_min
         self._clock_us = clock_us
+        self._alarm = alarms.add(self._on_time)
+        """Rings while sends are refused, so that the end of the shortage is noticed without sends."""
         self._look_us: int | None = None
         self._left = 0
         self._free: int | None = None
@@ -66,14 +71,9 @@ class Watermark:
             self._failed_us = None
             self._look(self._clock_us())
 
-    @property
-    def due_us(self) -> int | None:
-        """When ``on_time`` is to be called next, so that the end of the shortage is noticed without sends."""
-        return self._look_us if self._refusing else None
-
-    def on_time(self) -> None:
+    def _on_time(self) -> None:
         if self._refusing:
-            self.refusal(0)
+            self._look(self._clock_us())
 
     def _look(self, now_us: int) -> None:
         try:
@@ -87,6 +87,8 @@ class Watermark:
         if self._failed_us is not None and now_us >= self._failed_us + FAILED_US:
             self._failed_us = None
         self._tell(refusing=self.full or self._failed_us is not None)
+        if self._refusing:
+            self._alarm.by(self._look_us)
 
     def _tell(self, *, refusing: bool) -> None:
         if refusing == self._refusing:

@@ -83,7 +83,9 @@ class Peering:
         self.unacked_bytes = 0
         self._dirty: set[tuple[bytes, str, int]] = set()
         self._noted_us = 0
-        self._hold_us = node.clock_us() + HOLD_EVERY_US
+        self._note_alarm = node.alarms.add(self.note_places)
+        self._hold_alarm = node.alarms.add(self._hold_again)
+        self._hold_alarm.by(node.clock_us() + HOLD_EVERY_US)
         self._check_places()
 
     # --- requests -----------------------------------------------------------------------------------
@@ -225,8 +227,7 @@ class Peering:
         """What a place stands for is durable. It is written down soon; nobody waits for that."""
         self.links.apply(noted)
         self._dirty.add((noted.topic, noted.node, noted.shard))
-        if self.node.clock_us() - self._noted_us >= NOTE_EVERY_US:
-            self.note_places()
+        self._note_alarm.by(self._noted_us + NOTE_EVERY_US)
 
     def note_places(self) -> None:
         dirty, self._dirty = self._dirty, set()
@@ -292,21 +293,9 @@ class Peering:
 
     # --- time ---------------------------------------------------------------------------------------
 
-    @property
-    def due_us(self) -> int | None:
-        times: list[int | None] = [self.source.due_us, self._hold_us]
-        if self._dirty:
-            times.append(self._noted_us + NOTE_EVERY_US)
-        return min((each for each in times if each is not None), default=None)
-
-    def on_time(self) -> None:
-        self.source.on_time()
-        now_us = self.node.clock_us()
-        if self._dirty and now_us - self._noted_us >= NOTE_EVERY_US:
-            self.note_places()
-        if now_us >= self._hold_us:
-            self._hold_us = now_us + HOLD_EVERY_US
-            self.hold_all()
+    def _hold_again(self) -> None:
+        self._hold_alarm.by(self.node.clock_us() + HOLD_EVERY_US)
+        self.hold_all()
 
 
 def _found(name: str, made: LinkMade | None) -> LinkMade:

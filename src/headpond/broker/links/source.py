@@ -51,6 +51,7 @@ class PeerSource:
         self._stamps: dict[str, int] = {topic.name: at for at, topic in enumerate(node.catalog, 1)}
         self._stamp = len(self._stamps)
         self._waiting: list[Waiting] = []
+        self._alarm = node.alarms.add(self._on_time)
         self._reading: Counter[int] = Counter()
         """By connection: reads of heads that are under way."""
 
@@ -80,6 +81,7 @@ class PeerSource:
             raise LimitReached(f"a connection waits for at most {WAITING_MAX} answers about topics to follow")
         until_us = self._node.clock_us() + round(ask.wait_s * 1e6)
         self._waiting.append(Waiting(connection, grant, patterns, ask.seen, until_us, answer))
+        self._alarm.by(until_us)
 
     def _changed(self, grant: Grant, patterns: TopicPatterns, seen: int) -> list[Followed]:
         changed: list[str] = []
@@ -98,16 +100,13 @@ class PeerSource:
     def on_disconnect(self, connection: int) -> None:
         self._waiting = [each for each in self._waiting if each.connection != connection]
 
-    @property
-    def due_us(self) -> int | None:
-        return min((each.until_us for each in self._waiting), default=None)
-
-    def on_time(self) -> None:
+    def _on_time(self) -> None:
         now_us = self._node.clock_us()
         over = [each for each in self._waiting if each.until_us <= now_us]
         self._waiting = [each for each in self._waiting if each.until_us > now_us]
         for waiting in over:
             waiting.answer([])
+        self._alarm.by(min((each.until_us for each in self._waiting), default=None))
 
     # --- what stands in them ------------------------------------------------------------------------
 

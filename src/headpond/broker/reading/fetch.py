@@ -129,6 +129,7 @@ class Fetching:
         """By connection: requests that have not begun to read."""
         self._busy: set[int] = set()
         self._watches: dict[int, list[Watch]] = {}
+        self._alarm = node.alarms.add(self._on_time)
 
     def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
         """Carries out an operation if it is one about reading by position."""
@@ -164,6 +165,7 @@ class Fetching:
         until_us = self._node.clock_us() + round(ask.wait_s * 1e6)
         places = {each.topic: place for place, each in enumerate(ends)}
         watches.append(Watch(ask, places, ends, until_us, answer))
+        self._alarm.by(until_us)
 
     def _ends(self, ask: ReadEnds) -> list[Ends]:
         names = [str(TopicName.parse(name)) for name in ask.topics]
@@ -192,16 +194,14 @@ class Fetching:
             return topic is not None or before.uuid is not None
         return any(shard.log.entry_durable > end for shard, end in zip(topic.shards, known, strict=True))
 
-    def on_time(self) -> None:
+    def _on_time(self) -> None:
+        """Answers those who have waited long enough."""
         now_us = self._node.clock_us()
         for connection, watches in list(self._watches.items()):
             for watch in [each for each in watches if each.until_us <= now_us]:
                 self._end(connection, watch, self._ends(watch.ask))
-
-    @property
-    def due_us(self) -> int | None:
-        """When the first of those who wait has waited long enough."""
-        return min((watch.until_us for watches in self._watches.values() for watch in watches), default=None)
+        left = (watch.until_us for watches in self._watches.values() for watch in watches)
+        self._alarm.by(min(left, default=None))
 
     def _end(self, connection: int, watch: Watch, ends: list[Ends]) -> None:
         watches = self._watches[connection]

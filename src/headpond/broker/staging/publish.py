@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from headpond.broker.alarms import Alarms
 from headpond.broker.catalog.topics import Catalog, Topic
 from headpond.broker.effects import Commit, Effect
 from headpond.broker.staging.stage_file import Place, read_segment
@@ -114,6 +115,7 @@ class Publishing:
         *,
         now_us: Callable[[], int],
         clock_us: Callable[[], int],
+        alarms: Alarms,
         effect: Callable[[Effect], None],
     ) -> None:
         self._stores = stores
@@ -123,6 +125,7 @@ class Publishing:
         self._clock_us = clock_us
         self._effect = effect
         self._all: list[Publication] = []
+        self._alarm = alarms.add(self._on_time, while_stopping=False)
         for writer in stores.writers:
             if writer.pending is not None:  # recorded before the node ended
                 self.start(writer)
@@ -141,17 +144,13 @@ class Publishing:
         publication.fault = ""
         self._go_on(publication)
 
-    @property
-    def due_us(self) -> int | None:
-        times = [each.again_us for each in self._all if each.again_us is not None]
-        return min(times, default=None)
-
-    def on_time(self) -> None:
+    def _on_time(self) -> None:
         now_us = self._clock_us()
         for publication in [each for each in self._all if each.again_us is not None]:
             if publication.again_us is not None and publication.again_us <= now_us:
                 publication.again_us = None
                 self._begin(publication)
+        self._alarm.by(min((each.again_us for each in self._all if each.again_us is not None), default=None))
 
     # --- a portion ----------------------------------------------------------------------------------
 
@@ -272,6 +271,7 @@ class Publishing:
         writer, batch = publication.writer.name, publication.record.batch
         logger.warning("batch %d of writer %r is tried again: %s", batch, writer, why)
         publication.again_us = self._clock_us() + AGAIN_US
+        self._alarm.by(publication.again_us)
 
     def _end(self, publication: Publication) -> None:
         record, writer = publication.record, publication.writer

@@ -93,7 +93,9 @@ class Staging:
         self._stores = node.stores.staging
         self._stages = self._stores.stages
         self._limits = node.settings.staging
-        self._tick_us = node.clock_us()
+        self._alarm = node.alarms.add(self._on_time, while_stopping=False)
+        if self._stages.writers():
+            self._alarm.by(node.clock_us())
         self.unacked_bytes = 0
         """Bytes of chunks that are taken in and not durable yet."""
         limits = node.settings.limits
@@ -107,6 +109,7 @@ class Staging:
             counters,
             now_us=node.now_us,
             clock_us=node.clock_us,
+            alarms=node.alarms,
             effect=node.add_effect,
         )
         self._remove_files()
@@ -161,6 +164,7 @@ class Staging:
                 raise crowded
             stage = self._stages.begin(ask.stage, ask.writer, topic.uuid, self._node.now_us())
             self._counters["stages_opened"] += 1
+            self._alarm.by(self._node.clock_us() + TICK_US)
         elif stage.writer != ask.writer or stage.topic != topic.uuid:
             raise StageMismatch(f"stage {ask.stage.hex()} is another writer's, or of another topic")
         if stage.fault is not None:
@@ -435,18 +439,10 @@ class Staging:
 
     # --- time ---------------------------------------------------------------------------------------
 
-    @property
-    def due_us(self) -> int | None:
-        """When ``on_time`` is to be called next."""
-        times = [self._publishing.due_us, self._tick_us if self._stages.writers() else None]
-        return min((time for time in times if time is not None), default=None)
-
-    def on_time(self) -> None:
-        self._publishing.on_time()
-        now_us = self._node.clock_us()
-        if now_us >= self._tick_us:
-            self._tick_us = now_us + TICK_US
-            self._expire()
+    def _on_time(self) -> None:
+        self._expire()
+        if self._stages.writers():
+            self._alarm.by(self._node.clock_us() + TICK_US)
 
     def _expire(self) -> None:
         before_us = self._node.now_us() - round(self._limits.expire_s * 1e6)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 
+from headpond.broker.alarms import Alarms
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.effects import Effect, Fetch
 from headpond.broker.session import Session
@@ -109,6 +110,7 @@ class Consuming:
         *,
         now_us: Callable[[], int],
         clock_us: Callable[[], int],
+        alarms: Alarms,
         effect: Callable[[Effect], None],
         send: Callable[[int, list[bytes]], None],
         sessions: Mapping[int, Session],
@@ -140,6 +142,7 @@ class Consuming:
         self._unread: dict[Subscription, int] = {}
         """Subscriptions whose read failed, and when to try again."""
         self._calendar = Schedule()
+        self._alarm = alarms.add(self._on_time)
 
     # --- attaching ----------------------------------------------------------------------------------
 
@@ -311,16 +314,13 @@ class Consuming:
 
     # --- time ---------------------------------------------------------------------------------------
 
-    @property
-    def due_us(self) -> int | None:
-        """When something that waits is next to be offered or read again."""
-        return self._calendar.due_us
-
     def _schedule(self, subscription: Subscription) -> None:
         times = (subscription.due_us, self._unread.get(subscription))
-        self._calendar.set(subscription, min((time for time in times if time is not None), default=None))
+        due_us = min((time for time in times if time is not None), default=None)
+        self._calendar.set(subscription, due_us)
+        self._alarm.by(due_us)
 
-    def on_time(self) -> None:
+    def _on_time(self) -> None:
         """Offers what has become due."""
         now_us = self._clock_us()
         while (subscription := self._calendar.take(now_us)) is not None:
@@ -328,6 +328,7 @@ class Consuming:
                 del self._unread[subscription]
             self._wake(subscription)
             self.pump(subscription)
+        self._alarm.by(self._calendar.due_us)
 
     def _wake(self, subscription: Subscription) -> None:
         topic = self._catalog.by_uuid(subscription.topic_uuid)
