@@ -35,7 +35,7 @@ from headpond.node.links import flow as peer_flow
 from headpond.node.links import follow as peer_follow
 from headpond.pipes.lab import run as lab
 from headpond.producer.refill import index as refill_index
-from headpond.spark.pipeline import reading
+from headpond.spark.pipeline import definition
 from headpond.spark.sink import options as sink_options
 from headpond.spark.source import options as source_options
 from headpond.storage.log import book
@@ -394,7 +394,7 @@ Values inside these:
 | segments in it | the limits of their form | wire/plain/segment.py, wire/typed/record.py |
 | refill files | numbers below 2^62, {refill_index.SEGMENTS_MAX:,} segments | producer/refill/form.py, producer/refill/index.py |
 | the settings file of a node | every value as below; an unknown name is refused | broker/settings.py |
-| a pipeline | {size(reading.FILE_BYTES_MAX)}; an unknown name is refused | spark/pipeline/reading.py |
+| a pipeline | {size(definition.FILE_BYTES_MAX)}; an unknown name is refused | spark/pipeline/definition.py |
 | contexts | {size(contexts.FILE_BYTES_MAX)} | client/contexts.py |
 
 ## Settings of a node

@@ -49,7 +49,7 @@ def test_the_line_goes_first_then_the_file_and_a_contexts_token_goes_to_its_own_
 
     @app.command()
     def run(context: typer.Context, url: Url = DEFAULT_URL, token: Token = None) -> None:
-        nodes.append(_node(context, pipeline, url, token))
+        nodes.append(_node(context, pipeline.plan, url, token))
 
     assert CliRunner().invoke(app, arguments, env=environment).exit_code == 0
     (node,) = nodes

@@ -11,7 +11,7 @@ from headpond.model.errors import BadContext, BadRequest, BadURL, TlsFailed
 from headpond.spark.connection import Connection, options_table, read_connection
 from headpond.spark.pipeline.frames import Node
 from headpond.spark.pipeline.plan import Plan, Sink
-from headpond.spark.pipeline.running import node_of
+from headpond.spark.pipeline.run import node_of
 from headpond.spark.sink.options import SINK_OPTIONS, read_options
 from tests.client.certificates import Certificates
 from tests.fire.real_node import RealNode

@@ -27,8 +27,8 @@ def chosen(
     context: Any = typer.Context(command)
     if on_line:
         context.set_parameter_source(on_line, ParameterSource.COMMANDLINE)
-    pipeline: Any = SimpleNamespace(plan=SimpleNamespace(url=plan_url, token=plan_token))
-    return _node(context, pipeline, url, token)
+    plan: Any = SimpleNamespace(url=plan_url, token=plan_token)
+    return _node(context, plan, url, token)
 
 
 def test_a_contexts_token_does_not_go_to_the_url_of_a_file() -> None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headpond.spark.pipeline.frames import Frames, Node
+    from headpond.spark.pipeline.plan import Plan
     from headpond.spark.pipeline.progress import Metrics, Sample
-    from headpond.spark.pipeline.reading import Pipeline
-    from headpond.spark.pipeline.running import Run
+    from headpond.spark.pipeline.run import Run
 
 
 LOOK_S = 0.5
@@ -54,15 +54,15 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Look for faults in a pipeline's file, without running it."""
-    from headpond.spark.pipeline.reading import Pipeline
+    from headpond.spark.pipeline.pipeline import Pipeline
 
     pipeline = Pipeline.load(file)
     plan = pipeline.plan
     if not offline:
-        from headpond.spark.pipeline.running import analyse
+        from headpond.spark.pipeline.run import analyse
 
-        frames = analyse(pipeline, _session(pipeline, master), node=_node(context, pipeline, url, token))
-        _note_unfinished(frames)
+        node = _node(context, plan, url, token)
+        _note_unfinished(analyse(pipeline.definition, _session(plan, master), node=node))
     parts = {"sources": list(plan.sources), "steps": list(plan.steps), "sinks": list(plan.sinks)}
     if as_json:
         print_json({"pipeline": plan.name, **parts, "tried": not offline})
@@ -97,8 +97,8 @@ def run(
 
     Ctrl-C or SIGTERM ends it between two batches, a second one at once. With --json, an object a batch.
     """
-    from headpond.spark.pipeline.reading import Pipeline
-    from headpond.spark.pipeline.running import start
+    from headpond.spark.pipeline.pipeline import Pipeline
+    from headpond.spark.pipeline.run import start
 
     idle_s = None if idle is None else _idle(idle)
     pipeline = Pipeline.load(file)
@@ -112,8 +112,8 @@ def run(
     try:
         with _signals() as asked:
             with _stderr_to(log):
-                spark = _session(pipeline, master)
-            work = start(pipeline, spark, node=_node(context, pipeline, url, token))
+                spark = _session(plan, master)
+            work = start(pipeline.definition, spark, node=_node(context, plan, url, token))
             _follow(work, asked, page, idle_s=idle_s, as_json=as_json)
     finally:
         if page is not None:
@@ -122,18 +122,16 @@ def run(
 
 def _note_unfinished(frames: Frames) -> None:
     from headpond.spark.checkpoints import unfinished_start
-    from headpond.spark.pipeline.frames import checkpoint_of
 
     for outlet in frames.outlets:
-        for file in unfinished_start(frames.spark, checkpoint_of(frames.pipeline, frames.plan, outlet.name)):
+        for file in unfinished_start(frames.spark, frames.checkpoint_of(outlet.name)):
             note(f"{outlet.name}: a driver was killed before its first batch; the next run removes {file}")
 
 
-def _node(context: typer.Context, pipeline: Pipeline, url: str, token: str | None) -> Node:
+def _node(context: typer.Context, plan: Plan, url: str, token: str | None) -> Node:
     """The command line's, else the file's, else the environment's; a context's token goes to its own node."""
     from headpond.spark.pipeline.frames import Node
 
-    plan = pipeline.plan
     chosen = url if _on_line(context, "url") or plan.url is None else plan.url
     if _on_line(context, "token"):
         return Node(chosen, token)
@@ -148,10 +146,9 @@ def _on_line(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _session(pipeline: Pipeline, master: str | None) -> SparkSession:
+def _session(plan: Plan, master: str | None) -> SparkSession:
     from headpond.spark.start.session import session
 
-    plan = pipeline.plan
     return session(plan.name, master=master or plan.spark.master, conf=plan.spark.conf)
 
 

@@ -2,18 +2,18 @@
 
 In reading order::
 
-    plan         what a file says, as values
-    faults       what is wrong with it, with the line
-    reading      a file or a Python program made a plan
-    functions    a step's Python function, found by its name
-    flow         what flows into what, and nothing dropped unseen
-    frames       the plan as Spark's DataFrames
-    steps        the delivery steps, one per file
+    plan         the tables of a pipeline's file, one struct each
+    faults       what is wrong with a pipeline, with the line in its file
+    flow         checks without Spark: names, kinds, and that no row is dropped silently
+    definition   a file or a Python program read as a plan
+    steps        the steps, one kind per file
     outlets      rows made ready for their sink
-    running      one query per sink, started and stopped together
-    progress     what a query says of itself: numbers, metrics, the screen
+    frames       the plan as DataFrames of Spark
+    progress     the numbers of each batch: samples, metrics, the screen
+    run          one query per sink, started and stopped together
+    pipeline     ``Pipeline``, the public class
 """
 
-from headpond.spark.pipeline.reading import Pipeline
+from headpond.spark.pipeline.pipeline import Pipeline
 
 __all__ = ["Pipeline"]

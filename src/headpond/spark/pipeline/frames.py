@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from headpond.model.errors import BadRequest, HeadpondError
 from headpond.spark.causes import cause_of
 from headpond.spark.connection import NO_TOKEN
+from headpond.spark.pipeline.definition import Definition
 from headpond.spark.pipeline.faults import Fault, nearest
 from headpond.spark.pipeline.flow import dead_name, seconds, views_of
-from headpond.spark.pipeline.functions import find_function
 from headpond.spark.pipeline.outlets import check_folder, check_partitions, message_columns
 from headpond.spark.pipeline.plan import Plan, Sink, Source, Step, Watermark, kind_of
 from headpond.spark.pipeline.steps.dead_letter import dead_letter
 from headpond.spark.pipeline.steps.dedup import dedup, has_watermark
+from headpond.spark.pipeline.steps.python import call_function, find_function
 from headpond.spark.pipeline.steps.query import check_query, route
 from headpond.spark.pipeline.steps.reorder import reorder
 from headpond.spark.sink.options import read_options as read_sink_options
@@ -24,8 +25,6 @@ from headpond.spark.source.options import read_options as read_source_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from headpond.spark.pipeline.reading import Pipeline
 
 _TRACEBACK = "Traceback (most recent call last)"
 _SOURCE_OPTIONS = {
@@ -76,7 +75,7 @@ class Outlet:
 class Frames:
     """What a plan becomes; parts that Spark refuses are in ``faults``, and what depends on them is left out."""
 
-    pipeline: Pipeline
+    definition: Definition
     plan: Plan
     spark: SparkSession
     node: Node
@@ -97,9 +96,9 @@ class Frames:
         """
         if not any(source.subscription for source in self.plan.sources.values()):
             return outlet
-        built = Frames(self.pipeline, self.plan, self.spark, self.node, outlet.name).build()
+        built = Frames(self.definition, self.plan, self.spark, self.node, outlet.name).build()
         if built.faults:  # it was in order a moment ago
-            raise self.pipeline.refuse(built.faults) from built.errors[0]
+            raise self.definition.refuse(built.faults) from built.errors[0]
         return next(each for each in built.outlets if each.name == outlet.name)
 
     def build(self) -> Frames:
@@ -149,7 +148,7 @@ class Frames:
 
     def _parquet(self, source: Source) -> DataFrame:
         assert source.parquet is not None
-        path = located(source.parquet, self.pipeline.folder)
+        path = located(source.parquet, self.definition.folder)
         if not source.streams:
             return self.spark.read.parquet(path)
         reader = self.spark.readStream
@@ -168,7 +167,9 @@ class Frames:
         assert step.from_ is not None
         rows = self.views[step.from_]
         if step.python is not None:
-            self._view(name, self._call(name, step.python, rows))
+            given = self.definition.functions.get(name)
+            function = given or find_function(step.python, self.definition.folder, self.spark)
+            self._view(name, call_function(step.python, function, rows))
         elif step.watermark is not None:
             self._view(name, _marked(rows, step.watermark))
         elif step.dedup is not None:
@@ -186,26 +187,6 @@ class Frames:
             sink = Sink(from_=name, topic=step.dead_letter.topic)
             self.outlets.append(Outlet(dead_name(name), sink, dead, ("steps", name, "dead_letter")))
 
-    def _call(self, name: str, told: str, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import DataFrame
-
-        function = self.pipeline.functions.get(name) or find_function(told, self.pipeline.folder, self.spark)
-        try:
-            result = function(rows)
-        except HeadpondError:
-            raise
-        except Exception as error:
-            from pyspark.errors import PySparkException
-
-            if isinstance(error, PySparkException):
-                raise
-            raise BadRequest(f"{told} raised {type(error).__name__}: {error}") from error
-        if not isinstance(result, DataFrame):
-            raise BadRequest(
-                f"{told} returned {type(result).__name__}", hint="A step's function returns a DataFrame."
-            )
-        return result
-
     def _view(self, name: str, rows: DataFrame) -> None:
         rows.createOrReplaceTempView(name)
         self.views[name] = rows
@@ -220,14 +201,18 @@ class Frames:
             rows = message_columns(rows, sink)
         if sink.parquet is not None:
             check_partitions(rows, sink)
-            folder = located(sink.parquet, self.pipeline.folder)
-            check_folder(self.spark, folder, checkpoint_of(self.pipeline, self.plan, name))
+            folder = located(sink.parquet, self.definition.folder)
+            check_folder(self.spark, folder, self.checkpoint_of(name))
         self.outlets.append(Outlet(name, sink, rows, ("sinks", name)))
 
     def sink_options(self, sink: Sink) -> dict[str, str]:
         """Of a sink that writes to topics."""
         told = {"topic": sink.topic, "sinkId": sink.sink_id, "onRepeat": sink.on_repeat}
         return self.node.options(sink) | {name: value for name, value in told.items() if value is not None}
+
+    def checkpoint_of(self, outlet: str) -> str:
+        folder = located(self.plan.checkpoint or f"checkpoints/{self.plan.name}", self.definition.folder)
+        return f"{folder.rstrip('/')}/{outlet}"
 
     # --- faults -------------------------------------------------------------------------------------
 
@@ -251,12 +236,11 @@ class Frames:
         step = self.plan.steps.get(path[1])
         if path[0] != "steps" or step is None or step.sql is None:
             return Fault(path, message, hint)
-        first = self.pipeline.line_of((*path, "sql"))
+        first = self.definition.first_line_of((*path, "sql"))
         context = error.getQueryContext()
         if first is None or not context:
             return Fault((*path, "sql"), message, hint)
-        line = first + self.pipeline.leading_lines(first) + _line_in(step.sql, context)
-        return Fault((*path, "sql"), message, hint, line)
+        return Fault((*path, "sql"), message, hint, first + _line_in(step.sql, context))
 
 
 def _check_grows(name: str, rows: DataFrame) -> None:
@@ -288,8 +272,3 @@ def _line_in(sql: str, context: Any) -> int:
 def located(told: str, folder: Path) -> str:
     """A path that starts from the pipeline's folder, unless it is whole or on another file system."""
     return told if "://" in told or Path(told).is_absolute() else str(folder / told)
-
-
-def checkpoint_of(pipeline: Pipeline, plan: Plan, sink: str) -> str:
-    folder = located(plan.checkpoint or f"checkpoints/{plan.name}", pipeline.folder)
-    return f"{folder.rstrip('/')}/{sink}"

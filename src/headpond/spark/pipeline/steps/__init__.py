@@ -1,9 +1,10 @@
-"""The delivery steps of a pipeline, one per file: DataFrames in, DataFrames out.
+"""The steps of a pipeline, one kind per file: DataFrames in, DataFrames out.
 
 In reading order::
 
-    dead_letter  ``dead_letter``: rows that fail a predicate go to a topic of their own, with the reason
-    dedup        ``dedup``: each identity once, as long as its repeats come within a time of the first
-    query        ``sql``: one query and nothing else
+    query        ``sql`` and ``route``: one query, and rows divided by predicates
+    python       ``python``: a function of the user's
+    dedup        ``dedup``: each identity once, if its repeats come within a time of the first
     reorder      ``reorder``: the rows of a group in the order of their index
+    dead_letter  ``dead_letter``: rows that fail a predicate go to a topic, with the reason
 """

@@ -15,8 +15,9 @@ from headpond.model.errors import PipelineFailed
 from headpond.spark.causes import cause_of
 from headpond.spark.checkpoints import clear_unfinished_start
 from headpond.spark.connection import read_connection
+from headpond.spark.pipeline.definition import Definition
 from headpond.spark.pipeline.faults import Fault
-from headpond.spark.pipeline.frames import Frames, Node, Outlet, checkpoint_of, located
+from headpond.spark.pipeline.frames import Frames, Node, Outlet, located
 from headpond.spark.pipeline.outlets import parquet_writer, printer, trigger_of
 from headpond.spark.pipeline.plan import Plan, Trigger
 from headpond.spark.pipeline.progress import Following, Sample
@@ -24,8 +25,6 @@ from headpond.spark.pipeline.progress import Following, Sample
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from headpond.spark.pipeline.reading import Pipeline
 
 POLL_S = 0.2
 SAMPLES_MAX = 1000
@@ -40,10 +39,10 @@ _DEFAULTS = {
 }
 
 
-def start(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node | None = None) -> Run:
+def start(definition: Definition, spark: SparkSession | None = None, *, node: Node | None = None) -> Run:
     """Builds the plan on Spark and starts a query a sink; nothing runs if any part of it is wrong."""
-    frames = analyse(pipeline, spark, node=node)
-    run = Run(pipeline, frames.plan)
+    frames = analyse(definition, spark, node=node)
+    run = Run(frames.plan)
     for outlet in frames.outlets:
         try:
             run.queries[outlet.name] = _start(frames, frames.own(outlet))
@@ -51,12 +50,12 @@ def start(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node |
             with suppress(PipelineFailed):
                 run.stop(within_s=0)
             if (fault := _start_fault(outlet, error)) is not None:
-                raise pipeline.refuse([fault]) from error
+                raise definition.refuse([fault]) from error
             raise
     return run
 
 
-def analyse(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node | None = None) -> Frames:
+def analyse(definition: Definition, spark: SparkSession | None = None, *, node: Node | None = None) -> Frames:
     """The plan as DataFrames, tried and not run; ``BadPipeline`` has every fault that Spark or the node found.
 
     They have a session of their own, so that its views and settings are nobody else's.
@@ -64,16 +63,16 @@ def analyse(pipeline: Pipeline, spark: SparkSession | None = None, *, node: Node
     from headpond.spark.start.registration import registered
     from headpond.spark.start.session import session
 
-    plan = pipeline.plan
+    plan = definition.plan
     if spark is None:
         spark = session(plan.name, master=plan.spark.master, conf=plan.spark.conf)
     own = registered(spark.newSession())
     for key, value in {**_DEFAULTS, **plan.spark.conf}.items():
         if own.conf.isModifiable(key):
             own.conf.set(key, str(value).lower() if isinstance(value, bool) else str(value))
-    frames = Frames(pipeline, plan, own, node or node_of(plan)).build()
+    frames = Frames(definition, plan, own, node or node_of(plan)).build()
     if frames.faults:
-        raise pipeline.refuse(frames.faults) from frames.errors[0]
+        raise definition.refuse(frames.faults) from frames.errors[0]
     return frames
 
 
@@ -88,14 +87,14 @@ def node_of(plan: Plan) -> Node:
 def _start(frames: Frames, outlet: Outlet) -> StreamingQuery:
     plan, sink = frames.plan, outlet.sink
     if sink.parquet is not None:
-        writer = parquet_writer(outlet.rows, sink, located(sink.parquet, frames.pipeline.folder))
+        writer = parquet_writer(outlet.rows, sink, located(sink.parquet, frames.definition.folder))
     elif sink.console:
         writer = outlet.rows.writeStream.foreachBatch(printer(outlet.name))
     else:
         writer = outlet.rows.writeStream.format("headpond").options(**frames.sink_options(sink))
     trigger = trigger_of(_trigger(plan, sink.trigger))
     writer = writer.trigger(**trigger) if trigger else writer
-    checkpoint = checkpoint_of(frames.pipeline, plan, outlet.name)
+    checkpoint = frames.checkpoint_of(outlet.name)
     clear_unfinished_start(frames.spark, checkpoint)
     writer = writer.option("checkpointLocation", checkpoint).outputMode(sink.mode)
     return writer.queryName(f"{plan.name}.{outlet.name}").start()
@@ -122,7 +121,6 @@ def _start_fault(outlet: Outlet, error: BaseException) -> Fault | None:
 class Run:
     """The queries of a pipeline, by sink."""
 
-    pipeline: Pipeline
     plan: Plan
     queries: dict[str, StreamingQuery] = field(default_factory=dict)
     _following: dict[str, Following] = field(default_factory=dict)

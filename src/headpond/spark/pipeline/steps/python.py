@@ -1,4 +1,4 @@
-"""A step's Python function, found by its name: ``package.module:function`` or ``file.py:function``."""
+"""``python``: a function of the user's, named ``package.module:function`` or ``file.py:function``."""
 
 from __future__ import annotations
 
@@ -8,20 +8,37 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headpond.model.errors import BadRequest
+from headpond.model.errors import BadRequest, HeadpondError
+from headpond.spark.pipeline.definition import Function
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from headpond.spark.pipeline.reading import Function
+    from pyspark.sql import DataFrame, SparkSession
 
 
-def find_function(told: str, folder: Path, spark: SparkSession | None = None) -> Function:
-    """``folder`` is the pipeline's: files are looked for there, and modules there first.
+def call_function(name: str, function: Function, rows: DataFrame) -> DataFrame:
+    """What the function returns for the rows; an exception of the user's code becomes ``BadRequest``."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame
 
-    A file is also sent to the workers of ``spark``: functions in it may run there.
+    try:
+        result = function(rows)
+    except (HeadpondError, PySparkException):
+        raise
+    except Exception as error:
+        raise BadRequest(f"{name} raised {type(error).__name__}: {error}") from error
+    if not isinstance(result, DataFrame):
+        raise BadRequest(
+            f"{name} returned {type(result).__name__}", hint="A step's function returns a DataFrame."
+        )
+    return result
+
+
+def find_function(place_and_name: str, folder: Path, spark: SparkSession) -> Function:
+    """Looks for files in ``folder``, the pipeline's, and for modules there first.
+
+    Sends a file to the workers of ``spark`` as well: functions in it may run there.
     """
-    place, _, name = told.rpartition(":")
+    place, _, name = place_and_name.rpartition(":")
     module = _file(folder / place, spark) if place.endswith(".py") else _module(place, folder)
     found: Any = module
     for part in name.split("."):
@@ -46,21 +63,20 @@ def _module(name: str, folder: Path) -> Any:
                 f"there is no module {name}", hint="Install it, or put it beside the pipeline's file."
             ) from error
         raise BadRequest(f"module {name} does not load: {error}") from error
-    except Exception as error:  # it is the user's code: whatever it raises is told
+    except Exception as error:  # the user's code may raise anything
         raise BadRequest(f"module {name} does not load: {type(error).__name__}: {error}") from error
 
 
-def _file(path: Path, spark: SparkSession | None) -> Any:
+def _file(path: Path, spark: SparkSession) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise BadRequest(f"there is no file {path.name}", hint="Its path starts from the pipeline's folder.")
+        raise BadRequest(f"there is no file {path.name}", hint="Name it relative to the pipeline's folder.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # under this name workers import it, too
+    sys.modules[path.stem] = module  # workers import it under this name too
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[path.stem]
         raise BadRequest(f"{path.name} does not load: {type(error).__name__}: {error}") from error
-    if spark is not None:
-        spark.sparkContext.addPyFile(str(path))
+    spark.sparkContext.addPyFile(str(path))
     return module
