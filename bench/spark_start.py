@@ -57,7 +57,7 @@ def _turn(url: str, cache: str | None) -> dict[str, tuple[float, float]]:
 
 
 def main(turns: int) -> None:
-    from headpond.spark.start.preparing import prepare
+    from headpond.spark.start.class_cache import prepare
 
     with (
         tempfile.TemporaryDirectory() as plain,

@@ -1,4 +1,4 @@
-"""``headpond spark prepare``: sessions of Spark that start faster from then on."""
+"""``headpond spark prepare``: makes sessions of Spark start faster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headpond.cli.spark.pipeline import shown
 @reports_errors
 def prepare(
     again: Annotated[
-        bool, typer.Option("--again", help="Make it anew if it is there.", show_default=False)
+        bool, typer.Option("--again", help="Replace the file if it is there.", show_default=False)
     ] = False,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,
@@ -23,10 +23,10 @@ def prepare(
 ) -> None:
     """Make Spark start faster on this machine, once for each Java and Spark.
 
-    Runs a session, and keeps the classes that it loaded as a file of about 200 MB that later sessions map into
-    memory. Takes a minute or two of CPU. Nothing depends on the file, and it can be removed at any time.
+    Runs a session and stores the classes that it loads in a file of about 200 MB, which later sessions map into
+    memory. Takes a minute or two of CPU. Nothing depends on the file; you can remove it at any time.
     """
-    from headpond.spark.start.preparing import prepare as run_prepare
+    from headpond.spark.start.class_cache import prepare as run_prepare
 
     with shown() as progress:
         result = run_prepare(again=again, progress=progress)
@@ -43,9 +43,9 @@ def prepare(
         ]
     )
     for folder in result.removed:
-        note(f"removed {folder}, which no session can use any more")
+        note(f"removed {folder}, which no session can use")
     if result.made:
         note(f"made in {result.seconds:.0f} s; sessions on this Java and Spark use it from now on")
     else:
-        note("it was there, and sessions use it; --again makes it anew")
-    note(f"to be rid of it: rm -r {shlex.quote(result.folder)}")
+        note("it was there, and sessions use it; --again replaces it")
+    note(f"to remove it: rm -r {shlex.quote(result.folder)}")

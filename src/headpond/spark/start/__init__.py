@@ -1,12 +1,11 @@
-"""A Spark session that starts anywhere: its Java, its packages, its classes prepared.
+"""A Spark session that starts anywhere: its Java, its packages, its class cache.
 
 In reading order::
 
-    java          The Java that runs Spark: the machine's own if it will do, else the one that pip installed
-    packages      What Spark needs in Python, here and in its workers, told in one sentence where it is not th
-    registration  What a session must know so that ``format("headpond")`` runs in the right Python, here and o
-    prepared      What ``headpond spark prepare`` made, found again at the start of a session
-    session       ``headpond.spark.session()``: a Spark session that starts where only pip was used, and is qu
-    preparing     ``headpond spark prepare``: makes the file that Spark's classes are mapped from (prepared.py
-    rehearsal     A session that uses a little of everything, so that Java writes down which classes that take
+    session         ``headpond.spark.session()``, which starts where only pip was used
+    java            the Java that runs Spark: the machine's, else the one that pip installed
+    packages        checks of the Python packages, here and in the workers
+    registration    makes ``format("headpond")`` known to a session, in the right Python
+    class_cache     ``headpond spark prepare``: Spark's classes in a file that Java maps into memory
+    class_recorder  the program that records which classes a session loads
 """

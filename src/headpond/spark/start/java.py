@@ -7,7 +7,7 @@ Spark starts Java with ``--add-modules=jdk.incubator.vector``. The Java of jdk4p
 not start; every other one warns of it on each start, and nothing but the linear algebra of MLlib is slower
 without. So Spark gets a ``JAVA_HOME`` of ours, in the user's cache folder, whose ``bin/java`` is a script that
 drops this argument and becomes the real Java. The script also brings in what ``headpond spark prepare`` made
-(prepared.py), for the class path that it was made for and for no other.
+(class_cache.py), for the class path that it was made for and for no other.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Java:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartOptions:
     """What Java gets instead of one class path: a file with its options, that same class path among them."""
 
     class_path: str
@@ -127,7 +127,9 @@ def _version_in(build: str) -> int | None:
 # --- the JAVA_HOME that Spark gets --------------------------------------------------------------------
 
 
-def java_home(java: Java, environment: Mapping[str, str] | None = None, *, start: Start | None = None) -> Path:
+def java_home(
+    java: Java, environment: Mapping[str, str] | None = None, *, start: StartOptions | None = None
+) -> Path:
     """A folder for ``JAVA_HOME`` whose ``bin/java`` is the script; written only if it is not there yet."""
     text = _SCRIPT.format(java=shlex.quote(str(java.command.absolute())), start=_start_lines(start))
     name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -142,7 +144,7 @@ def java_home(java: Java, environment: Mapping[str, str] | None = None, *, start
     return home
 
 
-def _start_lines(start: Start | None) -> str:
+def _start_lines(start: StartOptions | None) -> str:
     if start is None:
         return ""
     return _START.format(

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headpond.model.errors import BadRequest, SparkFailed
+from headpond.spark.start.class_cache import class_cache_options
 from headpond.spark.start.java import find_java, java_home
 from headpond.spark.start.packages import need_spark, need_worker
-from headpond.spark.start.prepared import prepared_start
 from headpond.spark.start.registration import TIME_TYPE, WORKER_PYTHON, registered, workers_python
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _launching(*, java: bool, local: bool) -> Iterator[None]:
     names: dict[str, str] = {}
     if java:
         found = find_java()
-        names["JAVA_HOME"] = str(java_home(found, start=prepared_start(found)))
+        names["JAVA_HOME"] = str(java_home(found, start=class_cache_options(found)))
         if workers_python() is not None:
             names["PYSPARK_DRIVER_PYTHON"] = sys.executable  # plans are made here, whatever workers run
     if local and "SPARK_LOCAL_IP" not in os.environ:

@@ -1,4 +1,4 @@
-"""What was prepared is used where it fits, and nothing else of a session changes, whatever became of it."""
+"""Sessions use the class cache where it fits; without it, or with a damaged one, they start as ever."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ import pytest
 
 from headpond.cli.app import app
 from headpond.model.errors import SparkNotPrepared
-from headpond.spark.start import preparing
-from headpond.spark.start.java import Java, find_java, java_home
-from headpond.spark.start.prepared import (
+from headpond.spark.start import class_cache
+from headpond.spark.start.class_cache import (
     CLASS_LIST,
+    CLASS_PATH_GIVEN,
+    CLASS_PATH_OPENED,
     CLASSES,
-    GIVEN,
-    OPENED,
+    METADATA,
     OPTIONS,
-    TOLD,
-    prepared_start,
-    read_prepared,
+    class_cache_folder,
+    class_cache_options,
+    prepare,
+    read_class_cache,
     spark_home,
-    start_folder,
+    write_class_cache,
 )
-from headpond.spark.start.preparing import prepare, write_start
+from headpond.spark.start.java import Java, find_java, java_home
 from headpond.spark.start.session import _launching
 from tests.cli.contract import check
 
@@ -56,12 +57,12 @@ def class_path() -> str:
     return os.pathsep.join(map(str, (spark_home() / "no-conf", twice, twice, jar)))
 
 
-def rehearsed(folder: Path, class_path: str) -> Path:
-    """What a rehearsal leaves, of one class of Spark."""
+def recorded(folder: Path, class_path: str) -> Path:
+    """The files of a recorded session that loaded one class of Spark."""
     folder.mkdir(parents=True)
     (folder / CLASS_LIST).write_text(f"java/lang/Object\n{MAIN.replace('.', '/')}\n")
-    (folder / GIVEN).write_text(class_path)
-    (folder / OPENED).write_text(class_path)
+    (folder / CLASS_PATH_GIVEN).write_text(class_path)
+    (folder / CLASS_PATH_OPENED).write_text(class_path)
     return folder
 
 
@@ -69,10 +70,10 @@ def rehearsed(folder: Path, class_path: str) -> Path:
 def cache(java: Java, class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache folder, with a space and quotes in its name, in which a start was prepared."""
     cache = tmp_path_factory.mktemp("a 'cache'")
-    folder = start_folder(java, {"XDG_CACHE_HOME": str(cache)})
+    folder = class_cache_folder(java, {"XDG_CACHE_HOME": str(cache)})
     assert folder is not None
     folder.parent.mkdir()
-    write_start(java, rehearsed(cache / "making", class_path), folder, silent)
+    write_class_cache(java, recorded(cache / "making", class_path), folder, silent)
     return cache
 
 
@@ -82,7 +83,7 @@ def start(java: Java, cache: Path) -> Callable[[str], str]:
 
     def starting(class_path: str) -> str:
         environment = {"XDG_CACHE_HOME": str(cache)}
-        home = java_home(java, environment, start=prepared_start(java, environment))
+        home = java_home(java, environment, start=class_cache_options(java, environment))
         done = subprocess.run(
             [home / "bin" / "java", "-cp", class_path, f"-Xlog:class+load:file={cache}/loaded", MAIN],
             capture_output=True,
@@ -96,20 +97,20 @@ def start(java: Java, cache: Path) -> Callable[[str], str]:
     return starting
 
 
-def test_java_takes_classes_from_what_was_prepared(start: Callable[[str], str], class_path: str) -> None:
+def test_java_takes_classes_from_the_cache(start: Callable[[str], str], class_path: str) -> None:
     assert start(class_path).endswith(SHARED)
 
 
-def test_another_class_path_is_left_as_it_is(start: Callable[[str], str], class_path: str) -> None:
+def test_java_ignores_the_cache_for_another_class_path(start: Callable[[str], str], class_path: str) -> None:
     assert SHARED not in start(class_path.partition(os.pathsep)[2])
 
 
-def test_a_folder_that_has_come_to_the_class_path_is_used_and_nothing_prepared(
+def test_java_uses_a_new_folder_on_the_class_path_and_ignores_the_cache(
     java: Java, class_path: str, tmp_path: Path
 ) -> None:
     jars = class_path.partition(os.pathsep)[2]
     conf, folder = tmp_path / "conf", tmp_path / "start"
-    write_start(java, rehearsed(tmp_path / "making", f"{conf}{os.pathsep}{jars}"), folder, silent)
+    write_class_cache(java, recorded(tmp_path / "making", f"{conf}{os.pathsep}{jars}"), folder, silent)
     conf.mkdir()
     (conf / "log4j2.properties").touch()
     command = [str(java.command), f"@{folder / OPTIONS}", "-Xshare:on", "-version"]
@@ -119,13 +120,13 @@ def test_a_folder_that_has_come_to_the_class_path_is_used_and_nothing_prepared(
     assert (done.returncode, done.stdout) == (0, "")
 
 
-@pytest.mark.parametrize("damage", ["middle", "header", "short", "empty", "gone", "nothing told"])
-def test_a_damaged_one_is_not_used_and_not_spoken_of(
+@pytest.mark.parametrize("damage", ["middle", "header", "short", "empty", "gone", "no metadata"])
+def test_java_ignores_a_damaged_cache_silently(
     java: Java, cache: Path, class_path: str, start: Callable[[str], str], damage: str
 ) -> None:
-    folder = start_folder(java, {"XDG_CACHE_HOME": str(cache)})
+    folder = class_cache_folder(java, {"XDG_CACHE_HOME": str(cache)})
     assert folder is not None
-    file = folder / (TOLD if damage == "nothing told" else CLASSES)
+    file = folder / (METADATA if damage == "no metadata" else CLASSES)
     good = file.read_bytes()
     half = len(good) // 2
     bad = {
@@ -146,11 +147,11 @@ def test_a_damaged_one_is_not_used_and_not_spoken_of(
     assert start(class_path).endswith(SHARED)
 
 
-def test_a_script_whose_options_are_gone_starts_java_without(
+def test_java_starts_without_the_cache_if_its_options_file_is_gone(
     java: Java, cache: Path, class_path: str, tmp_path: Path
 ) -> None:
     environment = {"XDG_CACHE_HOME": str(cache)}
-    prepared = prepared_start(java, environment)
+    prepared = class_cache_options(java, environment)
     assert prepared is not None
     home = java_home(java, environment, start=prepared)
     away = prepared.options.rename(tmp_path / "away")
@@ -163,12 +164,10 @@ def test_a_script_whose_options_are_gone_starts_java_without(
     assert done.stderr == java.build
 
 
-def test_a_session_starts_the_java_that_uses_it(
-    java: Java, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_starts_java_with_the_cache(java: Java, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.setenv("JAVA_HOME", str(java.command.parents[1]))
-    folder = start_folder(find_java())
+    folder = class_cache_folder(find_java())
     assert folder is not None
     with _launching(java=True, local=False):
         script = Path(os.environ["JAVA_HOME"], "bin", "java").read_text()
@@ -176,46 +175,49 @@ def test_a_session_starts_the_java_that_uses_it(
     assert folder.name in script
 
 
-def test_another_build_of_java_or_another_jar_is_another_place(
+def test_another_build_of_java_or_another_jar_means_another_folder(
     java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jars = tmp_path / "jars"
     jars.mkdir()
     (jars / "a.jar").write_bytes(b"a")
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    places = [start_folder(java), start_folder(Java(java.command, java.version, java.origin, "21.0.99"))]
+    places = [
+        class_cache_folder(java),
+        class_cache_folder(Java(java.command, java.version, java.origin, "21.0.99")),
+    ]
     (jars / "b.jar").touch()
-    places.append(start_folder(java))
+    places.append(class_cache_folder(java))
     (jars / "a.jar").write_bytes(b"another")
-    places.append(start_folder(java))
+    places.append(class_cache_folder(java))
     assert len(set(places)) == 4
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "nowhere"))
-    assert start_folder(java) is None
+    assert class_cache_folder(java) is None
 
 
 # --- making it ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def quick_rehearsal(monkeypatch: pytest.MonkeyPatch, java: Java, class_path: str) -> None:
+def quick_recording(monkeypatch: pytest.MonkeyPatch, java: Java, class_path: str) -> None:
     """Preparing with the package's Java and one class instead of a session of Spark."""
-    real = preparing._step
+    real = class_cache._step
 
     def step(what: str, command: list[str], environment: dict[str, str] | None = None) -> None:
         if environment is None:
             real(what, command)
         else:
             folder = Path(command[-1])
-            rehearsed(folder / "quick", class_path)
+            recorded(folder / "quick", class_path)
             for file in (folder / "quick").iterdir():
                 file.rename(folder / file.name)
 
-    monkeypatch.setattr(preparing, "_step", step)
+    monkeypatch.setattr(class_cache, "_step", step)
     monkeypatch.setenv("JAVA_HOME", str(java.command.parents[1]))
 
 
-@pytest.mark.usefixtures("quick_rehearsal")
-def test_it_is_made_once_and_what_it_replaces_is_removed(
+@pytest.mark.usefixtures("quick_recording")
+def test_prepare_makes_the_cache_once_and_removes_the_one_it_replaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -230,17 +232,17 @@ def test_it_is_made_once_and_what_it_replaces_is_removed(
     said = capfd.readouterr()
     assert f"{now.bytes:,}" in said.out
     assert said.err.splitlines()[-2:] == [
-        "it was there, and sessions use it; --again makes it anew",
-        f"to be rid of it: rm -r {folder}",
+        "it was there, and sessions use it; --again replaces it",
+        f"to remove it: rm -r {folder}",
     ]
     assert prepare(again=True).made is True
-    (folder / TOLD).write_text("{}")
+    (folder / METADATA).write_text("{}")
     assert prepare().made is True
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-@pytest.mark.usefixtures("quick_rehearsal")
-def test_two_that_prepare_at_once_leave_one_that_is_whole(
+@pytest.mark.usefixtures("quick_recording")
+def test_two_processes_that_prepare_at_once_leave_one_complete_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -252,32 +254,34 @@ def test_two_that_prepare_at_once_leave_one_that_is_whole(
         thread.join(120)
     assert len(folders) == 2
     assert [path.name for path in (tmp_path / "headpond").iterdir()] == [Path(folders[0]).name]
-    assert read_prepared(Path(folders[0])) is not None
+    assert read_class_cache(Path(folders[0])) is not None
 
 
-@pytest.mark.usefixtures("quick_rehearsal")
-def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("quick_recording")
+def test_prepare_reports_a_folder_that_it_cannot_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(SparkNotPrepared, match="file"):
         prepare()
 
 
-def test_what_java_refuses_is_told_and_leaves_nothing(java: Java, class_path: str, tmp_path: Path) -> None:
-    folder = rehearsed(tmp_path / "making", class_path)
+def test_prepare_reports_an_error_of_java_and_leaves_no_folder(
+    java: Java, class_path: str, tmp_path: Path
+) -> None:
+    folder = recorded(tmp_path / "making", class_path)
     (folder / CLASS_LIST).unlink()
     with pytest.raises(SparkNotPrepared, match="Java failed: "):
-        write_start(java, folder, tmp_path / "start", silent)
+        write_class_cache(java, folder, tmp_path / "start", silent)
     assert not (tmp_path / "start").exists()
 
 
-def test_the_rehearsal_runs_on_this_spark(spark: SparkSession, tmp_path: Path) -> None:
-    from headpond.spark.start import rehearsal
+def test_the_recorded_session_runs_on_this_spark(spark: SparkSession, tmp_path: Path) -> None:
+    from headpond.spark.start import class_recorder
 
-    spark.dataSource.register(rehearsal.Rehearsed)
+    spark.dataSource.register(class_recorder.RecorderSource)
     gateway: Any = spark.sparkContext._gateway
-    rehearsal._write_class_paths(gateway.jvm, tmp_path)
-    rehearsal._queries(spark, tmp_path)
-    rehearsal._streams(spark, tmp_path)
-    assert (tmp_path / GIVEN).read_text().endswith(f"jars{os.sep}*")
-    assert f"{os.pathsep}{spark_home() / 'jars'}{os.sep}" in (tmp_path / OPENED).read_text()
+    class_recorder._write_class_paths(gateway.jvm, tmp_path)
+    class_recorder._queries(spark, tmp_path)
+    class_recorder._streams(spark, tmp_path)
+    assert (tmp_path / CLASS_PATH_GIVEN).read_text().endswith(f"jars{os.sep}*")
+    assert f"{os.pathsep}{spark_home() / 'jars'}{os.sep}" in (tmp_path / CLASS_PATH_OPENED).read_text()

@@ -1,6 +1,6 @@
-"""A session that uses a little of everything, so that Java writes down which classes that takes.
+"""Runs a session that uses a little of everything, and has Java record the classes that it loads.
 
-Run as a program by preparing.py: the session has to be the first of its process, and Java has to end by itself.
+class_cache.py runs it as a program: the session must be the first of its process, and Java must exit normally.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from headpond.spark.start.prepared import CLASS_LIST, GIVEN, OPENED
+from headpond.spark.start.class_cache import CLASS_LIST, CLASS_PATH_GIVEN, CLASS_PATH_OPENED
 from headpond.spark.start.session import JAVA_OPTIONS, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-FORMAT = "headpond_rehearsal"
+FORMAT = "headpond_recorder"
 SCHEMA = "id long, key string, value binary, headers map<string, string>, sent_at timestamp"
 ROWS = 4
 END_S_MAX = 120
 
 
-class Rehearsed(DataSource):
+class RecorderSource(DataSource):
     """The calls that ``format("headpond")`` answers, with rows made up on the spot."""
 
     @classmethod
@@ -46,16 +46,16 @@ class Rehearsed(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader()
+        return RecorderBatchReader()
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader()
+        return RecorderStreamReader()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return BatchWriter()
+        return RecorderBatchWriter()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return StreamWriter()
+        return RecorderStreamWriter()
 
 
 def _rows() -> Iterator[pa.RecordBatch]:
@@ -72,7 +72,7 @@ def _rows() -> Iterator[pa.RecordBatch]:
     )
 
 
-class BatchReader(DataSourceReader):
+class RecorderBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(0), InputPartition(1)]
 
@@ -80,7 +80,7 @@ class BatchReader(DataSourceReader):
         return _rows()
 
 
-class StreamReader(DataSourceStreamReader):
+class RecorderStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, int]:
         return {"entry": 0}
 
@@ -94,36 +94,36 @@ class StreamReader(DataSourceStreamReader):
         return _rows()
 
 
-class BatchWriter(DataSourceArrowWriter):
+class RecorderBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for _ in iterator:
             pass
         return WriterCommitMessage()
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class RecorderStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for _ in iterator:
             pass
         return WriterCommitMessage()
 
 
-# --- what is done -------------------------------------------------------------------------------------
+# --- the session -------------------------------------------------------------------------------------
 
 
-def rehearse(folder: Path) -> None:
-    """Leaves the class list and the two class paths in the folder."""
+def record_classes(folder: Path) -> None:
+    """Writes the class list and the two class paths to the folder."""
     listing = f'"-XX:DumpLoadedClassList={folder / CLASS_LIST}"'
-    # What is run once need not be compiled well.
+    # Code that runs once need not be compiled well.
     options = f"-XX:TieredStopAtLevel=1 {listing}"
     spark = session("headpond prepare", master="local[2]", conf={JAVA_OPTIONS: options})
     gateway: Any = spark.sparkContext._gateway
     _write_class_paths(gateway.jvm, folder)
-    spark.dataSource.register(Rehearsed)
+    spark.dataSource.register(RecorderSource)
     _queries(spark, folder)
     _streams(spark, folder)
     spark.stop()
-    # Java writes the rest of its list as it ends, which it does once nobody holds the other end of its stdin.
+    # Java writes the rest of its list when it exits, and it exits when its stdin is closed.
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(END_S_MAX)
@@ -131,8 +131,8 @@ def rehearse(folder: Path) -> None:
 
 def _write_class_paths(jvm: Any, folder: Path) -> None:
     arguments = list(jvm.java.lang.ProcessHandle.current().info().arguments().get())
-    (folder / GIVEN).write_text(arguments[arguments.index("-cp") + 1])
-    (folder / OPENED).write_text(jvm.java.lang.System.getProperty("java.class.path"))
+    (folder / CLASS_PATH_GIVEN).write_text(arguments[arguments.index("-cp") + 1])
+    (folder / CLASS_PATH_OPENED).write_text(jvm.java.lang.System.getProperty("java.class.path"))
 
 
 def _queries(spark: SparkSession, folder: Path) -> None:
@@ -170,4 +170,4 @@ def _streams(spark: SparkSession, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    rehearse(Path(sys.argv[1]))
+    record_classes(Path(sys.argv[1]))

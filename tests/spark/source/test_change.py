@@ -12,7 +12,7 @@ import pytest
 
 import headpond.sync
 from tests.fire.real_node import RealNode, wait_until
-from tests.spark.test_source_spark import Query, post
+from tests.spark.source.test_batch import Query, post
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
