@@ -2,9 +2,10 @@
 
 In reading order::
 
-    pipeline  ``headpond spark``: pipelines run and checked; the jobs stand in files of their own
-    prepare   ``headpond spark prepare``: sessions of Spark that start faster from then on
-    archive   ``headpond spark archive``: a topic as Parquet files, every message once
-    audit     ``headpond spark audit``: what was sent against what was received, message by message
-    replay    ``headpond spark replay``: an archive, Parquet files or a topic, written to a topic, once in all
+    pipeline      ``headpond spark run`` and ``check``; the options and the progress line that all share
+    prepare       ``headpond spark prepare``: makes sessions of Spark start faster
+    archive       ``headpond spark archive`` and ``compact``: a topic as Parquet files
+    replay        ``headpond spark replay`` and ``reshard``: messages written to a topic, each once
+    audit         ``headpond spark audit``: the messages sent compared with those received
+    audit_report  the results of an audit, printed
 """
