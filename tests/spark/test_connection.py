@@ -8,9 +8,9 @@ import pytest
 
 from headpond.client.contexts import Context, Contexts
 from headpond.model.errors import BadContext, BadRequest, BadURL, TlsFailed
-from headpond.spark.connection import Connection, options_table, read_connection
-from headpond.spark.pipeline.frames import Node
-from headpond.spark.pipeline.plan import Plan, Sink
+from headpond.spark.connection import NodeConnection, options_table, read_connection
+from headpond.spark.pipeline.frames import PipelineNode
+from headpond.spark.pipeline.plan import Plan, SinkTable
 from headpond.spark.pipeline.run import node_of
 from headpond.spark.sink.options import SINK_OPTIONS, read_options
 from tests.client.certificates import Certificates
@@ -32,13 +32,13 @@ def context() -> Context:
 
 
 def test_nothing_given_is_the_node_on_this_machine() -> None:
-    assert read_connection({}) == Connection("headpond://127.0.0.1:7411", timeout_s=120.0)
+    assert read_connection({}) == NodeConnection("headpond://127.0.0.1:7411", timeout_s=120.0)
 
 
 def test_the_context_in_use_gives_url_token_and_certificates(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert read_connection({}) == Connection(HERE, "hpd_a_b", "/ca.pem", "/cert.pem", "/key.pem")
+    assert read_connection({}) == NodeConnection(HERE, "hpd_a_b", "/ca.pem", "/cert.pem", "/key.pem")
     monkeypatch.setenv("HEADPOND_CONTEXT", "elsewhere")
     with pytest.raises(BadContext, match="elsewhere"):
         read_connection({})
@@ -49,18 +49,18 @@ def test_the_environment_wins_over_the_context_and_an_option_over_both(
 ) -> None:
     monkeypatch.setenv("HEADPOND_TOKEN", "hpd_c_d")
     monkeypatch.setenv("HEADPOND_CA", "/other.pem")
-    assert read_connection({}) == Connection(HERE, "hpd_c_d", None, "/cert.pem", "/key.pem")
+    assert read_connection({}) == NodeConnection(HERE, "hpd_c_d", None, "/cert.pem", "/key.pem")
     assert read_connection({"token": "hpd_e_f", "ca": "/mine.pem"}).token == "hpd_e_f"
     assert read_connection({"ca": "/mine.pem"}).ca == "/mine.pem"
     monkeypatch.setenv("HEADPOND_URL", THERE)
-    assert read_connection({}) == Connection(THERE, "hpd_c_d")
+    assert read_connection({}) == NodeConnection(THERE, "hpd_c_d")
     assert read_connection({"url": HERE}).url == HERE
 
 
 def test_a_contexts_token_goes_to_its_own_url_alone(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read_connection({"url": THERE}) == Connection(THERE)
+    assert read_connection({"url": THERE}) == NodeConnection(THERE)
     monkeypatch.setenv("HEADPOND_URL", THERE)
-    assert read_connection({}) == Connection(THERE)
+    assert read_connection({}) == NodeConnection(THERE)
 
 
 def test_a_pipeline_hands_its_context_to_its_own_node_and_the_environments_token_to_no_other(
@@ -68,12 +68,12 @@ def test_a_pipeline_hands_its_context_to_its_own_node_and_the_environments_token
 ) -> None:
     plan = Plan(name="p", sources={}, sinks={})
     node = node_of(plan)
-    here = node.options(Sink(from_="a", topic="t"))
+    here = node.options(SinkTable(from_="a", topic="t"))
     assert read_connection(here) == read_connection({}) and here["ca"] == "/ca.pem"
     monkeypatch.setenv("HEADPOND_TOKEN", "hpd_c_d")
-    there = node.options(Sink(from_="a", topic="t", url=THERE))
-    assert read_connection(there) == Connection(THERE)
-    assert node_of(Plan(name="p", sources={}, sinks={}, url=THERE)) == Node(THERE, "hpd_c_d")
+    there = node.options(SinkTable(from_="a", topic="t", url=THERE))
+    assert read_connection(there) == NodeConnection(THERE)
+    assert node_of(Plan(name="p", sources={}, sinks={}, url=THERE)) == PipelineNode(THERE, "hpd_c_d")
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "soon", "1e9"])

@@ -83,7 +83,7 @@ def options_table(declared: Iterable[Option]) -> str:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def errors_with_hints() -> Iterator[None]:
     """Raises an error of the catalogue with its code and its hint in its text, and without what led to it."""
     try:
         yield
@@ -101,7 +101,7 @@ _WORKERS = ("pyspark.daemon", "pyspark.worker")
 
 
 @functools.cache
-def spare_what_is_loaded() -> None:
+def freeze_loaded_objects() -> None:
     """In a worker of Spark's, once: whatever is in memory by now is left alone by the collector."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is not None and spec.name in _WORKERS:
@@ -135,7 +135,7 @@ CONNECTION_OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class NodeConnection:
     url: str
     token: str | None = field(default=None, repr=False)
     ca: str | None = None
@@ -160,7 +160,7 @@ class Connection:
         return self._connect(wait=False)
 
     def _connect(self, *, wait: bool) -> headpond.sync.Client:
-        spare_what_is_loaded()
+        freeze_loaded_objects()
         return headpond.sync.connect(
             self.url,
             self.token,
@@ -172,14 +172,14 @@ class Connection:
         )
 
 
-def read_connection(values: Mapping[str, str]) -> Connection:
+def read_connection(values: Mapping[str, str]) -> NodeConnection:
     """The connection that the options in ``values`` ask for."""
     url = values.get("url") or os.environ.get("HEADPOND_URL")
     context = None if url else Contexts().active()
     context = context or Context(url or DEFAULT_URL)
     parse_addresses(context.url)
     token = values.get("token") or os.environ.get("HEADPOND_TOKEN") or context.token
-    return Connection(
+    return NodeConnection(
         context.url,
         token if token != NO_TOKEN else None,
         # A file that the environment names is left to each process: machines may have it in different places.

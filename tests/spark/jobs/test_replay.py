@@ -16,7 +16,7 @@ import pytest
 import headpond.sync
 from headpond.model.errors import BadRequest, TopicMismatch, TopicNotFound
 from headpond.spark.jobs.archive import archive
-from headpond.spark.jobs.audit.follow import Following, _watch, follow
+from headpond.spark.jobs.audit.follow import FollowedAudit, _watch, follow
 from headpond.spark.jobs.replay import began_at, left_of, replay
 from headpond.spark.jobs.reshard import reshard
 from headpond.spark.jobs.work import Work
@@ -208,7 +208,7 @@ class Progressing:
 
 
 def test_late_rows_of_a_batch_that_spark_told_of_before_it_began_are_counted() -> None:
-    found = Following()
+    found = FollowedAudit()
     query: Any = Progressing([(0, 10, 1)], [(1, 20, 0)], [(1, 30, 5), (2, 31, 2)], [])
     _watch(Work(cast("Any", None), None), query, found, None)
     assert found.late == 8

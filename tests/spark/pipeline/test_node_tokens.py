@@ -11,8 +11,8 @@ from click.core import ParameterSource
 
 from headpond.cli.spark.pipeline import _node
 from headpond.spark.jobs.feed import Reach
-from headpond.spark.pipeline.frames import Frames, Node
-from headpond.spark.pipeline.plan import Sink, Source
+from headpond.spark.pipeline.frames import Frames, PipelineNode
+from headpond.spark.pipeline.plan import SinkTable, SourceTable
 from headpond.spark.sink.options import read_options as read_sink_options
 from headpond.spark.source.options import read_options
 
@@ -21,7 +21,7 @@ HERE, THERE = "headpond://here:1", "headpond://there:1"
 
 def chosen(
     plan_url: str | None, plan_token: str | None, url: str, token: str | None, on_line: str = ""
-) -> Node:
+) -> PipelineNode:
     """The node of a pipeline file, where the command line, the environment or a context say ``url`` too."""
     command: Any = click.Command("run")
     context: Any = typer.Context(command)
@@ -32,20 +32,20 @@ def chosen(
 
 
 def test_a_contexts_token_does_not_go_to_the_url_of_a_file() -> None:
-    assert chosen(None, None, HERE, "mine") == Node(HERE, "mine")
-    assert chosen(HERE, None, HERE, "mine") == Node(HERE, "mine")
-    assert chosen(THERE, None, HERE, "mine") == Node(THERE, None)
-    assert chosen(THERE, "theirs", HERE, "mine") == Node(THERE, "theirs")
-    assert chosen(THERE, None, HERE, "said", "token") == Node(THERE, "said")
+    assert chosen(None, None, HERE, "mine") == PipelineNode(HERE, "mine")
+    assert chosen(HERE, None, HERE, "mine") == PipelineNode(HERE, "mine")
+    assert chosen(THERE, None, HERE, "mine") == PipelineNode(THERE, None)
+    assert chosen(THERE, "theirs", HERE, "mine") == PipelineNode(THERE, "theirs")
+    assert chosen(THERE, None, HERE, "said", "token") == PipelineNode(THERE, "said")
 
 
 def test_a_files_token_does_not_go_to_the_url_of_the_command_line() -> None:
-    assert chosen(THERE, "theirs", HERE, None, "url") == Node(HERE, None)
-    assert chosen(None, "theirs", HERE, None, "url") == Node(HERE, "theirs")
+    assert chosen(THERE, "theirs", HERE, None, "url") == PipelineNode(HERE, None)
+    assert chosen(None, "theirs", HERE, None, "url") == PipelineNode(HERE, "theirs")
 
 
 def test_a_source_or_sink_elsewhere_gets_its_own_token_or_none() -> None:
-    node = Node(HERE, "mine")
+    node = PipelineNode(HERE, "mine")
     for url, token, gets in (
         (None, None, "mine"),
         (HERE, None, "mine"),
@@ -53,17 +53,17 @@ def test_a_source_or_sink_elsewhere_gets_its_own_token_or_none() -> None:
         (THERE, "theirs", "theirs"),
     ):
         wanted = {"url": url or HERE, "token": gets}
-        assert node.options(Source(topic="t", url=url, token=token)) == wanted
-        assert node.options(Sink(from_="s", topic="t", url=url, token=token)) == wanted
+        assert node.options(SourceTable(topic="t", url=url, token=token)) == wanted
+        assert node.options(SinkTable(from_="s", topic="t", url=url, token=token)) == wanted
 
 
 def test_a_sink_hands_on_what_is_to_become_of_repeated_batches() -> None:
-    frames: Any = Frames(None, None, None, Node(HERE))  # type: ignore[arg-type]
-    sink = Sink(from_="s", topic="t", sink_id="i", on_repeat="drop")
+    frames: Any = Frames(None, None, None, PipelineNode(HERE))  # type: ignore[arg-type]
+    sink = SinkTable(from_="s", topic="t", sink_id="i", on_repeat="drop")
     options = read_sink_options(frames.sink_options(sink), streaming=True)
     assert (options.sink, options.on_repeat) == ("i", "drop")
 
 
 def test_no_token_is_in_the_text_of_what_holds_it() -> None:
     options = read_options({"url": HERE, "token": "SECRET", "topic": "t"}, streaming=False)
-    assert "SECRET" not in f"{Node(HERE, 'SECRET')}{Reach(HERE, 'SECRET')}{options}"
+    assert "SECRET" not in f"{PipelineNode(HERE, 'SECRET')}{Reach(HERE, 'SECRET')}{options}"

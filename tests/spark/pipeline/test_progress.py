@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from headpond.spark.pipeline.progress import Following, line, table
+from headpond.spark.pipeline.progress import QueryProgress, line, table
 
 
 def said(batch: int, second: int, **more: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def said(batch: int, second: int, **more: Any) -> dict[str, Any]:
 
 
 def test_rows_and_late_rows_add_up_batch_by_batch() -> None:
-    following = Following("out")
+    following = QueryProgress("out")
     first, again, second = (following.take(one) for one in (said(0, 1), said(0, 1), said(1, 2)))
     assert again is None, "the same progress is told once"
     assert first is not None and (first.rows, first.rows_all, first.late_rows_all) == (10, 10, 2)
@@ -31,7 +31,7 @@ def test_rows_and_late_rows_add_up_batch_by_batch() -> None:
 
 
 def test_no_batch_is_passed_over_because_a_clock_went_back_or_spark_told_of_it_before_it_began() -> None:
-    following = Following("out")
+    following = QueryProgress("out")
     idle = said(1, 50, numInputRows=0, stateOperators=[])
     late = [following.take(one) for one in (said(0, 40), idle, said(1, 20), said(2, 30), idle)]
     assert [None if one is None else one.late_rows_all for one in late] == [2, 2, 4, 6, None]
@@ -39,12 +39,12 @@ def test_no_batch_is_passed_over_because_a_clock_went_back_or_spark_told_of_it_b
 
 def test_what_spark_leaves_out_is_nothing() -> None:
     bare = {"batchId": 0, "timestamp": "t", "inputRowsPerSecond": "NaN", "processedRowsPerSecond": float("inf")}
-    sample = Following("out").take(bare)
+    sample = QueryProgress("out").take(bare)
     assert sample is not None and (sample.rows, sample.rows_per_s, sample.done_per_s) == (0, 0.0, 0.0)
 
 
 def test_a_batch_is_a_line_and_a_row() -> None:
-    sample = Following("out").take(said(3, 1))
+    sample = QueryProgress("out").take(said(3, 1))
     assert sample is not None
     assert line(sample) == "out: batch 3, 10 rows in 0.50 s, state 7 rows, late 2"
     assert table([("out", sample, "waiting"), ("other", None, "starting")]).row_count == 2
@@ -56,5 +56,5 @@ def test_the_lag_is_what_topics_have_beyond_the_batch() -> None:
         return json.dumps({"version": 1, "topics": {"a/b/c/t": topic}})
 
     sources = [{"endOffset": offset(10, 5), "latestOffset": offset(12, 9)}, {"endOffset": {"logOffset": 3}}]
-    sample = Following("out").take(said(0, 1, sources=sources))
+    sample = QueryProgress("out").take(said(0, 1, sources=sources))
     assert sample is not None and sample.lag == 6

@@ -15,7 +15,7 @@ from headpond.cli.app import app
 from headpond.errors import BadPipeline, PipelineFailed
 from headpond.spark.pipeline import Pipeline
 from headpond.spark.pipeline.plan import DeadLetter
-from headpond.spark.pipeline.run import Run
+from headpond.spark.pipeline.run import PipelineRun
 from headpond.spark.pipeline.steps.dead_letter import dead_letter
 from tests.cli.contract import check
 
@@ -396,10 +396,10 @@ def test_a_query_that_does_not_end_neither_keeps_others_running_nor_hides_why_on
     slow, other = SlowQuery(ends=False), SlowQuery()
     queries: Any = {"failed": SlowQuery("no such customer"), "slow": slow, "other": other}
     with pytest.raises(PipelineFailed, match=r"p\.failed: no such customer"):
-        Run(pipeline.plan, queries).check()
+        PipelineRun(pipeline.plan, queries).check()
     assert slow.isActive and not other.isActive
     with pytest.raises(PipelineFailed, match=r"p\.slow did not end in time"):
-        Run(pipeline.plan, queries).stop(within_s=0)
+        PipelineRun(pipeline.plan, queries).stop(within_s=0)
 
 
 def test_a_file_is_checked_without_spark_if_told(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from headpond.model.errors import (
     TopicNotFound,
     Unavailable,
 )
-from headpond.spark.connection import Connection
+from headpond.spark.connection import NodeConnection
 from headpond.spark.source.offset import read_offset
 from headpond.spark.source.read import ReadTask, Span
 from headpond.spark.source.source import StreamReader, batch_reader, schema
@@ -651,21 +651,21 @@ def test_a_query_lives_through_a_restart_of_its_node_and_waits_for_it_as_long_as
         with pytest.raises(TimedOut, match=r"not answered within 0\.2 s"):
             read.next()
         with pytest.raises(Unavailable):
-            Connection(node.url, timeout_s=0.2).open(wait_s=0.2)
+            NodeConnection(node.url, timeout_s=0.2).open(wait_s=0.2)
 
 
 def test_driver_and_tasks_wait_for_their_node_as_long_as_timeout_says(
     client: headpond.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    opening = Connection.open
+    opening = NodeConnection.open
 
-    def opened(self: Connection, *, wait_s: float = 0.0) -> headpond.sync.Client:
+    def opened(self: NodeConnection, *, wait_s: float = 0.0) -> headpond.sync.Client:
         waits.append(wait_s)
         return opening(self, wait_s=wait_s)
 
     post(client, topic, 1)
-    monkeypatch.setattr(Connection, "open", opened)
+    monkeypatch.setattr(NodeConnection, "open", opened)
     with stream(shared_url, topic=topic, timeout="7") as read:
         assert numbers(read.next()) == [1]
     assert waits == [0.0, 7.0, 7.0], "who asks for the columns is told at once that there is no node"

@@ -17,7 +17,7 @@ from headpond.cli.spark.pipeline import JobMaster, Overwrite, shown
 
 if TYPE_CHECKING:
     from headpond.spark.jobs.audit.audit import AuditResult
-    from headpond.spark.jobs.audit.follow import Following
+    from headpond.spark.jobs.audit.follow import FollowedAudit
     from headpond.spark.jobs.audit.ledger import LedgerAudit
 
 EXIT_NOT_ONCE = 3
@@ -124,7 +124,7 @@ def audit(
         received_token=received_token,
         master=master,
     )
-    result: AuditResult | Following | LedgerAudit
+    result: AuditResult | FollowedAudit | LedgerAudit
     if sent_ledger is not None:
         if received is not None:
             raise typer.BadParameter("stands for SENT; name RECEIVED alone", param_hint="'--sent-ledger'")
@@ -179,14 +179,14 @@ def _audit_ledger(sent: str, received: str | None, options: AuditOptions, *, as_
     return result
 
 
-def _follow(sent: str, received: str, options: AuditOptions, *, as_json: bool) -> Following:
+def _follow(sent: str, received: str, options: AuditOptions, *, as_json: bool) -> FollowedAudit:
     """Prints each batch until Ctrl-C, then the totals."""
-    from headpond.spark.jobs.audit.follow import Following, follow
+    from headpond.spark.jobs.audit.follow import FollowedAudit, follow
 
-    found = Following()
+    found = FollowedAudit()
     printer = WindowPrinter()
 
-    def update(now: Following) -> None:
+    def update(now: FollowedAudit) -> None:
         nonlocal found
         found = now
         if as_json:

@@ -8,8 +8,8 @@ from headpond.cli.output import iso_time, note, print_fields, print_table
 
 if TYPE_CHECKING:
     from headpond.spark.jobs.audit.audit import AuditResult
-    from headpond.spark.jobs.audit.figures import Figures, Part
-    from headpond.spark.jobs.audit.follow import Following
+    from headpond.spark.jobs.audit.figures import AuditPart, Figures
+    from headpond.spark.jobs.audit.follow import FollowedAudit
     from headpond.spark.jobs.audit.ledger import LedgerAudit
 
 LINES_MAX = 20
@@ -52,7 +52,7 @@ def print_audit(result: AuditResult) -> None:
     note(f"{result.sent:,} sent and {result.received:,} received, compared in {result.seconds:.1f} s")
 
 
-def _print_parts(title: str, parts: list[Part]) -> None:
+def _print_parts(title: str, parts: list[AuditPart]) -> None:
     """The worst first if there are many: they are what a person looks for."""
     if len(parts) < 2:
         return
@@ -94,7 +94,7 @@ def _print_list(title: str, rows: list[dict[str, Any]], count: int) -> None:
         note(f"the first {len(rows)} of {count:,}; --out DIR writes all of them")
 
 
-def _name(part: Part) -> str:
+def _name(part: AuditPart) -> str:
     values = part.name
     if "window" in values:
         return "-" if values["window"] is None else iso_time(values["window"])
@@ -204,7 +204,7 @@ class WindowPrinter:
     def __init__(self) -> None:
         self._next_us = 0
 
-    def print_new(self, found: Following) -> None:
+    def print_new(self, found: FollowedAudit) -> None:
         if not self._next_us and found.windows:
             print(_WINDOW.format("FROM", "SENT", "MISSING", "REPEATED", "STRANGERS", "OPEN", "LATE"))
         for window in found.windows:
@@ -215,7 +215,7 @@ class WindowPrinter:
                 print(_WINDOW.format(*row, found.open, found.late), flush=True)
 
 
-def note_totals(found: Following) -> None:
+def note_totals(found: FollowedAudit) -> None:
     note(
         f"{found.sent:,} sent, {found.missing:,} missing, {found.repeated:,} repeated; "
         f"R {share_text(found.R)}, UR {share_text(found.UR)}; {found.open:,} open, {found.late:,} late"

@@ -21,15 +21,15 @@ from headpond.storage.folder_lock import state_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headpond.spark.pipeline.frames import Frames, Node
+    from headpond.spark.pipeline.frames import Frames, PipelineNode
     from headpond.spark.pipeline.plan import Plan
-    from headpond.spark.pipeline.progress import Metrics, Sample
-    from headpond.spark.pipeline.run import Run
+    from headpond.spark.pipeline.progress import BatchSample, Metrics
+    from headpond.spark.pipeline.run import PipelineRun
 
 
 LOOK_S = 0.5
 
-Update = Callable[["Run", dict[str, "Sample | None"]], None]
+Update = Callable[["PipelineRun", dict[str, "BatchSample | None"]], None]
 
 spark_app = typer.Typer(help="Pipelines and jobs on Spark.", no_args_is_help=True)
 
@@ -128,17 +128,17 @@ def _note_unfinished(frames: Frames) -> None:
             note(f"{outlet.name}: a driver was killed before its first batch; the next run removes {file}")
 
 
-def _node(context: typer.Context, plan: Plan, url: str, token: str | None) -> Node:
+def _node(context: typer.Context, plan: Plan, url: str, token: str | None) -> PipelineNode:
     """The command line's, else the file's, else the environment's; a context's token goes to its own node."""
-    from headpond.spark.pipeline.frames import Node
+    from headpond.spark.pipeline.frames import PipelineNode
 
     chosen = url if _on_line(context, "url") or plan.url is None else plan.url
     if _on_line(context, "token"):
-        return Node(chosen, token)
+        return PipelineNode(chosen, token)
     if plan.token is not None and plan.url in (None, chosen):
-        return Node(chosen, plan.token)
+        return PipelineNode(chosen, plan.token)
     # What was set for this program is meant; a context's token is for its own URL alone.
-    return Node(chosen, token if chosen == url or said(context, "token") else None)
+    return PipelineNode(chosen, token if chosen == url or said(context, "token") else None)
 
 
 def _on_line(context: typer.Context, name: str) -> bool:
@@ -219,10 +219,12 @@ def _signals() -> Iterator[Asked]:
             signal.signal(number, handler)
 
 
-def _follow(work: Run, asked: Asked, page: Metrics | None, *, idle_s: float | None, as_json: bool) -> None:
+def _follow(
+    work: PipelineRun, asked: Asked, page: Metrics | None, *, idle_s: float | None, as_json: bool
+) -> None:
     """Shows the work until it ends or is asked to; raises what it failed with."""
     live = sys.stderr.isatty() and not as_json
-    last: dict[str, Sample | None] = dict.fromkeys(work.queries)
+    last: dict[str, BatchSample | None] = dict.fromkeys(work.queries)
     with _screen(live) as update:
         while True:
             active = work.active
@@ -242,7 +244,7 @@ def _follow(work: Run, asked: Asked, page: Metrics | None, *, idle_s: float | No
         note(f"{work.plan.name}: {'stopped' if asked.times else 'ended'} after {rows:,} rows read")
 
 
-def _tell(sample: Sample, page: Metrics | None, *, as_json: bool, live: bool) -> None:
+def _tell(sample: BatchSample, page: Metrics | None, *, as_json: bool, live: bool) -> None:
     from headpond.spark.pipeline.progress import line
 
     if page is not None:
@@ -265,7 +267,7 @@ def _screen(live: bool) -> Iterator[Update]:
 
     with Live(console=make_console(stderr=True), auto_refresh=False) as screen:
 
-        def update(work: Run, last: dict[str, Sample | None]) -> None:
+        def update(work: PipelineRun, last: dict[str, BatchSample | None]) -> None:
             shown = table((name, sample, work.doing(name)) for name, sample in last.items())
             screen.update(shown, refresh=True)
 

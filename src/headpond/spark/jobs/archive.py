@@ -25,7 +25,7 @@ import headpond.sync
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, EntriesMissing, HeadpondError, NotSupported, StorageFailed
 from headpond.spark.jobs.archive_folder import ArchiveFolder, ArchiveInfo, sync
-from headpond.spark.jobs.feed import Feed, Kind, Reach, feed_of, read_stream
+from headpond.spark.jobs.feed import Feed, FeedKind, Reach, feed_of, read_stream
 from headpond.spark.jobs.work import Progress, Work, run_job
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def archive(
 ) -> ArchiveResult:
     """Adds what the archive does not hold yet; with ``follow`` also what comes, until it is ended."""
     feed = feed_of(topic, "what is archived")
-    if feed.kind is not Kind.TOPIC:
+    if feed.kind is not FeedKind.TOPIC:
         raise BadRequest(f"{feed} is no topic", hint="A topic is archived; name it as topic:NAME.")
     if batch_bytes < 1:
         raise BadRequest(f"batches of {batch_bytes} bytes", hint="Take a number above 0.")

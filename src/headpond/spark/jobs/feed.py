@@ -25,7 +25,7 @@ FORMAT = "headpond"
 _PATH_STARTS = ("/", "./", "../", "~")
 
 
-class Kind(StrEnum):
+class FeedKind(StrEnum):
     TOPIC = "topic"
     PARQUET = "parquet"
     FRAME = "frame"
@@ -35,13 +35,13 @@ class Kind(StrEnum):
 class Feed:
     """One input of a job."""
 
-    kind: Kind
+    kind: FeedKind
     name: str
     """The topic's full name, the folder as it was given, or what a DataFrame is called in messages."""
     frame: DataFrame | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        return self.name if self.kind is Kind.FRAME else f"{self.kind}:{self.name}"
+        return self.name if self.kind is FeedKind.FRAME else f"{self.kind}:{self.name}"
 
 
 Source = str | os.PathLike[str] | Feed
@@ -66,9 +66,9 @@ def feed_of(source: Source | DataFrame, what: str = "the input") -> Feed:
     if isinstance(source, str):
         return _from_text(source, what)
     if isinstance(source, os.PathLike):
-        return Feed(Kind.PARQUET, os.fspath(source))
+        return Feed(FeedKind.PARQUET, os.fspath(source))
     if hasattr(source, "schema") and hasattr(source, "selectExpr"):
-        return Feed(Kind.FRAME, what, source)
+        return Feed(FeedKind.FRAME, what, source)
     raise BadRequest(
         f"{what} is {type(source).__name__}", hint="Name a topic, a folder of Parquet files, or a DataFrame."
     )
@@ -76,20 +76,24 @@ def feed_of(source: Source | DataFrame, what: str = "the input") -> Feed:
 
 def _from_text(text: str, what: str) -> Feed:
     kind, colon, rest = text.partition(":")
-    if colon and kind in (Kind.TOPIC, Kind.PARQUET):
+    if colon and kind in (FeedKind.TOPIC, FeedKind.PARQUET):
         if not rest:
             raise BadRequest(f"{what} is {text!r}, without a name", hint=f"Write {kind}:NAME.")
-        return Feed(Kind.TOPIC, str(TopicName.parse(rest))) if kind == Kind.TOPIC else Feed(Kind.PARQUET, rest)
+        return (
+            Feed(FeedKind.TOPIC, str(TopicName.parse(rest)))
+            if kind == FeedKind.TOPIC
+            else Feed(FeedKind.PARQUET, rest)
+        )
     if not text:
         raise BadRequest(f"{what} is empty", hint="Name a topic or a folder of Parquet files.")
     if text.startswith(_PATH_STARTS) or text.endswith(("/", ".parquet")) or "://" in text or text == ".":
-        return Feed(Kind.PARQUET, text)
-    return Feed(Kind.TOPIC, str(TopicName.parse(text)))
+        return Feed(FeedKind.PARQUET, text)
+    return Feed(FeedKind.TOPIC, str(TopicName.parse(text)))
 
 
 def check_feed(feed: Feed) -> None:
     """Refuses a folder that is not there or has no Parquet file, before Spark is started."""
-    if feed.kind is not Kind.PARQUET or "://" in feed.name:
+    if feed.kind is not FeedKind.PARQUET or "://" in feed.name:
         return
     path = Path(feed.name).expanduser()
     if not path.exists():
@@ -105,7 +109,7 @@ def check_feed(feed: Feed) -> None:
 def check_topics(feeds: Iterable[Feed], reaches: Iterable[Reach]) -> None:
     """Raises if a node cannot be reached or does not have its topic, before Spark is started."""
     for feed, reach in zip(feeds, reaches, strict=True):
-        if feed.kind is Kind.TOPIC:
+        if feed.kind is FeedKind.TOPIC:
             with headpond.sync.connect(reach.url, token=reach.token) as client:
                 client.admin.show_topic(feed.name)
 
@@ -121,7 +125,7 @@ def read(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -
     """The rows of a feed; options go to a topic's source, and only there."""
     if feed.frame is not None:
         return feed.frame
-    if feed.kind is Kind.PARQUET:
+    if feed.kind is FeedKind.PARQUET:
         # A date is told in the path; it says nothing that stored_at does not. Files may have different columns:
         # unless told, Spark takes those of one, and drops what others have beside them.
         path = str(Path(feed.name).expanduser()) if "://" not in feed.name else feed.name
@@ -132,7 +136,7 @@ def read(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -
 
 def read_stream(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -> DataFrame:
     """The rows of a topic as they come."""
-    if feed.kind is not Kind.TOPIC:
+    if feed.kind is not FeedKind.TOPIC:
         raise BadRequest(f"{feed} cannot be followed", hint="Only topics can; read a folder without --follow.")
     reader = spark.readStream.format(FORMAT).options(**reach.options(), topic=feed.name)
     return reader.options(**_told(options)).load()

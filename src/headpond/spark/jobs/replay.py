@@ -27,7 +27,17 @@ from headpond.model.errors import BadRequest
 from headpond.model.ranges import RangeSet
 from headpond.spark.jobs.archive_folder import INSIDE, ArchiveFolder, ArchiveInfo
 from headpond.spark.jobs.audit.audit import ORIGIN_HEADER
-from headpond.spark.jobs.feed import FORMAT, Feed, Kind, Reach, Source, check_feed, feed_of, need_columns, read
+from headpond.spark.jobs.feed import (
+    FORMAT,
+    Feed,
+    FeedKind,
+    Reach,
+    Source,
+    check_feed,
+    feed_of,
+    need_columns,
+    read,
+)
 from headpond.spark.jobs.work import Progress, Work, run_job
 
 if TYPE_CHECKING:
@@ -46,7 +56,7 @@ Rows = Callable[[int, int], "DataFrame"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ReplayLane:
     """Rows that are written in their order, under one writer."""
 
     name: str
@@ -62,7 +72,7 @@ class Lane:
 
 def topic_lanes(
     spark: SparkSession, feed: Feed, reach: Reach, start: str | None, end: str | None, step: int
-) -> list[Lane]:
+) -> list[ReplayLane]:
     """The shards of a topic, from and to where it was told, or what it holds now."""
     from headpond.spark.source.options import read_options
     from headpond.spark.source.plan import resolve, there
@@ -78,7 +88,7 @@ def topic_lanes(
     assert ends.uuid is not None
     uuid, count = ends.uuid.hex(), len(ends.shards)
 
-    def lane(shard: int) -> Lane:
+    def lane(shard: int) -> ReplayLane:
         def rows(first: int, stop: int) -> DataFrame:
             limits = {
                 name: json.dumps({str(other): at if other == shard else "latest" for other in range(count)})
@@ -87,7 +97,7 @@ def topic_lanes(
             return read(spark, feed, reach, **limits)
 
         source = shard_key(uuid, shard, start)
-        return Lane(f"shard {shard}", source, starts[shard], stops[shard], step, rows)
+        return ReplayLane(f"shard {shard}", source, starts[shard], stops[shard], step, rows)
 
     return [lane(shard) for shard in range(count)]
 
@@ -97,7 +107,7 @@ def shard_key(uuid: str, shard: int, start: str | None = None) -> str:
     return f"topic {uuid} shard {shard}" + ("" if start in (None, "earliest") else f" from {start}")
 
 
-def archive_lanes(spark: SparkSession, place: ArchiveFolder, info: ArchiveInfo, step: int) -> list[Lane]:
+def archive_lanes(spark: SparkSession, place: ArchiveFolder, info: ArchiveInfo, step: int) -> list[ReplayLane]:
     """The shards that an archive holds."""
     from pyspark.sql import functions as F
 
@@ -107,19 +117,19 @@ def archive_lanes(spark: SparkSession, place: ArchiveFolder, info: ArchiveInfo, 
     frame = spark.read.option("mergeSchema", True).parquet(*files)
     found = frame.groupBy("shard").agg(F.min("entry").alias("first"), F.max("entry").alias("last")).collect()
 
-    def lane(shard: int, first: int, last: int) -> Lane:
+    def lane(shard: int, first: int, last: int) -> ReplayLane:
         def rows(start: int, stop: int) -> DataFrame:
             mine = (F.col("shard") == shard) & (F.col("entry") >= start) & (F.col("entry") < stop)
             return frame.where(mine).orderBy("entry")
 
-        return Lane(f"shard {shard}", shard_key(info.topic_uuid, shard), first, last + 1, step, rows)
+        return ReplayLane(f"shard {shard}", shard_key(info.topic_uuid, shard), first, last + 1, step, rows)
 
     return [
         lane(row["shard"], row["first"], row["last"]) for row in sorted(found, key=lambda row: row["shard"])
     ]
 
 
-def file_lanes(spark: SparkSession, feed: Feed, reach: Reach) -> list[Lane]:
+def file_lanes(spark: SparkSession, feed: Feed, reach: Reach) -> list[ReplayLane]:
     """All files of a folder, known by what is in them: the same files elsewhere are the same lane."""
     from pyspark.sql import functions as F
 
@@ -140,7 +150,7 @@ def file_lanes(spark: SparkSession, feed: Feed, reach: Reach) -> list[Lane]:
         mine = placed.where(F.col(_FILE).isin(files[start:stop]))
         return mine.orderBy(_FILE, _ROW).drop(_FILE, _ROW)
 
-    return [Lane("files", f"files {print_of_all}", 0, len(files), 1, rows)]
+    return [ReplayLane("files", f"files {print_of_all}", 0, len(files), 1, rows)]
 
 
 # What runs of a replay have written of a lane, and what is left.
@@ -151,7 +161,7 @@ def file_lanes(spark: SparkSession, feed: Feed, reach: Reach) -> list[Lane]:
 # not written again.
 
 
-class Piece(NamedTuple):
+class ReplayPiece(NamedTuple):
     """Positions that are to be written, under the writer that began at ``writer``."""
 
     first: int
@@ -159,11 +169,11 @@ class Piece(NamedTuple):
     writer: int
 
 
-def left_of(first: int, end: int, written: Mapping[int, int]) -> list[Piece]:
+def left_of(first: int, end: int, written: Mapping[int, int]) -> list[ReplayPiece]:
     """What is not written of a range; ``written`` has, of each writer, where it began and how far it came."""
     there = RangeSet((began, reached) for began, reached in written.items() if began < reached)
     goes_on = {reached: began for began, reached in written.items()}
-    return [Piece(start, stop, goes_on.get(start, start)) for start, stop in there.missing(first, end)]
+    return [ReplayPiece(start, stop, goes_on.get(start, start)) for start, stop in there.missing(first, end)]
 
 
 def writer_name(base: str, began: int) -> str:
@@ -216,13 +226,13 @@ def replay(
     ``to_url`` is another node to write to. The target topic has to be there.
     """
     feed, goal = feed_of(source, "what is replayed"), feed_of(target, "the target")
-    if goal.kind is not Kind.TOPIC:
+    if goal.kind is not FeedKind.TOPIC:
         raise BadRequest(f"{goal} is no topic", hint="A replay goes to a topic; name it as topic:NAME.")
-    if feed.kind is Kind.FRAME:
+    if feed.kind is FeedKind.FRAME:
         raise BadRequest(
             "a DataFrame has no place that is known again", hint="Write it with format('headpond')."
         )
-    if feed.kind is Kind.PARQUET and (start or end):
+    if feed.kind is FeedKind.PARQUET and (start or end):
         raise BadRequest("start and end are a topic's", hint="Take a part of files with `where`.")
     if batch_entries < 1:
         raise BadRequest(f"batches of {batch_entries} entries", hint="Take a number above 0.")
@@ -237,7 +247,7 @@ def replay(
     def body(work: Work) -> ReplayResult:
         work.say("looking at what is there")
         lanes = _lanes(work, feed, reach, start, end, batch_entries)
-        return run_lanes(work, feed, lanes, Target(goal, to, uuid), where, began)
+        return run_lanes(work, feed, lanes, ReplayTarget(goal, to, uuid), where, began)
 
     return run_job("replay", body, master=master, progress=progress)
 
@@ -248,8 +258,10 @@ def topic_uuid(feed: Feed, reach: Reach) -> str:
         return client.admin.show_topic(feed.name).uuid.hex()
 
 
-def _lanes(work: Work, feed: Feed, reach: Reach, start: str | None, end: str | None, step: int) -> list[Lane]:
-    if feed.kind is Kind.TOPIC:
+def _lanes(
+    work: Work, feed: Feed, reach: Reach, start: str | None, end: str | None, step: int
+) -> list[ReplayLane]:
+    if feed.kind is FeedKind.TOPIC:
         return topic_lanes(work.spark, feed, reach, start, end, step)
     if "://" not in feed.name and (Path(feed.name).expanduser() / INSIDE / "archive.json").exists():
         place = ArchiveFolder(feed.name)
@@ -257,14 +269,14 @@ def _lanes(work: Work, feed: Feed, reach: Reach, start: str | None, end: str | N
     return file_lanes(work.spark, feed, reach)
 
 
-class Target(msgspec.Struct, frozen=True):
+class ReplayTarget(msgspec.Struct, frozen=True):
     """The topic that is written to."""
 
     feed: Feed
     reach: Reach
     uuid: str
 
-    def writer(self, lane: Lane, where: str | None) -> str:
+    def writer(self, lane: ReplayLane, where: str | None) -> str:
         """The name under which this lane is written, the same in every run."""
         key = "\n".join([lane.source, self.uuid, where or ""])
         return f"replay-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
@@ -287,7 +299,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def run_lanes(
-    work: Work, feed: Feed, lanes: list[Lane], target: Target, where: str | None, began: float
+    work: Work, feed: Feed, lanes: list[ReplayLane], target: ReplayTarget, where: str | None, began: float
 ) -> ReplayResult:
     """Writes all lanes, some at once; each goes on by itself from where it is."""
     counts = _Counts(work, sum(lane.end - lane.first for lane in lanes))
@@ -322,7 +334,7 @@ class _Counts:
             self._work.say(f"{self.rows:,} messages written, {share} %")
 
 
-def _run_lane(work: Work, lane: Lane, target: Target, where: str | None, counts: _Counts) -> None:
+def _run_lane(work: Work, lane: ReplayLane, target: ReplayTarget, where: str | None, counts: _Counts) -> None:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 

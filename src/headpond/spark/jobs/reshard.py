@@ -16,8 +16,15 @@ import headpond.sync
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, TopicMismatch, TopicNotFound
 from headpond.spark.jobs.audit.audit import ORIGIN_HEADER, AuditResult, compare, keys_of
-from headpond.spark.jobs.feed import Feed, Kind, Reach, feed_of
-from headpond.spark.jobs.replay import BATCH_ENTRIES, Lane, ReplayResult, Target, run_lanes, topic_lanes
+from headpond.spark.jobs.feed import Feed, FeedKind, Reach, feed_of
+from headpond.spark.jobs.replay import (
+    BATCH_ENTRIES,
+    ReplayLane,
+    ReplayResult,
+    ReplayTarget,
+    run_lanes,
+    topic_lanes,
+)
 from headpond.spark.jobs.work import Progress, Work, run_job
 from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.typed.schema import decode_schema
@@ -62,7 +69,7 @@ def reshard(
     """Makes ``target`` of what ``source`` holds now; run again, it adds what came since."""
     feed, goal = feed_of(source, "what is resharded"), feed_of(target, "the new topic")
     for each in (feed, goal):
-        if each.kind is not Kind.TOPIC:
+        if each.kind is not FeedKind.TOPIC:
             raise BadRequest(f"{each} is no topic", hint="Name topics, as NAME or topic:NAME.")
     if feed == goal:
         raise BadRequest(
@@ -74,7 +81,7 @@ def reshard(
 
     def body(work: Work) -> tuple[ReplayResult, AuditResult]:
         lanes = topic_lanes(work.spark, feed, reach, None, None, batch_entries)
-        written = run_lanes(work, feed, lanes, Target(goal, reach, uuid), None, began)
+        written = run_lanes(work, feed, lanes, ReplayTarget(goal, reach, uuid), None, began)
         work.say("comparing the two")
         return written, _audited(work, feed, goal, reach, lanes)
 
@@ -117,7 +124,7 @@ def _prepare(feed: Feed, goal: Feed, shards: int, reach: Reach) -> tuple[TopicIn
     return before, after.uuid.hex()
 
 
-def _audited(work: Work, feed: Feed, goal: Feed, reach: Reach, lanes: list[Lane]) -> AuditResult:
+def _audited(work: Work, feed: Feed, goal: Feed, reach: Reach, lanes: list[ReplayLane]) -> AuditResult:
     """Compares what was replayed with what is in the new topic; what came to the old one since is left out."""
     limits: dict[str, str | None] = {
         name: json.dumps({str(shard): place for shard, place in enumerate(places)})

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headpond.model.errors import BadPipeline
-from headpond.spark.pipeline.faults import Fault, line_of, nearest, refuse
+from headpond.spark.pipeline.faults import PlanFault, line_of, nearest, refuse
 from headpond.spark.pipeline.flow import check_flow
-from headpond.spark.pipeline.plan import SECTIONS, Cluster, Plan, Table, Trigger
+from headpond.spark.pipeline.plan import SECTIONS, Plan, PlanTable, SparkTable, Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,7 +56,7 @@ class Definition:
     @property
     def plan(self) -> Plan:
         """The plan, with every check that needs no Spark."""
-        faults: list[Fault] = []
+        faults: list[PlanFault] = []
         plan = _read_plan(self.tables, faults)
         if plan is not None and not faults:
             faults += check_flow(plan)
@@ -69,11 +69,11 @@ class Definition:
         """The folder that relative paths start from: the file's, or the current one."""
         return (self.file.parent if self.file is not None else Path()).absolute()
 
-    def refuse(self, faults: list[Fault]) -> BadPipeline:
+    def refuse(self, faults: list[PlanFault]) -> BadPipeline:
         """Faults as one error, with the lines of the file."""
         return refuse(str(self.file or self.tables["name"]), [self._with_line(fault) for fault in faults])
 
-    def _with_line(self, fault: Fault) -> Fault:
+    def _with_line(self, fault: PlanFault) -> PlanFault:
         return fault if fault.line is not None else replace(fault, line=self.line_of(fault.path))
 
     def line_of(self, path: tuple[str, ...]) -> int | None:
@@ -95,7 +95,7 @@ def _name_of(file: Path) -> str:
 # --- tables -------------------------------------------------------------------------------------------
 
 
-def _read_plan(tables: Mapping[str, Any], faults: list[Fault]) -> Plan | None:
+def _read_plan(tables: Mapping[str, Any], faults: list[PlanFault]) -> Plan | None:
     """The plan; None and an entry in ``faults`` where a part of it cannot be read."""
     parts: dict[str, Any] = {}
     for key, value in tables.items():
@@ -111,7 +111,7 @@ def _read_plan(tables: Mapping[str, Any], faults: list[Fault]) -> Plan | None:
     return plan
 
 
-def _read_table(given: Any, kind: Any, path: tuple[str, ...], faults: list[Fault]) -> Any:
+def _read_table(given: Any, kind: Any, path: tuple[str, ...], faults: list[PlanFault]) -> Any:
     try:
         return msgspec.convert(given, kind, from_attributes=True)
     except msgspec.ValidationError as error:
@@ -119,7 +119,7 @@ def _read_table(given: Any, kind: Any, path: tuple[str, ...], faults: list[Fault
         return None
 
 
-def _fault_of(message: str, kind: type[Table], path: tuple[str, ...]) -> Fault:
+def _fault_of(message: str, kind: type[PlanTable], path: tuple[str, ...]) -> PlanFault:
     """The message of msgspec, with the place in the file."""
     found = _AT.match(message)
     assert found is not None
@@ -127,28 +127,30 @@ def _fault_of(message: str, kind: type[Table], path: tuple[str, ...]) -> Fault:
     path = (*path, *(part for part in below if part != "..."))
     if (unknown := _UNKNOWN.search(what)) is not None:
         key = unknown["key"]
-        return Fault((*path, key), f"there is no key {key} here", nearest(key, _keys(kind, below)))
+        return PlanFault((*path, key), f"there is no key {key} here", nearest(key, _keys(kind, below)))
     if (missing := _MISSING.search(what)) is not None:
-        return Fault(path, f"the key {missing['key']} is missing", "docs/spark_pipelines.md lists the keys.")
+        return PlanFault(
+            path, f"the key {missing['key']} is missing", "docs/spark_pipelines.md lists the keys."
+        )
     if "matching regex" in what:
         what = "a name is a letter, then letters, digits and _, at most 64"
-    return Fault(path, what[0].lower() + what[1:].replace("`", ""))
+    return PlanFault(path, what[0].lower() + what[1:].replace("`", ""))
 
 
-def _keys(kind: type[Table], below: tuple[str, ...]) -> list[str]:
+def _keys(kind: type[PlanTable], below: tuple[str, ...]) -> list[str]:
     """The keys of the table that a path leads to."""
     for part in below:
         kind = _INNER.get(part, kind)
     return [field.encode_name for field in msgspec.structs.fields(kind)]
 
 
-_INNER: dict[str, Any] = {"trigger": Trigger, "spark": Cluster} | {
+_INNER: dict[str, Any] = {"trigger": Trigger, "spark": SparkTable} | {
     name: table
     for section in SECTIONS.values()
     for name, table in (
         (field.encode_name, inner)
         for field in msgspec.structs.fields(section)
         for inner in getattr(field.type, "__args__", ())
-        if isinstance(inner, type) and issubclass(inner, Table)
+        if isinstance(inner, type) and issubclass(inner, PlanTable)
     )
 }

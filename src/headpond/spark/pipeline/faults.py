@@ -13,7 +13,7 @@ from headpond.model.errors import BadPipeline
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlanFault:
     path: tuple[str, ...]
     """The place in the pipeline: ``("steps", "clean", "sql")``."""
     message: str
@@ -30,7 +30,7 @@ class Fault:
         return f"{where}{self.place}: {self.message}" if self.path else f"{where}{self.message}"
 
 
-def refuse(name: str, faults: Iterable[Fault]) -> BadPipeline:
+def refuse(name: str, faults: Iterable[PlanFault]) -> BadPipeline:
     """All of them as one error."""
     told = sorted(set(faults), key=lambda fault: (fault.line is None, fault.line or 0, fault.place))
     if len(told) == 1:

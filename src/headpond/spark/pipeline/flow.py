@@ -10,8 +10,8 @@ from contextlib import suppress
 from headpond.model.errors import BadSetting, HeadpondError
 from headpond.model.names import TopicName
 from headpond.model.topic_settings import Kind, Setting
-from headpond.spark.pipeline.faults import Fault, nearest
-from headpond.spark.pipeline.plan import Plan, Sink, Source, Step, Trigger, kind_of
+from headpond.spark.pipeline.faults import PlanFault, nearest
+from headpond.spark.pipeline.plan import Plan, SinkTable, SourceTable, StepTable, Trigger, kind_of
 
 OUT_OF_ORDER = "out_of_order"
 """The column that ``reorder`` adds."""
@@ -40,7 +40,7 @@ def seconds(text: str) -> float:
     return value
 
 
-def views_of(name: str, step: Step) -> list[str]:
+def views_of(name: str, step: StepTable) -> list[str]:
     """The names under which a step's rows can be taken."""
     if step.route is None:
         return [name]
@@ -52,16 +52,18 @@ def dead_name(step: str) -> str:
     return f"{step}_dead"
 
 
-def check_flow(plan: Plan) -> list[Fault]:
+def check_flow(plan: Plan) -> list[PlanFault]:
     """Everything that can be said without Spark."""
     return list(_faults(plan))
 
 
-def _faults(plan: Plan) -> Iterator[Fault]:
+def _faults(plan: Plan) -> Iterator[PlanFault]:
     if not plan.sources:
-        yield Fault(("sources",), "there is no source", "Add a table like [sources.orders] with topic = …")
+        yield PlanFault(("sources",), "there is no source", "Add a table like [sources.orders] with topic = …")
     if not plan.sinks:
-        yield Fault(("sinks",), "there is no sink", "Add a table like [sinks.out] with from = … and topic = …")
+        yield PlanFault(
+            ("sinks",), "there is no sink", "Add a table like [sinks.out] with from = … and topic = …"
+        )
     known: dict[str, tuple[str, ...]] = {}
     for name, source in plan.sources.items():
         yield from _source_faults(name, source)
@@ -81,52 +83,52 @@ def _faults(plan: Plan) -> Iterator[Fault]:
     yield from _divided(plan)
 
 
-def _taken(path: tuple[str, str], name: str, known: dict[str, tuple[str, ...]]) -> Iterator[Fault]:
+def _taken(path: tuple[str, str], name: str, known: dict[str, tuple[str, ...]]) -> Iterator[PlanFault]:
     """Names are views of Spark's, the same in capitals: in SQL the second would stand for the first."""
     for other, where in known.items():
         if other.lower() == name.lower():
-            yield Fault(path, f"the name {name} is taken by {'.'.join(where)}", "Choose another.")
+            yield PlanFault(path, f"the name {name} is taken by {'.'.join(where)}", "Choose another.")
 
 
-def _one_kind(path: tuple[str, str], table: Source | Step | Sink) -> Iterator[Fault]:
+def _one_kind(path: tuple[str, str], table: SourceTable | StepTable | SinkTable) -> Iterator[PlanFault]:
     kinds = kind_of(table)
     if len(kinds) != 1:
         said = " and ".join(kinds) if kinds else "none"
-        yield Fault(path, f"it must say one of {', '.join(table.KINDS)}; it says {said}")
+        yield PlanFault(path, f"it must say one of {', '.join(table.KINDS)}; it says {said}")
 
 
 # --- sources ------------------------------------------------------------------------------------------
 
 
-def _source_faults(name: str, source: Source) -> Iterator[Fault]:
+def _source_faults(name: str, source: SourceTable) -> Iterator[PlanFault]:
     path = ("sources", name)
     yield from _one_kind(path, source)
     if source.parquet is not None:
         for key in ABOUT_TOPICS:
             if getattr(source, key) is not None:
-                yield Fault((*path, key), f"{key} is about topics, and this is Parquet")
+                yield PlanFault((*path, key), f"{key} is about topics, and this is Parquet")
     elif source.stream is False:
-        yield Fault((*path, "stream"), "a topic is always read as a stream", "Leave it out.")
+        yield PlanFault((*path, "stream"), "a topic is always read as a stream", "Leave it out.")
     if source.on_gap is not None and source.on_gap not in ON_GAP:
-        yield Fault((*path, "on_gap"), f"on_gap is one of {', '.join(ON_GAP)}")
+        yield PlanFault((*path, "on_gap"), f"on_gap is one of {', '.join(ON_GAP)}")
     if source.watermark is not None:
         yield from _duration((*path, "watermark", "delay"), source.watermark.delay)
         if not source.streams:
-            yield Fault((*path, "watermark"), "what is read at once has no watermark", "Say stream = true.")
+            yield PlanFault((*path, "watermark"), "what is read at once has no watermark", "Say stream = true.")
 
 
 # --- steps --------------------------------------------------------------------------------------------
 
 
-def _step_faults(name: str, step: Step, known: dict[str, tuple[str, ...]]) -> Iterator[Fault]:
+def _step_faults(name: str, step: StepTable, known: dict[str, tuple[str, ...]]) -> Iterator[PlanFault]:
     path = ("steps", name)
     yield from _one_kind(path, step)
     if step.from_ is None and step.sql is None:
-        yield Fault(path, "the key from is missing", f"It is one of {', '.join(known) or 'none yet'}.")
+        yield PlanFault(path, "the key from is missing", f"It is one of {', '.join(known) or 'none yet'}.")
     elif step.from_ is not None:
         yield from _known((*path, "from"), step.from_, known)
     if step.python is not None and ":" not in step.python:
-        yield Fault((*path, "python"), f"{step.python!r} names no function", "Write module:function.")
+        yield PlanFault((*path, "python"), f"{step.python!r} names no function", "Write module:function.")
     if step.watermark is not None:
         yield from _duration((*path, "watermark", "delay"), step.watermark.delay)
     if step.dedup is not None:
@@ -135,14 +137,14 @@ def _step_faults(name: str, step: Step, known: dict[str, tuple[str, ...]]) -> It
         yield from _duration((*path, "reorder", "wait"), step.reorder.wait)
     if step.route is not None:
         if not step.route:
-            yield Fault((*path, "route"), "a route needs at least one name and its predicate")
+            yield PlanFault((*path, "route"), "a route needs at least one name and its predicate")
         if REST in step.route:
-            yield Fault((*path, "route", REST), f"{REST} is the name of what matches nothing", "Rename it.")
+            yield PlanFault((*path, "route", REST), f"{REST} is the name of what matches nothing", "Rename it.")
     elif step.drop_rest:
-        yield Fault((*path, "drop_rest"), "drop_rest is about a route")
+        yield PlanFault((*path, "drop_rest"), "drop_rest is about a route")
 
 
-def _dropped(plan: Plan) -> Iterator[Fault]:
+def _dropped(plan: Plan) -> Iterator[PlanFault]:
     """Nothing is dropped unseen: what a route makes must come to a sink, or be said to be dropped."""
     taken = _taken_on(plan)
     for name, step in plan.steps.items():
@@ -153,7 +155,7 @@ def _dropped(plan: Plan) -> Iterator[Fault]:
                 continue
             hint = f"Take {view} into a step or a sink"
             hint += ", or say drop_rest = true." if view == f"{name}_{REST}" else ", or leave that route out."
-            yield Fault(("steps", name, "route"), f"nobody takes the rows of {view}", hint)
+            yield PlanFault(("steps", name, "route"), f"nobody takes the rows of {view}", hint)
 
 
 def _taken_on(plan: Plan) -> set[str]:
@@ -174,27 +176,29 @@ def _taken_on(plan: Plan) -> set[str]:
 # --- sinks --------------------------------------------------------------------------------------------
 
 
-def _sink_faults(name: str, sink: Sink, known: dict[str, tuple[str, ...]]) -> Iterator[Fault]:
+def _sink_faults(name: str, sink: SinkTable, known: dict[str, tuple[str, ...]]) -> Iterator[PlanFault]:
     path = ("sinks", name)
     yield from _one_kind(path, sink)
     yield from _known((*path, "from"), sink.from_, known)
     if sink.mode not in MODES:
-        yield Fault((*path, "mode"), f"mode is one of {', '.join(MODES)}")
+        yield PlanFault((*path, "mode"), f"mode is one of {', '.join(MODES)}")
     elif sink.mode != "append" and not sink.console:
-        yield Fault((*path, "mode"), f"only the console can take {sink.mode}", "A topic and Parquet only grow.")
+        yield PlanFault(
+            (*path, "mode"), f"only the console can take {sink.mode}", "A topic and Parquet only grow."
+        )
     if sink.parquet is None:
         for key in ("by_date", "partition_by"):
             if getattr(sink, key):
-                yield Fault((*path, key), f"{key} is about Parquet")
+                yield PlanFault((*path, key), f"{key} is about Parquet")
     if sink.topic is None and not sink.topics:
         for key in ("key", "value", "id", "headers", "shard", "sink_id", "on_repeat"):
             if getattr(sink, key) is not None:
-                yield Fault((*path, key), f"{key} is about topics")
+                yield PlanFault((*path, key), f"{key} is about topics")
     if sink.trigger is not None:
         yield from _trigger_faults((*path, "trigger"), sink.trigger)
 
 
-def _outlets(plan: Plan) -> Iterator[Fault]:
+def _outlets(plan: Plan) -> Iterator[PlanFault]:
     """Each query has a checkpoint of its own, and counts its batches where no other does.
 
     Of two that count in one place, the node and Spark's log of files drop batches as being there already.
@@ -204,15 +208,15 @@ def _outlets(plan: Plan) -> Iterator[Fault]:
     for name, sink in plan.sinks.items():
         if name in names:
             told = f"the name {name} is taken by the dead letters of steps.{names[name]}"
-            yield Fault(("sinks", name), told, "Choose another.")
+            yield PlanFault(("sinks", name), told, "Choose another.")
         key, place = _counted(plan, sink)
         if key is not None and (other := places.setdefault(place, name)) != name:
             told = f"it counts its batches where sinks.{other} does, and each would drop the other's rows"
             hint = "Name another folder." if key == "parquet" else "Name another sink_id, or leave it out."
-            yield Fault(("sinks", name, key), told, hint)
+            yield PlanFault(("sinks", name, key), told, hint)
 
 
-def _counted(plan: Plan, sink: Sink) -> tuple[str | None, tuple[str, ...]]:
+def _counted(plan: Plan, sink: SinkTable) -> tuple[str | None, tuple[str, ...]]:
     """Where a sink's batches are counted, if that can be another's place: the key that says it, and which."""
     if sink.parquet is not None:
         return "parquet", ("parquet", posixpath.normpath(sink.parquet))
@@ -224,14 +228,14 @@ def _counted(plan: Plan, sink: Sink) -> tuple[str | None, tuple[str, ...]]:
     return None, ()
 
 
-def _trigger_faults(path: tuple[str, ...], trigger: Trigger) -> Iterator[Fault]:
+def _trigger_faults(path: tuple[str, ...], trigger: Trigger) -> Iterator[PlanFault]:
     if trigger.every is not None:
         yield from _duration((*path, "every"), trigger.every)
         if trigger.available_now:
-            yield Fault(path, "every and available_now cannot both be")
+            yield PlanFault(path, "every and available_now cannot both be")
 
 
-def _endless(plan: Plan) -> Iterator[Fault]:
+def _endless(plan: Plan) -> Iterator[PlanFault]:
     """Spark goes on making batches for the timers of ``reorder``, so that what ends by itself never would."""
     if not any(step.reorder is not None for step in plan.steps.values()):
         return
@@ -240,10 +244,10 @@ def _endless(plan: Plan) -> Iterator[Fault]:
     for path, trigger in triggers.items():
         if trigger is not None and trigger.available_now:
             hint = "Say every = …; `headpond spark run --idle 30s` ends it once nothing comes any more."
-            yield Fault(path, "available_now cannot be with reorder, which waits for what is missing", hint)
+            yield PlanFault(path, "available_now cannot be with reorder, which waits for what is missing", hint)
 
 
-def _divided(plan: Plan) -> Iterator[Fault]:
+def _divided(plan: Plan) -> Iterator[PlanFault]:
     """What flows into two sinks is worked twice, and what is late for one may be in time for the other."""
     if not any(step.reorder is not None for step in plan.steps.values()):
         return
@@ -253,23 +257,23 @@ def _divided(plan: Plan) -> Iterator[Fault]:
         if any(re.search(rf"\b{OUT_OF_ORDER}\b", test, re.IGNORECASE) for test in tests):
             told = f"a row may be {OUT_OF_ORDER} in one query and not in another, and go to neither or to both"
             hint = f"Take both into one sink: topics = true, `case when {OUT_OF_ORDER} then … end as topic`."
-            yield Fault(("steps", name, *kind_of(step)), told, hint)
+            yield PlanFault(("steps", name, *kind_of(step)), told, hint)
 
 
 # --- values -------------------------------------------------------------------------------------------
 
 
-def _known(path: tuple[str, ...], name: str, known: dict[str, tuple[str, ...]]) -> Iterator[Fault]:
+def _known(path: tuple[str, ...], name: str, known: dict[str, tuple[str, ...]]) -> Iterator[PlanFault]:
     if name not in known:
         hint = nearest(name, known)
         if path[0] == "steps":
             hint += " A step takes from sources, and from steps above it."
-        yield Fault(path, f"nothing above is called {name}", hint)
+        yield PlanFault(path, f"nothing above is called {name}", hint)
 
 
-def _duration(path: tuple[str, ...], text: str) -> Iterator[Fault]:
+def _duration(path: tuple[str, ...], text: str) -> Iterator[PlanFault]:
     try:
         if seconds(text) <= 0:
-            yield Fault(path, "it must be longer than 0")
+            yield PlanFault(path, "it must be longer than 0")
     except BadSetting:
-        yield Fault(path, f"{text!r} is no duration", "Write it as 30s, 5m, 1.5h or 7d.")
+        yield PlanFault(path, f"{text!r} is no duration", "Write it as 30s, 5m, 1.5h or 7d.")

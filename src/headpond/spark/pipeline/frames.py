@@ -11,10 +11,10 @@ from headpond.model.errors import BadRequest, HeadpondError
 from headpond.spark.causes import cause_of
 from headpond.spark.connection import NO_TOKEN
 from headpond.spark.pipeline.definition import Definition
-from headpond.spark.pipeline.faults import Fault, nearest
+from headpond.spark.pipeline.faults import PlanFault, nearest
 from headpond.spark.pipeline.flow import dead_name, seconds, views_of
 from headpond.spark.pipeline.outlets import check_folder, check_partitions, message_columns
-from headpond.spark.pipeline.plan import Plan, Sink, Source, Step, Watermark, kind_of
+from headpond.spark.pipeline.plan import Plan, SinkTable, SourceTable, StepTable, WatermarkTable, kind_of
 from headpond.spark.pipeline.steps.dead_letter import dead_letter
 from headpond.spark.pipeline.steps.dedup import dedup, has_watermark
 from headpond.spark.pipeline.steps.python import call_function, find_function
@@ -45,7 +45,7 @@ _SOURCE_OPTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PipelineNode:
     """The node that topics are on, unless a source or sink names another."""
 
     url: str
@@ -53,7 +53,7 @@ class Node:
     files: Mapping[str, str] = field(default_factory=dict)
     """The options ca, cert and key, where a context names them."""
 
-    def options(self, table: Source | Sink) -> dict[str, str]:
+    def options(self, table: SourceTable | SinkTable) -> dict[str, str]:
         """Where a table's topics are; the node's token and certificate go to the node alone."""
         if table.url in (None, self.url):
             return {**self.files, "url": self.url, "token": table.token or self.token or NO_TOKEN}
@@ -61,11 +61,11 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlet:
+class QueryOutlet:
     """Rows on their way into a sink."""
 
     name: str
-    sink: Sink
+    sink: SinkTable
     rows: DataFrame
     path: tuple[str, ...]
     """Of the table that asked for it."""
@@ -78,17 +78,17 @@ class Frames:
     definition: Definition
     plan: Plan
     spark: SparkSession
-    node: Node
+    node: PipelineNode
     outlet: str | None = None
     """The one it is built for, if for one: its subscriptions are its own."""
     views: dict[str, DataFrame] = field(default_factory=dict)
-    outlets: list[Outlet] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    outlets: list[QueryOutlet] = field(default_factory=list)
+    faults: list[PlanFault] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
     """What Spark or the node raised, behind the faults."""
     _lost: set[str] = field(default_factory=set)
 
-    def own(self, outlet: Outlet) -> Outlet:
+    def own(self, outlet: QueryOutlet) -> QueryOutlet:
         """The same outlet with subscriptions of its own.
 
         Of queries that share one, the fastest would move it on: what others have not read would not be kept,
@@ -128,11 +128,11 @@ class Frames:
 
     # --- sources ------------------------------------------------------------------------------------
 
-    def _add_source(self, name: str, source: Source) -> None:
+    def _add_source(self, name: str, source: SourceTable) -> None:
         rows = self._parquet(source) if source.parquet is not None else self._topics(source)
         self._view(name, rows if source.watermark is None else _marked(rows, source.watermark))
 
-    def _topics(self, source: Source) -> DataFrame:
+    def _topics(self, source: SourceTable) -> DataFrame:
         options = self.node.options(source)
         for key, option in _SOURCE_OPTIONS.items():
             if (value := getattr(source, key)) is not None:
@@ -146,7 +146,7 @@ class Frames:
         read_source_options(options, streaming=True)
         return self.spark.readStream.format("headpond").options(**options).load()
 
-    def _parquet(self, source: Source) -> DataFrame:
+    def _parquet(self, source: SourceTable) -> DataFrame:
         assert source.parquet is not None
         path = located(source.parquet, self.definition.folder)
         if not source.streams:
@@ -159,7 +159,7 @@ class Frames:
 
     # --- steps --------------------------------------------------------------------------------------
 
-    def _add_step(self, name: str, step: Step) -> None:
+    def _add_step(self, name: str, step: StepTable) -> None:
         if step.sql is not None:
             check_query(self.spark, step.sql)
             self._view(name, self.spark.sql(step.sql))
@@ -184,8 +184,8 @@ class Frames:
             _check_grows(step.from_, rows)
             good, dead = dead_letter(name, rows, step.dead_letter)
             self._view(name, good)
-            sink = Sink(from_=name, topic=step.dead_letter.topic)
-            self.outlets.append(Outlet(dead_name(name), sink, dead, ("steps", name, "dead_letter")))
+            sink = SinkTable(from_=name, topic=step.dead_letter.topic)
+            self.outlets.append(QueryOutlet(dead_name(name), sink, dead, ("steps", name, "dead_letter")))
 
     def _view(self, name: str, rows: DataFrame) -> None:
         rows.createOrReplaceTempView(name)
@@ -193,7 +193,7 @@ class Frames:
 
     # --- sinks --------------------------------------------------------------------------------------
 
-    def _add_sink(self, name: str, sink: Sink) -> None:
+    def _add_sink(self, name: str, sink: SinkTable) -> None:
         rows = self.views[sink.from_]
         _check_grows(sink.from_, rows)
         if sink.topic is not None or sink.topics:
@@ -203,9 +203,9 @@ class Frames:
             check_partitions(rows, sink)
             folder = located(sink.parquet, self.definition.folder)
             check_folder(self.spark, folder, self.checkpoint_of(name))
-        self.outlets.append(Outlet(name, sink, rows, ("sinks", name)))
+        self.outlets.append(QueryOutlet(name, sink, rows, ("sinks", name)))
 
-    def sink_options(self, sink: Sink) -> dict[str, str]:
+    def sink_options(self, sink: SinkTable) -> dict[str, str]:
         """Of a sink that writes to topics."""
         told = {"topic": sink.topic, "sinkId": sink.sink_id, "onRepeat": sink.on_repeat}
         return self.node.options(sink) | {name: value for name, value in told.items() if value is not None}
@@ -216,14 +216,14 @@ class Frames:
 
     # --- faults -------------------------------------------------------------------------------------
 
-    def _fault_of(self, path: tuple[str, ...], error: HeadpondError | Exception) -> Fault | None:
+    def _fault_of(self, path: tuple[str, ...], error: HeadpondError | Exception) -> PlanFault | None:
         if isinstance(error, HeadpondError):
             table = {"sources": self.plan.sources, "steps": self.plan.steps, "sinks": self.plan.sinks}[path[0]]
             kinds = kind_of(table[path[1]])  # type: ignore[index]
-            return Fault((*path, *kinds), error.message, error.hint)
+            return PlanFault((*path, *kinds), error.message, error.hint)
         return self._spark_fault(path, error)
 
-    def _spark_fault(self, path: tuple[str, ...], error: Any) -> Fault | None:
+    def _spark_fault(self, path: tuple[str, ...], error: Any) -> PlanFault | None:
         """Spark's own words, with the line inside of the SQL; None where it only follows from another fault."""
         said = str(error.getMessage() or error) if hasattr(error, "getMessage") else str(error)
         if _TRACEBACK in said:  # raised in Python, for one by the source: why stands behind it
@@ -235,12 +235,12 @@ class Frames:
         hint = nearest(missing, self.views) if missing else ""
         step = self.plan.steps.get(path[1])
         if path[0] != "steps" or step is None or step.sql is None:
-            return Fault(path, message, hint)
+            return PlanFault(path, message, hint)
         first = self.definition.first_line_of((*path, "sql"))
         context = error.getQueryContext()
         if first is None or not context:
-            return Fault((*path, "sql"), message, hint)
-        return Fault((*path, "sql"), message, hint, first + _line_in(step.sql, context))
+            return PlanFault((*path, "sql"), message, hint)
+        return PlanFault((*path, "sql"), message, hint, first + _line_in(step.sql, context))
 
 
 def _check_grows(name: str, rows: DataFrame) -> None:
@@ -251,7 +251,7 @@ def _check_grows(name: str, rows: DataFrame) -> None:
         )
 
 
-def _marked(rows: DataFrame, watermark: Watermark) -> DataFrame:
+def _marked(rows: DataFrame, watermark: WatermarkTable) -> DataFrame:
     if has_watermark(rows):
         raise BadRequest(
             "the rows have a watermark already, and Spark takes one in a flow",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headpond.model.errors import BadRequest
 from headpond.spark.checkpoints import OFFSETS, newest_batch
 from headpond.spark.pipeline.flow import seconds
-from headpond.spark.pipeline.plan import Sink, Trigger
+from headpond.spark.pipeline.plan import SinkTable, Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +20,7 @@ DATE = "date"
 _TIMES = ("timestamp", "timestamp_ntz", "date", "string")
 
 
-def message_columns(rows: DataFrame, sink: Sink) -> DataFrame:
+def message_columns(rows: DataFrame, sink: SinkTable) -> DataFrame:
     """What a topic takes of rows: key, value, id, headers, topic, shard; expressions of the sink go first."""
     from pyspark.sql import functions as F
 
@@ -52,7 +52,7 @@ def trigger_of(trigger: Trigger) -> dict[str, Any]:
     return {}
 
 
-def check_partitions(rows: DataFrame, sink: Sink) -> None:
+def check_partitions(rows: DataFrame, sink: SinkTable) -> None:
     """Refuses folders that no column tells, and a name that would stand for two columns."""
     types = {field.name.lower(): field.dataType.typeName() for field in rows.schema.fields}
     for name in sink.partition_by:
@@ -71,7 +71,7 @@ def check_partitions(rows: DataFrame, sink: Sink) -> None:
         )
 
 
-def parquet_writer(rows: DataFrame, sink: Sink, path: str) -> DataStreamWriter:
+def parquet_writer(rows: DataFrame, sink: SinkTable, path: str) -> DataStreamWriter:
     from pyspark.sql import functions as F
 
     by = list(sink.partition_by)

@@ -13,7 +13,7 @@ from headpond.spark.pipeline.plan import SECTIONS, Plan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headpond.spark.pipeline.run import Run
+    from headpond.spark.pipeline.run import PipelineRun
 
 
 class Pipeline:
@@ -84,7 +84,7 @@ class Pipeline:
 
         analyse(self.definition, spark)
 
-    def start(self, spark: SparkSession | None = None) -> Run:
+    def start(self, spark: SparkSession | None = None) -> PipelineRun:
         """Starts one query per sink."""
         from headpond.spark.pipeline.run import start
 

@@ -18,21 +18,21 @@ ARRIVAL = "arrival"
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PlanTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of the file; a key that it does not know is a fault."""
 
 
 # --- sources ------------------------------------------------------------------------------------------
 
 
-class Watermark(Table, frozen=True):
+class WatermarkTable(PlanTable, frozen=True):
     """How long rows may come late; what is older is dropped by steps with state, and counted as late."""
 
     delay: Duration
     column: Text = "stored_at"
 
 
-class Source(Table, frozen=True):
+class SourceTable(PlanTable, frozen=True):
     """Rows that come in: of topics, or of a folder of Parquet files."""
 
     topic: Text | None = None
@@ -56,7 +56,7 @@ class Source(Table, frozen=True):
     max_files_per_trigger: Count | None = None
     min_partitions: Count | None = None
     task_per_shard: bool | None = None
-    watermark: Watermark | None = None
+    watermark: WatermarkTable | None = None
     url: Text | None = None
     token: Text | None = None
     """Of the node at ``url``; the pipeline's own goes there only if the URL is the same."""
@@ -71,7 +71,7 @@ class Source(Table, frozen=True):
 # --- steps --------------------------------------------------------------------------------------------
 
 
-class Dedup(Table, frozen=True):
+class Dedup(PlanTable, frozen=True):
     """Each identity (or id, or whatever ``by`` names) once, as long as repeats come within the time."""
 
     within: Duration
@@ -80,7 +80,7 @@ class Dedup(Table, frozen=True):
     """The column whose watermark the time is measured by; rows older than it are dropped as late."""
 
 
-class Reorder(Table, frozen=True):
+class Reorder(PlanTable, frozen=True):
     """Rows of a group in the order of their index; one that comes early waits for those before it."""
 
     index: Text
@@ -93,7 +93,7 @@ class Reorder(Table, frozen=True):
     """Rows of one group that wait; past it the lowest go on."""
 
 
-class DeadLetter(Table, frozen=True):
+class DeadLetter(PlanTable, frozen=True):
     """Rows that fail a predicate go to a topic with the reason, the others go on."""
 
     keep: Text
@@ -102,13 +102,13 @@ class DeadLetter(Table, frozen=True):
     """In SQL; the predicate itself unless told."""
 
 
-class Step(Table, frozen=True):
+class StepTable(PlanTable, frozen=True):
     """One change on the way; exactly one of its kinds is set."""
 
     from_: Name | None = msgspec.field(name="from", default=None)
     sql: Text | None = None
     python: Text | None = None
-    watermark: Watermark | None = None
+    watermark: WatermarkTable | None = None
     dedup: Dedup | None = None
     reorder: Reorder | None = None
     route: dict[Name, Text] | None = None
@@ -122,13 +122,13 @@ class Step(Table, frozen=True):
 # --- sinks --------------------------------------------------------------------------------------------
 
 
-class Trigger(Table, frozen=True):
+class Trigger(PlanTable, frozen=True):
     every: Duration | None = None
     available_now: bool = False
     """Works off what there is, then ends."""
 
 
-class Sink(Table, frozen=True):
+class SinkTable(PlanTable, frozen=True):
     """Where rows go; a query of its own in Spark, with its own checkpoint."""
 
     from_: Name = msgspec.field(name="from")
@@ -162,30 +162,30 @@ class Sink(Table, frozen=True):
 # --- the whole ----------------------------------------------------------------------------------------
 
 
-class Cluster(Table, frozen=True):
+class SparkTable(PlanTable, frozen=True):
     """What runs it."""
 
     master: Text | None = None
     conf: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
 
 
-class Plan(Table, frozen=True):
+class Plan(PlanTable, frozen=True):
     """A pipeline. Sources, steps and sinks stand in the file's order: each knows only those above it."""
 
     name: Name
-    sources: dict[Name, Source]
-    sinks: dict[Name, Sink]
-    steps: dict[Name, Step] = msgspec.field(default_factory=dict)
+    sources: dict[Name, SourceTable]
+    sinks: dict[Name, SinkTable]
+    steps: dict[Name, StepTable] = msgspec.field(default_factory=dict)
     checkpoint: Text | None = None
     url: Text | None = None
     token: Text | None = None
     trigger: Trigger = Trigger()
-    spark: Cluster = Cluster()
+    spark: SparkTable = SparkTable()
 
 
-def kind_of(table: Source | Step | Sink) -> list[str]:
+def kind_of(table: SourceTable | StepTable | SinkTable) -> list[str]:
     """Which of its kinds a table sets: one, if it is right."""
     return [name for name in table.KINDS if getattr(table, name) not in (None, False)]
 
 
-SECTIONS: dict[str, Any] = {"sources": Source, "steps": Step, "sinks": Sink}
+SECTIONS: dict[str, Any] = {"sources": SourceTable, "steps": StepTable, "sinks": SinkTable}

@@ -22,7 +22,7 @@ TIMES_MAX = 1_000
 """Spark keeps the last 100 unless told otherwise."""
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class BatchSample(msgspec.Struct, frozen=True, kw_only=True):
     """One batch of a sink's query, with what it had done in all by then."""
 
     sink: str
@@ -48,7 +48,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class Following:
+class QueryProgress:
     """One query's progress, batch by batch."""
 
     sink: str
@@ -62,7 +62,7 @@ class Following:
     def began(self) -> bool:
         return self._batch >= 0
 
-    def take(self, said: Mapping[str, Any]) -> Sample | None:
+    def take(self, said: Mapping[str, Any]) -> BatchSample | None:
         """A progress of Spark's, as its JSON says it; None where it was seen before."""
         batch, at = int(said["batchId"]), str(said["timestamp"])
         if batch < self._batch or (batch == self._batch and at in self._times):
@@ -76,7 +76,7 @@ class Following:
         late = sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators)
         self.rows += rows
         self.late += late
-        return Sample(
+        return BatchSample(
             sink=self.sink,
             batch=batch,
             time=at,
@@ -141,7 +141,7 @@ class Metrics:
             raise AddressInUse(f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
         self.port = int(self._server.server_port)
 
-    def take(self, sample: Sample) -> None:
+    def take(self, sample: BatchSample) -> None:
         for name, gauge in self._gauges.items():
             value = getattr(sample, name)
             if value is not None:
@@ -156,7 +156,7 @@ class Metrics:
 _HEADINGS = ("SINK", "BATCH", "ROWS", "IN/S", "DONE/S", "LAG", "BATCH S", "STATE", "LATE", "DOING")
 
 
-def table(samples: Iterable[tuple[str, Sample | None, str]]) -> Table:
+def table(samples: Iterable[tuple[str, BatchSample | None, str]]) -> Table:
     """The sinks as they stand: (name, its last batch, what it does)."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in _HEADINGS:
@@ -168,7 +168,7 @@ def table(samples: Iterable[tuple[str, Sample | None, str]]) -> Table:
     return shown
 
 
-def _cells(sample: Sample) -> tuple[str, ...]:
+def _cells(sample: BatchSample) -> tuple[str, ...]:
     return (
         f"{sample.batch:,}",
         f"{sample.rows_all:,}",
@@ -181,7 +181,7 @@ def _cells(sample: Sample) -> tuple[str, ...]:
     )
 
 
-def line(sample: Sample) -> str:
+def line(sample: BatchSample) -> str:
     """One batch, for a log."""
     told = [f"{sample.sink}: batch {sample.batch}", f"{sample.rows:,} rows in {sample.batch_s:.2f} s"]
     told += [] if sample.lag is None else [f"lag {sample.lag:,}"]

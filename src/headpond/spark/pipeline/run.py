@@ -16,11 +16,11 @@ from headpond.spark.causes import cause_of
 from headpond.spark.checkpoints import clear_unfinished_start
 from headpond.spark.connection import read_connection
 from headpond.spark.pipeline.definition import Definition
-from headpond.spark.pipeline.faults import Fault
-from headpond.spark.pipeline.frames import Frames, Node, Outlet, located
+from headpond.spark.pipeline.faults import PlanFault
+from headpond.spark.pipeline.frames import Frames, PipelineNode, QueryOutlet, located
 from headpond.spark.pipeline.outlets import parquet_writer, printer, trigger_of
 from headpond.spark.pipeline.plan import Plan, Trigger
-from headpond.spark.pipeline.progress import Following, Sample
+from headpond.spark.pipeline.progress import BatchSample, QueryProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,10 +39,12 @@ _DEFAULTS = {
 }
 
 
-def start(definition: Definition, spark: SparkSession | None = None, *, node: Node | None = None) -> Run:
+def start(
+    definition: Definition, spark: SparkSession | None = None, *, node: PipelineNode | None = None
+) -> PipelineRun:
     """Builds the plan on Spark and starts a query a sink; nothing runs if any part of it is wrong."""
     frames = analyse(definition, spark, node=node)
-    run = Run(frames.plan)
+    run = PipelineRun(frames.plan)
     for outlet in frames.outlets:
         try:
             run.queries[outlet.name] = _start(frames, frames.own(outlet))
@@ -55,7 +57,9 @@ def start(definition: Definition, spark: SparkSession | None = None, *, node: No
     return run
 
 
-def analyse(definition: Definition, spark: SparkSession | None = None, *, node: Node | None = None) -> Frames:
+def analyse(
+    definition: Definition, spark: SparkSession | None = None, *, node: PipelineNode | None = None
+) -> Frames:
     """The plan as DataFrames, tried and not run; ``BadPipeline`` has every fault that Spark or the node found.
 
     They have a session of their own, so that its views and settings are nobody else's.
@@ -76,15 +80,15 @@ def analyse(definition: Definition, spark: SparkSession | None = None, *, node: 
     return frames
 
 
-def node_of(plan: Plan) -> Node:
+def node_of(plan: Plan) -> PipelineNode:
     """The node that the plan names, else the environment or the context in use."""
     given = {"url": plan.url, "token": plan.token}
     reached = read_connection({name: value for name, value in given.items() if value is not None})
     files = {name: path for name in TLS_NAMES if (path := getattr(reached, name)) is not None}
-    return Node(reached.url, reached.token, files)
+    return PipelineNode(reached.url, reached.token, files)
 
 
-def _start(frames: Frames, outlet: Outlet) -> StreamingQuery:
+def _start(frames: Frames, outlet: QueryOutlet) -> StreamingQuery:
     plan, sink = frames.plan, outlet.sink
     if sink.parquet is not None:
         writer = parquet_writer(outlet.rows, sink, located(sink.parquet, frames.definition.folder))
@@ -108,23 +112,23 @@ def _trigger(plan: Plan, told: Trigger | None) -> Trigger:
     return trigger
 
 
-def _start_fault(outlet: Outlet, error: BaseException) -> Fault | None:
+def _start_fault(outlet: QueryOutlet, error: BaseException) -> PlanFault | None:
     from pyspark.errors import PySparkException
 
     if not isinstance(error, PySparkException):
         return None
     cause = cause_of(error)
-    return Fault(outlet.path, cause.message, cause.hint)
+    return PlanFault(outlet.path, cause.message, cause.hint)
 
 
 @dataclass(slots=True)
-class Run:
+class PipelineRun:
     """The queries of a pipeline, by sink."""
 
     plan: Plan
     queries: dict[str, StreamingQuery] = field(default_factory=dict)
-    _following: dict[str, Following] = field(default_factory=dict)
-    _seen: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
+    _following: dict[str, QueryProgress] = field(default_factory=dict)
+    _seen: deque[BatchSample] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
     _rows_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -189,7 +193,7 @@ class Run:
                 hint="Its batch is done again at the next start; end the process.",
             ) from next(iter(late.values()))
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[BatchSample]:
         """What the queries did since the last call, batch by batch; of very many the last ones."""
         self._look()
         while self._seen:
@@ -197,7 +201,7 @@ class Run:
 
     def _look(self) -> None:
         for name, query in self.queries.items():
-            following = self._following.setdefault(name, Following(name))
+            following = self._following.setdefault(name, QueryProgress(name))
             for progress in query.recentProgress:
                 if (sample := following.take(_said(progress))) is not None:
                     self._seen.append(sample)

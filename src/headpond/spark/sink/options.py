@@ -9,7 +9,7 @@ from headpond.model.errors import BadRequest
 from headpond.model.names import TopicName
 from headpond.spark.connection import (
     CONNECTION_OPTIONS,
-    Connection,
+    NodeConnection,
     Option,
     given_options,
     read_connection,
@@ -40,7 +40,7 @@ SINK_LENGTH_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    connection: Connection
+    connection: NodeConnection
     topic: str | None
     """The full name; None where a column names it."""
     sink: str | None

@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headpond.model.errors import BadRequest, HeadpondError, TopicNotFound
 from headpond.model.receipt import Stage
-from headpond.spark.connection import told
+from headpond.spark.connection import errors_with_hints
 from headpond.spark.sink.options import SinkOptions, read_options
 from headpond.spark.sink.rows import by_topic, check_columns, in_types_of
 from headpond.wire.typed.versions import SchemaVersions
@@ -52,13 +52,13 @@ class Staged(WriterCommitMessage):
 
 
 def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> BatchSink:
-    with told():
+    with errors_with_hints():
         read = read_options(options, streaming=False)
         return BatchSink(read, own=_check(schema, read, overwrite))
 
 
 def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> StreamSink:
-    with told():
+    with errors_with_hints():
         read = read_options(options, streaming=True)
         # Spark makes a new writer for every commit: a node that restarts just then must not end the query.
         return StreamSink(read, own=_check(schema, read, overwrite, wait_s=read.connection.timeout_s))
@@ -79,7 +79,7 @@ def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s:
     return frozenset(schemas.newest.names if schemas is not None else ())
 
 
-class Sink:
+class StagedSink:
     """What a task does. One is made where the query is planned, and a copy of it goes to every task."""
 
     def __init__(self, options: SinkOptions, *, own: frozenset[str]) -> None:
@@ -136,33 +136,33 @@ class Sink:
                     writer.abort([stage for message in staged for stage in message.stages])
 
 
-class StreamSink(Sink, DataSourceStreamArrowWriter):
+class StreamSink(StagedSink, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         query = _query()
-        with told():
+        with errors_with_hints():
             if not query and self._options.sink is None:
                 raise BadRequest("Spark does not say which query this is", hint="Set the option sinkId.")
             return self._stage(_name(f"spark-{query}", self._options), query, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        with told():
+        with errors_with_hints():
             self._commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._abort(messages)
 
 
-class BatchSink(Sink, DataSourceArrowWriter):
+class BatchSink(StagedSink, DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, *, own: frozenset[str]) -> None:
         super().__init__(options, own=own)
         self._writer_name = _name(f"spark-job-{uuid.uuid4()}", options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        with told():
+        with errors_with_hints():
             return self._stage(self._writer_name, _query(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        with told():
+        with errors_with_hints():
             self._commit(messages, self._options.batch or 0)
 
     def _committed(self, client: Client, writer: str) -> None:

@@ -19,7 +19,7 @@ from headpond.model.names import TopicName
 from headpond.model.topic_settings import Kind, Setting
 from headpond.spark.connection import (
     CONNECTION_OPTIONS,
-    Connection,
+    NodeConnection,
     Option,
     given_options,
     read_connection,
@@ -108,7 +108,7 @@ Places = Place | dict[str, dict[int, Place]]
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    connection: Connection
+    connection: NodeConnection
     topics: tuple[str, ...]
     """Full names; empty with a pattern."""
     pattern: str | None

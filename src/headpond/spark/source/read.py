@@ -18,7 +18,7 @@ from headpond.client.options import LostSpan
 from headpond.client.reader import Part
 from headpond.model.errors import BadRequest, EntriesMissing, IncarnationChanged, TopicMismatch, TopicNotFound
 from headpond.model.names import TopicName
-from headpond.spark.connection import told
+from headpond.spark.connection import errors_with_hints
 from headpond.spark.source.options import SourceOptions
 from headpond.spark.source.schema import arrow_schema, fit
 from headpond.wire.plain.columns import NAMES
@@ -36,7 +36,7 @@ GAP_REASON, GAP_END = "gap.reason", "gap.end"
 _MICROS = pa.timestamp("us", tz="UTC")
 
 
-class Rows:
+class RowBatcher:
     """Gathers batches, of whatever shards, and hands them out in Spark's columns."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -90,13 +90,13 @@ class Rows:
 
     def gap(self, topic: str, lost: LostSpan) -> pa.RecordBatch:
         """The row that stands for entries that are missing."""
-        told = {
+        errors_with_hints = {
             "topic": topic,
             "shard": lost.shard,
             "entry": lost.start,
             "headers": [(GAP_REASON, lost.reason), (GAP_END, str(lost.end))],
         }
-        columns = [pa.array([told.get(field.name)], field.type) for field in self._schema]
+        columns = [pa.array([errors_with_hints.get(field.name)], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
@@ -183,8 +183,8 @@ def connect(options: SourceOptions, *, patient: bool = True) -> headpond.sync.Cl
 
 def read_task(options: SourceOptions, schema: StructType, task: ReadTask) -> Iterator[pa.RecordBatch]:
     """The rows of a task, as Arrow batches."""
-    with told(), connect(options) as client:
-        rows = Rows(arrow_schema(schema))
+    with errors_with_hints(), connect(options) as client:
+        rows = RowBatcher(arrow_schema(schema))
         readers: dict[tuple[str, bytes, int | None], headpond.sync.Reader] = {}
 
         def reader_of(span: Span) -> headpond.sync.Reader:
@@ -204,7 +204,7 @@ def read_task(options: SourceOptions, schema: StructType, task: ReadTask) -> Ite
 
 
 def _read(
-    options: SourceOptions, reader_of: Callable[[Span], headpond.sync.Reader], rows: Rows, span: Span
+    options: SourceOptions, reader_of: Callable[[Span], headpond.sync.Reader], rows: RowBatcher, span: Span
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range that are due; the last of them stay in ``rows``."""
     if span.gap is not None:
@@ -261,7 +261,7 @@ def _in_order(part: Part) -> list[Batch | LostSpan]:
     return sorted(items, key=lambda item: item.start if isinstance(item, LostSpan) else item.spans[0][0])
 
 
-def _missing(options: SourceOptions, rows: Rows, span: Span, lost: LostSpan) -> Iterator[pa.RecordBatch]:
+def _missing(options: SourceOptions, rows: RowBatcher, span: Span, lost: LostSpan) -> Iterator[pa.RecordBatch]:
     """Fails, tells or passes over, as ``onGap`` says."""
     topic = TopicName.parse(span.topic).short
     which = f"{lost.start} to {lost.end - 1}" if lost.end > lost.start else f"from {lost.start} on"

@@ -32,7 +32,7 @@ from headpond.model.errors import (
     TopicNotFound,
 )
 from headpond.model.names import TopicName
-from headpond.spark.connection import told
+from headpond.spark.connection import errors_with_hints
 from headpond.spark.source.offset import (
     Gathering,
     IdleWait,
@@ -79,14 +79,14 @@ if TYPE_CHECKING:
 
 def schema(options: Mapping[str, str]) -> StructType:
     """The columns of a DataFrame over the topics that the options name."""
-    with told():
+    with errors_with_hints():
         settings = read_options(options)
         with connect(settings, patient=False) as client:
             return plan_schema(client, settings)
 
 
 def batch_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceReader:
-    with told():
+    with errors_with_hints():
         return BatchReader(schema, read_options(options, streaming=False))
 
 
@@ -105,7 +105,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        with told(), connect(options, patient=False) as client:
+        with errors_with_hints(), connect(options, patient=False) as client:
             names = topic_names(client, options)
             ends = there(client.admin.ends(names)) if names else []
             # In this order: no row of the range is of a newer schema than the one that is read.
@@ -172,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A task only reads. It gets the options as they are meant here: it has another environment."""
-        with told():
+        with errors_with_hints():
             return BatchReader, (self._schema, self._options)
 
     @property
@@ -194,7 +194,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Spark does not keep it before the first batch has ended, and asks again with every question until then.
         """
-        with told():
+        with errors_with_hints():
             if self._initial is None:
                 client = self._client
                 plan_versions(client, self._options, self._schema)
@@ -225,7 +225,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(ends, entries)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        with told():
+        with errors_with_hints():
             options = self._options
             if options.entries_max is not None:
                 return ReadMaxRows(options.entries_max)
@@ -234,14 +234,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.entries_min) if options.entries_min > 1 else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with told():
+        with errors_with_hints():
             names = topic_names(self._client, self._options)
             found = self._ends_of(names)
             self._until = {each.topic: each for each in found}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next batch goes; ``start`` as it is where there is nothing new, or not enough."""
-        with told():
+        with errors_with_hints():
             before = read_start(start)
             self._look(before)
             reach = self._reach(before)
@@ -458,7 +458,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- batches ------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with told():
+        with errors_with_hints():
             before, after = read_start(start), read_offset(end)
             for name in after:  # a batch that is tried again may be of a query with other options
                 check_covered(self._options, name)
@@ -493,7 +493,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Spark calls it on every source of a query for each batch, also on those that were idle."""
         self._idle.batch_made()
-        with told():
+        with errors_with_hints():
             self._settle(read_offset(end))
 
     def _settle(self, offset: Offset) -> None:

@@ -21,10 +21,10 @@ from headpond.model.errors import BadRequest
 from headpond.spark.jobs.audit import figures as sums
 from headpond.spark.jobs.audit import listing
 from headpond.spark.jobs.audit import orders as ordering
-from headpond.spark.jobs.audit.figures import Figures, Part
+from headpond.spark.jobs.audit.figures import AuditPart, Figures
 from headpond.spark.jobs.audit.orders import Orders
 from headpond.spark.jobs.audit.sides import IDENTITY, match, parts, same_kind, side
-from headpond.spark.jobs.feed import Feed, Kind, Reach, Source, check_feed, check_topics, feed_of, read
+from headpond.spark.jobs.feed import Feed, FeedKind, Reach, Source, check_feed, check_topics, feed_of, read
 from headpond.spark.jobs.work import Progress, Work, check_free, results_folder, run_job
 from headpond.spark.start.packages import need_plots
 
@@ -50,9 +50,9 @@ class AuditResult(Figures, frozen=True, kw_only=True):
     """How many of the messages sent came ``0``, ``1``, ``2``, … times."""
     orders: Orders | None
     """None where an input does not tell where its messages stand."""
-    producers: list[Part]
-    shards: list[Part]
-    windows: list[Part]
+    producers: list[AuditPart]
+    shards: list[AuditPart]
+    windows: list[AuditPart]
     """By when a message was sent; ``name["window"]`` is the start in microseconds since 1970."""
     window_s: float
     missing_first: list[dict[str, Any]]
@@ -138,9 +138,9 @@ def seconds_of(window: str) -> float:
 
 def same_place(feeds: tuple[Feed, Feed], reaches: tuple[Reach, Reach]) -> bool:
     """Whether both are the same rows: a topic on two nodes is not."""
-    if feeds[0].kind is Kind.FRAME or feeds[0] != feeds[1]:
+    if feeds[0].kind is FeedKind.FRAME or feeds[0] != feeds[1]:
         return False
-    return feeds[0].kind is not Kind.TOPIC or reaches[0].url == reaches[1].url
+    return feeds[0].kind is not FeedKind.TOPIC or reaches[0].url == reaches[1].url
 
 
 # --- the work -----------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class _Inputs:
         rows = [side(frame, key, what) for frame, key, what in zip(frames, by, names, strict=True)]
         same_kind(rows[0], rows[1], " = ".join(dict.fromkeys(by)))
         for at, feed in enumerate(feeds):
-            if feed.kind is Kind.TOPIC:
+            if feed.kind is FeedKind.TOPIC:
                 rows[at] = self.keep(rows[at], StorageLevel.DISK_ONLY)
         self.sent, self.received = rows
 

@@ -49,7 +49,7 @@ _SUMS = (
 )
 
 
-class Latency(msgspec.Struct, frozen=True, kw_only=True):
+class AuditLatency(msgspec.Struct, frozen=True, kw_only=True):
     """From sent to first stored, in seconds; percentiles are within half a percent, the ends exact."""
 
     messages: int
@@ -90,10 +90,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     UR: float | None
     """unique / copies; none where nothing was received."""
     copies_mean: float | None
-    latency: Latency | None
+    latency: AuditLatency | None
 
 
-class Part(Figures, frozen=True, kw_only=True):
+class AuditPart(Figures, frozen=True, kw_only=True):
     """The figures of one producer, shard or time window."""
 
     name: dict[str, Any]
@@ -224,9 +224,9 @@ def figures_of(groups: pa.Table) -> Figures:
     return Figures(**_fields(of_kind(groups, "all").to_pylist()[0]))
 
 
-def parts_of(groups: pa.Table, kind: str) -> list[Part]:
+def parts_of(groups: pa.Table, kind: str) -> list[AuditPart]:
     rows = of_kind(groups, kind).to_pylist()
-    return [Part(name={name: row[name] for name in KINDS[kind]}, **_fields(row)) for row in rows]
+    return [AuditPart(name={name: row[name] for name in KINDS[kind]}, **_fields(row)) for row in rows]
 
 
 def arrivals_of(groups: pa.Table) -> dict[str, int]:
@@ -238,7 +238,7 @@ def _fields(row: dict[str, Any]) -> dict[str, Any]:
     ends = ("min", *(name for name, _ in _PERCENTILES), "max")
     latency = None
     if row["latency_messages"]:
-        latency = Latency(
+        latency = AuditLatency(
             messages=row["latency_messages"],
             negative=row["latency_negative"],
             **{f"{name}_s": row[f"latency_{name}_s"] for name in ends},

@@ -21,7 +21,7 @@ import msgspec
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, LimitReached
 from headpond.spark.jobs.audit.audit import same_place, seconds_of
-from headpond.spark.jobs.feed import Feed, Kind, Reach, check_topics, feed_of, read_stream
+from headpond.spark.jobs.feed import Feed, FeedKind, Reach, check_topics, feed_of, read_stream
 from headpond.spark.jobs.work import Progress, Work, run_job
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ClosedWindow(msgspec.Struct, frozen=True, kw_only=True):
     strangers: int
 
 
-class Following(msgspec.Struct, kw_only=True):
+class FollowedAudit(msgspec.Struct, kw_only=True):
     """What is known so far."""
 
     sent: int = 0
@@ -98,10 +98,10 @@ def follow(
     received_url: str | None = None,
     received_token: str | None = None,
     caught_up: bool = False,
-    update: Callable[[Following], None] | None = None,
+    update: Callable[[FollowedAudit], None] | None = None,
     master: str | None = None,
     progress: Progress | None = None,
-) -> Following:
+) -> FollowedAudit:
     """Goes on until it is interrupted; with ``caught_up``, until all that is there now was read.
 
     ``update`` is called after every batch that closed a window or let one grow.
@@ -109,15 +109,15 @@ def follow(
     feeds = feed_of(sent, "what was sent"), feed_of(received, "what was received")
     reaches = Reach(url, token), Reach(received_url or url, received_token if received_url else token)
     for feed in feeds:
-        if feed.kind is not Kind.TOPIC:
+        if feed.kind is not FeedKind.TOPIC:
             raise BadRequest(f"{feed} cannot be followed", hint="Only topics can; audit it without --follow.")
     if same_place(feeds, reaches):
         raise BadRequest(f"both sides are {feeds[0]}", hint="Follow two topics, or one on two nodes.")
     window_s, late_s = seconds_of(window), seconds_of(late)
     check_topics(feeds, reaches)
-    found = Following()
+    found = FollowedAudit()
 
-    def body(work: Work) -> Following:
+    def body(work: Work) -> FollowedAudit:
         _run(work, feeds, reaches, (window_s, late_s), None if caught_up else every, found, update)
         return found
 
@@ -130,8 +130,8 @@ def _run(
     reaches: tuple[Reach, Reach],
     lengths: tuple[float, float],
     every: str | None,
-    found: Following,
-    update: Callable[[Following], None] | None,
+    found: FollowedAudit,
+    update: Callable[[FollowedAudit], None] | None,
 ) -> None:
     window_s, late_s = lengths
     sides = [
@@ -196,7 +196,7 @@ def _windows(messages: DataFrame) -> DataFrame:
 
 
 def _watch(
-    work: Work, query: StreamingQuery, found: Following, update: Callable[[Following], None] | None
+    work: Work, query: StreamingQuery, found: FollowedAudit, update: Callable[[FollowedAudit], None] | None
 ) -> None:
     """Adds what Spark tells of its state after each batch, until the end."""
     # While nothing comes, Spark also tells of the next batch, before there is one.

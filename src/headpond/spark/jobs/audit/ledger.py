@@ -23,7 +23,7 @@ from headpond.model.names import TopicName
 from headpond.model.ranges import RangeSet
 from headpond.spark.jobs.feed import (
     Feed,
-    Kind,
+    FeedKind,
     Reach,
     Source,
     check_feed,
@@ -135,7 +135,7 @@ def audit_ledger(
     feed = feed_of(name if received is None else received, "what was received")
     reaches = Reach(url, token), Reach(received_url or url, received_token if received_url else token)
     check_feed(feed)
-    check_topics((Feed(Kind.TOPIC, name), feed), reaches)
+    check_topics((Feed(FeedKind.TOPIC, name), feed), reaches)
 
     def body(work: Work) -> LedgerAudit:
         began = time.monotonic()

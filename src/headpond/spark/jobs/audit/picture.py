@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from headpond.spark.jobs.audit.figures import Part
+    from headpond.spark.jobs.audit.figures import AuditPart
 
 WHOLE = "#1f77b4"
 SHARE = "#ff7f0e"
@@ -19,7 +19,7 @@ STEPS_MARKED_MAX = 120
 """More windows than this are drawn as a line without a mark each."""
 
 
-def draw(windows: list[Part], window_s: float, title: str, path: Path) -> None:
+def draw(windows: list[AuditPart], window_s: float, title: str, path: Path) -> None:
     """Writes the picture; windows without a time are left out."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.figure import Figure
@@ -36,7 +36,7 @@ def draw(windows: list[Part], window_s: float, title: str, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _draw_shares(axes: Axes, windows: list[Part]) -> None:
+def _draw_shares(axes: Axes, windows: list[AuditPart]) -> None:
     marker = "o" if len(windows) <= STEPS_MARKED_MAX else ""
     times: Any = [_time(part) for part in windows]
     for name, colour, words in (
@@ -54,7 +54,7 @@ def _draw_shares(axes: Axes, windows: list[Part]) -> None:
     axes.legend(loc="best")
 
 
-def _draw_counts(axes: Axes, windows: list[Part], window_s: float) -> None:
+def _draw_counts(axes: Axes, windows: list[AuditPart], window_s: float) -> None:
     times: Any = [_time(part) for part in windows]
     width: Any = timedelta(seconds=window_s * 0.9)
     axes.bar(times, [part.sent for part in windows], width=width, color=QUIET, label="sent")
@@ -69,5 +69,5 @@ def _draw_counts(axes: Axes, windows: list[Part], window_s: float) -> None:
     axes.legend(loc="upper left", ncols=2)
 
 
-def _time(part: Part) -> datetime:
+def _time(part: AuditPart) -> datetime:
     return datetime.fromtimestamp(part.name["window"] / 1e6, UTC)

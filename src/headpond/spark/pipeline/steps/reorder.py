@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _INTEGERS = ("byte", "short", "integer", "long")
 
 
-class Held:
+class ReorderBuffer:
     """The rows of one group that wait, and the index that is next: the rule, without Spark.
 
     ``rows`` maps an index to its row (several where it came twice); it is read and written like a dict.
@@ -89,7 +89,7 @@ def reorder(rows: DataFrame, told: Reorder) -> DataFrame:
     return rows.groupBy(*by).transformWithState(processor, schema, "append", "ProcessingTime")
 
 
-def released(held: Held, rows: Iterable[tuple[int | None, Any]]) -> Iterator[tuple[Any, bool]]:
+def released(held: ReorderBuffer, rows: Iterable[tuple[int | None, Any]]) -> Iterator[tuple[Any, bool]]:
     """All that a batch of rows lets go on; within it the lower index is looked at first."""
     numbered: list[tuple[int, Any]] = []
     for index, row in rows:
@@ -137,13 +137,13 @@ class Reordering(StatefulProcessor):
     def close(self) -> None:
         pass
 
-    def _held(self) -> tuple[Held, int]:
+    def _held(self) -> tuple[ReorderBuffer, int]:
         place = self._place.get() if self._place.exists() else None
         next_index, timer_ms = (self._first, _NONE_YET) if place is None else (place[0], place[1])
-        rows = _Waiting(self._waiting)
-        return Held(rows, None if next_index == _NONE_YET else next_index, self._held_max), timer_ms
+        rows = _StateRows(self._waiting)
+        return ReorderBuffer(rows, None if next_index == _NONE_YET else next_index, self._held_max), timer_ms
 
-    def _set_timer(self, held: Held, timer_ms: int, now_ms: int) -> int:
+    def _set_timer(self, held: ReorderBuffer, timer_ms: int, now_ms: int) -> int:
         """The gap before what waits is a new one: it is waited for from now on."""
         if timer_ms != _NONE_YET:
             self._handle.deleteTimer(timer_ms)
@@ -157,8 +157,8 @@ class Reordering(StatefulProcessor):
             yield Row(**dict(zip(self._schema.fieldNames(), row, strict=True)), **{OUT_OF_ORDER: late})
 
 
-class _Waiting(MutableMapping[int, Any]):
-    """Spark's map of what waits, as the mapping that ``Held`` works on; its keys are kept at hand."""
+class _StateRows(MutableMapping[int, Any]):
+    """Spark's map of what waits, as the mapping that ``ReorderBuffer`` works on; its keys are kept at hand."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
