@@ -5,12 +5,15 @@ stands in it:
 
 1. A frame that is whole and passes its checksum is ``Found``.
 2. Zeros up to the file's end are the clean end.
-3. At anything else the scan looks for the next valid frame of this file. First where the bad frame's own header
-   says that it ends (a rotten body leaves its header true, and payloads are then never searched). Else at
-   every offset that could be a header: its type and shard fit, its claim fits into the file. Candidates that
-   another plausible header follows are checked at once; the others while a budget of checksummed bytes
-   lasts, so that a file of garbage costs seconds. What was skipped is ``Bad``; behind the last valid frame
-   it reaches up to the last byte that is not zero.
+3. At anything else the scan looks for the next valid frame of this file, in this order:
+
+   - where the bad frame ends if only its size rotted: with the right size it passes its checksum;
+   - where its header claims that it ends: if its body rotted, its header is still right;
+   - at every offset that could be a header: its type and shard fit, its size fits into the file. The scan
+     checks candidates that another plausible header follows at once, and the others while a budget of
+     checksummed bytes lasts, so that a file of garbage costs seconds.
+
+   The skipped bytes are ``Bad``; behind the last valid frame they reach up to the last byte that is not zero.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from google_crc32c import extend
 from google_crc32c import value as crc32c
 
 from headpond.model.errors import BadFrame
@@ -234,11 +238,15 @@ def _resync(
             return False
         return accept is None or accept(offset, frame)
 
-    data, at = window.bytes_at(bad_at, HEADER_BYTES)
-    if len(data) - at >= HEADER_BYTES:
-        claimed = bad_at + _total(data, at)
-        if claimed < window.end and valid(claimed):
-            return claimed
+    head = window.file.read_at(bad_at, min(HEADER_BYTES, window.end - bad_at))
+    claimed = bad_at + _total(head, 0) if len(head) == HEADER_BYTES else window.end
+    claim_valid = claimed < window.end and valid(claimed)
+    search_end = min(claimed if claim_valid else window.end, bad_at + OVERHEAD_BYTES + body_bytes_max)
+    real_end = _real_end(window, bad_at, search_end, body_bytes_max, shard)
+    if real_end is not None and valid(real_end):
+        return real_end
+    if claim_valid:
+        return claimed
     pages = _Pages(window.file, window.end)
     bytes_left, count_left = _CHECKED_BYTES_MAX, _CHECKED_COUNT_MAX
     for offset, total in _candidates(window, bad_at + 1, body_bytes_max, shard):
@@ -248,6 +256,28 @@ def _resync(
             bytes_left -= total
             count_left -= 1
         if valid(offset):
+            return offset
+    return None
+
+
+def _real_end(
+    window: _Window, bad_at: int, search_end: int, body_bytes_max: int, shard: int | None
+) -> int | None:
+    """Where a frame ends whose header has nothing but a rotten size; None where more is wrong with it.
+
+    A candidate behind it is the real next frame if the bad frame passes its checksum with the size that leads
+    there. Frames inside its body, which a sender chooses, do not: it does not know the header around them.
+    """
+    data = b""
+    bytes_left = _CHECKED_BYTES_MAX
+    for offset, _ in _candidates(window, bad_at + OVERHEAD_BYTES, body_bytes_max, shard):
+        size = offset - bad_at
+        bytes_left -= size
+        if offset >= search_end or bytes_left < 0:
+            break
+        data = data or window.file.read_at(bad_at, search_end - bad_at)
+        header = data[: HEADER_BYTES - 4] + (size - OVERHEAD_BYTES).to_bytes(4, "little")
+        if extend(crc32c(header), data[HEADER_BYTES:size]) == CRC_RESIDUE:
             return offset
     return None
 

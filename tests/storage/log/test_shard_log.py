@@ -14,7 +14,7 @@ from headpond.storage.log.segments import SCANNED_MAX
 from headpond.storage.log.shard_log import LogOptions, ShardLog
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.storage.os_disk import OsDisk
-from tests.broker.logs import (
+from tests.storage.log.logs import (
     BLOCKS,
     FOLDER,
     SMALL,

@@ -10,7 +10,7 @@ import pytest
 
 from headpond.storage.log.shard_log import LogOptions
 from headpond.storage.memory_disk import Keep, MemoryDisk
-from tests.broker.logs import (
+from tests.storage.log.logs import (
     FOLDER,
     Writer,
     admitted,

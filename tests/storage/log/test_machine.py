@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headpond.storage.log.shard_log import LogOptions, LogWrite, ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk
-from tests.broker.logs import Row, Writer, admitted, marked, open_log, read_all, readable
+from tests.storage.log.logs import Row, Writer, admitted, marked, open_log, read_all, readable
 
 OPTIONS = LogOptions(rotate_bytes=1_500, preallocate_bytes=1_024, index_every_bytes=200)
 

@@ -16,7 +16,7 @@ from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 from headpond.wire.control.links import Head
 from headpond.wire.frame import FrameType
 from headpond.wire.record import decode_record_header
-from tests.broker.logs import (
+from tests.storage.log.logs import (
     FOLDER,
     SHARD,
     SMALL,
