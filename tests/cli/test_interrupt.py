@@ -43,7 +43,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "headpond.cli.resources.topic"])
+@pytest.mark.parametrize("module", ["typer", "headpond.cli.operate.errors"])
 def test_while_commands_are_being_loaded_it_ends_without_a_traceback(module: str) -> None:
     done = subprocess.run([sys.executable, "-c", EARLY.format(module=module)], capture_output=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

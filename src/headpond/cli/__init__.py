@@ -2,19 +2,19 @@
 
 In reading order::
 
-    app           all the commands
+    app           the table of all commands
     options       the options that every command takes
     output        text, JSON, errors and exit codes
     ask           one question to a node, and one to the person at the terminal
-    start         where a subscription begins
     completion    names for the shell's TAB
     stdio         stdin and stdout beside the event loop
     resources     commands about topics, subscriptions, tokens and the like
     data          commands that move messages
     operate       commands to run, watch and examine a node
     spark         commands that run on Spark
+    spark_jobs    all of these in one group
 
-A command imports heavy packages itself, so that ``headpond --help`` answers at once.
+A command's module is imported when the command is called, so that ``headpond --help`` answers at once.
 """
 
 from __future__ import annotations

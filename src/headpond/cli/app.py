@@ -1,54 +1,103 @@
-"""All the commands."""
+"""All the commands: where each lives, and the line that ``headpond --help`` prints for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
-from headpond.cli.data.consume import consume
-from headpond.cli.data.produce import produce
-from headpond.cli.data.refill import refill_app
-from headpond.cli.operate.demo import demo
-from headpond.cli.operate.doctor import doctor
-from headpond.cli.operate.errors import errors
-from headpond.cli.operate.explain import explain
-from headpond.cli.operate.inspect import inspect
-from headpond.cli.operate.lab import lab_app, sweep
-from headpond.cli.operate.ledger import ledger
-from headpond.cli.operate.log import log_app
-from headpond.cli.operate.node import node
-from headpond.cli.operate.top import top
 from headpond.cli.output import pipe_may_close
-from headpond.cli.resources.context import context_app
-from headpond.cli.resources.dead import dead_app
-from headpond.cli.resources.peer import peer_app
-from headpond.cli.resources.places import component_app, product_app, tenant_app
-from headpond.cli.resources.producer import producer_app
-from headpond.cli.resources.sub import sub_app
-from headpond.cli.resources.token import token_app
-from headpond.cli.resources.topic import topic_app
-from headpond.cli.resources.writer import writer_app
-from headpond.cli.spark.archive import archive, compact
-from headpond.cli.spark.audit import audit
-from headpond.cli.spark.pipeline import spark_app
-from headpond.cli.spark.prepare import prepare
-from headpond.cli.spark.replay import replay, reshard
 
-MESSAGES = "Messages"
-TOPICS = "Topics and who uses them"
-ACCESS = "Access and other nodes"
-LOOKING = "Looking into it"
-SPARK = "Spark"
-PIPES = "Pipes, and a demonstration"
-ORDER = (MESSAGES, TOPICS, ACCESS, LOOKING, SPARK, PIPES)
+
+class Entry(NamedTuple):
+    """A command, or a group of commands: ``where`` is MODULE:NAME below this package."""
+
+    where: str
+    summary: str
+
+
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "Messages": {
+        "node": Entry("operate.node:node", "Run a node."),
+        "produce": Entry("data.produce:produce", "Send each line of stdin as a message."),
+        "consume": Entry("data.consume:consume", "Print messages, and acknowledge them."),
+    },
+    "Topics and their users": {
+        "topic": Entry("resources.topic:topic_app", "Create, list, change and delete topics."),
+        "sub": Entry("resources.sub:sub_app", "Create, list, move, pause and delete subscriptions."),
+        "dead": Entry("resources.dead:dead_app", "List and redeliver messages that failed too often."),
+        "producer": Entry("resources.producer:producer_app", "Register, list and delete producers of a topic."),
+        "writer": Entry("resources.writer:writer_app", "List and delete writers of staged batches."),
+        "refill": Entry("data.refill:refill_app", "Messages on this disk that wait for a node."),
+        "tenant": Entry("resources.places:tenant_app", "Create, list, change and delete tenants."),
+        "product": Entry("resources.places:product_app", "The same for products (TENANT/PRODUCT)."),
+        "component": Entry(
+            "resources.places:component_app", "The same for components (TENANT/PRODUCT/COMPONENT)."
+        ),
+    },
+    "Access and other nodes": {
+        "token": Entry("resources.token:token_app", "Create, list and revoke access tokens."),
+        "context": Entry("resources.context:context_app", "Save the URL and token of a node under a name."),
+        "peer": Entry("resources.peer:peer_app", "Copy topics from and to other nodes."),
+        "log": Entry("operate.log:log_app", "Print the log of administration."),
+    },
+    "Monitoring and diagnosis": {
+        "top": Entry("operate.top:top", "Watch throughput and lag."),
+        "ledger": Entry("operate.ledger:ledger", "Account for every message of a topic."),
+        "doctor": Entry("operate.doctor:doctor", "Check a node: addresses, token, clock, disk."),
+        "inspect": Entry("operate.inspect:inspect", "Show the contents of a data file, and verify it."),
+        "errors": Entry("operate.errors:errors", "Explain an error code, or list all codes."),
+    },
+    "Spark": {
+        "spark": Entry("spark_jobs:spark_app", "Run pipelines and jobs on Spark."),
+    },
+    "Delivery over faulty links": {
+        "explain": Entry("operate.explain:explain", "Predict what a route of pipes delivers."),
+        "lab": Entry("operate.lab:lab_app", "Simulate a route under faults, and measure it."),
+        "demo": Entry("operate.demo:demo", "Send 100,000 messages over a bad link, and kill the node."),
+    },
+}
+
+
+class Commands(Mapping[str, Any]):
+    """The table above as typer wants it. A command's module is imported when the command is looked up."""
+
+    def __init__(self) -> None:
+        self.entries = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        return _load(self.entries[name].where)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+@cache
+def _load(where: str) -> Any:
+    module, _, name = where.partition(":")
+    found = getattr(import_module(f"headpond.cli.{module}"), name)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_group(found)
+    info = typer.models.CommandInfo(callback=found)
+    return typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
 
 
 class Sections(TyperGroup):
-    """Lists commands under the section that each was added with: ``rich_help_panel``, here in plain text."""
+    """Lists the commands by section, from the table alone."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = Commands()  # type: ignore[assignment]  # typer only reads it
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with pipe_may_close():  # help and the version are printed here
@@ -59,73 +108,28 @@ class Sections(TyperGroup):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in ORDER}
         width = max(map(len, self.commands))
-        for name, command in self.commands.items():
-            line = command.get_short_help_str(formatter.width - width - 6)
-            sections[str(getattr(command, "rich_help_panel", None))].append((name.ljust(width), line))
-        for title, rows in sections.items():
+        for title, entries in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl(rows)
+                formatter.write_dl([(name.ljust(width), each.summary) for name, each in entries.items()])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        from typer._click.shell_completion import CompletionItem
+
+        entries = Commands().entries.items()
+        items = [(name, each.summary) for name, each in entries if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=summary) for name, summary in items]
+        return found or super().shell_complete(ctx, incomplete)
 
 
 app = typer.Typer(
     name="headpond",
     cls=Sections,
-    help="Durable messaging for Python: run a node, send it messages, read them, look at what is stored.",
+    help="Durable messaging for Python: run a node, send messages to it, read them, and see what is stored.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help starts twice as fast and can be searched
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-lab_app.command()(sweep)
-for job in (audit, archive, compact, replay, reshard, prepare):
-    spark_app.command()(job)
-
-app.command(rich_help_panel=MESSAGES)(node)
-app.command(rich_help_panel=MESSAGES, short_help="Send each line of stdin as a message.")(produce)
-app.command(rich_help_panel=MESSAGES, short_help="Print messages, and acknowledge what was printed.")(consume)
-app.add_typer(topic_app, name="topic", rich_help_panel=TOPICS)
-app.add_typer(sub_app, name="sub", rich_help_panel=TOPICS)
-app.add_typer(dead_app, name="dead", rich_help_panel=TOPICS)
-app.add_typer(producer_app, name="producer", rich_help_panel=TOPICS)
-app.add_typer(writer_app, name="writer", rich_help_panel=TOPICS)
-app.add_typer(
-    refill_app,
-    name="refill",
-    rich_help_panel=TOPICS,
-    short_help="What waits on this disk for a node that is away.",
-)
-app.add_typer(tenant_app, name="tenant", rich_help_panel=TOPICS)
-app.add_typer(product_app, name="product", rich_help_panel=TOPICS)
-app.add_typer(
-    component_app,
-    name="component",
-    rich_help_panel=TOPICS,
-    short_help="The same for components (TENANT/PRODUCT/COMPONENT).",
-)
-app.add_typer(token_app, name="token", rich_help_panel=ACCESS)
-app.add_typer(
-    context_app,
-    name="context",
-    rich_help_panel=ACCESS,
-    short_help="Nodes by name: URL, token and certificates.",
-)
-app.add_typer(peer_app, name="peer", rich_help_panel=ACCESS)
-app.add_typer(log_app, name="log", rich_help_panel=ACCESS)
-app.command(rich_help_panel=LOOKING)(top)
-app.command(rich_help_panel=LOOKING, short_help="What became of every segment and entry of a topic.")(ledger)
-app.command(rich_help_panel=LOOKING, short_help="Check a node: addresses, token, clocks, disk.")(doctor)
-app.command(rich_help_panel=LOOKING, short_help="Show what a file of a node holds, checksums verified.")(
-    inspect
-)
-app.command(rich_help_panel=LOOKING)(errors)
-app.add_typer(spark_app, name="spark", rich_help_panel=SPARK)
-app.command(rich_help_panel=PIPES, short_help="What a route of pipes promises over a faulty channel.")(explain)
-app.add_typer(lab_app, name="lab", rich_help_panel=PIPES)
-app.command(rich_help_panel=PIPES, short_help="100,000 messages over a bad link, with a kill of the node.")(
-    demo
 )
 
 
@@ -148,5 +152,5 @@ def _root(
 
 @cache
 def command() -> Callable[..., object]:
-    """The whole tree of commands; building it is most of what a short command does."""
+    """The tree of commands."""
     return typer.main.get_command(app)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -111,3 +113,60 @@ StartOption = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)]
+
+# --- subscriptions ----------------------------------------------------------------------------------
+
+
+class Kind(StrEnum):
+    unique = "unique"
+    shared = "shared"
+    failover = "failover"
+    key_shared = "key_shared"
+
+
+class Mode(StrEnum):
+    resilient = "resilient"
+    non_resilient = "non_resilient"
+
+
+class Redelivery(StrEnum):
+    after_backlog = "after_backlog"
+    after_backoff = "after_backoff"
+
+
+KindOption = Annotated[Kind, typer.Option("--kind", help="How the consumers share the subscription.")]
+ModeOption = Annotated[
+    Mode,
+    typer.Option("--mode", help="resilient: the next message is delivered after the previous one is settled."),
+]
+RedeliveryOption = Annotated[
+    Redelivery | None,
+    typer.Option(
+        "--redelivery",
+        help="When a refused message is delivered again: after the backlog, or after its backoff.",
+    ),
+]
+
+
+def parse_start(text: str, option: str, *, new: bool = True) -> str | int:
+    """``earliest``, ``latest``, an entry's number, or a time; of a ``new`` subscription ``state`` too."""
+    if text in ("earliest", "latest") or (new and text == "state"):
+        return text
+    if text.isascii() and text.isdigit() and len(text) < 20:
+        return int(text)
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        words = "earliest, latest, state" if new else "earliest, latest"
+        message = f"write {words}, an entry's number, or a time such as 2026-01-31T12:00:00+00:00"
+        raise typer.BadParameter(message, param_hint=f"'{option}'") from None
+    return text
+
+
+def parse_place(text: str, option: str) -> tuple[int, int]:
+    """``ENTRY`` or ``SHARD/ENTRY``, as (shard, entry)."""
+    shard, _, entry = text.rpartition("/")
+    numbers = [shard or "0", entry]
+    if not all(each.isascii() and each.isdigit() and len(each) < 20 for each in numbers):
+        raise typer.BadParameter(f"{text!r} is not ENTRY or SHARD/ENTRY", param_hint=f"'{option}'")
+    return int(numbers[0]), int(numbers[1])

@@ -10,15 +10,28 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headpond.cli.completion import subscriptions
-from headpond.cli.options import DEFAULT_URL, AsJson, Copies, StartOption, Token, TopicArgument, Url, tokens_for
+from headpond.cli.options import (
+    DEFAULT_URL,
+    AsJson,
+    Copies,
+    Kind,
+    KindOption,
+    Mode,
+    ModeOption,
+    RedeliveryOption,
+    StartOption,
+    Token,
+    TopicArgument,
+    Url,
+    parse_start,
+    tokens_for,
+)
 from headpond.cli.output import note, reports_errors, run
-from headpond.cli.start import parse_start
 from headpond.cli.stdio import Writer
 from headpond.model.errors import TopicNotFound
 from headpond.wire.typed.values import json_lines, readable
@@ -30,31 +43,6 @@ if TYPE_CHECKING:
 
 CLOSE_SECONDS = 5.0
 """How long an interrupted command waits for a node that is away."""
-
-
-class Kind(StrEnum):
-    unique = "unique"
-    shared = "shared"
-    failover = "failover"
-    key_shared = "key_shared"
-
-
-class Mode(StrEnum):
-    resilient = "resilient"
-    non_resilient = "non_resilient"
-
-
-class Redelivery(StrEnum):
-    after_backlog = "after_backlog"
-    after_backoff = "after_backoff"
-
-
-RedeliveryOption = Annotated[
-    Redelivery | None,
-    typer.Option(
-        "--redelivery", help="When a refused one comes again: after the backlog, or after its backoff."
-    ),
-]
 
 
 @reports_errors
@@ -71,10 +59,8 @@ def consume(
             autocompletion=subscriptions,
         ),
     ],
-    kind: Annotated[Kind, typer.Option("--kind", help="How consumers share it.")] = Kind.unique,
-    mode: Annotated[
-        Mode, typer.Option("--mode", help="resilient: the next one comes when the one before is settled.")
-    ] = Mode.non_resilient,
+    kind: KindOption = Kind.unique,
+    mode: ModeOption = Mode.non_resilient,
     start: StartOption = "earliest",
     redelivery: RedeliveryOption = None,
     count: Annotated[

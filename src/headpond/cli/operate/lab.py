@@ -46,11 +46,6 @@ lab_app = typer.Typer(
 )
 
 
-@lab_app.callback()
-def _lab() -> None:
-    """Keeps ``run`` a word of its own: a group with one command would swallow it."""
-
-
 def _rate(name: str, meaning: str) -> Any:
     return typer.Option(name, min=0.0, max=1.0, metavar="P", help=meaning)
 
@@ -239,6 +234,7 @@ def _rates(name: str, meaning: str) -> Any:
     return typer.Option(name, metavar="P,P…", help=meaning)
 
 
+@lab_app.command()
 @reports_errors
 def sweep(
     routes: Annotated[

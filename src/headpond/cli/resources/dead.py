@@ -8,9 +8,8 @@ import typer
 
 from headpond.cli.ask import ask
 from headpond.cli.completion import subscriptions
-from headpond.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
+from headpond.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url, parse_place
 from headpond.cli.output import print_fields, print_json, print_table, reports_errors
-from headpond.cli.start import parse_place
 from headpond.shapes.resources import dead_object
 
 if TYPE_CHECKING:

@@ -9,19 +9,24 @@ import typer
 
 from headpond.cli.ask import ask, confirm
 from headpond.cli.completion import starts, subscriptions, topics
-from headpond.cli.data.consume import Kind, Mode, RedeliveryOption
 from headpond.cli.options import (
     DEFAULT_URL,
     AsJson,
+    Kind,
+    KindOption,
+    Mode,
+    ModeOption,
+    RedeliveryOption,
     StartOption,
     Token,
     TopicArgument,
     TopicFilter,
     Url,
     Yes,
+    parse_place,
+    parse_start,
 )
 from headpond.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
-from headpond.cli.start import parse_place, parse_start
 from headpond.shapes.resources import skipped_object, subscription_object, unacked_object
 
 if TYPE_CHECKING:
@@ -52,10 +57,8 @@ PLACE = "earliest, latest, an entry or a time (ISO 8601)"
 def create(
     topic: TopicArgument,
     subscription: NewSubscription,
-    kind: Annotated[Kind, typer.Option("--kind", help="How consumers share it.")] = Kind.unique,
-    mode: Annotated[
-        Mode, typer.Option("--mode", help="resilient: the next one comes when the one before is settled.")
-    ] = Mode.non_resilient,
+    kind: KindOption = Kind.unique,
+    mode: ModeOption = Mode.non_resilient,
     start: StartOption = "earliest",
     deadline: Annotated[
         float | None, typer.Option("--deadline", metavar="S", help="Seconds to settle a message in.")
