@@ -22,7 +22,7 @@ from headpond.wire.control.catalog import CreateTopic, TopicInfo
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.producing import Ack
 from headpond.wire.frame import FrameType, encode
-from headpond.wire.typed.codec import Encoder
+from headpond.wire.typed.codec import RowEncoder
 from headpond.wire.typed.rows import messages_of, row_schema, to_rows
 from headpond.wire.typed.schema import encode_schema
 from tests.fire.raw_client import RawClient, title_frame
@@ -48,7 +48,7 @@ def segments(rows: int, count: int) -> list[bytes]:
         for number in range(SERIES)
     ]
     known = pa.array(labels, SCHEMA.field("labels").type)
-    encoder = Encoder(row_schema(SCHEMA), 0)
+    encoder = RowEncoder(row_schema(SCHEMA), 0)
     frames = []
     for number in range(count):
         places = pa.array([(number * rows + place) % SERIES for place in range(rows)])

@@ -28,7 +28,7 @@ import pyarrow as pa
 from bench.figure import Figure
 from bench.limits import Limits
 from headpond.wire.frame import OVERHEAD_BYTES
-from headpond.wire.typed.codec import Encoder
+from headpond.wire.typed.codec import RowEncoder
 from headpond.wire.typed.rows import messages_of, row_schema, to_rows
 
 TARGETS, SERIES_EACH, SEGMENT_ROWS = 100, 100, 100
@@ -124,7 +124,7 @@ def batch_of(piece: Piece, labels: list[Labels]) -> pa.RecordBatch:
 
 def typed_form() -> Callable[[pa.RecordBatch, Piece], bytes]:
     """As a producer sends it, with the envelope of its messages; one block on one shard."""
-    encoder = Encoder(row_schema(SCHEMA), 0)
+    encoder = RowEncoder(row_schema(SCHEMA), 0)
 
     def encode(batch: pa.RecordBatch, piece: Piece) -> bytes:
         (messages,) = messages_of(batch, SCHEMA, piece.times[-1])

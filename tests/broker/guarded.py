@@ -68,10 +68,10 @@ from headpond.wire.control.links import (
     ListPeers,
     OfferHeads,
     OpenFeed,
-    Place,
     ReadHeads,
     RemovePeer,
     ShowPeer,
+    SourcePosition,
     peer_parts,
 )
 from headpond.wire.control.producing import (
@@ -167,7 +167,7 @@ def samples(topic: str = TOPIC, uuid: bytes = b"u" * 16, stage: bytes = STAGE) -
         ReadHeads(uuid, 0, 0),
         OpenFeed(topic, "n", b"u" * 16, 1),
         OfferHeads(uuid, 0, [], {}),
-        AdmitRecords(uuid, 0, "n", Place(b"u" * 16, 0)),
+        AdmitRecords(uuid, 0, "n", SourcePosition(b"u" * 16, 0)),
         PromoteSubscription(topic, "audit"),
         FollowSubscriptions([topic], ["*"]),
         ReadSettled(uuid, "audit", 0, 1, 0, 0, 0),

@@ -11,7 +11,7 @@ from headpond.broker.access.rights import FRAMES, RULES, UNLISTED, check, check_
 from headpond.model.errors import HeadpondError, NotAllowed, WriterNotFound
 from headpond.model.grant import Grant, Right
 from headpond.model.policy import Policy
-from headpond.wire.connection import FROM_CLIENT, Fault
+from headpond.wire.connection import FROM_CLIENT, ConnectionFault
 from headpond.wire.control.access import CreateToken, ListTokens, RevokeToken, ShowAccess, ShowToken
 from headpond.wire.control.catalog import (
     ChangeSettings,
@@ -337,7 +337,7 @@ def test_nobody_comes_in_without_a_good_token(node: GuardedNode) -> None:
     before = node.state
     for text, code in bad_tokens(node):
         client = node.shell.connect(text)
-        (fault,) = client.take(Fault)
+        (fault,) = client.take(ConnectionFault)
         assert fault.error.code == code, text
         assert client.closed
         client.send(*[piece for frames in frames_about(node.uuid).values() for piece in frames])
@@ -365,7 +365,7 @@ def test_a_connection_ends_with_its_token_whatever_it_sends_next(end: str, frame
     before = node.state
     client.send(*frames_about(node.uuid)[FrameType(frame_type)])
     node.shell.work_all()
-    assert [fault.error.code for fault in client.take(Fault)] == [f"token-{end}"]
+    assert [fault.error.code for fault in client.take(ConnectionFault)] == [f"token-{end}"]
     assert client.closed and client.events == []
     assert {**node.state, "subscription": 0, "subscriptions": 0} == {
         **before,
@@ -373,7 +373,7 @@ def test_a_connection_ends_with_its_token_whatever_it_sends_next(end: str, frame
         "subscriptions": 0,
     }
     again = node.shell.connect(made.secret)
-    assert [fault.error.code for fault in again.take(Fault)] == [f"token-{end}"]
+    assert [fault.error.code for fault in again.take(ConnectionFault)] == [f"token-{end}"]
 
 
 def test_what_the_good_token_allows_is_still_done(node: GuardedNode) -> None:

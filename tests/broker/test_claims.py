@@ -10,7 +10,7 @@ from headpond.model.ledger import COUNT_MAX, REASONS_MAX, ProducerAccount, sum_p
 from headpond.storage.log.book import ALONE_MAX, Book
 from headpond.storage.log.shard_log import TALLY_BYTES, ShardLog
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.connection import Fault
+from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from headpond.wire.control.producing import Hole
@@ -48,7 +48,7 @@ def test_a_title_that_claims_endless_segments_ends_its_connection_and_no_other()
     sender = Sender(CoreShell(MemoryDisk(), seed=1))
     bad = sender.shell.connect()
     claim(bad, sender, 1, ENDLESS)
-    (fault,) = bad.take(Fault)
+    (fault,) = bad.take(ConnectionFault)
     assert fault.error.code == "bad-frame"
     assert sender.ask(0).outcome == "stored"
 
@@ -129,5 +129,5 @@ def test_a_block_has_a_bounded_number_of_holes(monkeypatch: pytest.MonkeyPatch) 
     sender.client.send(Hole(sender.block, 0, 5))  # what is expected is no hole
     assert sender.ask(5).outcome == "stored"
     sender.client.send(Hole(sender.block, 0, 9))
-    (fault,) = sender.client.take(Fault)
+    (fault,) = sender.client.take(ConnectionFault)
     assert (fault.error.code, fault.error.hint) == ("limit", "Begin another block: open the producer again.")

@@ -11,7 +11,7 @@ import pytest
 from headpond.storage.log.shard_log import ShardLog, StoredRecord
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.storage.seal import SEAL_FILE
-from headpond.wire.connection import Fault
+from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.access import CreateToken, RevokeToken, TokenCreated
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.consuming import Settle, Subscribe
@@ -119,7 +119,7 @@ def span(record: StoredRecord) -> tuple[int, int]:
 
 
 def refused(shell: CoreShell, token: str) -> bool:
-    return bool(shell.connect(token).take(Fault))
+    return bool(shell.connect(token).take(ConnectionFault))
 
 
 def kept_files(disk: MemoryDisk) -> list[str]:
@@ -195,7 +195,7 @@ def test_a_journal_that_is_gone_is_noticed(stopped: Left, killed: Left, clean: b
             folder
         )
         check_log(left, log_of(shell, left), STORED)
-        (fault,) = shell.connect().take(Fault)
+        (fault,) = shell.connect().take(ConnectionFault)
         assert fault.error.code == "token-needed", "the node is not open to everybody"
 
 

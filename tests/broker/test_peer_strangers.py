@@ -27,11 +27,11 @@ from headpond.wire.control.links import (
     BlockName,
     Followed,
     FollowTopics,
-    Head,
     ListPeers,
     OfferHeads,
     OpenFeed,
-    Place,
+    RecordHead,
+    SourcePosition,
     peer_parts,
 )
 from headpond.wire.control.reading import FetchEntries
@@ -150,7 +150,7 @@ def test_other_content_that_comes_between_offer_and_record_is_a_conflict() -> No
     uuid, rows = feed(b), segment_frame([b"x"])[11:-4]
     for crc in (7, 7, 8):
         send(b, uuid, 0, crc, 1, rows)
-    done = b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 1)))
+    done = b.admin.request(AdmitRecords(uuid, 0, "a", SourcePosition(U, 1)))
     assert (done["records"], done["duplicates"], done["conflicts"]) == (1, 1, 1)
     assert b.shell.core.counters["peer_conflicts"] == 1
 
@@ -159,9 +159,9 @@ def test_an_offer_that_comes_in_two_requests_is_one() -> None:
     b = MemoryNode("b")
     uuid = feed(b)
     for block in (X, Y):
-        b.admin.request(OfferHeads(uuid, 0, [Head(0, 1, block, 0, 7, 99)], {block: BlockName("till")}))
+        b.admin.request(OfferHeads(uuid, 0, [RecordHead(0, 1, block, 0, 7, 99)], {block: BlockName("till")}))
     send(b, uuid, 0, 7, 1, segment_frame([b"x"])[11:-4])
-    b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 1)))
+    b.admin.request(AdmitRecords(uuid, 0, "a", SourcePosition(U, 1)))
     assert [each["producer"] for each in b.admin.request(ShowLedger(TOPIC))["producers"]] == ["till"]
 
 
@@ -169,7 +169,7 @@ def test_what_one_node_refused_and_the_other_stored_is_a_conflict() -> None:
     b = MemoryNode("b")
     uuid = feed(b)
     send(b, uuid, 0, 7, 0, msgspec.msgpack.encode(["bad-segment", "for the test"]))
-    heads = [Head(0, 1, X, 0, 7, 99), Head(0, 0, X, 0, 7, 99)]
+    heads = [RecordHead(0, 1, X, 0, 7, 99), RecordHead(0, 0, X, 0, 7, 99)]
     assert b.admin.request(OfferHeads(uuid, 0, heads, {X: BlockName("till")}))[0] == CONFLICTING
 
 
@@ -180,7 +180,7 @@ def test_rows_that_the_schema_does_not_allow_are_not_taken() -> None:
     for segment, at in enumerate((1, None)):
         body = encode_typed_record(messages([{"at": at, "value": 1, "host": "h"}], loose), 1)
         send(b, uuid, segment, 7, 1, body)
-    done = b.admin.request(AdmitRecords(uuid, 0, "a", Place(U, 2)))
+    done = b.admin.request(AdmitRecords(uuid, 0, "a", SourcePosition(U, 2)))
     assert (done["records"], done["unreadable"]) == (1, 1)
 
 
@@ -197,7 +197,7 @@ def test_who_comes_under_ever_new_names_does_not_fill_the_memory() -> None:
     b = MemoryNode("b")
     uuid = feed(b)
     for number in range(PLACES_MAX + 20):
-        b.admin.request(AdmitRecords(uuid, 0, f"node-{number}", Place(U, 0)))
+        b.admin.request(AdmitRecords(uuid, 0, f"node-{number}", SourcePosition(U, 0)))
         b.shell.now_us += 1
     places = b.shell.core.peering.links.places[uuid]
     assert len(places) == PLACES_MAX and (f"node-{PLACES_MAX + 19}", 0) in places
@@ -274,7 +274,7 @@ def test_what_was_said_on_a_connection_is_not_gone_on_with_on_the_next() -> None
             with pytest.raises(ConnectionLost):  # a stamp of the old connection would wait for ever
                 await there.follow(FollowTopics(["*"], seen=1000, wait_s=20.0))
             with pytest.raises(ConnectionLost):
-                await there.admit(AdmitRecords(U, 0, "a", Place(U, 0)), [Stored(0, b"r")])
+                await there.admit(AdmitRecords(U, 0, "a", SourcePosition(U, 0)), [Stored(0, b"r")])
             await link.close()
 
     asyncio.run(scenario())
@@ -285,7 +285,7 @@ def test_an_offer_too_long_for_one_request_is_made_in_two() -> None:
         async with serving() as other:
             link = await open_link(other.url)
             conversation = await other.conversation()
-            heads = [Head(at, 1, at.to_bytes(16), 0, 7, 99) for at in range(1024)]
+            heads = [RecordHead(at, 1, at.to_bytes(16), 0, 7, 99) for at in range(1024)]
             named = {head.block: BlockName("\U0001f600" * 256) for head in heads}
             asked = asyncio.ensure_future(ThereNode(link).offer(OfferHeads(U, 0, heads, named)))
             for _ in range(2):

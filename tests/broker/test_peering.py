@@ -26,8 +26,8 @@ from headpond.wire.control.links import (
     ListPeers,
     OfferHeads,
     OpenFeed,
-    Place,
     RemovePeer,
+    SourcePosition,
     peer_parts,
 )
 from headpond.wire.control.producing import BlockEnd, Hole
@@ -559,7 +559,7 @@ def test_links_are_listed_at_any_time_and_are_after_a_crash_what_they_were(seed:
         (AddPeer("headpond://elsewhere", ["*"], name="west"), "peer-exists"),
         (RemovePeer("east"), "peer-not-found"),
         (OfferHeads(b"u" * 16, 0, [], {}), "topic-not-found"),
-        (AdmitRecords(b"u" * 16, 0, "n", Place(b"u" * 16, 0)), "topic-not-found"),
+        (AdmitRecords(b"u" * 16, 0, "n", SourcePosition(b"u" * 16, 0)), "topic-not-found"),
     ],
 )
 def test_what_cannot_be_is_refused(ask: AddPeer, code: str) -> None:
@@ -577,7 +577,7 @@ def test_what_is_no_record_is_not_stored_and_the_connection_goes_on() -> None:
     for segment, (count, body) in enumerate([(3, good), (3, b"noise"), (2, good), (3, good[:-9])]):
         record = RecordHeader(0, count, X, 0, 7).encode() + body
         b.admin.send(b"".join(peer_parts(uuid, 0, segment, record)))
-    place = Place(b"u" * 16, 12)
+    place = SourcePosition(b"u" * 16, 12)
     done = b.admin.request(AdmitRecords(uuid, 0, "a", place))
     assert (done["records"], done["unreadable"]) == (1, 3)
     assert [(each[2], each[4]) for each in b.stored()] == [(0, 3)]
@@ -597,7 +597,7 @@ def test_a_record_of_a_schema_that_is_not_known_yet_waits() -> None:
     uuid = b.admin.request(OpenFeed(name, "a", b"u" * 16, 1, [first]))["uuid"]
     b.admin.send(b"".join(peer_parts(uuid, 0, 0, b"".join(record.parts)[11:-4])))
     with pytest.raises(SchemaMismatch):
-        b.admin.request(AdmitRecords(uuid, 0, "a", Place(b"u" * 16, 1)))
+        b.admin.request(AdmitRecords(uuid, 0, "a", SourcePosition(b"u" * 16, 1)))
     assert b.stored(name) == []
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headpond.model.errors import TopicExists, TopicNotFound
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.connection import Fault
+from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.catalog import CreateTopic, DeleteTopic, OpenTopic, ShowTopic, TopicInfo
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.ledger import ShowNode
@@ -245,6 +245,6 @@ def test_a_segment_before_any_title_ends_the_connection() -> None:
     it = shell()
     client = it.connect()
     client.send(encode(FrameType.SEGMENT, b"x"))
-    (fault,) = client.take(Fault)
+    (fault,) = client.take(ConnectionFault)
     assert fault.error.code == "protocol"
     assert client.closed

@@ -11,7 +11,7 @@ from headpond.broker.subscriptions.consume import READ_BYTES
 from headpond.model.errors import HeadpondError, LimitReached, TopicExists
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.connection import Fault
+from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.catalog import CreateTopic, DeleteTopic, ListTopics
 from headpond.wire.control.codec import Request, Response
 from headpond.wire.control.consuming import Credit, Deliver, Settle, Subscribe, Subscribed, Unsubscribe
@@ -136,7 +136,7 @@ def test_a_consumer_that_leaves_cannot_name_endless_spans() -> None:
     Writer(it).write(1)
     reader = Reader(it)
     reader.client.send(Unsubscribe(1, [(0, 0, 1)] * 20_000))
-    (fault,) = reader.client.take(Fault)
+    (fault,) = reader.client.take(ConnectionFault)
     assert fault.error.code == "bad-frame"
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from headpond.broker.settings import Limits, Settings, StagingSettings
 from headpond.broker.staging import compare as comparing
-from headpond.broker.staging.stage_file import Place
-from headpond.broker.staging.stages import Chunk, Stage, StageMemory, Stages
+from headpond.broker.staging.stage_file import ChunkLocation
+from headpond.broker.staging.stages import Chunk, StageMemory, Stages, StageState
 from headpond.broker.staging.writers import (
     REMEMBERED,
     BatchRecorded,
@@ -153,10 +153,10 @@ def test_what_is_in_memory_is_published_without_reading_it_back() -> None:
 
 def test_memory_holds_the_newest_chunks_and_lets_go_of_those_that_are_done_with() -> None:
     memory = StageMemory(100)
-    stages = [Stage(bytes([number]) * 16, "w", b"t", 0, 0) for number in range(3)]
+    stages = [StageState(bytes([number]) * 16, "w", b"t", 0, 0) for number in range(3)]
     for stage in stages:
         for number in range(2):
-            stage.chunks.append(Chunk(0, 1, 0, 20, Place(1, 0)))
+            stage.chunks.append(Chunk(0, 1, 0, 20, ChunkLocation(1, 0)))
             memory.keep(stage, number, bytes(20))
     assert [[chunk.segment is not None for chunk in stage.chunks] for stage in stages] == [
         [False, True],
@@ -166,7 +166,7 @@ def test_memory_holds_the_newest_chunks_and_lets_go_of_those_that_are_done_with(
     memory.forget(stages[1])
     memory.forget(stages[1])
     assert memory.bytes == 60
-    stages[0].chunks.append(Chunk(0, 1, 0, 200, Place(1, 0)))
+    stages[0].chunks.append(Chunk(0, 1, 0, 200, ChunkLocation(1, 0)))
     memory.keep(stages[0], 2, bytes(200))
     assert memory.bytes == 0
 

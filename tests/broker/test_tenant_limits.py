@@ -11,7 +11,7 @@ from headpond.broker.settings import Limits, Settings, StagingSettings
 from headpond.model.errors import LimitReached, QuotaReached
 from headpond.model.topic_settings import SETTINGS
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.connection import Fault
+from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.access import CreateToken
 from headpond.wire.control.catalog import ChangeSettings, CreatePlace, CreateTopic, DeleteTopic, OpenTopic
 from headpond.wire.control.codec import Operation, Request
@@ -224,11 +224,11 @@ def test_a_connection_counts_for_its_tenant_from_its_greeting_on(shell: CoreShel
         for scopes in ("acme", "beta", "acme,beta", "*")
     }
     holding = [shell.connect(secrets["acme"]) for _ in range(2)]
-    (fault,) = shell.connect(secrets["acme"]).take(Fault)
+    (fault,) = shell.connect(secrets["acme"]).take(ConnectionFault)
     assert (fault.error.code, fault.error.retryable) == ("quota", True)
-    assert not any(shell.connect(secrets[each]).take(Fault) for each in ("beta", "acme,beta", "*"))
+    assert not any(shell.connect(secrets[each]).take(ConnectionFault) for each in ("beta", "acme,beta", "*"))
     shell.core.disconnected(holding[0]._number)
-    assert not shell.connect(secrets["acme"]).take(Fault)
+    assert not shell.connect(secrets["acme"]).take(ConnectionFault)
 
 
 # --- defaults -----------------------------------------------------------------------------------------

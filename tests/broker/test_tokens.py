@@ -15,7 +15,7 @@ from headpond.model.errors import BadRequest, BadScope, BadTopicName, LimitReach
 from headpond.model.grant import ALL, Grant
 from headpond.model.names import Place, Scope
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.connection import Fault
+from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.access import (
     AdminRecord,
     CreateToken,
@@ -43,7 +43,7 @@ NAMES = st.tuples(*[st.sampled_from(["a", "ab", "abc", "abd", "b", "ba"])] * 4).
 
 
 def end(client: CoreClient) -> str:
-    return "".join(fault.error.code for fault in client.take(Fault))
+    return "".join(fault.error.code for fault in client.take(ConnectionFault))
 
 
 # --- scopes -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from headpond.broker.catalog.topics import TopicCreated, decode_change
 from headpond.broker.settings import Limits
 from headpond.model.errors import LimitReached
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.connection import Fault
+from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.catalog import AlterTopic, OpenTopic, TopicInfo
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.producing import AckItem, BlockEnd
@@ -232,14 +232,14 @@ def test_a_snapshot_where_it_is_of_no_use_is_passed_over() -> None:
     plain.send(snapshot_frame(b"x", 7))
     sender.client.send(snapshot_frame(b"x", 7, shard=9))
     assert sender.counters["snapshots_ignored"] == 2
-    assert not plain.take(Fault)
+    assert not plain.take(ConnectionFault)
 
 
 def test_a_snapshot_before_any_title_ends_the_connection() -> None:
     it = shell()
     client = it.connect()
     client.send(snapshot_frame(b"x", 0))
-    assert client.take(Fault)[0].error.code == "protocol"
+    assert client.take(ConnectionFault)[0].error.code == "protocol"
 
 
 @settings(max_examples=150)
@@ -257,7 +257,7 @@ def test_no_bytes_touch_anything_but_their_own_block(data: st.DataObject) -> Non
         as_snapshot = data.draw(st.booleans())
         frame = snapshot_frame(body, number) if as_snapshot else segment_frame(body, number + 1)
         evil.ask(frame)
-    assert not evil.client.take(Fault)
+    assert not evil.client.take(ConnectionFault)
     assert good.send([row(1, "b")]).outcome == "stored"
     assert "faults_internal" not in good.counters
 

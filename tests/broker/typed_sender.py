@@ -12,7 +12,7 @@ from headpond.wire.control.ledger import ShowNode
 from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Predecessor, Title, encode_title
-from headpond.wire.typed.codec import Encoder, Redundant
+from headpond.wire.typed.codec import Redundant, RowEncoder
 from headpond.wire.typed.rows import message_schema, row_schema, to_rows
 from headpond.wire.typed.schema import encode_schema
 from tests.fire.core_shell import CoreClient, CoreShell
@@ -62,7 +62,7 @@ class TypedSender:
         title = Title(self.info.topic, self.info.uuid, "p", schema=encoded or None, predecessor=predecessor)
         self.title = encode(FrameType.TITLE, encode_title(block, shards.bit_length() - 1, title))
         self.client.send(self.title)
-        self.encoder = Encoder(row_schema(schema), 0)
+        self.encoder = RowEncoder(row_schema(schema), 0)
         self.redundants: list[Redundant] = []
         self.bodies: list[bytes] = []
 

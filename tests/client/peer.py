@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from headpond.model.bounds import Span
-from headpond.wire.connection import Event, Fault, NodeSide
+from headpond.wire.connection import ConnectionFault, Event, NodeSide
 from headpond.wire.control.catalog import OpenTopic, TopicInfo
 from headpond.wire.control.codec import Request, Response, encode_control
 from headpond.wire.control.consuming import Deliver, Subscribe, Subscribed
@@ -43,7 +43,7 @@ class Conversation:
     async def listen(self) -> None:
         while data := await self._reader.read(65536):
             for event in self._side.receive(data):
-                if isinstance(event, Fault):
+                if isinstance(event, ConnectionFault):
                     self.abort()
                     return
                 self._hear(event)

@@ -15,7 +15,7 @@ from headpond.broker.effects import Close, Commit, Fetch, RemoveTree, Send
 from headpond.broker.settings import LogSettings, Settings
 from headpond.storage.disk import Disk
 from headpond.storage.log.shard_log import Run
-from headpond.wire.connection import ClientSide, Event, Fault
+from headpond.wire.connection import ClientSide, ConnectionFault, Event
 from headpond.wire.control.codec import Operation, Request, Response, encode_control
 from headpond.wire.control.greeting import Control, Error
 
@@ -159,5 +159,5 @@ class CoreClient:
             return response.result
         for refusal in self.take(Error):
             raise refusal.as_exception()
-        (fault,) = self.take(Fault)
+        (fault,) = self.take(ConnectionFault)
         raise fault.error

@@ -31,7 +31,7 @@ import msgspec
 import headpond.sync
 from headpond.model.errors import HeadpondError
 from headpond.node.bootstrap import bootstrap
-from headpond.wire.connection import Event, Fault
+from headpond.wire.connection import ConnectionFault, Event
 from headpond.wire.control.catalog import OpenTopic, TopicInfo
 from headpond.wire.control.codec import Request, encode_control, read_result
 from headpond.wire.control.consuming import Subscribe
@@ -203,7 +203,7 @@ class Attack:
 
 
 def shown(event: Event) -> str:
-    if isinstance(event, Fault):
+    if isinstance(event, ConnectionFault):
         return f"closed: {event.error.code}"
     if isinstance(event, Error):
         return f"ERROR {event.code}"

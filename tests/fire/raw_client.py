@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from headpond.model.errors import HeadpondError
-from headpond.wire.connection import ClientSide, Event, Fault
+from headpond.wire.connection import ClientSide, ConnectionFault, Event
 from headpond.wire.control.codec import Operation, Request, Response, encode_control
 from headpond.wire.control.greeting import Control, Error, Welcome
 from headpond.wire.frame import FrameType, encode
@@ -65,14 +65,16 @@ class RawClient:
         while (event := self.next_event()) is not None:
             if isinstance(event, kind):
                 return event
-            assert not isinstance(event, Fault), f"the node ended it: {event.error.code}: {event.error}"
+            assert not isinstance(event, ConnectionFault), (
+                f"the node ended it: {event.error.code}: {event.error}"
+            )
         raise AssertionError(f"the node closed before any {kind.__name__}")
 
     def end(self) -> str:
         """Reads until the node has closed the connection; returns the code it gave, or '' for none."""
         code = ""
         while (event := self.next_event()) is not None:
-            if isinstance(event, Fault):
+            if isinstance(event, ConnectionFault):
                 code = event.error.code
             elif isinstance(event, Error):
                 code = event.code
@@ -88,7 +90,7 @@ class RawClient:
                 return event.result
             if isinstance(event, Error) and event.request == self._requests:
                 raise event.as_exception()
-            if isinstance(event, Fault):
+            if isinstance(event, ConnectionFault):
                 raise event.error
             if event is None:
                 raise HeadpondError("the node closed the connection")

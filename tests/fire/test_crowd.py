@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headpond.wire.connection import Fault
+from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.catalog import ListTopics
 from headpond.wire.control.codec import encode_control
 from headpond.wire.control.greeting import Hello
@@ -39,7 +39,7 @@ def said_to_one_more(node: RealNode) -> str:
     with RawClient(node.address, greet=False) as client:
         client.send(encode_control(Hello([1], "late")))
         event = client.next_event()
-        return event.error.code if isinstance(event, Fault) else type(event).__name__
+        return event.error.code if isinstance(event, ConnectionFault) else type(event).__name__
 
 
 def test_one_more_than_the_limit_is_refused_and_the_others_are_served_on(crowded: RealNode) -> None:

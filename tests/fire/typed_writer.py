@@ -12,7 +12,7 @@ from headpond.wire.control.codec import read_result
 from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Title, encode_title
-from headpond.wire.typed.codec import Encoder, Redundant
+from headpond.wire.typed.codec import Redundant, RowEncoder
 from headpond.wire.typed.rows import message_schema, row_schema, to_rows
 from headpond.wire.typed.schema import encode_schema
 from tests.fire.raw_client import RawClient
@@ -28,7 +28,7 @@ class TypedWriter:
         self._topic = topic
         self.schema = schema
         self.block = os.urandom(16)
-        self.encoder = Encoder(row_schema(schema), 0)
+        self.encoder = RowEncoder(row_schema(schema), 0)
         self.redundants: list[Redundant] = []
         self.bodies: list[bytes] = []
         self.client: RawClient

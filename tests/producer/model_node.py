@@ -14,7 +14,7 @@ from headpond.wire.control.codec import decode_control
 from headpond.wire.control.producing import Ack, AckItem, Hole
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, Frame, FrameType, decode_at
 from headpond.wire.plain.segment import decode_plain
-from headpond.wire.typed.codec import Decoder, Segment, Snapshot
+from headpond.wire.typed.codec import RowDecoder, Snapshot, TypedSegment
 from headpond.wire.typed.rows import row_schema
 from headpond.wire.typed.schema import decode_schema
 
@@ -41,7 +41,7 @@ class ModelNode:
     refuse: dict[int, str] = field(default_factory=dict)
     """By shard: a code that every segment is refused with."""
     conflicts: int = 0
-    decoders: dict[Lane, Decoder] = field(default_factory=dict)
+    decoders: dict[Lane, RowDecoder] = field(default_factory=dict)
     """Of the present connection, in a typed topic."""
 
     def copy(self) -> ModelNode:
@@ -69,7 +69,7 @@ class ModelNode:
             assert burst.schema is not None, "a plain topic has no snapshots"
             snapshot = Snapshot(frame.segment, frame.body)
             lane = (burst.block, frame.shard)
-            self.decoders[lane] = Decoder.from_snapshot(snapshot, row_schema(decode_schema(burst.schema)))
+            self.decoders[lane] = RowDecoder.from_snapshot(snapshot, row_schema(decode_schema(burst.schema)))
             self._declare(lane, frame.segment)
             return []
         assert frame.type == FrameType.SEGMENT
@@ -116,9 +116,9 @@ class ModelNode:
         if decoder is None or decoder.next_segment != frame.segment:
             if frame.segment > 0:
                 raise SnapshotNeeded("what came before is unknown")
-            decoder = self.decoders[lane] = Decoder(row_schema(decode_schema(burst.schema)))
+            decoder = self.decoders[lane] = RowDecoder(row_schema(decode_schema(burst.schema)))
         try:
-            return decoder.decode(Segment(SegmentKey(frame.shard, frame.segment), frame.body))
+            return decoder.decode(TypedSegment(SegmentKey(frame.shard, frame.segment), frame.body))
         except SnapshotNeeded:
             del self.decoders[lane]
             raise

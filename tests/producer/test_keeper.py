@@ -11,7 +11,7 @@ from headpond.model.errors import TopicMismatch
 from headpond.model.receipt import Outcome
 from headpond.producer.keeper import Rotation
 from headpond.producer.numbers import RESERVE
-from headpond.producer.sender import Hole
+from headpond.producer.sender import SegmentHole
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, OVERHEAD_BYTES, Frame, FrameType, decode_at
 from tests.producer.world import SPILL_AFTER_S, World
 
@@ -293,7 +293,7 @@ def test_a_predecessor_that_is_gone_is_declared_and_named_so_that_the_next_block
     world.heal()
     assert world.numbers_at(0) == [2]
     assert before is not None
-    assert world.keeper.holes == [(world.names[0], before.block, Hole(0, 0, 2))]
+    assert world.keeper.holes == [(world.names[0], before.block, SegmentHole(0, 0, 2))]
     assert world.keeper.left.unreadable[0][0] == path
 
 
@@ -458,7 +458,7 @@ def test_a_kept_block_declares_the_numbers_that_a_kill_skipped() -> None:
         (b"f" * 16, 0),
         (b"f" * 16, RESERVE),
     ]
-    assert world.keeper.holes == [(world.names[0], b"f" * 16, Hole(0, 1, RESERVE))]
+    assert world.keeper.holes == [(world.names[0], b"f" * 16, SegmentHole(0, 1, RESERVE))]
 
 
 def test_a_kept_block_that_ended_in_good_order_skips_nothing() -> None:
@@ -502,7 +502,7 @@ def test_a_typed_node_that_lost_its_disk_has_that_named_though_a_snapshot_would_
     world.send()
     world.heal()
     block = world.keeper.current.block
-    assert world.keeper.holes == [(world.names[0], block, Hole(0, 0, 3))]
+    assert world.keeper.holes == [(world.names[0], block, SegmentHole(0, 0, 3))]
     assert world.numbers_at(0) == [3]
 
 

@@ -19,14 +19,14 @@ from headpond.producer.refill.form import (
 )
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, FrameType, decode_at
 from headpond.wire.plain.segment import encode_plain, rows_to_batch
-from headpond.wire.typed.codec import Encoder
+from headpond.wire.typed.codec import RowEncoder
 
 
 @pytest.mark.parametrize("rows", [1, 2, 127, 128, 300, 20_000])
 def test_the_rows_of_every_form_of_segment_are_told(rows: int) -> None:
     plain = encode_plain(rows_to_batch([b"v"] * rows, None, None, None, [0] * rows))
     schema = pa.schema([pa.field("n", pa.int64())])
-    typed, _ = Encoder(schema, 0).encode(pa.RecordBatch.from_arrays([pa.array(range(rows))], schema=schema))
+    typed, _ = RowEncoder(schema, 0).encode(pa.RecordBatch.from_arrays([pa.array(range(rows))], schema=schema))
     for body in (plain, typed.body):
         assert rows_of(body) == rows_of(body[:HEAD_BYTES]) == rows
 

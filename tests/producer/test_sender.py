@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headpond.producer.sender import GO_BACKS_FREE, HOLD_MAX_S, PATIENCE, Flight, Hole, Sender, Step
+from headpond.producer.sender import GO_BACKS_FREE, HOLD_MAX_S, PATIENCE, Flight, SegmentHole, Sender, Step
 from headpond.wire.control.producing import AckItem
 
 
@@ -80,7 +80,7 @@ def test_a_gap_before_what_there_is_declares_a_hole() -> None:
     sender = up(7)
     send(sender)
     sender.answer(refused(7, "gap", 2), 1.0)
-    assert sender.declare(7) and sender.holes == [Hole(3, 2, 7)]
+    assert sender.declare(7) and sender.holes == [SegmentHole(3, 2, 7)]
     assert not sender.declare(7), "once"
 
 
@@ -107,7 +107,7 @@ def test_a_gap_that_cannot_be_leads_to_waiting_and_not_to_nonsense(expected: int
     for _ in range(GO_BACKS_FREE + 1):
         send(sender)
         steps.append(sender.answer(refused(3, "gap", expected), 1.0))
-        assert not sender.declare(3) or sender.holes == [Hole(3, 0, 3)]
+        assert not sender.declare(3) or sender.holes == [SegmentHole(3, 0, 3)]
     assert steps[-1] is Step.HELD, "a node that repeats itself is not hammered"
 
 

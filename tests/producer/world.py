@@ -21,15 +21,14 @@ import pyarrow as pa
 
 from headpond.model.errors import HeadpondError, StorageFailed, TimedOut
 from headpond.model.receipt import Fate, Outcome
-from headpond.producer.blocks import Blocks, Form
-from headpond.producer.blocks import Place as Folder
+from headpond.producer.blocks import Blocks, Form, RefillFolder
 from headpond.producer.jobs import Budget, Job
 from headpond.producer.keeper import Burst, Keeper, Rotation
 from headpond.producer.manager import Manager
 from headpond.producer.numbers import Numbers
-from headpond.producer.policy import Policy
+from headpond.producer.policy import SendPolicy
 from headpond.producer.refill.sender import Open
-from headpond.producer.sender import Hole
+from headpond.producer.sender import SegmentHole
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.control.producing import Ack
 from headpond.wire.plain.columns import rows_to_batch
@@ -124,7 +123,7 @@ class World:
         self._resume = resume
         self._refill_max = refill_max
         self._schema = encode_schema(SCHEMA) if typed else None
-        self._policy = Policy(window_bytes=window_bytes, spill_after_s=SPILL_AFTER_S)
+        self._policy = SendPolicy(window_bytes=window_bytes, spill_after_s=SPILL_AFTER_S)
         self._jobs: list[tuple[Manager | None, Job]] = []
         self._blocks = 0
         self._numbers: Numbers | None = None
@@ -141,7 +140,7 @@ class World:
         blocks = Blocks(
             Form("t", self.shards, self._schema, "p"),
             self.names,
-            Folder(self.disk, SLOT),
+            RefillFolder(self.disk, SLOT),
             policy=self._policy,
             budget=Budget(self._refill_max),
             jitter=self.random.random,
@@ -402,7 +401,7 @@ def _word(number: int) -> str:
     return f"word {number * 7919 % 31}"
 
 
-def _segments(hole: Hole) -> range:
+def _segments(hole: SegmentHole) -> range:
     return range(hole.start, hole.end)
 
 

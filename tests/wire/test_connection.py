@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadFrame, HeadpondError, ProtocolError, UnknownFrame, VersionUnsupported
-from headpond.wire.connection import FROM_CLIENT, FROM_NODE, ClientSide, Fault, NodeSide, State
+from headpond.wire.connection import (
+    FROM_CLIENT,
+    FROM_NODE,
+    ClientSide,
+    ConnectionFault,
+    ConnectionState,
+    NodeSide,
+)
 from headpond.wire.control.codec import CONTROL_TYPES, PROTOCOL_VERSION, decode_control, encode_control
 from headpond.wire.control.greeting import Control, Error, Hello, Welcome
 from headpond.wire.frame import CONTROL_BYTES_MAX, Frame, FrameType, decode_at, encode
@@ -75,7 +82,7 @@ def test_a_greeting_opens_both_sides() -> None:
     (welcome,) = client.receive(b"".join(node.data_to_send()))
     assert isinstance(welcome, Welcome)
     assert (welcome.node, welcome.software, welcome.window_bytes_max) == ("n", "s", 1)
-    assert (client.state, node.state) == (State.OPEN, State.OPEN)
+    assert (client.state, node.state) == (ConnectionState.OPEN, ConnectionState.OPEN)
 
 
 @pytest.mark.parametrize("kind", list(FrameType), ids=lambda kind: kind.name)
@@ -84,11 +91,11 @@ def test_a_node_that_waits_for_a_greeting_takes_only_hello(kind: FrameType) -> N
     (event,) = side.receive(SAMPLE[kind])
     if kind is FrameType.HELLO:
         assert event == HELLO
-        assert side.state is State.OPEN
+        assert side.state is ConnectionState.OPEN
         return
-    assert isinstance(event, Fault)
+    assert isinstance(event, ConnectionFault)
     assert isinstance(event.error, ProtocolError if kind in FROM_CLIENT else UnknownFrame)
-    assert side.state is State.CLOSED
+    assert side.state is ConnectionState.CLOSED
     assert last_error(side).code == event.error.code
 
 
@@ -98,14 +105,14 @@ def test_a_client_that_waits_for_a_greeting_takes_welcome_or_an_error(kind: Fram
     (event,) = side.receive(SAMPLE[kind])
     if kind is FrameType.WELCOME:
         assert event == WELCOME
-        assert side.state is State.OPEN
+        assert side.state is ConnectionState.OPEN
         return
-    assert isinstance(event, Fault)
+    assert isinstance(event, ConnectionFault)
     if kind is FrameType.ERROR:
         assert event.error.code == "stopping"
     else:
         assert isinstance(event.error, ProtocolError if kind in FROM_NODE else UnknownFrame)
-    assert side.state is State.CLOSED
+    assert side.state is ConnectionState.CLOSED
     assert side.data_to_send() == []
 
 
@@ -115,11 +122,11 @@ def test_an_open_node_takes_a_clients_frames_and_ends_at_any_other(kind: FrameTy
     (event,) = side.receive(SAMPLE[kind])
     if kind in FROM_CLIENT:
         assert isinstance(event, Frame if kind in RAW else Control)
-        assert side.state is State.OPEN
+        assert side.state is ConnectionState.OPEN
         return
-    assert isinstance(event, Fault)
+    assert isinstance(event, ConnectionFault)
     assert isinstance(event.error, ProtocolError if kind is FrameType.HELLO else UnknownFrame)
-    assert side.state is State.CLOSED
+    assert side.state is ConnectionState.CLOSED
     assert last_error(side).code == event.error.code
 
 
@@ -129,14 +136,14 @@ def test_an_open_client_takes_a_nodes_frames_and_ends_at_any_other(kind: FrameTy
     (event,) = side.receive(SAMPLE[kind])
     if kind in FROM_NODE and kind is not FrameType.ERROR:
         assert isinstance(event, Frame if kind in RAW else Control)
-        assert side.state is State.OPEN
+        assert side.state is ConnectionState.OPEN
         return
-    assert isinstance(event, Fault)
+    assert isinstance(event, ConnectionFault)
     if kind is FrameType.ERROR:
         assert event.error.code == "stopping"
     else:
         assert isinstance(event.error, ProtocolError if kind is FrameType.WELCOME else UnknownFrame)
-    assert side.state is State.CLOSED
+    assert side.state is ConnectionState.CLOSED
 
 
 @pytest.mark.parametrize("make", [node_side, client_side])
@@ -145,7 +152,7 @@ def test_a_closed_side_drops_everything(make: Callable[[], Side], kind: FrameTyp
     side = closed(make)
     assert side.receive(SAMPLE[kind]) == []
     assert side.data_to_send() == []
-    assert side.state is State.CLOSED
+    assert side.state is ConnectionState.CLOSED
 
 
 @pytest.mark.parametrize("field", [{"request": 1}, {"consumer": 1}, {"block": b"b" * 16}])
@@ -153,13 +160,13 @@ def test_an_error_about_one_thing_leaves_the_connection_open(field: dict[str, in
     side = open_client()
     error = Error("gap", "m", "h", True, **field)  # type: ignore[arg-type]
     assert side.receive(encode_control(error)) == [error]
-    assert side.state is State.OPEN
+    assert side.state is ConnectionState.OPEN
 
 
 def test_a_client_of_another_version_is_told_so() -> None:
     side = node_side()
     (event,) = side.receive(encode_control(Hello([99], "test")))
-    assert isinstance(event, Fault)
+    assert isinstance(event, ConnectionFault)
     assert isinstance(event.error, VersionUnsupported)
     assert last_error(side).code == "version-unsupported"
 
@@ -167,13 +174,13 @@ def test_a_client_of_another_version_is_told_so() -> None:
 def test_a_client_offers_several_versions_and_the_node_picks_its_own() -> None:
     side = node_side()
     side.receive(encode_control(Hello([99, PROTOCOL_VERSION], "test")))
-    assert side.state is State.OPEN
+    assert side.state is ConnectionState.OPEN
 
 
 def test_a_node_that_picks_a_version_nobody_offered_is_left() -> None:
     side = client_side()
     (event,) = side.receive(encode_control(Welcome(99, "n", "s", 1, 1, 1)))
-    assert isinstance(event, Fault)
+    assert isinstance(event, ConnectionFault)
     assert isinstance(event.error, VersionUnsupported)
 
 
@@ -183,7 +190,7 @@ def test_events_before_a_fault_are_returned_with_it() -> None:
     first, second, fault = side.receive(ping + SAMPLE[FrameType.SEGMENT] + SAMPLE[FrameType.HELLO] + ping)
     assert isinstance(first, Control)
     assert isinstance(second, Frame)
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, ConnectionFault)
 
 
 def test_a_refusal_is_said_once() -> None:
@@ -202,7 +209,7 @@ def test_a_refusal_is_said_once() -> None:
 def test_another_protocol_is_answered_with_a_reason(noise: bytes) -> None:
     side = node_side()
     (event,) = side.receive(noise)
-    assert isinstance(event, Fault)
+    assert isinstance(event, ConnectionFault)
     assert isinstance(event.error, BadFrame)
     assert last_error(side).code == event.error.code
 
@@ -227,9 +234,9 @@ def test_frames_in_any_order_and_noise_give_events_or_one_fault(
     side = make()
     stream = b"".join(pieces)
     events = [event for at in range(0, len(stream), step) for event in side.receive(stream[at : at + step])]
-    faults = [event for event in events if isinstance(event, Fault)]
+    faults = [event for event in events if isinstance(event, ConnectionFault)]
     assert len(faults) <= 1
     assert all(isinstance(fault.error, HeadpondError) for fault in faults)
     if faults:
         assert events[-1] is faults[0]
-    assert (side.state is State.CLOSED) == bool(faults)
+    assert (side.state is ConnectionState.CLOSED) == bool(faults)

@@ -18,7 +18,7 @@ from headpond.wire.typed import columns as typed_write
 from headpond.wire.typed import dictionaries as typed_labels
 from headpond.wire.typed import dictionaries as typed_words
 from headpond.wire.typed import form as typed_form
-from headpond.wire.typed.codec import PLAIN, Decoder, Encoder
+from headpond.wire.typed.codec import PLAIN, RowDecoder, RowEncoder
 from tests.wire.typed_samples import BATCHES, SCHEMA, TEXTS, Rows, batch_of, encode_all, some_rows, texts
 
 UTC = datetime.UTC
@@ -70,7 +70,7 @@ def test_a_decoder_from_the_snapshot_at_any_segment_reads_on_from_there(
     batches = [batch_of(part) for part in rows]
     encoder, segments, redundants = encode_all(batches)
     for k in range(len(batches) + 1):
-        decoder = Decoder.from_snapshot(encoder.snapshot(redundants[k:]), SCHEMA)
+        decoder = RowDecoder.from_snapshot(encoder.snapshot(redundants[k:]), SCHEMA)
         assert decoder.next_segment == k
         for segment, batch in zip(segments[k:], batches[k:], strict=True):
             decoded = decoder.decode(segment)
@@ -84,7 +84,7 @@ def test_a_decoder_from_the_snapshot_at_any_segment_reads_on_from_there(
 def test_a_decoder_without_a_snapshot_starts_at_segment_0(rows: Rows) -> None:
     batches = [batch_of(part) for part in rows]
     _, segments, _ = encode_all(batches)
-    decoder = Decoder(SCHEMA)
+    decoder = RowDecoder(SCHEMA)
     assert [decoder.decode(segment) for segment in segments] == batches
 
 
@@ -93,7 +93,7 @@ def test_a_decoder_without_a_snapshot_starts_at_segment_0(rows: Rows) -> None:
 def test_undoing_segments_gives_the_snapshot_that_was_true_before_them(
     rows: Rows,
 ) -> None:
-    encoder = Encoder(SCHEMA, 0)
+    encoder = RowEncoder(SCHEMA, 0)
     taken, redundants = [], []
     for part in rows:
         taken.append(encoder.snapshot([]))
@@ -106,11 +106,11 @@ def test_segments_are_numbered_from_0_in_their_shard() -> None:
     assert [segment.key for segment in segments] == [SegmentKey(3, 0), SegmentKey(3, 1), SegmentKey(3, 2)]
     assert [redundant.segment for redundant in redundants] == [0, 1, 2]
     assert encoder.last_segment == 2
-    assert Encoder(SCHEMA, 3).last_segment == -1
+    assert RowEncoder(SCHEMA, 3).last_segment == -1
 
 
 def test_a_text_travels_once() -> None:
-    encoder = Encoder(TEXTS, 0)
+    encoder = RowEncoder(TEXTS, 0)
     first, _ = encoder.encode(texts("a long text that comes again"))
     again, redundant = encoder.encode(texts("a long text that comes again"))
     assert b"a long text" in first.body
@@ -133,9 +133,9 @@ def test_a_slice_teaches_only_its_own_words() -> None:
         ]
     )
     for piece in (batch.slice(1, 1), batch.slice(0, 1)):
-        encoder = Encoder(SCHEMA, 0)
+        encoder = RowEncoder(SCHEMA, 0)
         segment, _ = encoder.encode(piece)
-        assert Decoder(SCHEMA).decode(segment).equals(piece)
+        assert RowDecoder(SCHEMA).decode(segment).equals(piece)
         assert b"cccc" not in segment.body + encoder.snapshot([]).body
 
 
@@ -152,7 +152,7 @@ def test_every_type_comes_back(name: str, data: st.DataObject) -> None:
         for c in given_columns
     ]
     _, segments, _ = encode_all(batches)
-    decoder = Decoder(schema)
+    decoder = RowDecoder(schema)
     for segment, batch in zip(segments, batches, strict=True):
         decoded = decoder.decode(segment)
         decoded.validate(full=True)
@@ -175,7 +175,7 @@ def test_a_slice_of_any_columns_comes_back(numbers: list[int | None], begin: int
         ),
     ).slice(begin, count)
     _, segments, _ = encode_all([batch])
-    assert Decoder(batch.schema).decode(segments[0]).equals(batch)
+    assert RowDecoder(batch.schema).decode(segments[0]).equals(batch)
 
 
 def test_what_stands_under_a_null_does_not_travel() -> None:
@@ -184,7 +184,7 @@ def test_what_stands_under_a_null_does_not_travel() -> None:
     batch = pa.record_batch({"text": column, "bytes": column.view(pa.binary())})
     _, segments, _ = encode_all([batch])
     assert b"secret" not in segments[0].body
-    assert Decoder(batch.schema).decode(segments[0]).column(0).to_pylist() == [None, "seen"]
+    assert RowDecoder(batch.schema).decode(segments[0]).column(0).to_pylist() == [None, "seen"]
 
 
 def test_a_column_that_is_all_null_costs_one_byte() -> None:
@@ -205,24 +205,24 @@ def test_a_column_of_equal_values_travels_as_one() -> None:
     batch = batch.append_column("s", pa.repeat(one[2], 1000))
     _, segments, _ = encode_all([batch])
     assert len(segments[0].body) < 120
-    assert Decoder(batch.schema).decode(segments[0]).equals(batch)
+    assert RowDecoder(batch.schema).decode(segments[0]).equals(batch)
 
 
 def test_an_encoder_can_go_on_numbering_with_nothing_known() -> None:
-    encoder = Encoder(TEXTS, 2, first_segment=7)
+    encoder = RowEncoder(TEXTS, 2, first_segment=7)
     assert encoder.last_segment == 6
     at_7 = encoder.snapshot([])
     segment, redundant = encoder.encode(texts("a"))
     assert (segment.key, redundant) == (SegmentKey(2, 7), typed_form.Redundant(7, (0,)))
     assert encoder.snapshot([redundant]) == at_7
-    assert Decoder.from_snapshot(at_7, TEXTS).decode(segment).equals(texts("a"))
+    assert RowDecoder.from_snapshot(at_7, TEXTS).decode(segment).equals(texts("a"))
 
 
 def test_a_schema_without_texts_needs_no_state() -> None:
     batch = pa.record_batch({"n": pa.array([1, 2, 3])})
     encoder, segments, redundants = encode_all([batch])
     assert (encoder.state_bytes, redundants[0].lengths) == (0, ())
-    assert Decoder.from_snapshot(encoder.snapshot(redundants)).decode(segments[0]).equals(batch)
+    assert RowDecoder.from_snapshot(encoder.snapshot(redundants)).decode(segments[0]).equals(batch)
 
 
 def test_a_snapshot_asks_for_the_redundants_up_to_the_last_segment() -> None:
@@ -254,7 +254,7 @@ def test_a_leaf_that_passes_its_bound_goes_plain_for_good(word: str) -> None:
     assert all(redundant.lengths == (PLAIN,) for redundant in redundants[plain_from:])
     assert encoder.state_bytes == 0
     for k in range(len(batches) + 1):
-        decoder = Decoder.from_snapshot(encoder.snapshot(redundants[k:]))
+        decoder = RowDecoder.from_snapshot(encoder.snapshot(redundants[k:]))
         assert [decoder.decode(segment) for segment in segments[k:]] == batches[k:]
         assert decoder.state_bytes == 0
 
@@ -266,7 +266,7 @@ def test_leaves_that_go_plain_one_by_one_are_read_from_any_snapshot(rows: Rows) 
     batches = [batch_of(part) for part in rows]
     encoder, segments, redundants = encode_all(batches)
     for k in range(len(batches) + 1):
-        decoder = Decoder.from_snapshot(encoder.snapshot(redundants[k:]), SCHEMA)
+        decoder = RowDecoder.from_snapshot(encoder.snapshot(redundants[k:]), SCHEMA)
         assert [decoder.decode(segment) for segment in segments[k:]] == batches[k:]
         assert decoder.state_bytes <= 150
 
@@ -275,21 +275,21 @@ def test_leaves_that_go_plain_one_by_one_are_read_from_any_snapshot(rows: Rows) 
 def test_all_leaves_together_have_a_bound() -> None:
     schema = pa.schema([(name, pa.string()) for name in "abcd"])
     batch = pa.RecordBatch.from_pylist([dict.fromkeys("abcd", "x" * 60)], schema=schema)
-    encoder = Encoder(schema, 0)
+    encoder = RowEncoder(schema, 0)
     _, _ = encoder.encode(batch)
     _, redundant = encoder.encode(batch)
     assert redundant.lengths == (1, 1, PLAIN, PLAIN)
 
 
 def test_a_full_dictionary_has_65_535_values() -> None:
-    encoder = Encoder(TEXTS, 0)
+    encoder = RowEncoder(TEXTS, 0)
     first, _ = encoder.encode(texts(*map(str, range(65_535))))
     second, redundant = encoder.encode(texts("65534", "0"))
     assert redundant.lengths == (65_535,)
     _, redundant = encoder.encode(texts("one more"))
     _, after = encoder.encode(texts("0"))
     assert (redundant.lengths, after.lengths) == ((65_535,), (PLAIN,))
-    decoder = Decoder(TEXTS)
+    decoder = RowDecoder(TEXTS)
     assert decoder.decode(first).num_rows == 65_535
     assert decoder.decode(second).column(0).to_pylist() == ["65534", "0"]
     assert decoder.state_bytes <= typed_form.LEAF_BYTES_MAX
@@ -297,7 +297,7 @@ def test_a_full_dictionary_has_65_535_values() -> None:
 
 def test_a_snapshot_of_full_dictionaries_fits_into_a_frame() -> None:
     schema = pa.schema([(f"c{n}", pa.string()) for n in range(12)])
-    encoder = Encoder(schema, 0)
+    encoder = RowEncoder(schema, 0)
     words = [f"{n:011d}" for n in range(60_000)]
     for name in schema.names:
         columns = [words if name == other else [None] * len(words) for other in schema.names]
@@ -305,7 +305,7 @@ def test_a_snapshot_of_full_dictionaries_fits_into_a_frame() -> None:
     snapshot = encoder.snapshot([])
     assert encoder.state_bytes > 4 * 1024 * 1024
     assert len(snapshot.body) < SEGMENT_BYTES_MAX
-    assert Decoder.from_snapshot(snapshot).state_bytes == encoder.state_bytes
+    assert RowDecoder.from_snapshot(snapshot).state_bytes == encoder.state_bytes
 
 
 # --- faults of the producer -------------------------------------------------------------------------
@@ -340,14 +340,14 @@ def test_a_snapshot_of_full_dictionaries_fits_into_a_frame() -> None:
     ids=["no-rows", "column-missing", "other-columns", "null", "too-large", "unfolds"],
 )
 def test_a_failed_encode_leaves_the_encoder_as_it_was(batch: pa.RecordBatch, error: type[Exception]) -> None:
-    encoder = Encoder(SCHEMA, 3)
+    encoder = RowEncoder(SCHEMA, 3)
     encoder.encode(some_rows(1))
     before = encoder.snapshot([])
     with pytest.raises(error):
         encoder.encode(batch)
     assert encoder.snapshot([]) == before
     assert encoder.last_segment == 0
-    decoder = Decoder.from_snapshot(before)
+    decoder = RowDecoder.from_snapshot(before)
     assert decoder.decode(encoder.encode(some_rows(2))[0]).equals(some_rows(2))
 
 
@@ -365,9 +365,9 @@ def test_a_failed_encode_leaves_the_encoder_as_it_was(batch: pa.RecordBatch, err
 )
 def test_a_schema_that_cannot_be_carried_is_refused(kind: pa.DataType) -> None:
     with pytest.raises(SchemaMismatch):
-        Encoder(pa.schema([("a", kind)]), 0)
+        RowEncoder(pa.schema([("a", kind)]), 0)
     with pytest.raises(SchemaMismatch):
-        Decoder(pa.schema([("a", kind)]))
+        RowDecoder(pa.schema([("a", kind)]))
 
 
 @given(BATCHES)
@@ -376,8 +376,8 @@ def test_what_an_encoder_takes_every_decoder_unfolds(rows: Rows) -> None:
     batches = [batch_of(part) for part in rows]
     with pytest.MonkeyPatch.context() as bounds:
         bounds.setattr(typed_words, "_EXACT_FROM_BYTES", 0)
-        encoder, plain_encoder = Encoder(SCHEMA, 0), Encoder(SCHEMA, 0)
-        decoder, plain_decoder = Decoder(SCHEMA), Decoder(SCHEMA)
+        encoder, plain_encoder = RowEncoder(SCHEMA, 0), RowEncoder(SCHEMA, 0)
+        decoder, plain_decoder = RowDecoder(SCHEMA), RowDecoder(SCHEMA)
         for batch in batches:
             bounds.setattr(typed_form, "DECODED_BYTES_MAX", smallest_limit(batch))
             assert decoder.decode(encoder.encode(batch)[0]).equals(batch)
@@ -394,7 +394,7 @@ def smallest_limit(batch: pa.RecordBatch) -> int:
             middle = (low + high) // 2
             bounds.setattr(typed_form, "DECODED_BYTES_MAX", middle)
             try:
-                Encoder(SCHEMA, 0).encode(batch)
+                RowEncoder(SCHEMA, 0).encode(batch)
                 high = middle
             except SegmentTooLarge:
                 low = middle + 1

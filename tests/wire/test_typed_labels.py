@@ -14,7 +14,7 @@ from headpond.wire.typed import columns as typed_write
 from headpond.wire.typed import dictionaries as typed_labels
 from headpond.wire.typed import dictionaries as typed_words
 from headpond.wire.typed import form as typed_form
-from headpond.wire.typed.codec import PLAIN, Decoder, Encoder
+from headpond.wire.typed.codec import PLAIN, RowDecoder, RowEncoder
 from tests.wire.typed_samples import LABELS, encode_all
 
 SCHEMA = pa.schema([("labels", pa.map_(pa.string(), pa.string())), ("n", pa.int64())])
@@ -36,10 +36,10 @@ def batch_of(*labels: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def read_from_every_snapshot(batches: list[pa.RecordBatch]) -> tuple[Encoder, list[tuple[int, ...]]]:
+def read_from_every_snapshot(batches: list[pa.RecordBatch]) -> tuple[RowEncoder, list[tuple[int, ...]]]:
     encoder, segments, redundants = encode_all(batches)
     for k in range(len(batches) + 1):
-        decoder = Decoder.from_snapshot(encoder.snapshot(redundants[k:]), SCHEMA)
+        decoder = RowDecoder.from_snapshot(encoder.snapshot(redundants[k:]), SCHEMA)
         for segment, batch in zip(segments[k:], batches[k:], strict=True):
             decoded = decoder.decode(segment)
             decoded.validate(full=True)
@@ -70,7 +70,7 @@ def test_labels_come_back_while_dictionaries_go_plain_one_by_one(
 
 
 def test_a_set_that_is_known_costs_one_index() -> None:
-    encoder = Encoder(SCHEMA, 0)
+    encoder = RowEncoder(SCHEMA, 0)
     rows = [[(f"name-{n}", f"text-{n}-{row}") for n in range(10)] for row in range(200)]
     encoder.encode(batch_of(*rows))
     again, _ = encoder.encode(batch_of(*rows))
@@ -120,7 +120,7 @@ def test_an_absent_column_keeps_its_dictionaries() -> None:
 
 def test_ten_thousand_sets_of_ten_labels_stay_far_below_the_bounds() -> None:
     kind = SCHEMA.field(0).type
-    encoder, decoder = Encoder(SCHEMA, 0), Decoder(SCHEMA)
+    encoder, decoder = RowEncoder(SCHEMA, 0), RowDecoder(SCHEMA)
     for first in range(0, 10_000, 2_500):
         rows = [
             [(f"label_{n}", f"{n}-{row if n == 0 else row % 100}") for n in range(10)]

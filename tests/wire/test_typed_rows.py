@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest, BadSegment, KeyMissing, SchemaMismatch
-from headpond.wire.typed.codec import Decoder, Encoder
+from headpond.wire.typed.codec import RowDecoder, RowEncoder
 from headpond.wire.typed.rows import from_rows, message_schema, messages_of, row_schema, to_rows
 
 UTC = datetime.UTC
@@ -62,8 +62,8 @@ def test_messages_come_back_from_rows_that_travelled(messages: list[dict[str, An
     batch = pa.RecordBatch.from_pylist(messages, schema=message_schema(TOPIC))
     rows = to_rows(batch, TOPIC)
     assert rows.schema.equals(row_schema(TOPIC))
-    segment, _ = Encoder(row_schema(TOPIC), 0).encode(rows)
-    assert from_rows(Decoder(row_schema(TOPIC)).decode(segment), TOPIC).equals(batch)
+    segment, _ = RowEncoder(row_schema(TOPIC), 0).encode(rows)
+    assert from_rows(RowDecoder(row_schema(TOPIC)).decode(segment), TOPIC).equals(batch)
 
 
 @given(MESSAGES, st.integers(0, 8), st.integers(1, 9))
@@ -79,19 +79,19 @@ def test_a_slice_of_messages_becomes_its_own_rows(
 
 def test_a_message_without_envelope_costs_its_columns_and_a_few_bytes() -> None:
     batch = one(table_of(n=[1], value=[2.5]))
-    segment, _ = Encoder(row_schema(TOPIC), 0).encode(to_rows(batch, TOPIC))
+    segment, _ = RowEncoder(row_schema(TOPIC), 0).encode(to_rows(batch, TOPIC))
     assert len(segment.body) < 32
 
 
 def test_a_time_that_all_messages_share_travels_once() -> None:
     count = 1000
     batch = one(table_of(n=[0] * count))
-    segment, _ = Encoder(row_schema(TOPIC), 0).encode(to_rows(batch, TOPIC))
+    segment, _ = RowEncoder(row_schema(TOPIC), 0).encode(to_rows(batch, TOPIC))
     assert len(segment.body) < 40
 
 
 def test_ids_do_not_fill_a_dictionary() -> None:
-    encoder = Encoder(row_schema(TOPIC), 0)
+    encoder = RowEncoder(row_schema(TOPIC), 0)
     table = pa.table({"n": range(5000), "@id": [f"id-{n}" for n in range(5000)]})
     encoder.encode(to_rows(one(table), TOPIC))
     assert encoder.state_bytes == 0

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headpond.wire.typed.codec import Encoder, Redundant, Segment
+from headpond.wire.typed.codec import Redundant, RowEncoder, TypedSegment
 
 SCHEMA = pa.schema(
     [
@@ -63,7 +63,7 @@ def texts(*values: str | None) -> pa.RecordBatch:
 TEXTS = texts("x").schema
 
 
-def encode_all(batches: list[pa.RecordBatch]) -> tuple[Encoder, list[Segment], list[Redundant]]:
-    encoder = Encoder(batches[0].schema, 3)
+def encode_all(batches: list[pa.RecordBatch]) -> tuple[RowEncoder, list[TypedSegment], list[Redundant]]:
+    encoder = RowEncoder(batches[0].schema, 3)
     pairs = [encoder.encode(batch) for batch in batches]
     return encoder, [segment for segment, _ in pairs], [redundant for _, redundant in pairs]

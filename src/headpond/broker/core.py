@@ -35,7 +35,7 @@ from headpond.storage.commit_lane import Committer, Write
 from headpond.storage.commit_rounds import RoundWrite
 from headpond.storage.disk import Disk, is_disk_full
 from headpond.storage.log.shard_log import LogWrite, Run, ShardLog
-from headpond.wire.connection import Event, Fault, NodeSide, State
+from headpond.wire.connection import ConnectionFault, ConnectionState, Event, NodeSide
 from headpond.wire.control.codec import CONTROL_TYPES, Misfit, Request, encode_control
 from headpond.wire.control.consuming import Credit, Extend, GiveBack, Renew, Settle, Subscribe, Unsubscribe
 from headpond.wire.control.greeting import Control, Hello, Ping, Pong
@@ -247,7 +247,7 @@ class NodeCore:
     def refuse(self, connection: int, error: HeadpondError) -> None:
         """Ends a connection for a reason that the shell found: too slow, too many, stopping."""
         session = self._sessions.get(connection)
-        if session is not None and session.side.state is not State.CLOSED:
+        if session is not None and session.side.state is not ConnectionState.CLOSED:
             self._refuse_connection(session, error)
 
     def _refuse_connection(self, session: Session, error: HeadpondError) -> None:
@@ -265,7 +265,7 @@ class NodeCore:
         elif isinstance(event, Misfit):
             self.guard.check_frame(session, CONTROL_TYPES[event.kind])
             self._asking.on_misfit(session, event)
-        elif isinstance(event, Fault):
+        elif isinstance(event, ConnectionFault):
             self.counters[f"faults_{event.error.code}"] += 1
             self._effects.append(Send(session.connection, session.side.data_to_send()))
             self._effects.append(Close(session.connection))

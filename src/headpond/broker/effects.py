@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headpond.storage.log.read import Replaced, Run
-from headpond.wire.control.links import Head
+from headpond.wire.control.links import RecordHead
 
 if TYPE_CHECKING:
     from headpond.storage.commit_lane import Committer
@@ -66,7 +66,7 @@ class FindEntry(Fetch):
 class HeadsFetch(Fetch):
     """Reads heads in place of records."""
 
-    heads: list[Head] = field(default_factory=list)
+    heads: list[RecordHead] = field(default_factory=list)
     """Filled by the read."""
 
     def run(self, log: ShardLog) -> Run:

@@ -167,7 +167,7 @@ def _ask_one(address: Address, token: str | None, operation: Operation, left: Ca
     import socket
 
     from headpond.client.link.tls import TlsOptions
-    from headpond.wire.connection import ClientSide, Fault
+    from headpond.wire.connection import ClientSide, ConnectionFault
     from headpond.wire.control.codec import Request, Response, encode_control
     from headpond.wire.control.greeting import Welcome
 
@@ -186,7 +186,7 @@ def _ask_one(address: Address, token: str | None, operation: Operation, left: Ca
                     connection.sendall(encode_control(Request(1, operation)))
                 elif isinstance(event, Response):
                     return event.result
-                elif isinstance(event, Fault):
+                elif isinstance(event, ConnectionFault):
                     raise event.error
             if not data:
                 raise ConnectionError

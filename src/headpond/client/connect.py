@@ -21,7 +21,7 @@ from headpond.client.link.tls import TlsOptions
 from headpond.client.options import ConsumerOptions, LostSpan, ProducerKeywords, ProducerOptions
 from headpond.client.produce.producer import Producer
 from headpond.client.reader import Reader
-from headpond.client.scope import Scope
+from headpond.client.scope import AsyncScope
 from headpond.client.writer import TIMEOUT_S, Writer
 from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import BadRequest, Closed
@@ -32,7 +32,7 @@ Tokens = str | Mapping[str, str] | None
 """One token for all services, or by URL one for each: tokens are a node's own, so copies have others."""
 
 
-class Client(Scope):
+class Client(AsyncScope):
     """A connection to a service that is kept up until it is closed. ``connect`` makes one."""
 
     def __init__(

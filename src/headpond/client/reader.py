@@ -19,7 +19,7 @@ from headpond.client.arguments import checked_methods
 from headpond.client.consume.batch import Batch, read_record
 from headpond.client.link.link import Link
 from headpond.client.options import LostSpan
-from headpond.client.scope import Scope
+from headpond.client.scope import AsyncScope
 from headpond.model.bounds import Span
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadFrame, BadRequest, Closed, TopicMismatch, TopicNotFound
@@ -71,7 +71,7 @@ async def read_ends(
 
 
 @checked_methods
-class Reader(Scope):
+class Reader(AsyncScope):
     """Opened by ``client.reader(topic)`` and ``async with``."""
 
     def __init__(

@@ -11,7 +11,7 @@ from headpond.model.errors import HeadpondError
 log = logging.getLogger("headpond.client")
 
 
-class Scope:
+class AsyncScope:
     """Opened on the way in and closed on the way out; the body's own error goes before that of closing."""
 
     @property

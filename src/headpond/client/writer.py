@@ -14,7 +14,7 @@ import pyarrow as pa
 from headpond.client.arguments import checked
 from headpond.client.link.link import Link
 from headpond.client.produce.tables import Piece, check_state_table, cut_messages, cut_table, take_shards
-from headpond.client.scope import Scope
+from headpond.client.scope import AsyncScope
 from headpond.model.errors import BadRequest, Closed, HeadpondError, NotAcrossNodes, SegmentTooLarge, TimedOut
 from headpond.model.names import TopicName
 from headpond.model.receipt import Stage
@@ -257,7 +257,7 @@ class OpenedStage:
         return segment
 
 
-class Writer(Scope):
+class Writer(AsyncScope):
     """Stages rows and commits batches of them. ``client.writer(name)`` makes one."""
 
     def __init__(self, link: Link, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> None:

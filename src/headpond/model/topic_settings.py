@@ -68,7 +68,7 @@ _FLAGS = {
 _NONE = ("none", "off", "unlimited")
 
 
-class Kind(StrEnum):
+class SettingKind(StrEnum):
     SECONDS = "seconds"
     BYTES = "bytes"
     COUNT = "count"
@@ -81,7 +81,7 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     name: str
-    kind: Kind
+    kind: SettingKind
     meaning: str
     default: Value = None
     low: float = 0
@@ -99,13 +99,13 @@ class Setting:
             if not self.liftable:
                 raise self._refuse(value, "it cannot be none; `unset` goes back to what is inherited")
             return None
-        if self.kind is Kind.FLAG:
+        if self.kind is SettingKind.FLAG:
             return self._read_flag(value)
-        if self.kind is Kind.WORD:
+        if self.kind is SettingKind.WORD:
             if value not in self.words:
                 raise self._refuse(value, f"it is one of {', '.join(self.words)}")
             return value
-        if self.kind is Kind.TOPIC:
+        if self.kind is SettingKind.TOPIC:
             return self._read_topic(value)
         number = self._read_number(value)
         if not self.low <= number <= self.high:
@@ -135,7 +135,7 @@ class Setting:
             number = value
         if not math.isfinite(number):
             raise self._refuse(value, "it is not finite")
-        if self.kind in (Kind.SECONDS, Kind.SHARE):
+        if self.kind in (SettingKind.SECONDS, SettingKind.SHARE):
             return float(number)
         if number != int(number):
             raise self._refuse(value, "it is a whole number")
@@ -144,16 +144,16 @@ class Setting:
     def _parse(self, text: str) -> float | int:
         match = _QUANTITY.fullmatch(text.strip())
         units: dict[str, float] = {"": 1}
-        if self.kind is Kind.SECONDS:
+        if self.kind is SettingKind.SECONDS:
             units = dict(_SECONDS)
-        elif self.kind is Kind.BYTES:
+        elif self.kind is SettingKind.BYTES:
             units = dict(_BYTES)
         unit = units.get(match[2].lower()) if match is not None else None
         if match is None or unit is None:
             known = {
-                Kind.SECONDS: "30, 30s, 5m, 1.5h or 7d",
-                Kind.BYTES: "4096, 512KiB or 10GB",
-                Kind.SHARE: "a part of 1, such as 0.5",
+                SettingKind.SECONDS: "30, 30s, 5m, 1.5h or 7d",
+                SettingKind.BYTES: "4096, 512KiB or 10GB",
+                SettingKind.SHARE: "a part of 1, such as 0.5",
             }
             raise self._refuse(text, f"it is written as {known.get(self.kind, 'a whole number')}")
         number = float(match[1]) if "." in match[1] else int(match[1])
@@ -168,9 +168,9 @@ class Setting:
             return "none" if self.liftable else "-"
         if isinstance(value, bool):
             return "yes" if value else "no"
-        if self.kind is Kind.SECONDS and isinstance(value, float | int):
+        if self.kind is SettingKind.SECONDS and isinstance(value, float | int):
             return _shown_seconds(value)
-        if self.kind is Kind.BYTES and isinstance(value, float | int):
+        if self.kind is SettingKind.BYTES and isinstance(value, float | int):
             return _shown_bytes(int(value)) if math.isfinite(value) else "any"
         if isinstance(value, float):
             return f"{value:g}" if math.isfinite(value) else "any"
@@ -205,14 +205,14 @@ TOMBSTONE_TTL_S = 7 * 86_400.0
 _ALL: tuple[Setting, ...] = (
     Setting(
         name="soft_ttl",
-        kind=Kind.SECONDS,
+        kind=SettingKind.SECONDS,
         high=FOREVER_S,
         liftable=True,
         meaning="Age from which messages are deleted that every subscription has settled.",
     ),
     Setting(
         name="hard_ttl",
-        kind=Kind.SECONDS,
+        kind=SettingKind.SECONDS,
         low=0.001,
         high=FOREVER_S,
         liftable=True,
@@ -220,7 +220,7 @@ _ALL: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_bytes",
-        kind=Kind.BYTES,
+        kind=SettingKind.BYTES,
         low=1,
         high=2**60,
         liftable=True,
@@ -228,7 +228,7 @@ _ALL: tuple[Setting, ...] = (
     ),
     Setting(
         name="expires_after",
-        kind=Kind.SECONDS,
+        kind=SettingKind.SECONDS,
         low=0.001,
         high=FOREVER_S,
         liftable=True,
@@ -236,14 +236,14 @@ _ALL: tuple[Setting, ...] = (
     ),
     Setting(
         name="durability",
-        kind=Kind.WORD,
+        kind=SettingKind.WORD,
         default="sync",
         words=("sync", "os"),
         meaning="What stored means: sync is on the disk, os is handed to the operating system.",
     ),
     Setting(
         name="message_bytes_max",
-        kind=Kind.BYTES,
+        kind=SettingKind.BYTES,
         low=1,
         high=SEGMENT_BYTES_MAX,
         liftable=True,
@@ -251,7 +251,7 @@ _ALL: tuple[Setting, ...] = (
     ),
     Setting(
         name="state",
-        kind=Kind.FLAG,
+        kind=SettingKind.FLAG,
         default=False,
         levels=LEVELS[3:],
         fixed=True,
@@ -259,14 +259,14 @@ _ALL: tuple[Setting, ...] = (
     ),
     Setting(
         name="tombstone_ttl",
-        kind=Kind.SECONDS,
+        kind=SettingKind.SECONDS,
         default=TOMBSTONE_TTL_S,
         high=FOREVER_S,
         meaning="State topics: time for which a delete is kept before compaction may take it away.",
     ),
     Setting(
         name="compact_share",
-        kind=Kind.SHARE,
+        kind=SettingKind.SHARE,
         default=0.5,
         low=0.01,
         high=1.0,
@@ -275,14 +275,14 @@ _ALL: tuple[Setting, ...] = (
     ),
     Setting(
         name="create_on_first_use",
-        kind=Kind.FLAG,
+        kind=SettingKind.FLAG,
         default=True,
         levels=LEVELS[:3],
         meaning="Whether topics, and places for them, come into being when they are first used.",
     ),
     Setting(
         name="producer_lease",
-        kind=Kind.SECONDS,
+        kind=SettingKind.SECONDS,
         default=PRODUCER_LEASE_S,
         low=LEASE_S_MIN,
         high=LEASE_S_MAX,
@@ -290,7 +290,7 @@ _ALL: tuple[Setting, ...] = (
     ),
     Setting(
         name="deadline",
-        kind=Kind.SECONDS,
+        kind=SettingKind.SECONDS,
         low=0.05,
         high=SECONDS_MAX,
         liftable=True,
@@ -298,46 +298,46 @@ _ALL: tuple[Setting, ...] = (
     ),
     Setting(
         name="backoff",
-        kind=Kind.SECONDS,
+        kind=SettingKind.SECONDS,
         default=BACKOFF_S,
         high=SECONDS_MAX,
         meaning="Redelivery: time that a refused message waits, doubled with each attempt.",
     ),
     Setting(
         name="backoff_max",
-        kind=Kind.SECONDS,
+        kind=SettingKind.SECONDS,
         default=BACKOFF_S_MAX,
         high=SECONDS_MAX,
         meaning="Redelivery: the longest such time.",
     ),
     Setting(
         name="redelivery",
-        kind=Kind.WORD,
+        kind=SettingKind.WORD,
         default=AFTER_BACKLOG,
         words=REDELIVERIES,
         meaning="Redelivery: whether a refused message also waits for the backlog, or for its backoff alone.",
     ),
     Setting(
         name="max_attempts",
-        kind=Kind.COUNT,
+        kind=SettingKind.COUNT,
         high=2**31,
         meaning="Redelivery: attempts before a message is put aside; 0 is without end.",
     ),
     Setting(
         name="dead_letter",
-        kind=Kind.TOPIC,
+        kind=SettingKind.TOPIC,
         meaning="Redelivery: the topic that takes what was put aside; empty for none. Else TOPIC.dead.",
     ),
     Setting(
         name="failover_after",
-        kind=Kind.COUNT,
+        kind=SettingKind.COUNT,
         low=1,
         high=2**31,
         meaning="Redelivery: failures of one message after which a failover consumer steps back.",
     ),
     Setting(
         name="lease",
-        kind=Kind.SECONDS,
+        kind=SettingKind.SECONDS,
         low=LEASE_S_MIN,
         high=LEASE_S_MAX,
         meaning="Redelivery: time for which a resilient consumer goes on without hearing from the node.",
@@ -346,82 +346,86 @@ _ALL: tuple[Setting, ...] = (
 _QUOTAS = (
     Setting(
         name="tenant_bytes_s",
-        kind=Kind.BYTES,
+        kind=SettingKind.BYTES,
         meaning="Quota: bytes a second that all producers of the tenant may send; past it they slow down.",
     ),
     Setting(
         name="tenant_messages_s",
-        kind=Kind.COUNT,
+        kind=SettingKind.COUNT,
         meaning="Quota: messages a second that all producers of the tenant may send; likewise.",
     ),
     Setting(
         name="connection_bytes_s",
-        kind=Kind.BYTES,
+        kind=SettingKind.BYTES,
         meaning="Quota: bytes a second that one connection may send to the tenant's topics; likewise.",
     ),
     Setting(
         name="connection_messages_s",
-        kind=Kind.COUNT,
+        kind=SettingKind.COUNT,
         meaning="Quota: messages a second that one connection may send to the tenant's topics; likewise.",
     ),
     Setting(
         name="tenant_connections",
-        kind=Kind.COUNT,
+        kind=SettingKind.COUNT,
         default=10_000,
         meaning="Quota: connections that use the tenant's topics; one more is refused, to be tried again.",
     ),
     Setting(
         name="tenant_stored_bytes",
-        kind=Kind.BYTES,
+        kind=SettingKind.BYTES,
         meaning="Quota: bytes that the tenant's topics may take; past it sends are refused, to be tried again.",
     ),
-    Setting(name="tenant_topics", kind=Kind.COUNT, default=10_000, meaning="Quota: the tenant's topics."),
-    Setting(name="tenant_shards", kind=Kind.COUNT, default=20_000, meaning="Quota: shards in all its topics."),
+    Setting(
+        name="tenant_topics", kind=SettingKind.COUNT, default=10_000, meaning="Quota: the tenant's topics."
+    ),
+    Setting(
+        name="tenant_shards", kind=SettingKind.COUNT, default=20_000, meaning="Quota: shards in all its topics."
+    ),
     Setting(
         name="tenant_places",
-        kind=Kind.COUNT,
+        kind=SettingKind.COUNT,
         default=10_000,
         meaning="Quota: the tenant's products and components that are made by command.",
     ),
     Setting(
         name="tenant_subscriptions",
-        kind=Kind.COUNT,
+        kind=SettingKind.COUNT,
         default=10_000,
         meaning="Quota: subscriptions of all its topics.",
     ),
     Setting(
         name="tenant_producers",
-        kind=Kind.COUNT,
+        kind=SettingKind.COUNT,
         default=100_000,
         meaning="Quota: producers that are registered by name in all its topics.",
     ),
     Setting(
         name="tenant_blocks",
-        kind=Kind.COUNT,
+        kind=SettingKind.COUNT,
         default=200_000,
         meaning="Quota: runs of producers that its shards remember; one more is refused, to be tried again.",
     ),
     Setting(
         name="tenant_writers",
-        kind=Kind.COUNT,
+        kind=SettingKind.COUNT,
         default=50_000,
         meaning="Quota: writers whose name begins with the tenant's and a slash.",
     ),
     Setting(
         name="tenant_stages",
-        kind=Kind.COUNT,
+        kind=SettingKind.COUNT,
         default=100_000,
         meaning="Quota: stages for its topics that are in no batch.",
     ),
     Setting(
         name="tenant_staged_bytes",
-        kind=Kind.BYTES,
+        kind=SettingKind.BYTES,
         default=8 * 1024**3,
         meaning="Quota: bytes in stages for its topics; past it staging is refused, to be tried again.",
     ),
     Setting(
         name="tenant_creates_s",
-        kind=Kind.COUNT,
+        kind=SettingKind.COUNT,
         default=100,
         meaning="Quota: topics, places, subscriptions, producers and writers made a second, 1,000 at once; "
         "past it who makes them slows down.",
@@ -492,7 +496,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Origin(NamedTuple):
+class SettingOrigin(NamedTuple):
     """A value and where it was said."""
 
     value: Value
@@ -510,16 +514,16 @@ class Level(NamedTuple):
     values: Mapping[str, Value]
 
 
-def resolve(chain: Iterable[Level]) -> dict[str, Origin]:
+def resolve(chain: Iterable[Level]) -> dict[str, SettingOrigin]:
     """Every setting with its effective value and its origin; ``chain`` begins with the nearest place."""
     levels = list(chain)
-    found: dict[str, Origin] = {}
+    found: dict[str, SettingOrigin] = {}
     for name, setting in SETTINGS.items():
         said = next((level for level in levels if name in level.values), None)
         if said is None:
-            found[name] = Origin(setting.default, DEFAULT, "")
+            found[name] = SettingOrigin(setting.default, DEFAULT, "")
         else:
-            found[name] = Origin(said.values[name], said.level, said.place)
+            found[name] = SettingOrigin(said.values[name], said.level, said.place)
     return found
 
 

@@ -34,7 +34,7 @@ NODE_FILE = "NODE"
 _HARMLESS = ("LOCK", f"{NODE_FILE}.new", "lost+found")
 
 
-class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+class NodeIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     format: int
     node: str
     created_at_us: int
@@ -59,11 +59,11 @@ def refuse_foreign(disk: Disk, folder: str) -> None:
         raise BadData(f"the data folder {folder} is not empty and has no NODE file, so it is not a node's")
 
 
-def open_identity(disk: Disk, *, node: str, now_us: int) -> Identity:
+def open_identity(disk: Disk, *, node: str, now_us: int) -> NodeIdentity:
     """Reads who the node is; an empty folder becomes that of ``node``."""
     if disk.exists(NODE_FILE):
         return read_identity(disk)
-    identity = Identity(FORMAT, node, now_us)
+    identity = NodeIdentity(FORMAT, node, now_us)
     if disk.exists(f"{NODE_FILE}.new"):  # left by a crash before the rename below
         disk.remove(f"{NODE_FILE}.new")
     file = disk.create(f"{NODE_FILE}.new")
@@ -77,7 +77,7 @@ def open_identity(disk: Disk, *, node: str, now_us: int) -> Identity:
     return identity
 
 
-def read_identity(disk: Disk) -> Identity:
+def read_identity(disk: Disk) -> NodeIdentity:
     """Who the node is that the folder is of."""
     file = disk.open(NODE_FILE)
     try:
@@ -88,7 +88,7 @@ def read_identity(disk: Disk) -> Identity:
         frame = decode_at(data, 0, CONTROL_BYTES_MAX)
         if frame is None or frame.type != FrameType.RECORD:
             raise BadFrame("it is cut short")
-        identity = msgspec.msgpack.decode(frame.body, type=Identity)
+        identity = msgspec.msgpack.decode(frame.body, type=NodeIdentity)
     except (BadFrame, msgspec.DecodeError, msgspec.ValidationError) as error:
         raise BadData(f"the data folder's NODE file cannot be read: {error}") from error
     if identity.format != FORMAT:

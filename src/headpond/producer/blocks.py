@@ -23,7 +23,7 @@ from headpond.producer.jobs import Budget, Store
 from headpond.producer.keeper import Keeper, Rotation
 from headpond.producer.manager import Manager
 from headpond.producer.numbers import Numbers
-from headpond.producer.policy import Policy
+from headpond.producer.policy import SendPolicy
 from headpond.producer.recut import recut, shard_power_of
 from headpond.producer.refill.folder import FileName, file_name, files, read_title, size_bytes
 from headpond.producer.refill.refill import Refill
@@ -72,7 +72,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RefillFolder:
     """A producer's refill folder."""
 
     disk: Disk
@@ -87,9 +87,9 @@ class Blocks:
         self,
         form: Form,
         destinations: tuple[str, ...],
-        place: Place | None,
+        place: RefillFolder | None,
         *,
-        policy: Policy,
+        policy: SendPolicy,
         budget: Budget,
         jitter: Jitter,
         new_block: Callable[[], bytes],
@@ -186,7 +186,7 @@ class Blocks:
         self.outdated += [path for path in paths if _created_us(path) < oldest_us]
         return [path for path in paths if path not in self.outdated]
 
-    def _not_late(self, place: Place, paths: list[str]) -> list[str]:
+    def _not_late(self, place: RefillFolder, paths: list[str]) -> list[str]:
         for path in paths:
             found = read_title(place.disk, path)
             if found is not None and self._is_late(found[1].epoch, found[0]):
@@ -198,7 +198,7 @@ class Blocks:
                     )
         return [path for path in paths if path not in self.late]
 
-    def _fitting(self, place: Place, path: str) -> str:
+    def _fitting(self, place: RefillFolder, path: str) -> str:
         """A file, cut for the shards that the topic has."""
         power = shard_power_of(place.disk, path)
         if power is None or power == self.form.power:

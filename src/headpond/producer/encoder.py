@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.segment import encode_plain
-from headpond.wire.typed.codec import Encoder as WireEncoder
+from headpond.wire.typed.codec import RowEncoder
 from headpond.wire.typed.rows import row_schema, to_rows
 
 
@@ -59,7 +59,7 @@ class TypedEncoder:
         self.first_segment = first_segment
         self._topic_schema = schema
         self._shard = shard
-        self._encoder = WireEncoder(row_schema(schema), shard, first_segment)
+        self._encoder = RowEncoder(row_schema(schema), shard, first_segment)
 
     @property
     def last_segment(self) -> int:

@@ -30,7 +30,7 @@ from headpond.producer.jobs import Job
 from headpond.producer.manager import Manager
 from headpond.producer.refill.index import SEGMENTS_MAX
 from headpond.producer.refill.sender import Open, RefillSender
-from headpond.producer.sender import Hole
+from headpond.producer.sender import SegmentHole
 from headpond.wire.control.producing import Ack
 from headpond.wire.title import Predecessor
 
@@ -310,7 +310,7 @@ class Keeper:
         return self._retired.spilled_segments + sum(manager.spills.count for manager in self.managers)
 
     @property
-    def holes(self) -> list[tuple[str, bytes, Hole]]:
+    def holes(self) -> list[tuple[str, bytes, SegmentHole]]:
         """By destination and block: what it said it lacks and nobody has any more."""
         return list(dict.fromkeys([*self._retired.holes, *(h for each in self.managers for h in each.holes)]))
 
@@ -338,7 +338,7 @@ class Retired:
     def __init__(self) -> None:
         self.resent = 0
         self.spilled_segments = 0
-        self.holes: list[tuple[str, bytes, Hole]] = []
+        self.holes: list[tuple[str, bytes, SegmentHole]] = []
         self.lost: list[str] = []
         self.spilled: dict[bytes, Exchange] = {}
         """By block: who waits for what a file holds that was left, until it is opened again."""

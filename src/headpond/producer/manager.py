@@ -33,8 +33,8 @@ from headpond.pipes.machines.machine import Jitter
 from headpond.producer.exchange import Exchange, Promise
 from headpond.producer.jobs import Finish, Job, Read, Spill, Store
 from headpond.producer.outlet import Outlet
-from headpond.producer.policy import Policy
-from headpond.producer.sender import Hole, Sender, Step, fate_of, refusal
+from headpond.producer.policy import SendPolicy
+from headpond.producer.sender import SegmentHole, Sender, Step, fate_of, refusal
 from headpond.producer.spills import Spills
 from headpond.producer.supply import MakeEncoder, Supply
 from headpond.wire.control.producing import Ack, AckItem
@@ -53,7 +53,7 @@ class Manager:
         destinations: tuple[str, ...],
         make_encoder: MakeEncoder | None,
         *,
-        policy: Policy,
+        policy: SendPolicy,
         store: Store | None,
         jitter: Jitter,
         predecessor: Predecessor | None = None,
@@ -203,9 +203,9 @@ class Manager:
         return sum(sender.resent for there in self._outlets for sender in there.senders.values())
 
     @property
-    def holes(self) -> list[tuple[str, bytes, Hole]]:
+    def holes(self) -> list[tuple[str, bytes, SegmentHole]]:
         """By destination and block: what it said it lacks and nobody has any more."""
-        found: list[tuple[str, bytes, Hole]] = []
+        found: list[tuple[str, bytes, SegmentHole]] = []
         for there in self._outlets:
             if self.predecessor is not None:
                 found += [(there.name, self.predecessor.block, hole) for hole in there.lost_before]

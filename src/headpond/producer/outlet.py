@@ -7,9 +7,9 @@ from typing import Final
 from headpond.model.errors import HeadpondError
 from headpond.model.identity import SegmentKey
 from headpond.producer.jobs import Read
-from headpond.producer.sender import Flight, Hole, Sender
+from headpond.producer.sender import Flight, SegmentHole, Sender
 from headpond.wire.control.codec import encode_control
-from headpond.wire.control.producing import Hole as HoleFrame
+from headpond.wire.control.producing import Hole
 from headpond.wire.frame import HEADER
 from headpond.wire.title import Predecessor
 
@@ -44,7 +44,7 @@ class Outlet:
         """By shard: the segment of the file where the next snapshot stands."""
         self.offered_again = False
         """Whether the whole file was offered again on this connection."""
-        self.lost_before: list[Hole] = []
+        self.lost_before: list[SegmentHole] = []
         """What was declared lost of the block before this one."""
         self._read: dict[SegmentKey, bytes] = {}
         """Frames read from the refill and not sent yet."""
@@ -82,10 +82,10 @@ class Outlet:
     def declare_lost(self, block: Predecessor, *, owed: bool) -> list[bytes]:
         """What says that nothing of an earlier block will come; it is named if it was ever for this one."""
         self.try_again()
-        holes = [Hole(shard, 0, end) for shard, end in block.segments_next.items() if end > 0]
+        holes = [SegmentHole(shard, 0, end) for shard, end in block.segments_next.items() if end > 0]
         if owed:
             self.lost_before += [hole for hole in holes if hole not in self.lost_before]
-        return [encode_control(HoleFrame(block.block, hole.shard, hole.end)) for hole in holes]
+        return [encode_control(Hole(block.block, hole.shard, hole.end)) for hole in holes]
 
     # --- reading ahead --------------------------------------------------------------------------------
 

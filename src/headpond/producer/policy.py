@@ -8,7 +8,7 @@ from headpond.model.receipt import Durability
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SendPolicy:
     window_bytes: int = 16 * 1024 * 1024
     """Bytes sent to a destination and not answered."""
     spill_after_s: float = 5.0

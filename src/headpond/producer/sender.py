@@ -66,7 +66,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class SegmentHole:
     """Segments ``start <= n < end`` that the node does not have and this producer cannot send any more."""
 
     shard: int
@@ -95,7 +95,7 @@ class Sender:
         """Nothing was sent since the session began: a typed topic's node needs a snapshot first."""
         self.lacking: int | None = None
         """The segment that the node said it expects: if the next one is behind it, a hole is declared first."""
-        self.holes: list[Hole] = []
+        self.holes: list[SegmentHole] = []
         """All that were declared."""
         self.waits_for_predecessor = False
         self.resent = 0
@@ -294,7 +294,7 @@ class Sender:
         start, self.lacking = self.lacking, None
         if start is None or start >= upto:
             return False
-        hole = Hole(self.shard, start, upto)
+        hole = SegmentHole(self.shard, start, upto)
         if hole not in self.holes:
             self.holes.append(hole)
         return True

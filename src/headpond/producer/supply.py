@@ -16,7 +16,7 @@ from headpond.producer.outlet import Outlet
 from headpond.producer.sender import Sender
 from headpond.producer.spills import Spills
 from headpond.wire.control.codec import encode_control
-from headpond.wire.control.producing import Hole as HoleFrame
+from headpond.wire.control.producing import Hole
 
 MakeEncoder = Callable[[int, int], Encoder]
 """Of a shard, beginning at a segment."""
@@ -114,7 +114,7 @@ class Supply:
         if typed and in_memory and snapshot is None and sender.fresh and not sender.probes:
             snapshot = self.make_snapshot(key)
         if sender.declare(key.segment):
-            before.append(encode_control(HoleFrame(self._block, key.shard, key.segment)))
+            before.append(encode_control(Hole(self._block, key.shard, key.segment)))
         if snapshot is not None:
             before.append(snapshot)
         return before

@@ -78,20 +78,20 @@ FROM_NODE: Final[Mapping[int, int]] = {
 _RAW = frozenset((FrameType.TITLE, FrameType.SEGMENT, FrameType.SNAPSHOT, FrameType.STAGE, FrameType.PEER))
 
 
-class State(Enum):
+class ConnectionState(Enum):
     GREETING = auto()
     OPEN = auto()
     CLOSED = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ConnectionFault:
     """The connection ended, by this side's judgement or by the other's ERROR."""
 
     error: HeadpondError
 
 
-Event = Frame | Control | Misfit | Fault
+Event = Frame | Control | Misfit | ConnectionFault
 """TITLE, SEGMENT, SNAPSHOT, STAGE and PEER come as frames; the conversation as structs; the end as a Fault."""
 
 
@@ -99,7 +99,7 @@ class _Side:
     """What both sides share: reading frames, and ending when they cannot be trusted."""
 
     def __init__(self, greeting: Mapping[int, int], traffic: Mapping[int, int]) -> None:
-        self.state = State.GREETING
+        self.state = ConnectionState.GREETING
         self._traffic = traffic
         self._reader = FrameReader({**greeting, **traffic})
         self._out: list[bytes] = []
@@ -118,8 +118,8 @@ class _Side:
         return out
 
     def receive(self, data: bytes) -> list[Event]:
-        """The events that ``data`` completes; the last may be a ``Fault``."""
-        if self.state is State.CLOSED:
+        """The events that ``data`` completes; the last may be a ``ConnectionFault``."""
+        if self.state is ConnectionState.CLOSED:
             return []
         events: list[Event] = []
         try:
@@ -134,7 +134,7 @@ class _Side:
         return events
 
     def _on_frame(self, frame: Frame) -> Event | None:
-        if self.state is State.OPEN:
+        if self.state is ConnectionState.OPEN:
             if frame.type not in self._traffic:
                 raise ProtocolError(f"a {FrameType(frame.type).name} frame in an open connection")
             return frame if frame.type in _RAW else self._decode(frame)
@@ -148,10 +148,10 @@ class _Side:
     def _on_greeting(self, message: Control) -> Event | None:
         raise AssertionError("each side greets in its own way")
 
-    def _end(self, error: HeadpondError) -> Fault:
-        self.state = State.CLOSED
+    def _end(self, error: HeadpondError) -> ConnectionFault:
+        self.state = ConnectionState.CLOSED
         self._reader.clear()
-        return Fault(error)
+        return ConnectionFault(error)
 
 
 class NodeSide(_Side):
@@ -181,7 +181,7 @@ class NodeSide(_Side):
                 f"the client speaks versions {message.versions[:8]}, this node {PROTOCOL_VERSION}"
             )
         self._greet(message)
-        self.state = State.OPEN
+        self.state = ConnectionState.OPEN
         welcome = Welcome(
             PROTOCOL_VERSION,
             self._node,
@@ -203,17 +203,17 @@ class NodeSide(_Side):
                 raise
             return misfit
 
-    def _end(self, error: HeadpondError) -> Fault:
+    def _end(self, error: HeadpondError) -> ConnectionFault:
         self.refuse(error)
         return super()._end(error)
 
     def refuse(self, error: HeadpondError) -> None:
         """Queues the last ERROR frame of a connection that is about to be closed."""
-        if self.state is not State.CLOSED:
+        if self.state is not ConnectionState.CLOSED:
             successor = error.successor if isinstance(error, NodeStopping) else ""
             last = Error(error.code, error.message, error.hint, error.retryable, successor=successor)
             self._out.append(encode_control(last))
-            self.state = State.CLOSED
+            self.state = ConnectionState.CLOSED
             self._reader.clear()
 
 
@@ -236,5 +236,5 @@ class ClientSide(_Side):
         assert isinstance(message, Welcome), "only WELCOME and ERROR pass the reader here"
         if message.version != PROTOCOL_VERSION:
             raise VersionUnsupported(f"the node chose version {message.version}")
-        self.state = State.OPEN
+        self.state = ConnectionState.OPEN
         return message

@@ -13,7 +13,7 @@ from headpond.storage.frame_file import Found, scan
 from headpond.storage.log.index import FileIndex, load_index
 from headpond.storage.log.shard_log import LogOptions, LogWrite, ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
-from headpond.wire.control.links import Head
+from headpond.wire.control.links import RecordHead
 from headpond.wire.frame import FrameType
 from headpond.wire.record import decode_record_header
 from tests.storage.log.logs import (
@@ -321,7 +321,7 @@ def test_an_index_that_another_file_of_the_same_name_left_costs_no_entry(loaded:
     disk.remove(index)
     disk.create(index).write_at(0, [stale])
     assert (load_index(disk, index, disk.open(log_files(disk)[0]), 0) is not None) == loaded
-    heads: list[Head] = []
+    heads: list[RecordHead] = []
     assert open_log(disk.copy()).walk_heads(0, heads).lost == []
     assert sum(head.count for head in heads) == len(rows)
     assert read_all(open_log(disk)) == (rows, [])

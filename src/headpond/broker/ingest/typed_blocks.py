@@ -24,7 +24,7 @@ from headpond.broker.session import BlockContext, Session
 from headpond.model.errors import BadSegment, HeadpondError, SchemaMismatch, SegmentTooLarge, SnapshotNeeded
 from headpond.model.identity import SegmentKey
 from headpond.wire.frame import Frame
-from headpond.wire.typed.codec import Decoder, Segment, Snapshot
+from headpond.wire.typed.codec import RowDecoder, Snapshot, TypedSegment
 from headpond.wire.typed.record import ROWS_BYTES_MAX, encode_typed_record
 from headpond.wire.typed.rows import from_rows, row_schema
 from headpond.wire.typed.schema import check_fits, decode_schema, fit_messages, shown_schema
@@ -51,16 +51,16 @@ class Decoders:
     def __init__(self, *, connection_bytes_max: int, bytes_max: int) -> None:
         self._connection_bytes_max = connection_bytes_max
         self._bytes_max = bytes_max
-        self._held: OrderedDict[DecoderKey, tuple[Decoder, int]] = OrderedDict()
+        self._held: OrderedDict[DecoderKey, tuple[RowDecoder, int]] = OrderedDict()
         """The one used longest ago first, with the bytes it was counted with."""
         self._by_connection: dict[int, int] = {}
         self.bytes = 0
 
-    def get(self, key: DecoderKey) -> Decoder | None:
+    def get(self, key: DecoderKey) -> RowDecoder | None:
         found = self._held.get(key)
         return found[0] if found is not None else None
 
-    def keep(self, key: DecoderKey, decoder: Decoder) -> int:
+    def keep(self, key: DecoderKey, decoder: RowDecoder) -> int:
         """Counts a decoder that is new or has learned; returns how many others had to go for it."""
         self.drop(key)
         size = DECODER_COST_BYTES + decoder.state_bytes
@@ -143,7 +143,7 @@ class TypedBlocks:
         key = DecoderKey(session.connection, context.block, frame.shard)
         self.decoders.drop(key)
         try:
-            decoder = Decoder.from_snapshot(Snapshot(frame.segment, frame.body), row_schema(context.schema))
+            decoder = RowDecoder.from_snapshot(Snapshot(frame.segment, frame.body), row_schema(context.schema))
         except HeadpondError as error:
             self._counters[f"snapshots_refused_{error.code}"] += 1
             context.snapshot_faults[frame.shard] = f"the snapshot that came cannot be used: {error.message}"
@@ -186,21 +186,21 @@ class TypedBlocks:
             except HeadpondError:
                 return
 
-    def _decoder(self, key: DecoderKey, context: BlockContext, segment: int) -> Decoder:
+    def _decoder(self, key: DecoderKey, context: BlockContext, segment: int) -> RowDecoder:
         """The decoder that stands at a segment."""
         assert context.schema is not None
         decoder = self.decoders.get(key)
         if decoder is None or decoder.next_segment != segment:
             if segment == 0:
-                return Decoder(row_schema(context.schema))
+                return RowDecoder(row_schema(context.schema))
             why = f"{decoder.next_segment} comes next" if decoder is not None else "what came before is unknown"
             why = context.snapshot_faults.get(key.shard, why)
             raise SnapshotNeeded(f"segment {segment} came, and {why}")
         return decoder
 
-    def _decode(self, key: DecoderKey, decoder: Decoder, frame: Frame) -> pa.RecordBatch:
+    def _decode(self, key: DecoderKey, decoder: RowDecoder, frame: Frame) -> pa.RecordBatch:
         try:
-            rows = decoder.decode(Segment(SegmentKey(frame.shard, frame.segment), frame.body))
+            rows = decoder.decode(TypedSegment(SegmentKey(frame.shard, frame.segment), frame.body))
         except SnapshotNeeded:
             self.decoders.drop(key)
             raise
@@ -213,7 +213,7 @@ class TypedBlocks:
         self._keep(key, decoder)
         return rows
 
-    def _keep(self, key: DecoderKey, decoder: Decoder) -> None:
+    def _keep(self, key: DecoderKey, decoder: RowDecoder) -> None:
         dropped = self.decoders.keep(key, decoder)
         if dropped:
             self._counters["decoders_dropped"] += dropped

@@ -51,7 +51,7 @@ from headpond.wire.control.following import (
     ReadSettled,
     TellPromoted,
 )
-from headpond.wire.control.links import Head
+from headpond.wire.control.links import RecordHead
 from headpond.wire.record import RecordHeader
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class FollowSink:
         dropped, nothing = by_block(ask.ranges), RangeSet()
         settled = EntrySet()
 
-        def met(heads: list[Head]) -> None:
+        def met(heads: list[RecordHead]) -> None:
             for head in heads:
                 if head.segment in dropped.get(head.block, nothing):
                     settled.add(head.first_entry, head.end_entry)

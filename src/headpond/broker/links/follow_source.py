@@ -41,7 +41,7 @@ from headpond.wire.control.following import (
     TellPromoted,
     WholeSegments,
 )
-from headpond.wire.control.links import Head
+from headpond.wire.control.links import RecordHead
 
 if TYPE_CHECKING:
     from headpond.broker.core import NodeCore
@@ -231,7 +231,7 @@ class _Teller:
         self._runs: dict[bytes, int] = {}
         """By block: where in ``whole`` its last run stands."""
 
-    def tell(self, heads: list[Head], end: int) -> int:
+    def tell(self, heads: list[RecordHead], end: int) -> int:
         """Returns how far it came, at the most up to ``end``."""
         spans = 0
         for head in heads:
@@ -250,7 +250,7 @@ class _Teller:
             self.parts.append(part)
         return end
 
-    def _add_whole(self, head: Head) -> None:
+    def _add_whole(self, head: RecordHead) -> None:
         at = self._runs.get(head.block)
         if at is not None and self.whole[at][2] == head.segment:
             self.whole[at] = (head.block, self.whole[at][1], head.segment + 1)
@@ -258,7 +258,7 @@ class _Teller:
             self._runs[head.block] = len(self.whole)
             self.whole.append((head.block, head.segment, head.segment + 1))
 
-    def _part(self, head: Head) -> PartlySettled:
+    def _part(self, head: RecordHead) -> PartlySettled:
         def rows(entries: EntrySet) -> Iterator[tuple[int, int]]:
             for start, end in entries.spans(head.first_entry, head.end_entry):
                 yield start - head.first_entry, end - head.first_entry

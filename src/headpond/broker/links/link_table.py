@@ -25,7 +25,7 @@ import msgspec
 from headpond.model.errors import BadFrame
 from headpond.model.names import TopicPatterns
 from headpond.storage.log.marks import DAY_US
-from headpond.wire.control.links import Place
+from headpond.wire.control.links import SourcePosition
 
 BARRED_MAX = 10_000
 PLACES_MAX = 256
@@ -69,7 +69,7 @@ class PlaceNoted(msgspec.Struct, array_like=True, frozen=True, tag=3):
     node: str
     """The other node's id."""
     shard: int
-    place: Place
+    place: SourcePosition
     own_incarnation: int
     own_end: int
     """How far the own log reached when all before the place was in it."""

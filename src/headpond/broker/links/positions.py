@@ -18,7 +18,7 @@ from headpond.model.errors import BadRequest, StorageFailed, TopicNotFound
 from headpond.model.ranges import RangeSet
 from headpond.storage.log.shard_log import Run
 from headpond.wire.control.following import DROPPED_MAX, ReadDropped, WholeSegments
-from headpond.wire.control.links import Head
+from headpond.wire.control.links import RecordHead
 
 if TYPE_CHECKING:
     from headpond.broker.core import NodeCore
@@ -43,7 +43,7 @@ class _Index:
         self.start = self.end = start
         self.places: dict[Segment, Stands] = {}
 
-    def add(self, entry: int, heads: list[Head], end: int) -> None:
+    def add(self, entry: int, heads: list[RecordHead], end: int) -> None:
         """What was read from ``entry`` to ``end``; it is left out where it would be too much."""
         if entry == self.end and len(self.places) + len(heads) <= INDEX_SEGMENTS_MAX:
             self.places |= {(head.block, head.segment): (head.first_entry, head.count) for head in heads}
@@ -121,7 +121,7 @@ class FollowPlaces:
 
 RANGES_MAX = 16 * DROPPED_MAX
 
-OnHeads = Callable[[list[Head]], None]
+OnHeads = Callable[[list[RecordHead]], None]
 Ended = Callable[[bool], None]
 
 
@@ -151,7 +151,7 @@ def read_dropped(node: NodeCore, session: Session, ask: ReadDropped, answer: Ans
     log = topic.shards[ask.shard].log
     first: dict[bytes, int] = {}
 
-    def met(heads: list[Head]) -> None:
+    def met(heads: list[RecordHead]) -> None:
         for head in heads:
             first[head.block] = min(first.get(head.block, head.segment), head.segment)
 

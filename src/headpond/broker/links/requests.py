@@ -44,10 +44,10 @@ from headpond.wire.control.links import (
     OfferHeads,
     OpenFeed,
     PeerInfo,
-    Place,
     ReadHeads,
     RemovePeer,
     ShowPeer,
+    SourcePosition,
     decode_peer,
 )
 from headpond.wire.frame import Frame
@@ -205,7 +205,7 @@ class Peering:
 
     # --- places -------------------------------------------------------------------------------------
 
-    def place_of(self, topic: Topic, node: str, shard: int) -> Place | None:
+    def place_of(self, topic: Topic, node: str, shard: int) -> SourcePosition | None:
         """How far a shard has that of another node; None where that is not known, or not true any more."""
         noted = self.links.places.get(topic.uuid, {}).get((node, shard))
         return noted.place if noted is not None else None

@@ -48,9 +48,9 @@ from headpond.wire.control.links import (
     Admitted,
     BlockName,
     FeedOpened,
-    Head,
     OfferHeads,
     OpenFeed,
+    RecordHead,
 )
 from headpond.wire.plain.expiry import expiries_us, last_us
 from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader
@@ -197,7 +197,7 @@ class PeerSink:
             self._conflict(topic, ask.shard, ask.heads[verdicts.index(CONFLICTING)], conflicts)
         return verdicts
 
-    def _conflict(self, topic: Topic, number: int, first: Head, conflicts: int = 1) -> None:
+    def _conflict(self, topic: Topic, number: int, first: RecordHead, conflicts: int = 1) -> None:
         self._node.counters["peer_conflicts"] += conflicts
         where = f"topic {topic.shown}, shard {number}, block {first.block.hex()}, segment {first.segment}"
         logger.error("%s: a peer has other content under this number (%d in all)", where, conflicts)
@@ -227,7 +227,7 @@ class PeerSink:
             full = self._node.quotas.refuse_block(topic)
         if full is not None:
             raise full
-        head = Head(0, header.count, header.block, segment, header.origin_crc, len(record))
+        head = RecordHead(0, header.count, header.block, segment, header.origin_crc, len(record))
         verdict, _ = _judge(shard, head, look=False, state=topic.is_state)
         if verdict == CONFLICTING:  # another path brought something meanwhile, and this is not it
             intake.count("conflicts")
@@ -249,7 +249,7 @@ class PeerSink:
         self._append(topic, shard, intake, head, body)
         self._peering.following.sink.stored(topic, number, first, header)
 
-    def _append(self, topic: Topic, shard: Shard, intake: Intake, head: Head, body: bytes) -> None:
+    def _append(self, topic: Topic, shard: Shard, intake: Intake, head: RecordHead, body: bytes) -> None:
         now_us, book = self._node.now_us(), shard.log.marks.book
         named = intake.blocks.get(head.block, BlockName())
         run = self._node.catalog.run if head.segment == 0 else 1
@@ -319,12 +319,12 @@ class PeerSink:
         return intake
 
 
-def _probed(heads: list[Head]) -> bytes:
+def _probed(heads: list[RecordHead]) -> bytes:
     """The block whose old segments are looked up, another one each time: every block costs a walk of a file."""
     return heads[heads[0].first_entry % len(heads)].block if heads else b""
 
 
-def _judge(shard: Shard, head: Head, *, look: bool, state: bool) -> tuple[int, bool]:
+def _judge(shard: Shard, head: RecordHead, *, look: bool, state: bool) -> tuple[int, bool]:
     """What the marks say of a segment, and whether the files had to be asked.
 
     Whoever compares a whole log meets every segment there is: those whose checksum is not in memory are looked

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headpond.wire.control.links import WANTED, BlockName, Head, Heads, Place
+from headpond.wire.control.links import WANTED, BlockName, Heads, RecordHead, SourcePosition
 
 PART_BYTES = 4 * 1024 * 1024
 """Fetched and admitted at a time, unless a single record is larger."""
@@ -21,9 +21,9 @@ PART_BYTES = 4 * 1024 * 1024
 class Batch(NamedTuple):
     """Heads that the sink has not been asked about."""
 
-    heads: list[Head]
+    heads: list[RecordHead]
     blocks: dict[bytes, BlockName]
-    end: Place
+    end: SourcePosition
     """Where all of them are through."""
     lost: int
     """Entries that the source does not have any more."""
@@ -32,8 +32,8 @@ class Batch(NamedTuple):
 class Part(NamedTuple):
     """Records to bring, refusals among them in their order; when they are admitted the sink is at ``place``."""
 
-    heads: list[Head]
-    place: Place
+    heads: list[RecordHead]
+    place: SourcePosition
 
     @property
     def start(self) -> int:
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 class PeerStream:
-    def __init__(self, shard: int, place: Place | None) -> None:
+    def __init__(self, shard: int, place: SourcePosition | None) -> None:
         self.shard = shard
         self.place = place
         self.entry_end = 0
@@ -71,11 +71,11 @@ class PeerStream:
             return
         self.entry_end = entry_end
         if place is None:
-            self.place = Place(uuid, 0)
+            self.place = SourcePosition(uuid, 0)
         else:
-            self._rewind(Place(uuid, 0))
+            self._rewind(SourcePosition(uuid, 0))
 
-    def _rewind(self, place: Place) -> None:
+    def _rewind(self, place: SourcePosition) -> None:
         self.rewinds += 1
         self.begun += 1
         self.place = place
@@ -102,12 +102,12 @@ class PeerStream:
         self.entry_end = heads.entry_end
         self.checked = True
         if heads.entry_end < place.entry or not _continues(place, heads.heads):
-            self._rewind(Place(place.uuid, 0))
+            self._rewind(SourcePosition(place.uuid, 0))
             return None
         fresh = [head for head in heads.heads if head.first_entry >= place.entry]
         stored = [head for head in fresh if head.count]
         last = remembered(stored[-1]) if stored else place.last
-        end = Place(place.uuid, max(heads.entry_next, place.entry), last)
+        end = SourcePosition(place.uuid, max(heads.entry_next, place.entry), last)
         lost = sum(stop - max(start, place.entry) for start, stop in heads.lost if stop > place.entry)
         return Batch(fresh, heads.blocks, end, lost)
 
@@ -115,7 +115,7 @@ class PeerStream:
         """What is to be fetched of a batch, in order and in pieces; the last one ends at its end."""
         assert self.place is not None and len(verdicts) == len(batch.heads)
         parts: list[Part] = []
-        run: list[Head] = []
+        run: list[RecordHead] = []
         size = 0
         for head, verdict in zip(batch.heads, verdicts, strict=True):
             if verdict != WANTED:
@@ -132,23 +132,23 @@ class PeerStream:
             return [*parts[:-1], parts[-1]._replace(place=batch.end)]
         return [*parts, Part([], batch.end)]
 
-    def _part(self, run: list[Head]) -> Part:
+    def _part(self, run: list[RecordHead]) -> Part:
         assert self.place is not None
         last = next((remembered(head) for head in reversed(run) if head.count), self.place.last)
-        return Part(run, Place(self.place.uuid, run[-1].end_entry, last))
+        return Part(run, SourcePosition(self.place.uuid, run[-1].end_entry, last))
 
-    def on_admitted(self, place: Place) -> None:
+    def on_admitted(self, place: SourcePosition) -> None:
         """Everything before ``place`` is durable at the sink."""
         self.place = place
 
 
-def remembered(head: Head) -> Head:
+def remembered(head: RecordHead) -> RecordHead:
     """A head as it is remembered in a place."""
     place = (head.first_entry, head.count, head.block, head.segment)
-    return Head(*place, head.origin_crc, 0, head.stored_at_us)
+    return RecordHead(*place, head.origin_crc, 0, head.stored_at_us)
 
 
-def _continues(place: Place, heads: Sequence[Head]) -> bool:
+def _continues(place: SourcePosition, heads: Sequence[RecordHead]) -> bool:
     """Whether the log still has the place's last record where it was, or nothing there any more.
 
     It is the same one by the time that it was stored too: a log only grows, so all before it is the same then.

@@ -19,7 +19,7 @@ from xxhash import xxh3_64_intdigest
 from headpond.broker.catalog.topics import Catalog
 from headpond.broker.effects import Commit, Effect
 from headpond.broker.staging.stage_file import read_segment
-from headpond.broker.staging.stages import Stage
+from headpond.broker.staging.stages import StageState
 from headpond.broker.staging.stores import Errand
 from headpond.broker.staging.writers import Committed
 from headpond.model.errors import BatchDiffers, BatchOutOfTurn, HeadpondError, StorageFailed
@@ -43,7 +43,7 @@ class Comparison(Errand):
     def __init__(
         self,
         committed: Committed,
-        stages: list[Stage],
+        stages: list[StageState],
         catalog: Catalog,
         effect: Callable[[Effect], None],
         done: Callable[[Comparison], None],

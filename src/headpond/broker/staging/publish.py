@@ -21,7 +21,7 @@ import msgspec
 from headpond.broker.alarms import Alarms
 from headpond.broker.catalog.topics import Catalog, Topic
 from headpond.broker.effects import Commit, Effect
-from headpond.broker.staging.stage_file import Place, read_segment
+from headpond.broker.staging.stage_file import ChunkLocation, read_segment
 from headpond.broker.staging.stages import Chunk
 from headpond.broker.staging.stores import Errand, StagingStores
 from headpond.broker.staging.writers import BatchPublished, BatchRecorded, Writer
@@ -52,7 +52,7 @@ class Item(NamedTuple):
     rows: int
     origin_crc: int
     bytes: int
-    place: Place | None
+    place: ChunkLocation | None
     """None where the stage is gone."""
     chunk: Chunk | None
 

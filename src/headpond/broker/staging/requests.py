@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headpond.broker.staging.stages import Stage
+from headpond.broker.staging.stages import StageState
 from headpond.broker.staging.writers import Writer, WriterDeleted
 from headpond.model.errors import HeadpondError, WriterNotFound
 from headpond.wire.control.codec import Operation
@@ -88,7 +88,7 @@ class WriterRequests:
         names = (self._shown_topic(uuid) for uuid in uuids)
         return sorted(name for name in names if name is not None)
 
-    def stage_info(self, stage: Stage) -> StageInfo:
+    def stage_info(self, stage: StageState) -> StageInfo:
         return StageInfo(
             stage=stage.uuid,
             writer=stage.writer,

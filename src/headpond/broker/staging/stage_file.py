@@ -58,7 +58,7 @@ class StagesDropped(msgspec.Struct, array_like=True, frozen=True, tag=3):
 Note = StageBegun | StageFinished | StagesDropped
 
 
-class Place(NamedTuple):
+class ChunkLocation(NamedTuple):
     """Where a chunk's frame stands."""
 
     file: int
@@ -78,7 +78,7 @@ class FoundChunk(NamedTuple):
     rows: int
     origin_crc: int
     bytes: int
-    place: Place
+    place: ChunkLocation
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -102,7 +102,7 @@ def stored_chunk(
     return [lead, segment, TRAILER.pack(extend(value(lead), segment))]
 
 
-def read_segment(disk: Disk, place: Place, stage: bytes, number: int) -> bytes:
+def read_segment(disk: Disk, place: ChunkLocation, stage: bytes, number: int) -> bytes:
     """The segment of a chunk; ``BadFrame`` if what stands there is not that chunk."""
     file = disk.open(file_path(place.file))
     try:
@@ -142,7 +142,7 @@ def read_file(
                 frame = item.frame
                 stage, rows, origin_crc = CHUNK_HEADER.unpack_from(frame.body)
                 size = len(frame.body) - CHUNK_HEADER.size
-                place = Place(number, item.offset)
+                place = ChunkLocation(number, item.offset)
                 yield FoundChunk(stage, frame.segment, frame.shard, rows, origin_crc, size, place)
             elif item.frame.type == FrameType.RECORD:
                 try:

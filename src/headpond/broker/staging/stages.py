@@ -15,9 +15,9 @@ from headpond.broker.staging.stage_file import (
     FOLDER,
     SHARD_RECORD,
     STAGES_LOST,
+    ChunkLocation,
     FoundChunk,
     FoundEnd,
-    Place,
     StageBegun,
     StageFinished,
     StagesDropped,
@@ -41,13 +41,13 @@ class Chunk:
     rows: int
     origin_crc: int
     bytes: int
-    place: Place
+    place: ChunkLocation
     segment: Segment | None = None
     """What stands at the place, while it is kept in memory too (stage_memory)."""
 
 
 @dataclass(slots=True, eq=False)
-class Stage:
+class StageState:
     uuid: bytes
     writer: str
     topic: bytes
@@ -94,7 +94,7 @@ class StageMemory:
         self._kept: dict[tuple[bytes, int], Chunk] = {}
         """By stage and number, oldest first."""
 
-    def keep(self, stage: Stage, number: int, segment: bytes) -> None:
+    def keep(self, stage: StageState, number: int, segment: bytes) -> None:
         """A chunk that the stage has got just now."""
         chunk = stage.chunks[number]
         chunk.segment = segment
@@ -103,7 +103,7 @@ class StageMemory:
         while self.bytes > self._bytes_max:
             self._let_go(next(iter(self._kept)))
 
-    def forget(self, stage: Stage) -> None:
+    def forget(self, stage: StageState) -> None:
         """All chunks of a stage that is done with, or that is to lose some."""
         for number in range(len(stage.chunks)):
             if (stage.uuid, number) in self._kept:
@@ -133,8 +133,8 @@ class _Batch:
         self.number = 0
         self.offset = 0
         self.creates = False
-        self.chunks: list[Stage] = []
-        self.finishes: list[Stage] = []
+        self.chunks: list[StageState] = []
+        self.finishes: list[StageState] = []
         self.ended: dict[bytes, set[int]] = {}
         """Stages whose end it notes, with their files."""
 
@@ -146,8 +146,8 @@ class Stages:
         self.bytes = 0
         """Of all stages that there are."""
         self._memory = StageMemory(memory_bytes)
-        self._all: dict[bytes, Stage] = {}
-        self._of_writer: dict[str, dict[bytes, Stage]] = {}
+        self._all: dict[bytes, StageState] = {}
+        self._of_writer: dict[str, dict[bytes, StageState]] = {}
         self._file_bytes = file_bytes
         self._preallocate_bytes = preallocate_bytes
         self._files: dict[int, set[bytes]] = {}
@@ -191,7 +191,9 @@ class Stages:
                     self._synced_bytes[number] = item.bytes
                 elif isinstance(item, StageBegun):
                     if item.stage not in self._all:
-                        stage = Stage(item.stage, item.writer, item.topic, item.at_us, item.at_us, begun=True)
+                        stage = StageState(
+                            item.stage, item.writer, item.topic, item.at_us, item.at_us, begun=True
+                        )
                         self._add(stage)
                     self._touch_file(self._all[item.stage], number)
                 elif isinstance(item, StagesDropped):
@@ -234,13 +236,13 @@ class Stages:
 
     # --- what there is ------------------------------------------------------------------------------
 
-    def get(self, uuid: bytes) -> Stage | None:
+    def get(self, uuid: bytes) -> StageState | None:
         return self._all.get(uuid)
 
-    def all(self) -> list[Stage]:
+    def all(self) -> list[StageState]:
         return list(self._all.values())
 
-    def of_writer(self, writer: str) -> list[Stage]:
+    def of_writer(self, writer: str) -> list[StageState]:
         return list(self._of_writer.get(writer, {}).values())
 
     def __len__(self) -> int:
@@ -254,19 +256,21 @@ class Stages:
 
     # --- changes ------------------------------------------------------------------------------------
 
-    def begin(self, uuid: bytes, writer: str, topic: bytes, now_us: int) -> Stage:
+    def begin(self, uuid: bytes, writer: str, topic: bytes, now_us: int) -> StageState:
         """A new stage; nothing is written for it before its first chunk."""
-        stage = Stage(uuid, writer, topic, now_us, now_us)
+        stage = StageState(uuid, writer, topic, now_us, now_us)
         self._add(stage)
         return stage
 
-    def append(self, stage: Stage, shard: int, rows: int, origin_crc: int, segment: bytes, now_us: int) -> None:
+    def append(
+        self, stage: StageState, shard: int, rows: int, origin_crc: int, segment: bytes, now_us: int
+    ) -> None:
         """The next chunk of a stage."""
         self._note_begin(stage)
         batch = self._begun()
         number = len(stage.chunks)
         parts = stored_chunk(stage.uuid, number, shard, rows, origin_crc, segment)
-        place = Place(batch.number, batch.offset + batch.bytes)
+        place = ChunkLocation(batch.number, batch.offset + batch.bytes)
         stage.chunks.append(Chunk(shard, rows, origin_crc, len(segment), place))
         self._memory.keep(stage, number, segment)
         stage.rows += rows
@@ -278,7 +282,7 @@ class Stages:
         batch.bytes += sum(map(len, parts))
         batch.chunks.append(stage)
 
-    def finish(self, stage: Stage, now_us: int) -> None:
+    def finish(self, stage: StageState, now_us: int) -> None:
         self._note_begin(stage)
         stage.finished = True
         stage.touched_us = now_us
@@ -286,7 +290,7 @@ class Stages:
         self._put(batch, encode_note(StageFinished(stage.uuid, len(stage.chunks), now_us)))
         batch.finishes.append(stage)
 
-    def drop(self, stages: Iterable[Stage]) -> None:
+    def drop(self, stages: Iterable[StageState]) -> None:
         """These do not count any more; their files go when no other stage has anything in them."""
         gone = [stage for stage in stages if stage.uuid in self._all]
         for stage in gone:
@@ -325,11 +329,11 @@ class Stages:
         for number in numbers:
             self._removing.discard(number)
 
-    def _add(self, stage: Stage) -> None:
+    def _add(self, stage: StageState) -> None:
         self._all[stage.uuid] = stage
         self._of_writer.setdefault(stage.writer, {})[stage.uuid] = stage
 
-    def _remove(self, stage: Stage) -> None:
+    def _remove(self, stage: StageState) -> None:
         del self._all[stage.uuid]
         self._memory.forget(stage)
         self.bytes -= stage.bytes
@@ -340,7 +344,7 @@ class Stages:
         for number in stage.files:
             self._files[number].discard(stage.uuid)
 
-    def _touch_file(self, stage: Stage, number: int) -> None:
+    def _touch_file(self, stage: StageState, number: int) -> None:
         stage.files.add(number)
         self._files.setdefault(number, set()).add(stage.uuid)
 
@@ -351,7 +355,7 @@ class Stages:
         self._notes.setdefault(batch.number, {}).update(ended)
         return batch
 
-    def _note_begin(self, stage: Stage) -> None:
+    def _note_begin(self, stage: StageState) -> None:
         if stage.begun:
             return
         stage.begun = True

@@ -27,7 +27,7 @@ from headpond.broker.session import Session
 from headpond.broker.staging.compare import Comparison
 from headpond.broker.staging.publish import Publishing
 from headpond.broker.staging.requests import WriterRequests
-from headpond.broker.staging.stages import Stage
+from headpond.broker.staging.stages import StageState
 from headpond.broker.staging.stores import RemoveFiles
 from headpond.broker.staging.writers import (
     REMEMBERED,
@@ -201,7 +201,7 @@ class Staging:
         self._counters["stage_chunks"] += 1
         self._count_unacked(session, len(segment) + FRAME_COST_BYTES)
 
-    def _check(self, session: Session, stage: Stage, shard: int, segment: bytes) -> int:
+    def _check(self, session: Session, stage: StageState, shard: int, segment: bytes) -> int:
         """How many rows a chunk has, if it can be taken."""
         if stage.finished:
             raise StageMismatch(f"stage {stage.uuid.hex()} is finished; nothing can be added")
@@ -424,7 +424,7 @@ class Staging:
         assert writer is not None
         writer.waiting.append(published)
 
-    def _wanted(self, writer: str, uuid: bytes) -> Stage:
+    def _wanted(self, writer: str, uuid: bytes) -> StageState:
         """A stage that a batch may have."""
         stage = self._stages.get(uuid)
         if stage is None or stage.claimed:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headpond.broker.settings import Settings
 from headpond.broker.staging.stage_file import FOLDER, file_path
-from headpond.broker.staging.stages import Stage, Stages
+from headpond.broker.staging.stages import Stages, StageState
 from headpond.broker.staging.writers import Change, Writers, decode_change, encode_change
 from headpond.model.errors import HeadpondError
 from headpond.storage.commit_lane import Lane
@@ -93,7 +93,7 @@ class StagingStores:
         self._journal.append(encode_change(change))
         self._writers_lane.mark()
 
-    def drop_stages(self, uuids: Iterable[bytes]) -> list[Stage]:
+    def drop_stages(self, uuids: Iterable[bytes]) -> list[StageState]:
         """Those of them that there are do not count any more."""
         found = [stage for uuid in uuids if (stage := self.stages.get(uuid)) is not None]
         self.stages.drop(found)

@@ -124,7 +124,7 @@ def create(
     from headpond.model.errors import BadSetting
     from headpond.model.grant import Grant
     from headpond.model.names import Scope
-    from headpond.model.topic_settings import Kind, Setting
+    from headpond.model.topic_settings import Setting, SettingKind
 
     rights = [
         right for right, wanted in (("produce", produce), ("consume", consume), ("admin", admin)) if wanted
@@ -139,7 +139,7 @@ def create(
         lasts = (
             None
             if expires is None
-            else Setting(name="expires", kind=Kind.SECONDS, low=1, meaning="").read(expires)
+            else Setting(name="expires", kind=SettingKind.SECONDS, low=1, meaning="").read(expires)
         )
     except BadSetting:
         raise typer.BadParameter("write 12h or 30d, one second at least", param_hint="'--expires'") from None

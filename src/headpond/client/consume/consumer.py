@@ -20,7 +20,7 @@ from headpond.client.consume.intake import Intake
 from headpond.client.consume.settler import DELAY_MAX_S, Flushes, Settler
 from headpond.client.link.link import Link
 from headpond.client.options import ConsumerOptions, LostSpan, NodeState
-from headpond.client.scope import Scope
+from headpond.client.scope import AsyncScope
 from headpond.model.bounds import ENTRY_MAX, Span
 from headpond.model.errors import BadRequest, Closed, HeadpondError, TimedOut
 from headpond.model.message import Message
@@ -264,7 +264,7 @@ INSTANCE_BYTES = 16
 log = logging.getLogger("headpond.client")
 
 
-class Consumer(Standing, Settling, Scope):
+class Consumer(Standing, Settling, AsyncScope):
     """Reads one subscription. Open it with ``async with client.consumer(topic, subscription) as consumer``."""
 
     def __init__(

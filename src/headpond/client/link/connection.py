@@ -12,7 +12,7 @@ from typing import cast
 from headpond.client.link.tls import Certificate, TlsOptions, shown_certificate, tls_failure
 from headpond.model.address import Address
 from headpond.model.errors import ConnectionLost, HeadpondError, TimedOut, Unavailable
-from headpond.wire.connection import ClientSide, Event, Fault
+from headpond.wire.connection import ClientSide, ConnectionFault, Event
 from headpond.wire.control.codec import encode_control
 from headpond.wire.control.greeting import Ping, Pong, Welcome
 
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
         for event in self._side.receive(data):
             if self.ended is not None:
                 return
-            if isinstance(event, Fault):
+            if isinstance(event, ConnectionFault):
                 self.abort(event.error)
             elif isinstance(event, Ping):
                 self.write([encode_control(Pong(event.number))])

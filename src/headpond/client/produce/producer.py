@@ -23,7 +23,7 @@ from headpond.client.produce.promise import BatchReceipt, Outstanding, Parcel, P
 from headpond.client.produce.run import Run
 from headpond.client.produce.tables import Piece, cut_again
 from headpond.client.produce.values import TypedValues
-from headpond.client.scope import Scope
+from headpond.client.scope import AsyncScope
 from headpond.model.errors import BufferFull, Closed, HeadpondError, TimedOut
 from headpond.model.names import TopicName
 from headpond.model.receipt import Fate, Outcome, Receipt
@@ -132,7 +132,7 @@ class Queue:
                 return
 
 
-class Producer(Scope):
+class Producer(AsyncScope):
     """Sends messages to one topic. Open it with ``async with client.producer(topic) as producer``."""
 
     def __init__(

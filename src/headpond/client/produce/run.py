@@ -26,11 +26,11 @@ from headpond.model.bounds import check_fields
 from headpond.model.errors import Fenced, HeadpondError, ProducerBusy, StorageFailed, TopicMismatch
 from headpond.model.identity import BLOCK_BYTES
 from headpond.model.receipt import Durability
-from headpond.producer.blocks import UNKNOWN_UUID, Blocks, Form, Place
+from headpond.producer.blocks import UNKNOWN_UUID, Blocks, Form, RefillFolder
 from headpond.producer.jobs import Budget
 from headpond.producer.keeper import Burst, Keeper, Rotation
 from headpond.producer.numbers import Numbers
-from headpond.producer.policy import Policy
+from headpond.producer.policy import SendPolicy
 from headpond.producer.sharder import Sharder
 from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.frame import SEGMENT_BYTES_MAX
@@ -107,7 +107,7 @@ class Run:
         ]
         self.names = tuple(destination.name for destination in self.destinations)
         spill_after_s = min(options.spill_after, options.timeout or options.spill_after)
-        self._policy = Policy(options.window_bytes, spill_after_s, Durability(options.refill_durability))
+        self._policy = SendPolicy(options.window_bytes, spill_after_s, Durability(options.refill_durability))
         self._budget = Budget(options.refill_max)
 
     # --- opening ------------------------------------------------------------------------------------
@@ -403,5 +403,5 @@ class Run:
             slot.release()
 
 
-def _place(slot: Slot, options: ProducerOptions) -> Place:
-    return Place(slot.disk, slot.folder, options.refill_durability, tuple(slot.adopted))
+def _place(slot: Slot, options: ProducerOptions) -> RefillFolder:
+    return RefillFolder(slot.disk, slot.folder, options.refill_durability, tuple(slot.adopted))

@@ -36,10 +36,10 @@ from headpond.wire.control.links import (
     FeedOpened,
     Followed,
     FollowTopics,
-    Head,
     OfferHeads,
     OpenFeed,
     ReadHeads,
+    RecordHead,
 )
 from headpond.wire.control.reading import FetchEntries
 from headpond.wire.record import RecordHeader, decode_record_header
@@ -320,7 +320,7 @@ class PeerFeed:
         return True
 
 
-def _is_of(stored: Stored, head: Head) -> bool:
+def _is_of(stored: Stored, head: RecordHead) -> bool:
     """Whether a record is the one that its head told of; others are not asked for, and not kept.
 
     Compaction may have taken some of its rows since.
@@ -330,7 +330,7 @@ def _is_of(stored: Stored, head: Head) -> bool:
     return told == (header.count, header.block, stored.segment, header.origin_crc)
 
 
-def _refusal(head: Head) -> Stored:
+def _refusal(head: RecordHead) -> Stored:
     """The record of a refused segment: its head tells all of it."""
     header = RecordHeader(head.first_entry, 0, head.block, 0, head.origin_crc)
     return Stored(head.segment, header.encode() + head.refusal)

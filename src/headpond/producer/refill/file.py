@@ -15,7 +15,7 @@ from google_crc32c import value as crc32c
 from headpond.model.errors import BadFrame, BadRequest, Closed, DiskFull, HeadpondError, StorageFailed
 from headpond.model.identity import SegmentKey
 from headpond.producer.refill.form import NOTE_SUFFIX
-from headpond.producer.refill.index import Place
+from headpond.producer.refill.index import FrameSpan
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_file import CHUNK_BYTES, CRC_RESIDUE
 from headpond.storage.frame_write import NEW_SUFFIX
@@ -262,7 +262,7 @@ class RefillFile:
             )
         return int(its_segment)
 
-    def read_frames(self, wanted: Sequence[tuple[int, SegmentKey, Place]]) -> list[bytes]:
+    def read_frames(self, wanted: Sequence[tuple[int, SegmentKey, FrameSpan]]) -> list[bytes]:
         """The frames as they stand, each checked, up to the first that is not what it should be."""
         if self.released:
             raise Closed(f"the refill {self.path} is closed")
@@ -291,7 +291,7 @@ class RefillFile:
             raise self._failed("read", error) from error
 
 
-def _adjacent(wanted: Sequence[tuple[int, SegmentKey, Place]], at: int) -> int:
+def _adjacent(wanted: Sequence[tuple[int, SegmentKey, FrameSpan]], at: int) -> int:
     """One past the last frame that stands right behind those from ``at`` on, within one read."""
     start = wanted[at][2].offset
     stop = at + 1

@@ -14,7 +14,7 @@ SEGMENTS_MAX = 4 * 1024 * 1024
 """How many segments a file may hold, so that its index stays below 100 MB."""
 
 
-class Place(NamedTuple):
+class FrameSpan(NamedTuple):
     offset: int
     size: int
 
@@ -34,14 +34,14 @@ class _Shelf:
         self.sizes = array("I")
         self.rows = array("I")
         self.held = RangeSet()
-        self.snapshots: dict[int, Place] = {}
+        self.snapshots: dict[int, FrameSpan] = {}
         self.snapshots_sorted: list[int] = []
 
     def find(self, segment: int) -> int | None:
         at = bisect_left(self.segments, segment)
         return at if at < len(self.segments) and self.segments[at] == segment else None
 
-    def add(self, segment: int, place: Place, rows: int) -> None:
+    def add(self, segment: int, place: FrameSpan, rows: int) -> None:
         # Segments come in order but for those that a slower destination rejected later.
         at = len(self.segments)
         if at and segment < self.segments[-1]:
@@ -58,8 +58,8 @@ class _Shelf:
             column.pop(at)
         self.held.discard(segment, segment + 1)
 
-    def place(self, at: int) -> Place:
-        return Place(self.offsets[at], self.sizes[at])
+    def place(self, at: int) -> FrameSpan:
+        return FrameSpan(self.offsets[at], self.sizes[at])
 
 
 class RefillIndex:
@@ -80,7 +80,7 @@ class RefillIndex:
         shelf = self._shelves.get(shard)
         return RangeSet() if shelf is None else shelf.held
 
-    def add(self, key: SegmentKey, place: Place, rows: int) -> bool:
+    def add(self, key: SegmentKey, place: FrameSpan, rows: int) -> bool:
         """False, and nothing happens, if the segment is there already."""
         shelf = self._shelf(key.shard)
         if key.segment in shelf.held:
@@ -104,12 +104,12 @@ class RefillIndex:
         self.rows -= shelf.rows[at]
         shelf.remove(at)
 
-    def place(self, key: SegmentKey) -> Place | None:
+    def place(self, key: SegmentKey) -> FrameSpan | None:
         shelf = self._shelves.get(key.shard)
         at = None if shelf is None else shelf.find(key.segment)
         return None if shelf is None or at is None else shelf.place(at)
 
-    def run(self, key: SegmentKey, bytes_max: int) -> Iterator[tuple[SegmentKey, Place]]:
+    def run(self, key: SegmentKey, bytes_max: int) -> Iterator[tuple[SegmentKey, FrameSpan]]:
         """Segments that follow one another from ``key`` on, while they fit; the first always does."""
         shelf = self._shelves.get(key.shard)
         start = None if shelf is None else shelf.find(key.segment)
@@ -130,7 +130,7 @@ class RefillIndex:
         start, stop = bisect_left(shelf.segments, first), bisect_left(shelf.segments, end)
         return sum(shelf.rows[start:stop]), sum(shelf.sizes[start:stop])
 
-    def add_snapshot(self, key: SegmentKey, place: Place) -> None:
+    def add_snapshot(self, key: SegmentKey, place: FrameSpan) -> None:
         """Remembers the snapshot at a segment; of two the later one counts."""
         shelf = self._shelf(key.shard)
         if key.segment not in shelf.snapshots:
@@ -147,7 +147,7 @@ class RefillIndex:
         shelf = self._shelves.get(shard)
         return [] if shelf is None else shelf.snapshots_sorted
 
-    def snapshot_before(self, key: SegmentKey) -> tuple[int, Place] | None:
+    def snapshot_before(self, key: SegmentKey) -> tuple[int, FrameSpan] | None:
         """The last snapshot at or before a segment."""
         shelf = self._shelves.get(key.shard)
         at = 0 if shelf is None else bisect_right(shelf.snapshots_sorted, key.segment)

@@ -61,7 +61,7 @@ Run = tuple[int, int, int]
 
 
 @dataclass
-class Hole:
+class UnreadBytes:
     """Bad bytes whose loss is not known yet."""
 
     bad: Bad
@@ -74,7 +74,7 @@ class Losses:
         self.lost: dict[int, RangeSet] = {}
         self.unnamed = 0
         self.damage: list[Damage] = []
-        self.holes: list[Hole] = []
+        self.holes: list[UnreadBytes] = []
         """Since the last STATUS."""
         self.shards: int | None = None
         """How many shards there are, once that is known."""
@@ -87,7 +87,7 @@ class Losses:
         return bool(self._file.unreadable.overlap(bad.offset, bad.end))
 
     def add(self, bad: Bad, why: str = "") -> None:
-        self.holes.append(Hole(bad, why or (UNREADABLE if self.hidden(bad) else CHECKSUM)))
+        self.holes.append(UnreadBytes(bad, why or (UNREADABLE if self.hidden(bad) else CHECKSUM)))
 
     def lacks(self, note: Status) -> bool:
         """Whether a note tells of segments that are neither there nor known to be lost."""
@@ -108,7 +108,7 @@ class Losses:
         ]
         if not self.holes and not missing:
             return []
-        holes = self.holes or [Hole(Bad(place, place), _ABSENT)]
+        holes = self.holes or [UnreadBytes(Bad(place, place), _ABSENT)]
         self.holes = []
         lost = [run for each in missing for run in self._lose(holes, *each)]
         unnamed = status.segments_total - self._index.count - self._count - self.unnamed
@@ -141,7 +141,7 @@ class Losses:
                 assert place is not None, "what is undecodable is held"
                 self.damage.append(Damage(place.offset, place.end, UNDECODABLE, shard, first, end))
 
-    def _lose(self, holes: list[Hole], shard: int, first: int, end: int) -> list[Run]:
+    def _lose(self, holes: list[UnreadBytes], shard: int, first: int, end: int) -> list[Run]:
         """Counts segments as lost, in the hole whose headers say so, else in the first."""
         lost = self.lost.setdefault(shard, RangeSet())
         fresh = lost.missing(first, end)
@@ -174,7 +174,7 @@ class Losses:
                 return
             yield type_, SegmentKey(shard, segment)
 
-    def _report(self, holes: list[Hole], unnamed: int) -> None:
+    def _report(self, holes: list[UnreadBytes], unnamed: int) -> None:
         self.unnamed += unnamed
         for hole in holes:
             bad = hole.bad

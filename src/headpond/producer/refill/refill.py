@@ -42,7 +42,7 @@ from headpond.producer.refill.form import (
     rows_of,
     runs_of,
 )
-from headpond.producer.refill.index import SEGMENTS_MAX, Place, RefillIndex
+from headpond.producer.refill.index import SEGMENTS_MAX, FrameSpan, RefillIndex
 from headpond.producer.refill.losses import CHECKSUM, UNDECODABLE, Damage
 from headpond.producer.refill.scan import RefillImage, scan_refill
 from headpond.storage.disk import Disk
@@ -139,7 +139,7 @@ class Holdings:
             f"{self.path} has no snapshot that leads to segment {key.segment:,} of shard {key.shard}"
         )
 
-    def _lose(self, key: SegmentKey, place: Place) -> None:
+    def _lose(self, key: SegmentKey, place: FrameSpan) -> None:
         """It was well when it was written or when the file was opened, and is not any more."""
         self.index.remove(key)
         run = (key.shard, key.segment, key.segment + 1)
@@ -448,7 +448,7 @@ class Refill(Holdings):
         segment = self._file.check_frame(frame, FrameType.SNAPSHOT, shard, None)
         self._check_room(len(frame))
         offset = self._append([frame])
-        self.index.add_snapshot(SegmentKey(shard, segment), Place(offset, len(frame)))
+        self.index.add_snapshot(SegmentKey(shard, segment), FrameSpan(offset, len(frame)))
 
     def write_segment(self, key: SegmentKey, frame: bytes) -> None:
         """Appends a SEGMENT frame. One that is there already is not written again.
@@ -469,7 +469,7 @@ class Refill(Holdings):
             raise RefillFull(f"{self.path} holds {self.index.count:,} segments, as many as it may")
         self._check_room(len(frame))
         offset = self._append([frame])
-        self.index.add(key, Place(offset, len(frame)), rows_of(frame[HEADER_BYTES : HEADER_BYTES + 8]))
+        self.index.add(key, FrameSpan(offset, len(frame)), rows_of(frame[HEADER_BYTES : HEADER_BYTES + 8]))
         for ranges in (self._late, self._written):
             ranges.setdefault(key.shard, RangeSet()).add(key.segment, key.segment + 1)
         if key.shard in self.lost:

@@ -34,7 +34,7 @@ from headpond.producer.refill.form import (
     decode_body,
     rows_of,
 )
-from headpond.producer.refill.index import SEGMENTS_MAX, Place, RefillIndex
+from headpond.producer.refill.index import SEGMENTS_MAX, FrameSpan, RefillIndex
 from headpond.producer.refill.losses import CUT_SHORT, Damage, Losses
 from headpond.storage.frame_file import Bad, Found, looks_torn, read_frame, scan
 from headpond.storage.recovery import SALVAGE_BYTES, SalvagedFile
@@ -182,7 +182,7 @@ class _Scan:
         elif note.type == FrameType.SEGMENT:
             self._read_segment(note)
         elif note.type == FrameType.SNAPSHOT:
-            place = Place(note.offset, note.end - note.offset)
+            place = FrameSpan(note.offset, note.end - note.offset)
             self._index.add_snapshot(SegmentKey(note.shard, note.segment), place)
             self._saw(note.shard, note.segment)
         elif note.type == FrameType.REJECT:
@@ -202,7 +202,7 @@ class _Scan:
     def _read_segment(self, note: _Note) -> None:
         if self._index.count >= SEGMENTS_MAX:
             raise BadFrame(f"a file is read up to {SEGMENTS_MAX:,} segments")
-        place = Place(note.offset, note.end - note.offset)
+        place = FrameSpan(note.offset, note.end - note.offset)
         if self._index.add(SegmentKey(note.shard, note.segment), place, note.rows):
             self._came_late(note.shard, note.segment, note.segment + 1)
 

@@ -19,7 +19,7 @@ from headpond.pipes.machines.machine import Jitter
 from headpond.producer.encoder import Encoder
 from headpond.producer.jobs import Job, Store
 from headpond.producer.manager import Manager
-from headpond.producer.policy import Policy
+from headpond.producer.policy import SendPolicy
 from headpond.producer.refill.refill import Refill
 
 
@@ -49,7 +49,7 @@ def manager_of(
     refill: Refill,
     destinations: tuple[str, ...],
     *,
-    policy: Policy,
+    policy: SendPolicy,
     store: Store | None,
     jitter: Jitter,
     make_encoder: Callable[[int, int], Encoder] | None = None,

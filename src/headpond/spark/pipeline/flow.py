@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from headpond.model.errors import BadSetting, HeadpondError
 from headpond.model.names import TopicName
-from headpond.model.topic_settings import Kind, Setting
+from headpond.model.topic_settings import Setting, SettingKind
 from headpond.spark.pipeline.faults import PlanFault, nearest
 from headpond.spark.pipeline.plan import Plan, SinkTable, SourceTable, StepTable, Trigger, kind_of
 
@@ -35,7 +35,7 @@ ABOUT_TOPICS = (
 
 def seconds(text: str) -> float:
     """A duration as a person writes it; ``BadSetting`` if it is none."""
-    value = Setting(name="duration", kind=Kind.SECONDS, meaning="").read(text)
+    value = Setting(name="duration", kind=SettingKind.SECONDS, meaning="").read(text)
     assert isinstance(value, float)
     return value
 

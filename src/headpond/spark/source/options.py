@@ -16,7 +16,7 @@ from typing import Any
 from headpond.model.bounds import ENTRY_MAX, NUMBER_MAX, SECONDS_MAX, SHARDS_MAX
 from headpond.model.errors import BadRequest, BadSetting, HeadpondError
 from headpond.model.names import TopicName
-from headpond.model.topic_settings import Kind, Setting
+from headpond.model.topic_settings import Setting, SettingKind
 from headpond.spark.connection import (
     CONNECTION_OPTIONS,
     NodeConnection,
@@ -280,7 +280,7 @@ def _read_delay(values: Mapping[str, str]) -> float:
             hint="Give both, or neither.",
         )
     try:
-        delay_s = Setting(name="maxTriggerDelay", kind=Kind.SECONDS, meaning="", high=SECONDS_MAX).read(
+        delay_s = Setting(name="maxTriggerDelay", kind=SettingKind.SECONDS, meaning="", high=SECONDS_MAX).read(
             text or DELAY_MAX
         )
     except BadSetting as error:

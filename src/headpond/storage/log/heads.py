@@ -12,7 +12,7 @@ from headpond.storage.disk import DiskFile
 from headpond.storage.log.index import place_of
 from headpond.storage.log.read import READ_BYTES_MIN, LogReader, Run, Span, View
 from headpond.storage.log.walk import Bounds, Item, walk
-from headpond.wire.control.links import COMPACTED_AWAY, HEADS_MAX, Head
+from headpond.wire.control.links import COMPACTED_AWAY, HEADS_MAX, RecordHead
 from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER
 from headpond.wire.record import RECORD_HEADER_BYTES, is_stub, segments_of
 
@@ -24,7 +24,7 @@ REFUSALS_MAX = 500
 _LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 
 
-def walk_heads(reader: LogReader, view: View, shard: int, entry: int, heads: list[Head]) -> Run:
+def walk_heads(reader: LogReader, view: View, shard: int, entry: int, heads: list[RecordHead]) -> Run:
     """Adds the heads from the record that holds ``entry`` on; the run says where to go on, and what is lost."""
     lost: list[Span] = []
     at = entry
@@ -48,7 +48,7 @@ def _walk_file(
     shard: int,
     at: int,
     room: int,
-    heads: list[Head],
+    heads: list[RecordHead],
     lost: list[Span],
 ) -> tuple[int, int]:
     """Where to go on, and how many bytes may still be read."""
@@ -80,7 +80,7 @@ def _walk_open(
     shard: int,
     at: int,
     room: int,
-    heads: list[Head],
+    heads: list[RecordHead],
     lost: list[Span],
 ) -> tuple[int, int]:
     limit = view.end_entry(number)
@@ -113,15 +113,15 @@ def _walk_open(
             if len(heads) >= HEADS_MAX:
                 return gone.first_entry, 0
             place = (gone.first_entry, 0, header.block, gone.segment)
-            heads.append(Head(*place, gone.origin_crc, RECORD_HEADER_BYTES, refusal=COMPACTED_AWAY))
+            heads.append(RecordHead(*place, gone.origin_crc, RECORD_HEADER_BYTES, refusal=COMPACTED_AWAY))
     if expected < limit:
         lost.append((expected, limit))
     return max(expected, limit), room
 
 
-def _head(item: Item) -> Head:
+def _head(item: Item) -> RecordHead:
     header, raw = item.header, item.raw
     refusal = raw[_LEAD_BYTES : -TRAILER.size] if not header.count else b""
     size = len(raw) - OVERHEAD_BYTES
     place = (header.first_entry, header.count, header.block, item.segment)
-    return Head(*place, header.origin_crc, size, header.stored_at_us, bytes(refusal))
+    return RecordHead(*place, header.origin_crc, size, header.stored_at_us, bytes(refusal))

@@ -52,7 +52,7 @@ from headpond.storage.log.replay import Damage, Recovered, RecoveryReport
 from headpond.storage.log.rewrite import LogPlace
 from headpond.storage.log.segments import SegmentFinder
 from headpond.storage.seal import SealedFile
-from headpond.wire.control.links import Head as SegmentHead
+from headpond.wire.control.links import RecordHead as SegmentHead
 from headpond.wire.frame import FILE_BODY_BYTES_MAX
 from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader
 from headpond.wire.title import Title

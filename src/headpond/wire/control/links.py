@@ -180,7 +180,7 @@ class ReadHeads(Control, frozen=True, tag="read_heads"):
     entry: Entry
 
 
-class Head(msgspec.Struct, frozen=True, array_like=True):
+class RecordHead(msgspec.Struct, frozen=True, array_like=True):
     first_entry: Entry
     count: Count
     """0: the segment was refused for good; ``refusal`` says why."""
@@ -207,7 +207,7 @@ class BlockName(msgspec.Struct, frozen=True, array_like=True):
     """Its numbers are chosen, not counted up, so that what lies between them is no hole."""
 
 
-HeadList = Annotated[list[Head], msgspec.Meta(max_length=HEADS_MAX)]
+HeadList = Annotated[list[RecordHead], msgspec.Meta(max_length=HEADS_MAX)]
 BlockNames = Annotated[dict[Block, BlockName], msgspec.Meta(max_length=HEADS_MAX)]
 
 
@@ -225,13 +225,13 @@ class Heads(msgspec.Struct, frozen=True):
 # --- what a sink is asked -----------------------------------------------------------------------------
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class SourcePosition(msgspec.Struct, frozen=True, array_like=True):
     """How far a sink has a source's shard."""
 
     uuid: Uuid
     """The source's topic."""
     entry: Entry
-    last: Head | None = None
+    last: RecordHead | None = None
     """The last record before it, by which another log of the same name is told from this one."""
 
 
@@ -252,7 +252,7 @@ class OpenFeed(Control, frozen=True, tag="open_feed"):
 
 class FeedOpened(msgspec.Struct, frozen=True):
     uuid: Uuid
-    places: Annotated[list[Place | None], msgspec.Meta(max_length=SHARDS_MAX)]
+    places: Annotated[list[SourcePosition | None], msgspec.Meta(max_length=SHARDS_MAX)]
     """Of each shard, as far as is known."""
 
 
@@ -271,7 +271,7 @@ class AdmitRecords(Control, frozen=True, tag="admit_records"):
     topic: Uuid
     shard: Shard
     node: Word
-    place: Place
+    place: SourcePosition
 
 
 class Admitted(msgspec.Struct, frozen=True):

@@ -1,16 +1,17 @@
-"""A typed topic's segments: rows of a schema, their texts dictionary-encoded over the life of an encoder.
+"""A typed topic's segments: rows of a schema, their strings coded by dictionaries that grow with the encoder.
 
-The **encoder's state** is a growing dictionary for each leaf (see leaves): the texts of a column, and of labels
-their names, their texts and their whole sets, so that a row's labels are one index. A ``Segment`` carries what
-the dictionaries gained and the rows as indices into them; ``Redundant`` is how long they were before it. Since
-they only grow, the ``Snapshot`` at segment k is the dictionaries cut to their length before k, and whoever has
-it can decode k, k + 1, …. The bytes are in typed_form.
+The **encoder's state** is one growing dictionary per leaf (see leaves): the texts of a column; for labels
+their names, their texts and their whole sets, so that the labels of a row are one index. A ``TypedSegment``
+carries the additions to the dictionaries and the rows as indices into them; ``Redundant`` holds the lengths
+of the dictionaries before it. Dictionaries only grow, so the ``Snapshot`` at segment k is the dictionaries
+cut to their length before k, and a decoder that loads it can decode k, k + 1, …. form.py documents the
+bytes.
 
-**Bounds.** A leaf has at most 65,535 values and 1 MiB, all leaves of an encoder 6 MiB, so that a snapshot fits
-into a frame. A leaf that would pass them **goes plain for good**: from that segment on its texts travel as they
-are; sets that go plain travel as indices of names and texts, as long as those have not. (The encoder keeps what
-it knew, for snapshots at earlier segments.) A new block begins with empty dictionaries. The decoder holds the
-same bounds against what arrives.
+**Bounds.** A leaf has at most 65,535 values and 1 MiB, all leaves of an encoder 6 MiB, so that a snapshot
+fits into a frame. A leaf that would exceed them **goes plain for good**: from that segment on its texts
+travel as they are; sets that go plain travel as indices of names and texts, as long as those have not. (The
+encoder keeps its dictionaries, for snapshots at earlier segments.) A new block begins with empty
+dictionaries. The decoder enforces the same bounds.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ from headpond.wire.typed.form import (
     FORM_SNAPSHOT,
     FORM_TYPED,
     PLAIN,
-    Reader,
+    BodyReader,
     Redundant,
-    Segment,
     Snapshot,
+    TypedSegment,
     varint,
 )
-from headpond.wire.typed.leaves import BYTES, TEXT, Way, check_schema, columns_of, is_labels, leaves_of
+from headpond.wire.typed.leaves import BYTES, TEXT, ColumnForm, check_schema, columns_of, is_labels, leaves_of
 
-__all__ = ["PLAIN", "Decoder", "Encoder", "Redundant", "Segment", "Snapshot"]
+__all__ = ["PLAIN", "Redundant", "RowDecoder", "RowEncoder", "Snapshot", "TypedSegment"]
 
 _SNAPSHOT_HEADER: Final = struct.Struct("<BI")
 
 
-class Encoder:
+class RowEncoder:
     """Encodes the rows of one shard; its segments are numbered on from ``first_segment``."""
 
     def __init__(self, schema: pa.Schema, shard: int, first_segment: int = 0) -> None:
@@ -63,7 +64,7 @@ class Encoder:
         """The bytes of all dictionaries in use."""
         return sum(words.bytes for words in self._words if not words.plain)
 
-    def encode(self, rows: pa.RecordBatch) -> tuple[Segment, Redundant]:
+    def encode(self, rows: pa.RecordBatch) -> tuple[TypedSegment, Redundant]:
         """The next segment. A fault (wrong columns, too large) leaves the encoder as it was."""
         columns = self._checked(rows)
         before = Redundant(self.last_segment + 1, tuple(self._lengths()))
@@ -78,7 +79,7 @@ class Encoder:
             )
         writer.learn()
         self.last_segment += 1
-        return Segment(SegmentKey(self.shard, self.last_segment), body), before
+        return TypedSegment(SegmentKey(self.shard, self.last_segment), body), before
 
     def snapshot(self, redundants: Sequence[Redundant]) -> Snapshot:
         """The snapshot at the first of ``redundants``, which are those of k, k + 1, …, ``last_segment``.
@@ -113,7 +114,7 @@ class Encoder:
         if fault:
             raise SchemaMismatch(fault)
         if any(
-            column.offset or (plan.way == Way.SETS and not is_whole(column))
+            column.offset or (plan.way == ColumnForm.SETS and not is_whole(column))
             for plan, column in zip(self._columns, columns, strict=True)
         ):
             # Through IPC a slice is cut to its own rows; a leaf must not learn its neighbours' words.
@@ -138,7 +139,7 @@ class Encoder:
             raise SegmentTooLarge(f"rows of {nulls + rows.nbytes:,.0f} bytes; at most {size_max:,} are allowed")
 
 
-class Decoder:
+class RowDecoder:
     """Decodes the segments of one block and shard in order, from segment 0 or from a snapshot."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -151,7 +152,7 @@ class Decoder:
         """Each leaf's dictionary; None once it is plain."""
 
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot, schema: pa.Schema | None = None) -> Decoder:
+    def from_snapshot(cls, snapshot: Snapshot, schema: pa.Schema | None = None) -> RowDecoder:
         """A decoder that begins at the snapshot's segment; ``schema`` is the topic's, to compare."""
         if len(snapshot.body) > SEGMENT_BYTES_MAX:
             raise SegmentTooLarge(f"a snapshot of {len(snapshot.body):,} bytes")
@@ -161,11 +162,11 @@ class Decoder:
             raise BadSegment(f"a snapshot that cannot be read: {error}") from error
 
     @classmethod
-    def _read_snapshot(cls, snapshot: Snapshot, expected: pa.Schema | None) -> Decoder:
+    def _read_snapshot(cls, snapshot: Snapshot, expected: pa.Schema | None) -> RowDecoder:
         form, size = _SNAPSHOT_HEADER.unpack_from(snapshot.body)
         if form != FORM_SNAPSHOT:
             raise BadSegment(f"a snapshot of form {form}")
-        reader = Reader(snapshot.body)
+        reader = BodyReader(snapshot.body)
         reader.take(_SNAPSHOT_HEADER.size)
         schema = _read_schema(reader.aligned(size))
         if expected is not None and not schema.equals(expected):
@@ -185,7 +186,7 @@ class Decoder:
         """The bytes of all dictionaries held."""
         return sum(known.bytes for known in self._known if known is not None)
 
-    def decode(self, segment: Segment) -> pa.RecordBatch:
+    def decode(self, segment: TypedSegment) -> pa.RecordBatch:
         """The rows of the segment that comes next. A fault leaves the decoder as it was."""
         if segment.key.segment != self.next_segment:
             raise SnapshotNeeded(f"segment {segment.key.segment} came where {self.next_segment} comes next")
@@ -204,7 +205,7 @@ class Decoder:
         return batch
 
     def _read(self, body: bytes) -> tuple[list[pa.Array], list[Glossary | None]]:
-        reader = Reader(body)
+        reader = BodyReader(body)
         form, rows = reader.byte(), reader.varint()
         if form != FORM_TYPED or rows == 0:
             raise BadSegment(f"a segment of form {form} with {rows:,} rows")

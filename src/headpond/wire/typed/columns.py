@@ -24,14 +24,14 @@ from headpond.wire.typed.form import (
     FEW,
     NULLS,
     OFFSET_BYTES,
-    Reader,
+    BodyReader,
     ints_of,
     pack_ints,
     texts_of,
     values_buffer,
     varint,
 )
-from headpond.wire.typed.leaves import INSTEAD, STORED, TEXT, Column, Way
+from headpond.wire.typed.leaves import INSTEAD, STORED, TEXT, Column, ColumnForm
 
 
 class ColumnWriter:
@@ -53,18 +53,18 @@ class ColumnWriter:
     def write(self, plan: Column, column: pa.Array) -> list[Any]:
         """The column's way and what the way says."""
         if column.null_count == len(column):
-            return [bytes((Way.ABSENT,))]
+            return [bytes((ColumnForm.ABSENT,))]
         match plan.way:
-            case Way.CODED:
+            case ColumnForm.CODED:
                 return _coded(self._gain(self._words[plan.leaf], column), column)
-            case Way.SETS:
+            case ColumnForm.SETS:
                 return self._labels(plan, column)
-            case Way.INTS:
-                return [*_head(Way.INTS, column), *_ints(column, plan.code)]
-            case Way.FIXED:
-                return [*_head(Way.FIXED, column), values_buffer(column, plan.bits)]
-            case Way.TEXTS:
-                return [*_head(Way.TEXTS, column), *texts_of(column)]
+            case ColumnForm.INTS:
+                return [*_head(ColumnForm.INTS, column), *_ints(column, plan.code)]
+            case ColumnForm.FIXED:
+                return [*_head(ColumnForm.FIXED, column), values_buffer(column, plan.bits)]
+            case ColumnForm.TEXTS:
+                return [*_head(ColumnForm.TEXTS, column), *texts_of(column)]
         return _ipc(column)
 
     def _labels(self, plan: Column, column: pa.Array) -> list[Any]:
@@ -78,9 +78,9 @@ class ColumnWriter:
             sets = self._gain(set_words, sets_of(column, names, texts))
             if sets is not None:
                 gains = [part for gain in (names, texts, sets) for part in gain.written()]
-                return [*_head(Way.SETS, column), *gains, *sets.indices_written()]
+                return [*_head(ColumnForm.SETS, column), *gains, *sets.indices_written()]
         counts = ints_of(label_counts(column))
-        return [*_head(Way.LABELS, column), *counts, *_coded(names, keys), *_coded(texts, items)]
+        return [*_head(ColumnForm.LABELS, column), *counts, *_coded(names, keys), *_coded(texts, items)]
 
     def _gain(self, words: Vocabulary, values: pa.Array) -> Gain | None:
         """What the vocabulary gains by these values; None if it is plain or goes plain by them."""
@@ -100,7 +100,7 @@ class ColumnWriter:
             self._room += words.bytes
 
 
-def _head(way: Way, column: pa.Array) -> list[Any]:
+def _head(way: ColumnForm, column: pa.Array) -> list[Any]:
     """The way and, where a row is null, the bitmap."""
     if not column.null_count:
         return [bytes((way,))]
@@ -112,8 +112,8 @@ def _head(way: Way, column: pa.Array) -> list[Any]:
 def _coded(gain: Gain | None, texts: pa.Array) -> list[Any]:
     """Texts as indices; as they are, where there is no dictionary."""
     if gain is None:
-        return [*_head(Way.TEXTS, texts), *texts_of(texts)]
-    return [*_head(Way.CODED, texts), *gain.written(), *gain.indices_written()]
+        return [*_head(ColumnForm.TEXTS, texts), *texts_of(texts)]
+    return [*_head(ColumnForm.CODED, texts), *gain.written(), *gain.indices_written()]
 
 
 def _ints(column: pa.Array, code: str) -> list[Any]:
@@ -125,7 +125,7 @@ def _ints(column: pa.Array, code: str) -> list[Any]:
 def _ipc(column: pa.Array) -> list[Any]:
     """A record batch of this one column, as Arrow itself would send it."""
     message = pa.RecordBatch.from_arrays([column], names=[""]).serialize()
-    return [bytes((Way.IPC,)), varint(message.size), message]
+    return [bytes((ColumnForm.IPC,)), varint(message.size), message]
 
 
 # Reads the columns of one typed segment, which may come from anyone; the bytes are in typed_form.
@@ -139,7 +139,7 @@ _INT64: Final = pa.int64()
 class ColumnReader:
     """Reads columns in schema order. ``known`` becomes what the dictionaries are after the segment."""
 
-    def __init__(self, reader: Reader, known: Sequence[Glossary | None], rows: int) -> None:
+    def __init__(self, reader: BodyReader, known: Sequence[Glossary | None], rows: int) -> None:
         self._reader = reader
         self._rows = rows
         self.known = list(known)
@@ -147,27 +147,27 @@ class ColumnReader:
     def read(self, plan: Column) -> pa.Array:
         """The next column, of exactly the plan's type."""
         way, bitmap = self._head(self._rows)
-        if way == Way.ABSENT and bitmap is None:
+        if way == ColumnForm.ABSENT and bitmap is None:
             self._reader.spend(plan.null_bytes * self._rows)
             return pa.nulls(self._rows, plan.kind)
-        if way not in (plan.way, INSTEAD.get(plan.way)) or way == Way.ABSENT:
+        if way not in (plan.way, INSTEAD.get(plan.way)) or way == ColumnForm.ABSENT:
             raise BadSegment(f"a column of {plan.kind} that comes as way {way}")
         match way:
-            case Way.CODED | Way.TEXTS if plan.kind == TEXT:
+            case ColumnForm.CODED | ColumnForm.TEXTS if plan.kind == TEXT:
                 return self._coded(plan.leaf, way, self._rows, bitmap)
-            case Way.TEXTS:
+            case ColumnForm.TEXTS:
                 return self._texts(plan.kind, self._rows, bitmap)
-            case Way.SETS:
+            case ColumnForm.SETS:
                 return self._sets(plan, bitmap)
-            case Way.LABELS:
+            case ColumnForm.LABELS:
                 return self._labels(plan, bitmap)
-        found = self._ipc(plan.kind) if way == Way.IPC else self._numbers(plan, bitmap)
+        found = self._ipc(plan.kind) if way == ColumnForm.IPC else self._numbers(plan, bitmap)
         found.validate(full=True)
         return found
 
     def read_dictionaries(self, plan: Column) -> None:
         """The dictionaries of a column as a snapshot has them."""
-        leaves = {Way.CODED: 1, Way.SETS: 3}.get(plan.way, 0)
+        leaves = {ColumnForm.CODED: 1, ColumnForm.SETS: 3}.get(plan.way, 0)
         for leaf in range(plan.leaf, plan.leaf + leaves):
             is_plain = self._reader.byte()
             if is_plain > 1:
@@ -215,7 +215,7 @@ class ColumnReader:
 
     def _coded(self, leaf: int, way: int, count: int, bitmap: pa.Buffer | None) -> pa.Array:
         """Texts by their dictionary, or as they are: then the leaf has gone plain."""
-        if way == Way.TEXTS:
+        if way == ColumnForm.TEXTS:
             self.known[leaf] = None
             return self._texts(TEXT, count, bitmap)
         known = self._learn(leaf)
@@ -235,7 +235,7 @@ class ColumnReader:
         parts = []
         for leaf in (plan.leaf, plan.leaf + 1):
             way, part_bitmap = self._head(count)
-            if way not in (Way.CODED, Way.TEXTS):
+            if way not in (ColumnForm.CODED, ColumnForm.TEXTS):
                 raise BadSegment(f"labels whose part comes as way {way}")
             parts.append(self._coded(leaf, way, count, part_bitmap))
         found = map_array(plan.kind, self._rows, bitmap, ends, *parts)
@@ -244,7 +244,7 @@ class ColumnReader:
 
     def _numbers(self, plan: Column, bitmap: pa.Buffer | None) -> pa.Array:
         rows, nulls = self._rows, 0 if bitmap is None else -1
-        if plan.way == Way.INTS:
+        if plan.way == ColumnForm.INTS:
             self._reader.spend(plan.bits // 8 * rows)
             values = self._reader.ints(rows, plan.code)
         else:

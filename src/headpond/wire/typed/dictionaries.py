@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headpond.model.errors import BadSegment, SnapshotNeeded
 from headpond.wire.typed import form as typed_form
-from headpond.wire.typed.form import FEW, OFFSET_BYTES, Reader, ints_of, pack_ints, texts_of, varint
+from headpond.wire.typed.form import FEW, OFFSET_BYTES, BodyReader, ints_of, pack_ints, texts_of, varint
 from headpond.wire.typed.leaves import BYTES, TEXT
 
 _INT64: Final = pa.int64()
@@ -125,7 +125,7 @@ class Glossary:
     def __len__(self) -> int:
         return len(self.array)
 
-    def read_gain(self, reader: Reader) -> pa.Array | None:
+    def read_gain(self, reader: BodyReader) -> pa.Array | None:
         """What a segment adds to this dictionary; None if nothing."""
         base, count = reader.varint(), reader.varint()
         if base != len(self):
@@ -167,7 +167,7 @@ class Glossary:
         larger.offsets[: OFFSET_BYTES * (count + 1)] = memoryview(store.offsets)[: OFFSET_BYTES * (count + 1)]
         return larger
 
-    def unfold(self, reader: Reader, indices: pa.Array) -> pa.Array:
+    def unfold(self, reader: BodyReader, indices: pa.Array) -> pa.Array:
         """The values at the indices, after adding up what they will take. A wrong index is an IndexError."""
         estimate = len(indices) * self.longest
         if estimate > _EXACT_FROM_BYTES:
@@ -274,7 +274,7 @@ def _places(pairs: pa.Buffer, count: int) -> tuple[pa.Array, pa.Array]:
 
 
 def unfold_sets(
-    reader: Reader, kind: pa.DataType, indices: pa.Array, names: Glossary, texts: Glossary, sets: Glossary
+    reader: BodyReader, kind: pa.DataType, indices: pa.Array, names: Glossary, texts: Glossary, sets: Glossary
 ) -> pa.Array:
     """The map array that indices into the sets stand for; what it takes is added up before."""
     taken = sets.unfold(reader, indices)

@@ -26,7 +26,7 @@ A snapshot's body::
     else 0 u8 and its gain
 
 No buffer is aligned; a reader copies the ones that must be. Everything here may come from anyone: what is wrong
-with it is a ``BadSegment``, found before memory is spent on it. ``Reader`` is where that is watched.
+with it is a ``BadSegment``, found before memory is spent on it. ``BodyReader`` is where that is watched.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _KINDS: Final = {width: kind for width, _, kind in _WIDTHS}
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TypedSegment:
     """Rows as they travel; ``key`` goes into the frame's header."""
 
     key: SegmentKey
@@ -178,7 +178,7 @@ def texts_of(texts: pa.Array) -> list[Any]:
 # --- reading -----------------------------------------------------------------------------------------
 
 
-class Reader:
+class BodyReader:
     """Takes the parts of a body in order and counts what they unfold to."""
 
     __slots__ = ("_at", "_buffer", "_data", "_room")

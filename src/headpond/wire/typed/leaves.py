@@ -21,7 +21,7 @@ TEXT: Final[pa.DataType] = pa.string()
 BYTES: Final[pa.DataType] = pa.binary()
 
 
-class Way(IntEnum):
+class ColumnForm(IntEnum):
     """How a column stands in a segment; the bytes of each are in typed_form."""
 
     ABSENT = 0
@@ -36,7 +36,7 @@ class Way(IntEnum):
 
 STORED: Final = {"i": pa.int32(), "I": pa.uint32(), "q": pa.int64()}
 """The integers that ``integer_code`` speaks of."""
-INSTEAD: Final = {Way.CODED: Way.TEXTS, Way.SETS: Way.LABELS}
+INSTEAD: Final = {ColumnForm.CODED: ColumnForm.TEXTS, ColumnForm.SETS: ColumnForm.LABELS}
 """What a column of leaves falls back to when a dictionary of it has gone plain."""
 
 
@@ -50,7 +50,7 @@ class Column(NamedTuple):
     """What the type of a column decides."""
 
     kind: pa.DataType
-    way: Way
+    way: ColumnForm
     leaf: int
     """The number of its first leaf; of one without, the number that the next leaf has."""
     code: str
@@ -65,19 +65,19 @@ def is_labels(kind: pa.DataType) -> bool:
     return bool(pt.is_map(kind)) and kind.key_type == TEXT and kind.item_type == TEXT
 
 
-def way_of(kind: pa.DataType) -> Way:
+def way_of(kind: pa.DataType) -> ColumnForm:
     """The way of a type, as long as its dictionaries are in use."""
     if kind == TEXT:
-        return Way.CODED
+        return ColumnForm.CODED
     if is_labels(kind):
-        return Way.SETS
+        return ColumnForm.SETS
     if kind == BYTES:
-        return Way.TEXTS
+        return ColumnForm.TEXTS
     if integer_code(kind):
-        return Way.INTS
+        return ColumnForm.INTS
     if pt.is_null(kind):
-        return Way.ABSENT
-    return Way.FIXED if _bits(kind) else Way.IPC
+        return ColumnForm.ABSENT
+    return ColumnForm.FIXED if _bits(kind) else ColumnForm.IPC
 
 
 def integer_code(kind: pa.DataType) -> str:
@@ -104,7 +104,7 @@ def columns_of(schema: pa.Schema) -> list[Column]:
     for kind in schema.types:
         way = way_of(kind)
         found.append(Column(kind, way, leaves, integer_code(kind), _bits(kind), _null_bytes(kind)))
-        leaves += {Way.CODED: 1, Way.SETS: 3}.get(way, 0)
+        leaves += {ColumnForm.CODED: 1, ColumnForm.SETS: 3}.get(way, 0)
     return found
 
 
@@ -113,9 +113,9 @@ def leaves_of(schema: pa.Schema) -> list[Leaf]:
     found: list[Leaf] = []
     for index, kind in enumerate(schema.types):
         way = way_of(kind)
-        if way == Way.CODED:
+        if way == ColumnForm.CODED:
             found.append(Leaf(index, "column"))
-        elif way == Way.SETS:
+        elif way == ColumnForm.SETS:
             found += (Leaf(index, part) for part in ("names", "texts", "sets"))
     return found
 
