@@ -10,7 +10,7 @@ from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.carried import Bounds
 from headpond.pipes.calculus.chain import Crash, chain_promise_of
 from headpond.pipes.calculus.channel import Channel
-from headpond.pipes.calculus.declaration import Fault
+from headpond.pipes.calculus.declarations import Fault
 from headpond.pipes.calculus.delivery import Mode
 from headpond.pipes.calculus.orders import Order
 from headpond.pipes.calculus.promise import promise_of

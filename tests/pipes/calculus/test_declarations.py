@@ -8,8 +8,16 @@ from __future__ import annotations
 
 import pytest
 
-from headpond.pipes.calculus.declaration import Declaration, Fault, Gift, Need, Side
-from headpond.pipes.calculus.declarations import DECLARATIONS, WINDOW, span_of
+from headpond.pipes.calculus.declarations import (
+    DECLARATIONS,
+    WINDOW,
+    Declaration,
+    Fault,
+    Gift,
+    Need,
+    Side,
+    span_of,
+)
 from headpond.pipes.calculus.orders import Order
 from headpond.pipes.calculus.promise import promise_of
 from headpond.pipes.calculus.route import parse_route
@@ -83,7 +91,7 @@ def test_every_fault_has_exactly_one_place(pipe: Declaration) -> None:
 def test_every_part_is_filled_in(pipe: Declaration) -> None:
     assert pipe.summary.endswith(".")
     assert pipe.needs
-    assert pipe.state_of(Side.SENDER)
+    assert any(each.side is Side.SENDER for each in pipe.state)
     assert all(reason and not reason.endswith(".") for reason in pipe.does_not_tolerate.values())
     assert all(parameter.meaning for parameter in pipe.parameters)
 
@@ -100,7 +108,7 @@ def test_a_pipe_that_waits_for_answers_needs_a_way_back(pipe: Declaration) -> No
 
 @each_pipe
 def test_only_a_pipe_with_storage_is_touched_by_its_faults(pipe: Declaration) -> None:
-    assert bool(pipe.state_of(Side.STREAM)) == (Fault.STORAGE_LOSS not in pipe.untouched_by)
+    assert any(each.side is Side.STREAM for each in pipe.state) == (Fault.STORAGE_LOSS not in pipe.untouched_by)
 
 
 @each_pipe

@@ -13,8 +13,7 @@ from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.carried import Bounds
 from headpond.pipes.calculus.channel import UNRATED, Channel
 from headpond.pipes.calculus.copies import finite, resent
-from headpond.pipes.calculus.declaration import Fault, Need, Tactic
-from headpond.pipes.calculus.declarations import DECLARATIONS
+from headpond.pipes.calculus.declarations import DECLARATIONS, Fault, Need, Tactic
 from headpond.pipes.calculus.delivery import Mode, delivery
 from headpond.pipes.calculus.interval import tally_messages
 from headpond.pipes.calculus.orders import Order, OrderCheck, implies

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from headpond.pipes.calculus.declaration import Declaration, Fault, Gift, Need
-from headpond.pipes.calculus.declarations import DECLARATIONS
+from headpond.pipes.calculus.declarations import DECLARATIONS, Declaration, Fault, Gift, Need
 from headpond.pipes.calculus.orders import Order
 from headpond.pipes.lab.faults import Crash, Delay, Faults
 from headpond.pipes.lab.run import LabResult, run

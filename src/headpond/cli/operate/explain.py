@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headpond.pipes.calculus.carried import Bounds
     from headpond.pipes.calculus.chain import ChainPromise, Crash
     from headpond.pipes.calculus.channel import Channel
-    from headpond.pipes.calculus.declaration import Declaration
+    from headpond.pipes.calculus.declarations import Declaration
     from headpond.pipes.calculus.promise import Outlook, Promise, Step
 
 RATES = ("loss", "duplicate", "reorder", "confirm_loss")
@@ -78,7 +78,7 @@ def explain(
     """Tell what a route of pipes promises over a channel with these faults; exits with 1 if it is broken."""
     from headpond.pipes.calculus.chain import Crash, chain_promise_of
     from headpond.pipes.calculus.channel import Channel
-    from headpond.pipes.calculus.declaration import Fault
+    from headpond.pipes.calculus.declarations import Fault
 
     faults = fault or []
     channel = Channel(

@@ -23,11 +23,10 @@ from itertools import pairwise
 from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.carried import Carried, in_row, unsure_of_timers
 from headpond.pipes.calculus.channel import Channel
-from headpond.pipes.calculus.composition import check_composition
-from headpond.pipes.calculus.declaration import Fault
+from headpond.pipes.calculus.declarations import Fault
 from headpond.pipes.calculus.delivery import compare_laws
 from headpond.pipes.calculus.promise import NO_OUTLOOK, Breach, Outlook, Promise, outlook_of, promise_of
-from headpond.pipes.calculus.route import Route, parse_route
+from headpond.pipes.calculus.route import Route, check_composition, parse_route
 
 
 class Crash(StrEnum):

@@ -9,7 +9,7 @@ from typing import Any
 
 from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.copies import Finite, Number, probability
-from headpond.pipes.calculus.declaration import Fault
+from headpond.pipes.calculus.declarations import Fault
 from headpond.pipes.calculus.delivery import channel
 
 UNRATED = frozenset(

@@ -1,38 +1,184 @@
-"""One declaration for each pipe, taken from the pipes directory.
+"""What each pipe needs, keeps, gives and tolerates: the tables of the pipes directory as data.
 
-The directory speaks of workers and routes; what it says of loss, duplication and reordering follows from how
-each pipe works, and is written out here so that every fault has its place. Deduplication has no table there:
-its rows follow from its two definitions (by id, by index).
+The calculus folds declarations into the promise of a whole route. Every fault has exactly one place in a
+declaration:
+
+- ``tolerates``: the gift of the pipe still holds when the fault happens;
+- ``does_not_tolerate``: it does not hold, with the reason;
+- ``left_to_route``: the route beneath, as the pipe needs it, removes the fault;
+- ``untouched_by``: the pipe has no such part (no confirms, no storage).
+
+The directory speaks of workers and routes. Its consequences for loss, duplication and reordering follow from
+how each pipe works; they are written out here. Deduplication has no table in the directory: its rows follow
+from its two definitions (by id, by index).
 
 Some pipes do more than the directory asks, and are declared so. ``sequential`` sends again until it is
-confirmed and knows a repeat by its number, so it needs no route that delivers at least once. ``index`` and
-``dedup(by=index)`` know by its session a sender that started again, and tolerate its crash, since it keeps no
-message. ``continuous`` asks for what is missing, which in practice mends a route that loses; it is declared
-with the directory's need all the same, since asking again is a remedy for what its queue had no room for, and
-not made to carry a lossy route.
+confirmed and recognises a repeat by its number, so it needs no route that delivers at least once. ``index``
+and ``dedup(by=index)`` recognise a restarted sender by its session and tolerate its crash, because it keeps
+no message. ``continuous`` asks for missing messages, which in practice mends a route that loses; it is still
+declared with the directory's need, because it asks in order to recover messages that its queue had no room
+for, not to carry a lossy route.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from headpond.pipes.calculus.declaration import (
-    Declaration,
-    Fault,
-    Gift,
-    Need,
-    Parameter,
-    Side,
-    SizeNeed,
-    State,
-    Tactic,
-)
 from headpond.pipes.calculus.orders import Order
+
+
+class Need(StrEnum):
+    """A property that a pipe asks of the route beneath it."""
+
+    BACKTRACEABLE = "backtraceable"
+    """An answer finds its way back to the sender; some answers may be lost, not all."""
+    ACCESSIBLE = "accessible"
+    """The other side can be reached: some messages may be lost, not all."""
+    AT_LEAST_ONCE = "at least once"
+    """Every message arrives, and so does every confirm, perhaps more than once."""
+
+
+class Fault(StrEnum):
+    """What may go wrong under a pipe."""
+
+    LOSS = "loss"
+    DUPLICATION = "duplication"
+    REORDER = "reorder"
+    CONFIRM_LOSS = "confirm loss"
+    ROUTE_FAILURE = "route failure"
+    """The route goes away for a while, with all that was on it, and comes back."""
+    SENDER_CRASH = "sender crash"
+    """The sender starts again without what it held in memory."""
+    RECEIVER_CRASH = "receiver crash"
+    STORAGE_CRASH = "storage crash"
+    """The stream engine starts again, with all its data."""
+    STORAGE_LOSS = "storage loss"
+    """The storage comes back without some of its data."""
+
+
+class Side(StrEnum):
+    """Who keeps a piece of state."""
+
+    SENDER = "sender"
+    RECEIVER = "receiver"
+    STREAM = "stream"
+    INDEX_STORAGE = "index storage"
+
+
+class Gift(StrEnum):
+    """What a pipe does for delivery, when its needs are met."""
+
+    AT_LEAST_ONCE = "at least once"
+    """Nothing is lost; there may be repeats."""
+    UNIQUE = "unique"
+    """Nothing is repeated; what the route beneath loses stays lost."""
+    EXACTLY_ONCE = "exactly once"
+    """Nothing is lost and nothing is repeated."""
+    FEWER_LOST = "fewer lost"
+    """A message is lost only where all its tries are; there may be repeats."""
+    AS_BENEATH = "as beneath"
+    """Copies pass as the route beneath brings them."""
+
+
+class Tactic(StrEnum):
+    """How a pipe acts on the copies of a message: what the calculus needs to know to compute with it."""
+
+    PASS = "send once, pass on what arrives"
+    RESEND_ONE = "send again until confirmed, one message at a time"
+    RESEND_MANY = "send again until confirmed, many messages at a time"
+    WAIT_FOR_CONFIRM = (
+        "send again until confirmed, one message at a time, drop what is not above the last index"
+    )
+    DROP_SEEN = "drop ids already seen"
+    DROP_LATE = "drop what is not above the last index"
+    DROP_BELOW = "drop what is below the last index"
+    HOLD_GAPS = "hold what is ahead of a gap, drop what is not above the last index"
+    HOLD_GAPS_PASS_EQUAL = "hold what is ahead of a gap, drop what is below the last index"
+    ASK_GAPS = "hold what is ahead of a gap and ask for it, drop what is not above the last index"
+    ASK_GAPS_PASS_EQUAL = "hold what is ahead of a gap and ask for it, drop what is below the last index"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One thing that a side keeps."""
+
+    side: Side
+    what: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SizeNeed:
+    """Room that a pipe needs: a setting that must not be smaller than the span of the route beneath.
+
+    The span is how far a message that is still to come may be behind the newest one that came.
+    """
+
+    parameter: str
+    otherwise: str
+    """What happens where it is smaller: a clause without its full stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """Something that can be set in the text of a route: ``resend_many(window=64)``.
+
+    The type of ``default`` is the parameter's type; ``choices`` are the values that a text may take.
+    """
+
+    name: str
+    default: int | bool | str
+    meaning: str
+    minimum: int = 1
+    maximum: int = 1 << 20
+    choices: tuple[str, ...] = ()
+    local: bool = False
+    """Whether it is the business of one side alone: no promise depends on it, and the other side may differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What one pipe needs, keeps, gives and stands."""
+
+    name: str
+    """The pipe as a route writes it, with the parameter that makes this variant: ``index(strict=false)``."""
+    pipe: str
+    """The pipe without its parameters: ``index``."""
+    summary: str
+    needs: tuple[Need, ...]
+    state: tuple[State, ...]
+    gives: Gift
+    order: Order | None
+    """The order it gives by itself; None where it gives none."""
+    tactic: Tactic
+    tolerates: frozenset[Fault]
+    does_not_tolerate: Mapping[Fault, str]
+    """Each fault with why: a sentence without its full stop."""
+    left_to_route: frozenset[Fault] = frozenset()
+    untouched_by: frozenset[Fault] = frozenset()
+    variant: Mapping[str, bool | str | range]
+    """The parameters that choose this declaration among those of the same pipe: a value, or a range of them."""
+    parameters: tuple[Parameter, ...] = ()
+    room: SizeNeed | None = None
+    """The room it needs for what comes before its turn, if it has a bound there."""
+
+    @property
+    def confirms(self) -> bool:
+        """Whether its receiver answers, so that a lost answer matters."""
+        return Fault.CONFIRM_LOSS not in self.untouched_by
+
+    def chosen_by(self, settings: Mapping[str, int | bool | str]) -> bool:
+        """Whether these settings of its pipe mean this declaration."""
+        return all(
+            settings[name] in value if isinstance(value, range) else settings[name] == value
+            for name, value in self.variant.items()
+        )
+
 
 STORAGE_FAULTS = frozenset({Fault.STORAGE_CRASH, Fault.STORAGE_LOSS})
 CHANNEL_FAULTS = frozenset({Fault.LOSS, Fault.DUPLICATION, Fault.REORDER, Fault.ROUTE_FAILURE})
-# What "at least once" beneath takes away.
-REPAIRED_BENEATH = frozenset({Fault.LOSS, Fault.ROUTE_FAILURE})
 
 WINDOW_DEFAULT = 1024
 
@@ -120,33 +266,27 @@ RESEND_TRIES = replace(
     variant={"tries": SO_MANY_TRIES},
 )
 
-RESEND_MANY = Declaration(
+RESEND_MANY = replace(
+    RESEND,
     name="resend_many",
     pipe="resend_many",
     summary="As resend, but many messages may be unconfirmed at a time.",
-    needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
     state=(
         State(Side.SENDER, "a route to the receiver"),
         State(Side.SENDER, "the unconfirmed messages and their ids"),
     ),
-    gives=Gift.AT_LEAST_ONCE,
-    order=None,
     tactic=Tactic.RESEND_MANY,
-    tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH},
-    does_not_tolerate={Fault.SENDER_CRASH: _LOST_BUFFER},
-    untouched_by=STORAGE_FAULTS,
-    variant={"tries": UNTIL_CONFIRMED},
     parameters=(WINDOW, SPARE, CONFIRM, TIMEOUT, TRIES),
 )
 
 RESEND_MANY_TRIES = replace(
-    RESEND_MANY,
+    RESEND_TRIES,
     name="resend_many(tries=2)",
+    pipe="resend_many",
     summary="As resend_many, but a message is given up after so many tries, and the sender reports it.",
-    gives=Gift.FEWER_LOST,
-    tolerates=RESEND_TRIES.tolerates,
-    does_not_tolerate=_TRIED_FAULTS,
-    variant={"tries": SO_MANY_TRIES},
+    state=RESEND_MANY.state,
+    tactic=RESEND_MANY.tactic,
+    parameters=RESEND_MANY.parameters,
 )
 
 STREAM = Declaration(
@@ -169,7 +309,7 @@ STREAM = Declaration(
     tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH, Fault.STORAGE_CRASH},
     does_not_tolerate={
         Fault.SENDER_CRASH: "the messages that the stream has not confirmed are lost with it",
-        Fault.STORAGE_LOSS: "the sender has let go of what the stream confirmed, so nobody has it any more",
+        Fault.STORAGE_LOSS: "the sender has let go of what the stream confirmed, so nobody has it",
     },
     variant={},
     parameters=(
@@ -227,20 +367,14 @@ INDEX = Declaration(
     parameters=(_STRICT,),
 )
 
-INDEX_RELAXED = Declaration(
+INDEX_RELAXED = replace(
+    INDEX,
     name="index(strict=false)",
-    pipe="index",
     summary="The receiver sends a message on only if its index is not below the last one.",
-    needs=(Need.ACCESSIBLE,),
-    state=_INDEX_STATE,
     gives=Gift.AS_BENEATH,
     order=Order.MONOTONIC,
     tactic=Tactic.DROP_BELOW,
-    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
-    does_not_tolerate={Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
-    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"strict": False},
-    parameters=(_STRICT,),
 )
 
 _CONTINUOUS_STATE = (
@@ -248,104 +382,80 @@ _CONTINUOUS_STATE = (
     State(Side.RECEIVER, "the current index"),
     State(Side.RECEIVER, "a send queue of messages that came before their turn"),
 )
-_ASKING_STATE = (
-    State(Side.SENDER, "the last index it gave, and the messages that the receiver may still ask for"),
-    *_CONTINUOUS_STATE[1:],
-)
 _QUEUE_LOST = "its send queue and its current index are lost with it"
-_CONTINUOUS_FAULTS = {
-    Fault.SENDER_CRASH: "what waits behind a gap of its earlier session is dropped with that session",
-    Fault.RECEIVER_CRASH: _QUEUE_LOST,
-}
-_ASKING_FAULTS = {
-    Fault.SENDER_CRASH: "the messages that its receiver may still ask for are lost with it",
-    Fault.RECEIVER_CRASH: _QUEUE_LOST,
-}
-_CONTINUOUS_PARAMETERS = (
-    _STRICT,
-    Parameter(
-        name="queue",
-        default=span_of(WINDOW_DEFAULT),
-        maximum=ROOM_MAX,
-        meaning="messages that may wait for their turn",
-    ),
-    Parameter(name="gaps", default=True, meaning="whether the receiver asks for what is missing"),
-    Parameter(name="window", default=4096, meaning="messages that the sender keeps for that", local=True),
-)
-_QUEUE_ROOM = SizeNeed(
-    "queue",
-    "what has no room there is dropped, the route beneath may have confirmed it, and all that follows would "
-    "wait for it for ever",
-)
-
 CONTINUOUS = Declaration(
     name="continuous",
     pipe="continuous",
     summary="The receiver sends on the next index only; it asks for what is missing, and what is ahead waits.",
     needs=(Need.AT_LEAST_ONCE, Need.BACKTRACEABLE),
-    state=_ASKING_STATE,
+    state=(
+        State(Side.SENDER, "the last index it gave, and the messages that the receiver may still ask for"),
+        *_CONTINUOUS_STATE[1:],
+    ),
     gives=Gift.EXACTLY_ONCE,
     order=Order.ABSOLUTE,
     tactic=Tactic.ASK_GAPS,
     tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER, Fault.CONFIRM_LOSS}),
-    does_not_tolerate=_ASKING_FAULTS,
-    left_to_route=REPAIRED_BENEATH,
+    does_not_tolerate={
+        Fault.SENDER_CRASH: "the messages that its receiver may still ask for are lost with it",
+        Fault.RECEIVER_CRASH: _QUEUE_LOST,
+    },
+    # "At least once" beneath takes these away.
+    left_to_route=frozenset({Fault.LOSS, Fault.ROUTE_FAILURE}),
     untouched_by=STORAGE_FAULTS,
     variant={"gaps": True, "strict": True},
-    parameters=_CONTINUOUS_PARAMETERS,
+    parameters=(
+        _STRICT,
+        Parameter(
+            name="queue",
+            default=span_of(WINDOW_DEFAULT),
+            maximum=ROOM_MAX,
+            meaning="messages that may wait for their turn",
+        ),
+        Parameter(name="gaps", default=True, meaning="whether the receiver asks for what is missing"),
+        Parameter(name="window", default=4096, meaning="messages that the sender keeps for that", local=True),
+    ),
 )
 
-CONTINUOUS_RELAXED = Declaration(
+CONTINUOUS_RELAXED = replace(
+    CONTINUOUS,
     name="continuous(strict=false)",
-    pipe="continuous",
     summary="As continuous, but a repeat of the current index is sent on too.",
-    needs=(Need.AT_LEAST_ONCE, Need.BACKTRACEABLE),
-    state=_ASKING_STATE,
     gives=Gift.AT_LEAST_ONCE,
     order=Order.CONTINUOUS,
     tactic=Tactic.ASK_GAPS_PASS_EQUAL,
-    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER, Fault.CONFIRM_LOSS}),
-    does_not_tolerate=_ASKING_FAULTS,
-    left_to_route=REPAIRED_BENEATH,
-    untouched_by=STORAGE_FAULTS,
     variant={"gaps": True, "strict": False},
-    parameters=_CONTINUOUS_PARAMETERS,
 )
 
-CONTINUOUS_SILENT = Declaration(
+CONTINUOUS_SILENT = replace(
+    CONTINUOUS,
     name="continuous(gaps=false)",
-    pipe="continuous",
     summary="The receiver sends on the next index only; what is ahead of a gap waits in a send queue.",
     needs=(Need.AT_LEAST_ONCE,),
     state=_CONTINUOUS_STATE,
-    gives=Gift.EXACTLY_ONCE,
-    order=Order.ABSOLUTE,
     tactic=Tactic.HOLD_GAPS,
     tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER}),
-    does_not_tolerate=_CONTINUOUS_FAULTS,
-    left_to_route=REPAIRED_BENEATH,
+    does_not_tolerate={
+        Fault.SENDER_CRASH: "what waits behind a gap of its earlier session is dropped with that session",
+        Fault.RECEIVER_CRASH: _QUEUE_LOST,
+    },
     untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"gaps": False, "strict": True},
-    parameters=_CONTINUOUS_PARAMETERS,
-    room=_QUEUE_ROOM,
+    room=SizeNeed(
+        "queue",
+        "what has no room there is dropped, the route beneath may have confirmed it, and all that follows "
+        "would wait for it for ever",
+    ),
 )
 
-CONTINUOUS_SILENT_RELAXED = Declaration(
+CONTINUOUS_SILENT_RELAXED = replace(
+    CONTINUOUS_SILENT,
     name="continuous(strict=false, gaps=false)",
-    pipe="continuous",
     summary="As continuous(gaps=false), but a repeat of the current index is sent on too.",
-    needs=(Need.AT_LEAST_ONCE,),
-    state=_CONTINUOUS_STATE,
     gives=Gift.AT_LEAST_ONCE,
     order=Order.CONTINUOUS,
     tactic=Tactic.HOLD_GAPS_PASS_EQUAL,
-    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER}),
-    does_not_tolerate=_CONTINUOUS_FAULTS,
-    left_to_route=REPAIRED_BENEATH,
-    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"gaps": False, "strict": False},
-    parameters=_CONTINUOUS_PARAMETERS,
-    room=_QUEUE_ROOM,
 )
 
 # --- deduplication ----------------------------------------------------------------------------------
@@ -391,18 +501,11 @@ DEDUP_BY_ID = Declaration(
     ),
 )
 
-DEDUP_BY_INDEX = Declaration(
+DEDUP_BY_INDEX = replace(
+    INDEX,
     name="dedup(by=index)",
     pipe="dedup",
     summary="The sender gives each message the next index; the receiver drops what is not above the last one.",
-    needs=(Need.ACCESSIBLE,),
-    state=_INDEX_STATE,
-    gives=Gift.UNIQUE,
-    order=Order.STRICT,
-    tactic=Tactic.DROP_LATE,
-    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
-    does_not_tolerate={Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
-    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"by": "index"},
     parameters=_DEDUP_PARAMETERS,
 )

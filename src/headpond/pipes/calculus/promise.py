@@ -13,8 +13,7 @@ from fractions import Fraction
 from headpond.pipes.calculus.carried import Bounds, Carried, carry, over_channel, worked_on
 from headpond.pipes.calculus.channel import Channel
 from headpond.pipes.calculus.copies import Copies
-from headpond.pipes.calculus.declaration import Fault, Need, Tactic
-from headpond.pipes.calculus.declarations import OUTLASTED
+from headpond.pipes.calculus.declarations import OUTLASTED, Fault, Need, Tactic
 from headpond.pipes.calculus.delivery import Mode, mode_of
 from headpond.pipes.calculus.orders import Order
 from headpond.pipes.calculus.route import Route, Stage, find_stage, parse_route

@@ -21,8 +21,7 @@ from fractions import Fraction
 
 from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.copies import probability
-from headpond.pipes.calculus.declaration import Declaration, Gift, Parameter
-from headpond.pipes.calculus.declarations import DECLARATIONS
+from headpond.pipes.calculus.declarations import DECLARATIONS, Declaration, Gift, Parameter
 
 STAGES_MAX = 8
 TEXT_MAX = 2000
@@ -57,8 +56,8 @@ class Stage:
     def __str__(self) -> str:
         """As written, without what is at its default."""
         defaults = {each.name: each.default for each in self.declaration.parameters}
-        told = [f"{name}={_text(value)}" for name, value in self.settings.items() if value != defaults[name]]
-        return f"{self.pipe}({', '.join(told)})" if told else self.pipe
+        changed = [f"{name}={_text(value)}" for name, value in self.settings.items() if value != defaults[name]]
+        return f"{self.pipe}({', '.join(changed)})" if changed else self.pipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +116,28 @@ def parse_route(text: str) -> Route:
     if len(parts) > STAGES_MAX:
         raise BadRequest(f"the route has {len(parts)} pipes, and {STAGES_MAX} are allowed")
     return Route(tuple(_parse_stage(part, text) for part in parts), rates, fails)
+
+
+def check_composition(route: Route) -> None:
+    """``BadRequest`` where pipes cannot go over each other."""
+    others = [each.pipe for each in route.stages if each.pipe != "stream"]
+    for position, stage in enumerate(route.stages):
+        if position and stage.pipe == "stream":
+            raise BadRequest(
+                "stream works on the bare route, so it stands first",
+                hint=f"Write: {' | '.join(['stream', *others])}",
+            )
+        above = route.stages[position + 1 :]
+        if stage.settles and not all(map(_bears_failure, above)):
+            raise BadRequest(
+                f"over {stage.pipe}(confirm=settled) stands a pipe that would drop what failed and comes again",
+                hint="Only dedup by id can stand over it; or give confirm=settled to the outermost pipe.",
+            )
+
+
+def _bears_failure(stage: Stage) -> bool:
+    """Whether it lets a message pass again that had passed, and numbers each message once, as beneath."""
+    return stage.pipe == "dedup" and stage.settings["by"] == "id"
 
 
 def pipe_names() -> list[str]:

@@ -35,8 +35,7 @@ from headpond.model.errors import (
     Unavailable,
     VersionUnsupported,
 )
-from headpond.pipes.calculus.composition import check_composition
-from headpond.pipes.calculus.route import Route
+from headpond.pipes.calculus.route import Route, check_composition
 from headpond.pipes.drivers.connection import (
     FROM_RECEIVER,
     FROM_SENDER,

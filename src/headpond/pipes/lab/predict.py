@@ -10,7 +10,7 @@ import msgspec
 from headpond.pipes.calculus.carried import Bounds
 from headpond.pipes.calculus.chain import ChainPromise, Crash, chain_promise_of
 from headpond.pipes.calculus.channel import LATE_MAX, Channel
-from headpond.pipes.calculus.declaration import Fault
+from headpond.pipes.calculus.declarations import Fault
 from headpond.pipes.calculus.interval import Tally
 from headpond.pipes.calculus.orders import Order, implies, meet
 from headpond.pipes.calculus.route import Route

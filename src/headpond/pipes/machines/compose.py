@@ -31,8 +31,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.composition import check_composition
-from headpond.pipes.calculus.route import Route, parse_route
+from headpond.pipes.calculus.route import Route, check_composition, parse_route
 from headpond.pipes.machines.layers import ReceiverLayer, SenderLayer, make_receiver, make_sender
 from headpond.pipes.machines.machine import (
     ROOM_ENDLESS,
