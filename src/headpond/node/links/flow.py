@@ -92,7 +92,8 @@ class PeerFlow:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_sink())
             if self.made.subscriptions:
-                tasks.create_task(PeerFollow(self).run())
+                ends = (self.made, self.direction, self.source, self.sink, self.status)
+                tasks.create_task(PeerFollow(*ends, self.opened).run())
             while True:
                 for topic in await self.source.follow(FollowTopics(list(self.made.topics), seen, FOLLOW_S)):
                     seen = max(seen, topic.stamp)

@@ -8,10 +8,12 @@ read and applied, a piece at a time. What concerns one subscription leaves the o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from headpond.broker.links.link_table import LinkMade
+from headpond.broker.links.status import LinkStatus
 from headpond.broker.links.stream import PeerStream
 from headpond.model.errors import (
     AccessRefused,
@@ -23,6 +25,7 @@ from headpond.model.errors import (
     TimedOut,
     Unavailable,
 )
+from headpond.node.links.ends import PeerNode
 from headpond.wire.control.following import (
     DROPPED_MAX,
     ApplyDropped,
@@ -39,9 +42,6 @@ from headpond.wire.control.following import (
     WholeSegments,
 )
 from headpond.wire.control.links import PeerSubscriptionInfo
-
-if TYPE_CHECKING:
-    from headpond.node.links.flow import PeerFlow
 
 EVERY_S = 0.1
 """How often the source is asked for changes; with many subscriptions less often."""
@@ -105,16 +105,30 @@ class CopyState:
 
 
 class PeerFollow:
-    def __init__(self, flow: PeerFlow) -> None:
-        self._flow = flow
+    """The subscriptions of one direction of a link, behind the records that ``fed`` finds by their topic."""
+
+    def __init__(
+        self,
+        made: LinkMade,
+        direction: str,
+        source: PeerNode,
+        sink: PeerNode,
+        status: LinkStatus,
+        fed: Callable[[str], Fed | None],
+    ) -> None:
+        self._made = made
+        self._direction = direction
+        self._source = source
+        self._sink = sink
+        self._status = status
+        self._fed = fed
         self._copies: dict[tuple[str, str], CopyState] = {}
 
     async def run(self) -> None:
         """Until the connection ends, which is an error."""
-        made = self._flow.made
-        ask = FollowSubscriptions(list(made.topics), list(made.subscriptions))
+        ask = FollowSubscriptions(list(self._made.topics), list(self._made.subscriptions))
         while True:
-            listed = await self._flow.source.ask(ask, list[FollowedSubscription])
+            listed = await self._source.ask(ask, list[FollowedSubscription])
             for each in listed:
                 await self._meet(each)
             for key in self._copies.keys() - {(each.topic, each.subscription) for each in listed}:
@@ -123,7 +137,7 @@ class PeerFollow:
             await asyncio.sleep(EVERY_S + EVERY_S_EACH * len(listed))
 
     async def _meet(self, source: FollowedSubscription) -> None:
-        fed = self._flow.opened(source.topic)
+        fed = self._fed(source.topic)
         if fed is None or len(fed.streams) != len(source.stamps):
             return
         key = (source.topic, source.subscription)
@@ -144,11 +158,10 @@ class PeerFollow:
         self, source: FollowedSubscription, fed: Fed, now_s: float, before: CopyState | None
     ) -> CopyState:
         """Asks the sink for its copy; also now and then, since it may be promoted or deleted there."""
-        flow = self._flow
-        opened = await flow.sink.ask(
+        opened = await self._sink.ask(
             OpenCopy(
                 fed.sink,
-                flow.source.id,
+                self._source.id,
                 source.subscription,
                 source.kind,
                 source.mode,
@@ -156,8 +169,8 @@ class PeerFollow:
                 source.created_at_us,
                 source.epoch,
                 source.generation,
-                flow.made.name,
-                flow.made.url if flow.direction == "pull" else "",
+                self._made.name,
+                self._made.url if self._direction == "pull" else "",
             ),
             CopyOpened,
         )
@@ -172,12 +185,12 @@ class PeerFollow:
             pairs = zip(fed.streams, opened.floors, strict=True)
             state.shards = [ShardCopy(stream, stream.begun, floor) for stream, floor in pairs]
         elif opened.state == "promoted":
-            message = f"it was promoted at node {flow.sink.id}, and is active at node {flow.source.id} too"
+            message = f"it was promoted at node {self._sink.id}, and is active at node {self._source.id} too"
             self._show(source.topic, source.subscription, "promoted", message=message)
             told = TellPromoted(
-                fed.source, source.subscription, source.created_at_us, opened.epoch, flow.sink.id
+                fed.source, source.subscription, source.created_at_us, opened.epoch, self._sink.id
             )
-            await flow.source.ask(told, dict[str, bool])
+            await self._source.ask(told, dict[str, bool])
         else:
             message = "the node that messages go to has another subscription of that name"
             self._show(source.topic, source.subscription, opened.state, message=message)
@@ -207,29 +220,29 @@ class PeerFollow:
         """At the beginning: what the source has no more, and the sink may have."""
         if shard.floor or shard.dropped:
             return True
-        flow, number = self._flow, shard.stream.shard
-        ranges = await flow.source.ask(ReadDropped(fed.source, number), list[WholeSegments])
+        number = shard.stream.shard
+        ranges = await self._source.ask(ReadDropped(fed.source, number), list[WholeSegments])
         ids = (source.created_at_us, source.epoch, source.generation)
         for at in range(0, len(ranges), DROPPED_MAX):
             part = ranges[at : at + DROPPED_MAX]
-            apply = ApplyDropped(fed.sink, flow.source.id, source.subscription, number, *ids, part)
-            if (await flow.sink.ask(apply, CopyApplied)).state != "following":
+            apply = ApplyDropped(fed.sink, self._source.id, source.subscription, number, *ids, part)
+            if (await self._sink.ask(apply, CopyApplied)).state != "following":
                 return False
         shard.dropped = True
         return True
 
     async def _tell(self, shard: ShardCopy, source: FollowedSubscription, fed: Fed, upto: int) -> bool:
         """Tells what there is to tell of a shard, for a while; False where the sink takes it no more."""
-        flow, number = self._flow, shard.stream.shard
+        number = shard.stream.shard
         ids = (source.created_at_us, source.generation)
         for _ in range(PIECES_MAX):
             ask = ReadSettled(fed.source, source.subscription, number, *ids, upto, shard.floor, shard.number)
-            told = await flow.source.ask(ask, Settlements)
+            told = await self._source.ask(ask, Settlements)
             news = (told.left, told.floor, source.consumers) != (shard.left, shard.floor, shard.consumers)
             if told.whole or told.parts or news:
                 apply = ApplySettled(
                     fed.sink,
-                    flow.source.id,
+                    self._source.id,
                     source.subscription,
                     number,
                     source.created_at_us,
@@ -241,11 +254,11 @@ class PeerFollow:
                     told.left,
                     source.consumers,
                 )
-                applied = await flow.sink.ask(apply, CopyApplied)
+                applied = await self._sink.ask(apply, CopyApplied)
                 if applied.state != "following":
                     return False
-                way = "in" if flow.direction == "pull" else "out"
-                flow.status.counts[f"settled_{way}"] += applied.settled
+                way = "in" if self._direction == "pull" else "out"
+                self._status.counts[f"settled_{way}"] += applied.settled
             shard.number, shard.floor = told.number, told.floor
             shard.left, shard.consumers, shard.more = told.left, source.consumers, told.more
             if not told.more:
@@ -253,6 +266,5 @@ class PeerFollow:
         return True
 
     def _show(self, topic: str, name: str, state: str, behind: int = 0, message: str = "") -> None:
-        direction = self._flow.direction
-        info = PeerSubscriptionInfo(topic, name, direction, state, behind, message)
-        self._flow.status.subscriptions[direction, topic, name] = info
+        info = PeerSubscriptionInfo(topic, name, self._direction, state, behind, message)
+        self._status.subscriptions[self._direction, topic, name] = info
