@@ -76,7 +76,7 @@ Url = Annotated[
         "--url",
         envvar="HEADPOND_URL",
         metavar="URL",
-        help="The node: headpond://HOST:PORT[,HOST:PORT…], headponds:// with TLS.",
+        help="The node: headpond://HOST:PORT[,HOST:PORT…], or headponds:// for TLS.",
         callback=_url,
         is_eager=True,  # whether the token of a context is used depends on it
     ),
@@ -87,10 +87,12 @@ Token = Annotated[
 ]
 UnusedUrl = Annotated[str, typer.Option("--url", envvar="HEADPOND_URL", hidden=True)]
 UnusedToken = Annotated[str | None, typer.Option("--token", envvar="HEADPOND_TOKEN", hidden=True)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; errors too, on stderr.", show_default=False)]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON; errors on stderr are JSON too.", show_default=False)
+]
 Copies = Annotated[
     list[str] | None,
-    typer.Option("--copy", metavar="URL", help="A further node that holds the same messages; may be repeated."),
+    typer.Option("--copy", metavar="URL", help="Another node that holds the same messages. Can be repeated."),
 ]
 TopicArgument = Annotated[
     str,
@@ -101,18 +103,18 @@ NewTopicArgument = Annotated[
 ]
 TopicFilter = Annotated[
     str | None,
-    typer.Argument(metavar="TOPIC", help="One topic alone; without it, all of them.", autocompletion=topics),
+    typer.Argument(metavar="TOPIC", help="Only this topic. [default: all topics]", autocompletion=topics),
 ]
 StartOption = Annotated[
     str,
     typer.Option(
         "--start",
         metavar="P",
-        help="earliest, latest, state, an entry or a time (ISO 8601); used when the subscription is new.",
+        help="Where a new subscription starts: earliest, latest, state, an entry number or an ISO 8601 time.",
         autocompletion=starts,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", show_default=False)]
 
 # --- subscriptions ----------------------------------------------------------------------------------
 

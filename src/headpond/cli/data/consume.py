@@ -1,7 +1,7 @@
 """``headpond consume TOPIC --subscription S``: messages on stdout, settled once they are printed.
 
 A batch is printed with one write and only then acknowledged: what an interruption left unprinted comes again.
-A row's JSON is documented in docs/cli.md.
+docs/json.md documents the JSON of a message.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def consume(
             "--subscription",
             "-s",
             metavar="S",
-            help="The subscription to read; made if it is not there.",
+            help="The subscription to read; it is created if it does not exist.",
             autocompletion=subscriptions,
         ),
     ],
@@ -64,21 +64,28 @@ def consume(
     start: StartOption = "earliest",
     redelivery: RedeliveryOption = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=0, metavar="N", help="End after N messages.")
+        int | None, typer.Option("--count", "-n", min=0, metavar="N", help="Stop after N messages.")
     ] = None,
     idle: Annotated[
         float | None,
-        typer.Option("--idle", min=0, metavar="S", help="End after S seconds without a message."),
+        typer.Option("--idle", min=0, metavar="S", help="Stop after S seconds without a message."),
     ] = None,
     copies: Copies = None,
     dedup: Annotated[
-        bool, typer.Option("--dedup/--no-dedup", help="Print what several nodes bring once.")
+        bool,
+        typer.Option(
+            "--dedup/--no-dedup", help="With --copy: print a message that several nodes deliver only once."
+        ),
     ] = True,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print messages as they come (value and newline, or JSON) and acknowledge what was printed."""
+    """Print the value of each message on a line, or the whole message as JSON, and acknowledge it.
+
+    Only messages that were printed are acknowledged; all others are delivered again. Runs until --count,
+    --idle or Ctrl-C.
+    """
     from headpond.model.policy import Policy
 
     options = {

@@ -43,29 +43,36 @@ def produce(
         typer.Option(
             "--key-separator",
             metavar="SEP",
-            help="What stands before the first SEP of a line is the message's key; \\t is a tab.",
+            help="Split each line at the first SEP into key and value; \\t is a tab.",
         ),
     ] = None,
     empty_deletes: Annotated[
         bool,
         typer.Option(
             "--empty-deletes",
-            help="A line with nothing behind SEP deletes its key: for a state topic.",
+            help="A line with an empty value deletes its key (state topics).",
             show_default=False,
         ),
     ] = False,
     name: Annotated[
         str | None,
-        typer.Option("--producer", metavar="NAME", help="The name to send under.", show_default=False),
+        typer.Option(
+            "--producer",
+            metavar="NAME",
+            help="The producer name to send as; needed if the token is bound to one.",
+            show_default=False,
+        ),
     ] = None,
     copies: Copies = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send each line of stdin as a message, and print a summary.
+    """Send each line of stdin as a message, then print how many were stored.
 
-    Exits with 1 unless each is safe: stored, or kept on this disk until the node takes it.
+    A message is the bytes of a line without its newline; an empty line is an empty message. Lines over 8 MiB
+    are rejected. The topic is created if the node allows it. While the node is unreachable, messages are
+    spilled to this disk and sent later. Exits with 1 unless every message was stored or spilled.
     """
     separator = _separator(key_separator)
     if empty_deletes and separator is None:

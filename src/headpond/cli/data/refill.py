@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 refill_app = typer.Typer(
-    help="List, show, send and drop what waits on this disk for a destination.",
+    help="Messages that producers spilled to this disk while a node was unreachable.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -47,7 +47,7 @@ State = Annotated[
     typer.Option(
         "--state",
         metavar="DIR",
-        help="The state folder; else HEADPOND_STATE or the user's own.",
+        help="The state folder. [default: HEADPOND_STATE, else ~/.local/state/headpond]",
         show_default=False,
     ),
 ]
@@ -55,7 +55,7 @@ Target = Annotated[
     str,
     typer.Argument(
         metavar="FILE|SLOT",
-        help="A file, a slot, or the first digits of a block.",
+        help="A file (path, name, or 4 digits of its block), or a slot (one topic and producer name).",
         autocompletion=slots,
     ),
 ]
@@ -66,7 +66,7 @@ Target = Annotated[
 def list_(
     state: State = None, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False
 ) -> None:
-    """List refill files: what they hold, what each destination has of it, who uses them."""
+    """List refill files: their contents, the process that uses each, and what each destination still lacks."""
     from headpond.cli.data.refill_place import all_files, root_of
 
     root = root_of(state)
@@ -107,7 +107,7 @@ def show(
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show refill files one by one; exits with 1 if one is damaged."""
+    """Show the details of refill files. Exits with 1 if one is damaged or unreadable."""
     from headpond.cli.data.refill_place import find_files
 
     reports = list(_read(find_files(target, state)))
@@ -129,20 +129,22 @@ def send(
         str | None,
         typer.Argument(
             metavar="SLOT",
-            help="One slot; without it all of them.",
+            help="Only this slot. [default: all slots]",
             show_default=False,
             autocompletion=slots,
         ),
     ] = None,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", metavar="S", min=0.1, max=SECONDS_MAX, help="Seconds a slot may take."),
+        typer.Option(
+            "--timeout", metavar="S", min=0.1, max=SECONDS_MAX, help="Give up on a slot after S seconds."
+        ),
     ] = 600.0,
     may_duplicate: Annotated[
         bool,
         typer.Option(
             "--may-duplicate",
-            help="Also send files older than a node remembers; it may store them a second time.",
+            help="Also send files so old that the node may store their messages a second time.",
             show_default=False,
         ),
     ] = False,
@@ -150,7 +152,7 @@ def send(
         bool,
         typer.Option(
             "--late",
-            help="Also send what an instance kept that another one took over from.",
+            help="Also send files of a producer instance that another instance has replaced.",
             show_default=False,
         ),
     ] = False,
@@ -159,7 +161,7 @@ def send(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deliver what producers left behind to the destinations it is for; exits with 1 unless all arrived."""
+    """Send refill files to their destinations. Exits with 1 unless everything arrived."""
     from headpond.cli.data.refill_send import send_all
 
     results = send_all(target, state, token, timeout, may_duplicate, late, progress=not as_json)
@@ -178,7 +180,10 @@ def drop(
     destination: Annotated[
         str | None,
         typer.Option(
-            "--destination", metavar="URL", help="Drop what waits for this one alone.", show_default=False
+            "--destination",
+            metavar="URL",
+            help="Give up only the messages for this destination; the others still get theirs.",
+            show_default=False,
         ),
     ] = None,
     yes: Yes = False,
@@ -187,7 +192,7 @@ def drop(
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete refill files, delivered or not, or one destination's claim to them. There is no way back."""
+    """Delete refill files, delivered or not. This cannot be undone."""
     from headpond.cli.data.refill_place import find_files
 
     paths = find_files(target, state)

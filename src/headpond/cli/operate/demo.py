@@ -87,13 +87,16 @@ IDLE_SECONDS = 30.0
 @reports_errors
 def demo(
     spark: Annotated[
-        bool, typer.Option("--spark/--no-spark", help="Carry it on through Spark and audit that, too.")
+        bool, typer.Option("--spark/--no-spark", help="Also copy the topic through Spark, and audit the copy.")
     ] = True,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send 100,000 messages over a bad link, kill the node in the middle, go on through Spark, and count."""
+    """Send 100,000 messages over a bad link, kill the node halfway, copy them through Spark, and count.
+
+    Everything runs in a temporary folder. Exits with 1 unless every guarantee held.
+    """
     if spark:
         from headpond.spark.start.packages import need_spark
 

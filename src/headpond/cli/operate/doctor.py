@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 def doctor(
     context: typer.Context,
     where: Annotated[
-        str | None, typer.Argument(metavar="URL", help="The node, instead of --url.", show_default=False)
+        str | None,
+        typer.Argument(metavar="URL", help="The URL of the node, instead of --url.", show_default=False),
     ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a node: every address of it, the token, the clocks, the disk. Exits 1 if none answers."""
+    """Check every address of a node: does it answer, is the token valid, are clock and disk fine.
+
+    Prints advice for each problem. Exits with 1 if no address serves.
+    """
     from headpond.client.checkup import check_up
 
     if where is not None and where != url and not said(context, "token"):

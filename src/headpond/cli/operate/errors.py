@@ -19,14 +19,14 @@ def errors(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="CODE", help="The code to explain; without it, all are listed.", autocompletion=error_codes
+            metavar="CODE", help="The code to explain. [default: list all codes]", autocompletion=error_codes
         ),
     ] = None,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain an error code, or list them all."""
+    """Explain an error code: its meaning, what to do, and whether a retry can help."""
     if code is None:
         _print_all(as_json=as_json)
     else:
@@ -37,7 +37,7 @@ def _find(code: str) -> type[HeadpondError]:
     kind = CATALOGUE.get(code.lower())
     if kind is None:
         near = difflib.get_close_matches(code.lower(), CATALOGUE, n=3, cutoff=0.4)
-        hint = f"Near to it: {', '.join(near)}." if near else "`headpond errors` lists them all."
+        hint = f"Did you mean {' or '.join(near)}?" if near else "`headpond errors` lists all codes."
         raise BadRequest(f"there is no error code {code!r}", hint=hint)
     return kind
 

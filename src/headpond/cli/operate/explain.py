@@ -49,14 +49,14 @@ def explain(
         typer.Argument(
             metavar="ROUTE",
             help="Pipes, the innermost first: 'resend_many(window=64) | dedup'; hops in a row: 'A -> B'. "
-            "A hop may start with rates of its own and end with a worker that fails: "
+            "A hop can start with its own rates and end with a worker that fails: "
             "'channel(loss=0.1) | resend | worker(fail=0.2)'.",
         ),
     ],
-    loss: Annotated[float, _rate("--loss", "How often a packet is lost.")] = 0.0,
-    duplicate: Annotated[float, _rate("--duplicate", "How often a packet that arrives arrives twice.")] = 0.0,
-    reorder: Annotated[float, _rate("--reorder", "How often a packet arrives behind later ones.")] = 0.0,
-    confirm_loss: Annotated[float, _rate("--confirm-loss", "How often an answer is lost.")] = 0.0,
+    loss: Annotated[float, _rate("--loss", "The share of packets that are lost.")] = 0.0,
+    duplicate: Annotated[float, _rate("--duplicate", "The share of packets that arrive twice.")] = 0.0,
+    reorder: Annotated[float, _rate("--reorder", "The share of packets that later ones overtake.")] = 0.0,
+    confirm_loss: Annotated[float, _rate("--confirm-loss", "The share of answers that are lost.")] = 0.0,
     late: Annotated[
         int,
         typer.Option(
@@ -64,18 +64,21 @@ def explain(
             min=1,
             max=1 << 24,
             metavar="N",
-            help="How many later packets may come before one that is out of order, at most.",
+            help="How many packets can overtake one packet, at most.",
         ),
     ] = 4096,
-    one_way: Annotated[bool, typer.Option("--one-way", help="No answer comes back at all.")] = False,
+    one_way: Annotated[bool, typer.Option("--one-way", help="The channel carries no answers.")] = False,
     fault: Annotated[
-        list[FaultName] | None, typer.Option("--fault", help="Something that may happen; may be repeated.")
+        list[FaultName] | None, typer.Option("--fault", help="A failure that can happen. Can be repeated.")
     ] = None,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what a route of pipes promises over a channel with these faults; exits with 1 if it is broken."""
+    """Predict R (share that arrives), UR (share without repeats) and order of a route over a faulty channel.
+
+    Nothing is sent. Exits with 1 if the route cannot keep its promise, and says how to repair it.
+    """
     from headpond.pipes.calculus.chain import Crash, chain_promise_of
     from headpond.pipes.calculus.channel import Channel
     from headpond.pipes.calculus.declarations import Fault

@@ -40,15 +40,20 @@ from headpond.wire.typed.schema import decode_schema, shown_schema
 
 @reports_errors
 def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A log, journal, index or refill file.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A log, journal, index or refill file, or SEAL.")
+    ],
     records: Annotated[
-        int, typer.Option("--records", min=0, metavar="N", help="How many records to list.")
+        int, typer.Option("--records", min=0, metavar="N", help="List the first N records.")
     ] = 20,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a file holds, its checksums verified; exits with 1 if it is damaged."""
+    """Show the contents of a data file and verify every checksum. Exits with 1 if the file is damaged.
+
+    It only reads. In a file of a running node, the record being written can show as a torn tail.
+    """
     findings = _look(file, records)
     if as_json:
         print_json(findings.as_object())

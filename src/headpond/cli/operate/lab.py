@@ -42,7 +42,9 @@ ENDINGS = {
 }
 
 lab_app = typer.Typer(
-    help="Run pipes under faults, and measure what arrives.", no_args_is_help=True, rich_markup_mode=None
+    help="Simulate a route under faults, and compare it with the prediction of `explain`.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -61,10 +63,10 @@ def run(
             help="Pipes, the innermost first: 'resend_many | dedup'; hops in a row: 'A -> B'.",
         ),
     ],
-    loss: Annotated[float, _rate("--loss", "How often a message is lost.")] = 0.0,
-    duplicate: Annotated[float, _rate("--duplicate", "How often one that arrives arrives twice.")] = 0.0,
-    reorder: Annotated[float, _rate("--reorder", "How often a copy arrives late.")] = 0.0,
-    confirm_loss: Annotated[float, _rate("--confirm-loss", "How often an answer is lost.")] = 0.0,
+    loss: Annotated[float, _rate("--loss", "The share of messages that are lost.")] = 0.0,
+    duplicate: Annotated[float, _rate("--duplicate", "The share of messages that arrive twice.")] = 0.0,
+    reorder: Annotated[float, _rate("--reorder", "The share of messages that later ones overtake.")] = 0.0,
+    confirm_loss: Annotated[float, _rate("--confirm-loss", "The share of answers that are lost.")] = 0.0,
     delay: Annotated[
         str,
         typer.Option(
@@ -79,28 +81,29 @@ def run(
             "--crash",
             metavar="ROLE@N[+S]",
             help="sender, receiver, relay, storage, index, storage-loss, route or worker, once N messages have "
-            "arrived; down for S seconds. May be repeated.",
+            "arrived; down for S seconds. Can be repeated.",
         ),
     ] = None,
     rate: Annotated[
-        float, typer.Option("--rate", min=0.0, metavar="N", help="Messages a second; 0: all it takes.")
+        float,
+        typer.Option("--rate", min=0.0, metavar="N", help="Messages per second; 0 means as fast as possible."),
     ] = 0.0,
     work: Annotated[
-        float, typer.Option("--work", min=0.0, metavar="S", help="Seconds that the worker at the end works.")
+        float,
+        typer.Option("--work", min=0.0, metavar="S", help="Seconds that the worker needs for each message."),
     ] = 0.0,
-    messages: Annotated[int, typer.Option("--messages", min=1, metavar="N", help="How many to send.")] = 10_000,
+    messages: Annotated[int, typer.Option("--messages", min=1, metavar="N", help="Messages to send.")] = 10_000,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="The same seed gives the same run.")] = 0,
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="Write every event, a line each.")
+        Path | None, typer.Option("--trace", metavar="FILE", help="Write every event to FILE, one per line.")
     ] = None,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send messages over a route under faults.
+    """Simulate messages over a route under faults, and compare R, UR and order with the prediction.
 
-    Exits with 1 if what is measured is not what was promised, and with 3 if the run was not finished and says
-    nothing.
+    Exits with 1 if the measurement contradicts the prediction, and with 3 if the run did not finish.
     """
     from headpond.pipes.lab.faults import Crash, Delay, Faults
 
@@ -242,31 +245,31 @@ def sweep(
         typer.Option(
             "--routes",
             metavar="ROUTE,ROUTE…",
-            help="Routes, with commas between: 'resend_many | dedup, index'. May be repeated.",
+            help="Routes, with commas between: 'resend_many | dedup, index'. Can be repeated.",
         ),
     ] = None,
-    loss: Annotated[str, _rates("--loss", "How often a message is lost.")] = "0,0.1,0.2,0.4",
-    duplicate: Annotated[str, _rates("--duplicate", "How often one that arrives arrives twice.")] = "0,0.1,0.3",
-    reorder: Annotated[str, _rates("--reorder", "How often a copy arrives late.")] = "0.1",
-    confirm_loss: Annotated[str, _rates("--confirm-loss", "How often an answer is lost.")] = "0.2",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Runs of each point.")] = 3,
-    messages: Annotated[int, typer.Option("--messages", min=1, metavar="N", help="Sent in a run.")] = 5_000,
+    loss: Annotated[str, _rates("--loss", "The share of messages that are lost.")] = "0,0.1,0.2,0.4",
+    duplicate: Annotated[str, _rates("--duplicate", "The share of messages that arrive twice.")] = "0,0.1,0.3",
+    reorder: Annotated[str, _rates("--reorder", "The share of messages that later ones overtake.")] = "0.1",
+    confirm_loss: Annotated[str, _rates("--confirm-loss", "The share of answers that are lost.")] = "0.2",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Runs per combination.")] = 3,
+    messages: Annotated[int, typer.Option("--messages", min=1, metavar="N", help="Messages per run.")] = 5_000,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where the results go; made if it is not there.")
+        Path, typer.Option("--out", metavar="DIR", help="The folder for the results; it is created if needed.")
     ] = OUT_DEFAULT,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the results of an earlier sweep.", show_default=False)
     ] = False,
     master: Annotated[
-        str, typer.Option("--master", metavar="MASTER", help="The Spark master that runs it.")
+        str, typer.Option("--master", metavar="MASTER", help="The Spark master to run on.")
     ] = "local[*]",
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a grid of routes and faults on Spark.
+    """Run every combination of routes and faults on Spark, and write runs.parquet, R.png and UR.png.
 
-    Exits with 1 if a run failed or too many disagree, else with 3 if some runs were not finished.
+    Exits with 1 if a run failed or more runs disagree than chance explains, with 3 if some did not finish.
     """
     told = _routes(routes)
     rates = {

@@ -36,17 +36,21 @@ _COPIES = (
 def ledger(
     topic: TopicArgument,
     producer: Annotated[
-        str | None, typer.Option("--producer", metavar="NAME", help="This producer alone.")
+        str | None, typer.Option("--producer", metavar="NAME", help="Only this producer.")
     ] = None,
     subscription: Annotated[
-        str | None, typer.Option("--subscription", metavar="NAME", help="This subscription alone.")
+        str | None, typer.Option("--subscription", metavar="NAME", help="Only this subscription.")
     ] = None,
-    blocks: Annotated[bool, typer.Option("--blocks", help="Every block of a producer by itself.")] = False,
+    blocks: Annotated[bool, typer.Option("--blocks", help="List every block of a producer.")] = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what became of every segment and entry of a topic; exit with 1 if it does not balance."""
+    """Account for every segment and entry of a topic, with R and UR of both hops.
+
+    R is the share of messages that arrived, UR the share of arrivals that were no repeats. Exits with 1 if an
+    account does not balance.
+    """
     info = ask(
         url,
         token,

@@ -11,7 +11,7 @@ from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url
 from headpond.cli.output import iso_time, print_json, print_table, reports_errors
 from headpond.shapes.resources import administered_object
 
-log_app = typer.Typer(help="Read the logs that a node keeps.", no_args_is_help=True, rich_markup_mode=None)
+log_app = typer.Typer(help="Print the log of administration.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @log_app.callback()
@@ -23,13 +23,13 @@ def _log() -> None:
 @reports_errors
 def admin(
     count: Annotated[
-        int, typer.Option("--count", "-n", min=1, metavar="N", help="How many, the latest.")
+        int, typer.Option("--count", "-n", min=1, metavar="N", help="Print the last N records.")
     ] = 100,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the log of administration, oldest first."""
+    """Print who changed what on the node, oldest first."""
     records = ask(url, token, lambda asked: asked.list_admin_log(count))
     if as_json:
         for each in records:

@@ -16,42 +16,67 @@ from headpond.cli.output import json_text, note, reports_errors
 def node(
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Where data lives. [default: the user's data folder]"),
+        typer.Option("--data", metavar="DIR", help="The data folder. [default: ~/.local/share/headpond]"),
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option("--listen", metavar="HOST:PORT", help="Port 0: a free one. [default: 127.0.0.1:7411]"),
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="The address to serve; port 0 picks a free port. [default: 127.0.0.1:7411]",
+        ),
     ] = None,
     http: Annotated[
         str | None,
-        typer.Option("--http", metavar="HOST:PORT", help="Serve HTTP there too, as in 127.0.0.1:7412."),
+        typer.Option(
+            "--http", metavar="HOST:PORT", help="Serve HTTP at this address too, for example 127.0.0.1:7412."
+        ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings; options win over them.")
+        Path | None,
+        typer.Option("--config", metavar="FILE.toml", help="Settings from a file; options override them."),
     ] = None,
     tls_cert: Annotated[
-        str | None, typer.Option("--tls-cert", metavar="FILE", help="A PEM certificate: speak TLS.")
+        str | None,
+        typer.Option(
+            "--tls-cert", metavar="FILE", help="Serve TLS with this PEM certificate; SIGHUP reloads it."
+        ),
     ] = None,
     tls_key: Annotated[
-        str | None, typer.Option("--tls-key", metavar="FILE", help="Its key, unless it is in the same file.")
+        str | None,
+        typer.Option(
+            "--tls-key", metavar="FILE", help="The key of the certificate, unless it is in the same file."
+        ),
     ] = None,
     tls_client_ca: Annotated[
         str | None,
-        typer.Option("--tls-client-ca", metavar="FILE", help="Clients must show a certificate of these."),
+        typer.Option(
+            "--tls-client-ca",
+            metavar="FILE",
+            help="Accept only clients with a certificate from these authorities.",
+        ),
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Serve other machines without tokens or TLS.", show_default=False),
+        typer.Option(
+            "--insecure", help="Allow other machines to connect without a token or TLS.", show_default=False
+        ),
     ] = False,
     successor: Annotated[
         str | None,
-        typer.Option("--successor", metavar="URL", help="Where clients are pointed when this node stops."),
+        typer.Option(
+            "--successor", metavar="URL", help="The node that clients switch to when this node stops."
+        ),
     ] = None,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a node; prints `ready URL` when it can serve."""
+    """Run a node until SIGTERM or Ctrl-C.
+
+    Prints `ready URL` on stdout when the node accepts connections, and `http URL` if it serves HTTP. The log
+    goes to stderr.
+    """
     import logging
 
     import msgspec

@@ -29,23 +29,26 @@ ASK_S_MAX = 5.0
 @reports_errors
 def top(
     interval: Annotated[
-        float, typer.Option("--interval", metavar="S", min=0.1, max=3600.0, help="Seconds between readings.")
+        float, typer.Option("--interval", metavar="S", min=0.1, max=3600.0, help="Seconds between two samples.")
     ] = 1.0,
     once: Annotated[
-        bool, typer.Option("--once", help="One sample of two readings, then end.", show_default=False)
+        bool, typer.Option("--once", help="Print one sample and exit.", show_default=False)
     ] = False,
     topic: Annotated[
         str,
-        typer.Option("--topic", metavar="PATTERN", help="Topics of this form alone (* and ?)."),
+        typer.Option("--topic", metavar="PATTERN", help="Only topics that match; * and ? are wildcards."),
     ] = "",
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, max=1000, help="Topics, and subscriptions, shown.")
+        int,
+        typer.Option(
+            "--limit", metavar="N", min=1, max=1000, help="Show at most N topics and N subscriptions."
+        ),
     ] = 50,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Watch rates and lag; the furthest behind come first. Ctrl-C ends it."""
+    """Watch throughput and lag until Ctrl-C; what lags most comes first."""
     run(_watch(url, token, topic, limit, interval, once=once, as_json=as_json))
 
 

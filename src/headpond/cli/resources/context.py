@@ -13,12 +13,12 @@ from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
 from headpond.cli.output import note, print_fields, print_json, print_table, reports_errors
 
 context_app = typer.Typer(
-    help="Nodes by name: their URL, token and certificates, in a file that only you can read.",
+    help="Save the URL, token and certificates of a node under a name, in a file that only you can read.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The context's name.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the context.")]
 
 
 def _file(option: str, what: str) -> typer.models.OptionInfo:
@@ -30,17 +30,21 @@ def _file(option: str, what: str) -> typer.models.OptionInfo:
 @reports_errors
 def add(
     name: Name,
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="The node.", show_default=False)],
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="The URL of the node.", show_default=False)],
     token: Annotated[
         str | None,
-        typer.Option("--token", metavar="TEXT", help="Its token; - reads it from stdin.", show_default=False),
+        typer.Option(
+            "--token", metavar="TEXT", help="The access token; - reads it from stdin.", show_default=False
+        ),
     ] = None,
-    ca: Annotated[Path | None, _file("--ca", "Authorities to trust, in PEM form.")] = None,
-    cert: Annotated[Path | None, _file("--cert", "What to show to a node that asks for a certificate.")] = None,
-    key: Annotated[Path | None, _file("--key", "Its key.")] = None,
+    ca: Annotated[Path | None, _file("--ca", "Trusted certificate authorities (PEM).")] = None,
+    cert: Annotated[
+        Path | None, _file("--cert", "The client certificate, for a node that asks for one.")
+    ] = None,
+    key: Annotated[Path | None, _file("--key", "The key of the client certificate.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a context, or replace it; the first one is used at once."""
+    """Add or replace a context. The first one is used from then on; HEADPOND_CONTEXT selects another."""
     from headpond.client.contexts import Context, Contexts
     from headpond.model.address import parse_addresses
 
@@ -58,7 +62,7 @@ def add(
 @context_app.command()
 @reports_errors
 def use(name: Name, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False) -> None:
-    """Use a context where nothing else is said."""
+    """Use this context for commands without --url."""
     from headpond.client.contexts import Contexts
 
     contexts = Contexts()
@@ -70,7 +74,7 @@ def use(name: Name, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_
 @context_app.command("list")
 @reports_errors
 def list_(url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False) -> None:
-    """List the contexts; tokens are shown by their id alone."""
+    """List the contexts, without the secrets of their tokens."""
     from headpond.client.contexts import Contexts
 
     contexts = Contexts()
@@ -87,12 +91,14 @@ def list_(url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJs
 @context_app.command()
 @reports_errors
 def show(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Else the one in use.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The name of the context. [default: the one in use]")
+    ] = None,
     url: UnusedUrl = DEFAULT_URL,
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a context; its token by its id alone."""
+    """Show a context, without the secret of its token."""
     from headpond.client.contexts import Contexts
 
     contexts = Contexts()
@@ -109,7 +115,7 @@ def show(
 def remove(
     name: Name, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False
 ) -> None:
-    """Remove a context. The token itself stays good: `headpond token revoke` ends it."""
+    """Remove a context. The token stays valid until `headpond token revoke`."""
     from headpond.client.contexts import Contexts
 
     contexts = Contexts()

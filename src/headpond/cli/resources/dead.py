@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headpond.model.message import Message
 
 dead_app = typer.Typer(
-    help="List, show and re-drive messages that were tried too often.",
+    help="List, show and redeliver messages that failed as often as the policy of their subscription allows.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -28,11 +28,13 @@ SubscriptionOption = Annotated[
         "--subscription",
         "-s",
         metavar="S",
-        help="Whose dead messages are meant.",
+        help="The subscription of the dead messages.",
         autocompletion=subscriptions,
     ),
 ]
-PlaceArgument = Annotated[str, typer.Argument(metavar="ENTRY", help="Of the topic: ENTRY, or SHARD/ENTRY.")]
+PlaceArgument = Annotated[
+    str, typer.Argument(metavar="ENTRY", help="The place of the message in the topic: ENTRY or SHARD/ENTRY.")
+]
 
 
 @dead_app.command("list")
@@ -44,7 +46,7 @@ def list_(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the messages that are dead now: those re-driven since are not among them."""
+    """List the dead messages, without those that were redelivered since."""
     objects = [dead_object(message) for message in _dead(topic, subscription, url, token)]
     if as_json:
         print_json(objects)
@@ -65,7 +67,7 @@ def show(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one dead message: what it holds, and why it died."""
+    """Show one dead message: its contents, and why it is dead."""
     from headpond.model.errors import SubscriptionNotFound
 
     place = parse_place(entry, "ENTRY")
@@ -91,16 +93,16 @@ def redrive(
     subscription: SubscriptionOption,
     entry: Annotated[
         list[str] | None,
-        typer.Option("--entry", metavar="ENTRY", help="ENTRY or SHARD/ENTRY; may be repeated."),
+        typer.Option("--entry", metavar="ENTRY", help="ENTRY or SHARD/ENTRY. Can be repeated."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that are dead.", show_default=False)] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All dead messages.", show_default=False)] = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Offer dead messages again, to their own subscription alone, with attempts counted anew."""
+    """Deliver dead messages again, only to their own subscription, with attempts counted from 1."""
     if bool(entry) == everything:
-        raise typer.BadParameter("say --entry once or more, or --all", param_hint="'--entry'")
+        raise typer.BadParameter("give --entry or --all", param_hint="'--entry'")
     places = None if everything else [parse_place(each, "--entry") for each in entry or []]
     count = ask(url, token, lambda admin: admin.redrive(topic, subscription, places))
     if as_json:

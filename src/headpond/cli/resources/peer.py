@@ -14,12 +14,12 @@ from headpond.cli.resources.context import read_token
 from headpond.shapes.resources import peer_object
 
 peer_app = typer.Typer(
-    help="Link a node to other nodes, so that topics follow.", no_args_is_help=True, rich_markup_mode=None
+    help="Link a node to other nodes, to copy topics between them.", no_args_is_help=True, rich_markup_mode=None
 )
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="The link's name.", autocompletion=completion.peers),
+    typer.Argument(metavar="NAME", help="The name of the link.", autocompletion=completion.peers),
 ]
 
 
@@ -32,7 +32,7 @@ def add(
         typer.Option(
             "--topics",
             metavar="PATTERN",
-            help="Topics that follow: 'shop/*', acme/shop/till/orders, 'orders-*', '*'. Can be repeated.",
+            help="Topics to copy: orders, 'orders-*', acme/shop/till/orders, 'shop/*' or '*'. Can be repeated.",
             show_default=False,
         ),
     ],
@@ -41,14 +41,14 @@ def add(
         typer.Option(
             "--direction",
             metavar="pull|push|both",
-            help="pull: the other's messages come to this node; push: this node's go there.",
+            help="pull copies from the other node to this one, push copies to the other node.",
             autocompletion=completion.directions,
         ),
     ] = "pull",
     name: Annotated[
         str,
         typer.Option(
-            "--name", metavar="TEXT", help="What to call it. [default: HOST:PORT]", show_default=False
+            "--name", metavar="TEXT", help="The name of the link. [default: HOST:PORT]", show_default=False
         ),
     ] = "",
     peer_token: Annotated[
@@ -57,14 +57,14 @@ def add(
             "--peer-token",
             envvar="HEADPOND_PEER_TOKEN",
             metavar="TEXT",
-            help="A token of the other node, to consume (pull) or of an admin (push); - reads it from stdin.",
+            help="A token of the other node, to consume (pull) or administer (push); - reads it from stdin.",
             show_default=False,
         ),
     ] = None,
     with_subscriptions: Annotated[
         bool,
         typer.Option(
-            "--with-subscriptions", help="Subscriptions of these topics follow too.", show_default=False
+            "--with-subscriptions", help="Copy the subscriptions of these topics too.", show_default=False
         ),
     ] = False,
     subscription: Annotated[
@@ -72,7 +72,7 @@ def add(
         typer.Option(
             "--subscription",
             metavar="PATTERN",
-            help="Only these follow: a name, or 'billing-*'. Can be repeated.",
+            help="Copy only these subscriptions: a name, or 'billing-*'. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -80,9 +80,9 @@ def add(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Link the node at --url to the one at URL: messages keep their identities, each arrives once.
+    """Link the node at --url to the node at URL: each message is copied once and keeps its identity.
 
-    The same name and URL again changes topics, direction, subscriptions and token.
+    Topics that are created later and match are copied too. The same name and URL again changes the link.
     """
     secret = read_token() if peer_token == "-" else peer_token
     names = subscription or (["*"] if with_subscriptions else [])
@@ -97,13 +97,13 @@ def add(
         print_json(peer_object(info))
     else:
         print(f"linked {info.name}")
-        note(f"`headpond peer show {info.name}` tells how it does")
+        note(f"`headpond peer show {info.name}` shows its state")
 
 
 @peer_app.command("list")
 @reports_errors
 def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-    """List the links of the node, and how each does."""
+    """List the links of the node with their state and lag."""
     infos = ask(url, token, lambda admin: admin.list_peers())
     if as_json:
         print_json([peer_object(info) for info in infos])
@@ -127,7 +127,7 @@ def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) 
 @peer_app.command()
 @reports_errors
 def show(name: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-    """Show a link: its state, what it carried, and every topic that it is about."""
+    """Show a link: its state, its counts, and the state of every topic."""
     info = ask(url, token, lambda admin: admin.show_peer(name))
     if as_json:
         print_json(peer_object(info, whole=True))
@@ -140,8 +140,8 @@ def show(name: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJso
             ("topics", " ".join(info.topics)),
             ("direction", info.direction),
             *([("subscriptions", " ".join(info.subscriptions))] if info.subscriptions else []),
-            ("token", "kept" if info.has_token else None),
-            ("made", f"{iso_time(info.made_at_us)} by {info.made_by or 'a client without a token'}"),
+            ("token", "stored" if info.has_token else None),
+            ("created", f"{iso_time(info.made_at_us)} by {info.made_by or 'a client without a token'}"),
             ("state", f"{info.state} since {iso_time(info.since_us)}"),
             ("node", info.node or None),
             ("lag", info.lag),
@@ -173,7 +173,7 @@ def remove(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a link. What it brought stays."""
+    """Remove a link. The messages that it copied stay."""
     if not yes:
         info = ask(url, token, lambda admin: admin.show_peer(name))
         confirm(f"Remove link {info.name} to {info.url} ({info.direction}, {info.following} topics)?")

@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 SHOWN_MAX = 20
 NewPlace = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="Its name, with the parts before it; those left out are `default`."),
+    typer.Argument(metavar="NAME", help="The full name; parts that are left out are `default`."),
 ]
 PlaceName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="Its name, with the parts before it; those left out are `default`.",
+        help="The full name; parts that are left out are `default`.",
         autocompletion=completion.places,
     ),
 ]
 Recursive = Annotated[
-    bool, typer.Option("--recursive", help="Delete everything below it too.", show_default=False)
+    bool, typer.Option("--recursive", help="Also delete everything in it.", show_default=False)
 ]
 
 
 def place_app(level: str, form: str) -> typer.Typer:
     """The commands of one level; ``form`` is how its names are written."""
     app = typer.Typer(
-        help=f"Create, list, show, set and delete {level}s ({form}).",
+        help=f"Create, list, change and delete {level}s ({form}).",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
@@ -67,7 +67,7 @@ def place_app(level: str, form: str) -> typer.Typer:
         rows = [(info.place, info.places, info.topics, iso_time(info.created_at_us)) for info in infos]
         print_table((level.upper(), "PLACES", "TOPICS", "CREATED"), rows)
 
-    @app.command(help=f"Show a {level}: what stands below it, and every setting with where it comes from.")
+    @app.command(help=f"Show a {level}: what it contains, and every setting with its origin.")
     @reports_errors
     def show(place: PlaceName, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
         info: PlaceInfo = ask(url, token, lambda admin: _call(admin, "show", level)(place))
@@ -77,7 +77,7 @@ def place_app(level: str, form: str) -> typer.Typer:
             _print(info)
 
     @app.command(
-        "set", help=f"Change settings of a {level}; topics below inherit them. VALUE `none` lifts a limit."
+        "set", help=f"Change settings of a {level}; its topics inherit them. The value `none` removes a limit."
     )
     @reports_errors
     def set_(
@@ -91,7 +91,7 @@ def place_app(level: str, form: str) -> typer.Typer:
         info = ask(url, token, lambda admin: _call(admin, "set", level)(place, **values))
         _print_change(info, f"set {', '.join(values)} at {info.level} {info.place}", as_json)
 
-    @app.command(help=f"Take settings off a {level}: it inherits them again.")
+    @app.command(help=f"Remove settings from a {level}, so that it inherits them again.")
     @reports_errors
     def unset(
         place: PlaceName,
@@ -103,7 +103,7 @@ def place_app(level: str, form: str) -> typer.Typer:
         info = ask(url, token, lambda admin: _call(admin, "unset", level)(place, *names))
         _print_change(info, f"unset {', '.join(names)} at {info.level} {info.place}", as_json)
 
-    @app.command(help=f"Delete a {level}. There is no way back.")
+    @app.command(help=f"Delete a {level}; with contents only if --recursive is given. This cannot be undone.")
     @reports_errors
     def delete(
         place: PlaceName,

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from headpond.wire.control.producing import ProducerInfo
 
 producer_app = typer.Typer(
-    help="Register, list, show and delete producers of a topic.", no_args_is_help=True, rich_markup_mode=None
+    help="Register, list and delete producers of a topic.", no_args_is_help=True, rich_markup_mode=None
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The producer.", autocompletion=producers)]
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="The producer.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of the producer.", autocompletion=producers)
+]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the producer.")]
 
 
 @producer_app.command()
@@ -40,7 +42,7 @@ def create(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Register a producer's name at a topic."""
+    """Register the name of a producer at a topic."""
     info = ask(url, token, lambda admin: admin.create_producer(topic, producer, access=access))
     if as_json:
         print_json(producer_object(info))
@@ -73,7 +75,7 @@ def list_(
         )
         for info in infos
     ]
-    print_table(("TOPIC", "PRODUCER", "ACCESS", "EPOCH", "OPEN", "SEEN", "HOLDER"), rows)
+    print_table(("TOPIC", "PRODUCER", "ACCESS", "EPOCH", "CONNECTIONS", "LAST SEEN", "LEASE HOLDER"), rows)
 
 
 @producer_app.command()
@@ -81,7 +83,7 @@ def list_(
 def show(
     topic: TopicArgument, producer: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False
 ) -> None:
-    """Show a producer: its access, when it was last seen, who holds its lease."""
+    """Show a producer: its access, when it was last connected, and which client holds its lease."""
     info = ask(url, token, lambda admin: admin.show_producer(topic, producer))
     if as_json:
         print_json(producer_object(info))
@@ -92,10 +94,10 @@ def show(
             ("topic", info.topic),
             ("access", info.access),
             ("registered", iso_time(info.registered_at_us)),
-            ("seen", _seen(info)),
-            ("open at", ", ".join(info.clients) or None),
+            ("last seen", _seen(info)),
+            ("clients", ", ".join(info.clients) or None),
             ("epoch", info.epoch or None),
-            ("holder", _held(info)),
+            ("lease holder", _held(info)),
         ]
     )
 
@@ -110,7 +112,7 @@ def delete(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a registration that nobody uses. Its messages stay."""
+    """Delete the registration of a producer that is not connected. Its messages stay."""
     if not yes:
         confirm(f"Delete the registration of {producer} at {topic}?")
     ask(url, token, lambda admin: admin.delete_producer(topic, producer))
@@ -128,5 +130,7 @@ def _held(info: ProducerInfo) -> str | None:
     if not info.holder:
         return None
     return (
-        info.holder if info.lapses_in_s is None else f"{info.holder} (lost, lapses in {info.lapses_in_s:.1f} s)"
+        info.holder
+        if info.lapses_in_s is None
+        else f"{info.holder} (disconnected, lease ends in {info.lapses_in_s:.1f} s)"
     )

@@ -18,20 +18,22 @@ Assignments = Annotated[
     list[str],
     typer.Argument(
         metavar="SETTING=VALUE…",
-        help="hard_ttl=7d, max_bytes=10GiB, durability=os, …",
+        help="For example hard_ttl=7d, max_bytes=10GiB or durability=os.",
         autocompletion=assignments,
     ),
 ]
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="SETTING…", help="Names of settings, as in hard_ttl.", autocompletion=setting_names),
+    typer.Argument(
+        metavar="SETTING…", help="Names of settings, for example hard_ttl.", autocompletion=setting_names
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="SETTING=VALUE",
-        help="A setting; repeat it for more.",
+        help="A setting, for example hard_ttl=7d. Can be repeated.",
         show_default=False,
         autocompletion=assignments,
     ),

@@ -35,21 +35,22 @@ if TYPE_CHECKING:
     from headpond.wire.control.consuming import SubscriptionInfo
 
 sub_app = typer.Typer(
-    help="Create, list, show, seek, pause and promote subscriptions.",
+    help="Create, list, move, pause and delete subscriptions.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 SubscriptionArgument = Annotated[
-    str, typer.Argument(metavar="SUBSCRIPTION", help="Its name.", autocompletion=subscriptions)
+    str,
+    typer.Argument(metavar="SUBSCRIPTION", help="The name of the subscription.", autocompletion=subscriptions),
 ]
-NewSubscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Its name.")]
+NewSubscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="The name of the subscription.")]
 PAGE = 1000
 PageStart = Annotated[
-    str, typer.Option("--from", metavar="ENTRY", help="Where to begin: ENTRY, or SHARD/ENTRY.")
+    str, typer.Option("--from", metavar="ENTRY", help="The first place to list: ENTRY or SHARD/ENTRY.")
 ]
-PageLimit = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="How many at most.")]
-PLACE = "earliest, latest, an entry or a time (ISO 8601)"
+PageLimit = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="List at most N.")]
+PLACE = "The new position: earliest, latest, an entry number or an ISO 8601 time"
 
 
 @sub_app.command()
@@ -61,21 +62,26 @@ def create(
     mode: ModeOption = Mode.non_resilient,
     start: StartOption = "earliest",
     deadline: Annotated[
-        float | None, typer.Option("--deadline", metavar="S", help="Seconds to settle a message in.")
+        float | None,
+        typer.Option("--deadline", metavar="S", help="Seconds that a consumer has to settle a message."),
     ] = None,
     backoff: Annotated[
-        float | None, typer.Option("--backoff", metavar="S", help="Seconds before a refused one comes again.")
+        float | None,
+        typer.Option("--backoff", metavar="S", help="Seconds before a refused message is delivered again."),
     ] = None,
     redelivery: RedeliveryOption = None,
     max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", metavar="N", help="How often one is tried; 0: no end.")
+        int | None,
+        typer.Option(
+            "--max-attempts", metavar="N", help="Deliveries before a message is dead; 0 means no limit."
+        ),
     ] = None,
     dead_letter: Annotated[
         str | None,
         typer.Option(
             "--dead-letter",
             metavar="TOPIC",
-            help='Where dead ones go; "" for nowhere.',
+            help='The topic for dead messages; "" means none.',
             autocompletion=topics,
         ),
     ] = None,
@@ -83,7 +89,7 @@ def create(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a subscription that nobody reads yet: it holds what is stored from --start on."""
+    """Create a subscription before its first consumer connects: it starts at --start."""
     from headpond.model.policy import Policy
 
     policy = Policy(
@@ -112,7 +118,7 @@ def list_(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """List subscriptions and how far each has come."""
+    """List subscriptions and their progress."""
     infos = ask(url, token, lambda admin: admin.list_subscriptions(topic))
     infos.sort(key=lambda info: (info.topic, info.subscription))
     if as_json:
@@ -159,7 +165,7 @@ def show(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a subscription: its policy with every value in effect, its counts and its places."""
+    """Show a subscription: its progress, its counts, its lost messages, and its whole policy."""
     info = ask(url, token, lambda admin: admin.show_subscription(topic, subscription))
     if as_json:
         print_json(subscription_object(info))
@@ -205,7 +211,7 @@ def unacked(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the messages that were refused, timed out or lost with a consumer, and what each waits for."""
+    """List messages that were delivered without success, and what each waits for."""
     place = parse_place(start, "--from")
 
     async def some(admin: Admin) -> list[UnackedShape]:
@@ -257,16 +263,18 @@ def seek(
     topic: TopicArgument,
     subscription: SubscriptionArgument,
     to: Annotated[str, typer.Option("--to", metavar="P", help=f"{PLACE}.", autocompletion=starts)],
-    shard: Annotated[int | None, typer.Option("--shard", min=0, metavar="N", help="Of one shard only.")] = None,
+    shard: Annotated[
+        int | None, typer.Option("--shard", min=0, metavar="N", help="Move only this shard.")
+    ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set its place: what lies before counts as settled, what lies behind comes (again)."""
+    """Move a subscription: messages before the position count as settled, all others are delivered (again)."""
     place = parse_start(to, "--to", new=False)
     info = ask(url, token, lambda admin: admin.seek(topic, subscription, place, shard=shard))
     places = ", ".join(map(str, info.positions))
-    _say(info, as_json, f"{info.subscription} of {info.topic} goes on at entry {places}")
+    _say(info, as_json, f"{info.subscription} of {info.topic} continues at entry {places}")
 
 
 @sub_app.command()
@@ -278,7 +286,7 @@ def pause(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hand out nothing until it is resumed, whoever is connected."""
+    """Deliver nothing to any consumer until `resume`."""
     info = ask(url, token, lambda admin: admin.pause(topic, subscription))
     _say(info, as_json, f"paused {info.subscription} of {info.topic}")
 
@@ -292,7 +300,7 @@ def resume(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a pause."""
+    """Deliver messages again after `pause`."""
     info = ask(url, token, lambda admin: admin.resume(topic, subscription))
     _say(info, as_json, f"resumed {info.subscription} of {info.topic}")
 
@@ -306,7 +314,7 @@ def promote(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on here with a subscription that followed another node's: from now on its link changes nothing."""
+    """Make the copy of another node's subscription active on this node; its link no longer changes it."""
     info = ask(url, token, lambda admin: admin.promote(topic, subscription))
     _say(info, as_json, f"{info.subscription} of {info.topic} is active here, with {info.unsettled} to settle")
 
@@ -321,7 +329,7 @@ def delete(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a subscription with its place and its counts. The topic keeps its messages."""
+    """Delete a subscription with its position and counts. The messages of the topic stay."""
     if not yes:
         confirm(f"Delete subscription {subscription} of {topic}?")
     ask(url, token, lambda admin: admin.delete_subscription(topic, subscription))

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from headpond.wire.control.access import TokenInfo
 
 token_app = typer.Typer(
-    help="Make, list, show and revoke the tokens of a node.", no_args_is_help=True, rich_markup_mode=None
+    help="Create, list and revoke access tokens.", no_args_is_help=True, rich_markup_mode=None
 )
 
-Which = Annotated[str, typer.Argument(metavar="ID|NAME", help="The token's id, or its name.")]
+Which = Annotated[str, typer.Argument(metavar="ID|NAME", help="The id or the name of the token.")]
 Many = list[str] | None
 
 
@@ -38,16 +38,16 @@ def _text(option: str, metavar: str, what: str) -> typer.models.OptionInfo:
 @reports_errors
 def bootstrap(
     data: Annotated[
-        Path | None, _text("--data", "DIR", "The node's data folder. [default: the user's data folder]")
+        Path | None, _text("--data", "DIR", "The data folder of the node. [default: ~/.local/share/headpond]")
     ] = None,
-    name: Annotated[str, _text("--name", "TEXT", "What to call it. [default: admin]")] = "admin",
+    name: Annotated[str, _text("--name", "TEXT", "The name of the token. [default: admin]")] = "admin",
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a node's first admin token, or another one after the last was lost; prints it once.
+    """Create the first admin token of a node, or a new one if it was lost, and print it once.
 
-    It works on the data folder while the node does not run. A node that runs and has no token yet is asked.
+    It writes to the data folder while the node is stopped, or asks a running node that has no tokens yet.
     """
     from headpond.cli.operate.node import default_data_folder
     from headpond.model.errors import DataLocked
@@ -64,8 +64,8 @@ def bootstrap(
     else:
         print(secret)
         if new:
-            note(f"{folder} is a new data folder, for a node that is still to be started there")
-        note(f"token {token_id} ({name}): an admin's of everything. It is not shown again")
+            note(f"{folder} is a new data folder; start the node with --data {folder}")
+        note(f"token {token_id} ({name}): admin of everything. It is not shown again")
 
 
 def _bootstrap_running(
@@ -103,24 +103,32 @@ def _bootstrap_running(
 @token_app.command()
 @reports_errors
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who or what uses it.")],
-    produce: Annotated[bool, _flag("--produce", "It may send.")] = False,
-    consume: Annotated[bool, _flag("--consume", "It may read.")] = False,
-    admin: Annotated[bool, _flag("--admin", "It may do all, and make tokens, within its scope.")] = False,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name: who or what uses the token.")],
+    produce: Annotated[bool, _flag("--produce", "Allow sending.")] = False,
+    consume: Annotated[bool, _flag("--consume", "Allow reading.")] = False,
+    admin: Annotated[
+        bool, _flag("--admin", "Allow everything within the scope, also creating tokens.")
+    ] = False,
     scope: Annotated[
-        Many, _text("--scope", "SCOPE", "TENANT[/PRODUCT[/COMPONENT[/TOPIC]]], * for all.")
+        Many,
+        _text(
+            "--scope", "SCOPE", "TENANT[/PRODUCT[/COMPONENT[/TOPIC]]], or * for everything. Can be repeated."
+        ),
     ] = None,
-    topic: Annotated[Many, _text("--topic", "TOPIC", "One topic, or a pattern such as orders-*.")] = None,
-    producer: Annotated[str, _text("--producer", "NAME", "The only name to send under.")] = "",
-    subscription: Annotated[str, _text("--subscription", "NAME", "The only subscription to read.")] = "",
+    topic: Annotated[
+        Many, _text("--topic", "TOPIC", "One topic, or a pattern such as orders-*. Can be repeated.")
+    ] = None,
+    producer: Annotated[str, _text("--producer", "NAME", "The only producer name it can send as.")] = "",
+    subscription: Annotated[str, _text("--subscription", "NAME", "The only subscription it can read.")] = "",
     expires: Annotated[
-        str | None, _text("--expires", "TIME", "How long it is good for: 12h, 30d; else without end.")
+        str | None,
+        _text("--expires", "TIME", "How long it is valid, for example 12h or 30d. [default: forever]"),
     ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token; prints it once. --scope and --topic can be repeated."""
+    """Create a token and print it once. It needs a right and a scope."""
     from headpond.model.errors import BadSetting
     from headpond.model.grant import Grant
     from headpond.model.names import Scope
@@ -131,9 +139,9 @@ def create(
     ]
     scopes = [*(scope or ()), *(str(Scope.of_topic(each)) for each in topic or ())]
     if not rights:
-        raise typer.BadParameter("say --produce, --consume or --admin", param_hint="'--produce'")
+        raise typer.BadParameter("give --produce, --consume or --admin", param_hint="'--produce'")
     if not scopes:
-        raise typer.BadParameter("say where: --scope or --topic; * is everywhere", param_hint="'--scope'")
+        raise typer.BadParameter("give --scope or --topic; --scope '*' is everything", param_hint="'--scope'")
     Grant.parse(rights, scopes, producer, subscription)
     try:
         lasts = (
@@ -165,7 +173,7 @@ def create(
 @token_app.command("list")
 @reports_errors
 def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-    """List the tokens within the scope of yours, revoked ones too."""
+    """List the tokens within the scope of your token, revoked ones too."""
     infos = ask(url, token, lambda admin: admin.list_tokens())
     if as_json:
         print_json([token_object(info) for info in infos])
@@ -187,7 +195,7 @@ def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) 
 @token_app.command()
 @reports_errors
 def show(which: Which, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-    """Show a token: what it may do, since when, until when."""
+    """Show a token: its rights, its scope, and how long it is valid. The secret is not shown."""
     info = ask(url, token, lambda admin: admin.show_token(which))
     if as_json:
         print_json(token_object(info))
@@ -217,7 +225,7 @@ def revoke(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Revoke a token: nobody comes in with it any more, and whoever is in goes at once."""
+    """Revoke a token, and disconnect the clients that use it."""
     which = without_secret(which)
     if not yes:
         info = ask(url, token, lambda admin: admin.show_token(which))
@@ -234,4 +242,4 @@ def _state(info: TokenInfo) -> str:
         return f"revoked {iso_time(info.revoked_at_us)}"
     if info.expires_at_us is not None:
         return f"until {iso_time(info.expires_at_us)}"
-    return "good"
+    return "valid"

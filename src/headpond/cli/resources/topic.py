@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headpond.wire.control.catalog import TopicInfo
 
 topic_app = typer.Typer(
-    help="Create, alter, list, show, set, compact and delete topics.",
+    help="Create, list, change and delete topics.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -30,12 +30,16 @@ SchemaFile = Annotated[
     typer.Option(
         "--schema",
         metavar="FILE",
-        help="Columns: a JSON or TOML list of name and type, or an Arrow or Parquet file that has them.",
+        help="The columns, from a JSON or TOML list of names and types, or from an Arrow or Parquet file.",
     ),
 ]
 Columns = Annotated[
     list[str] | None,
-    typer.Option("--column", metavar="NAME:TYPE", help="A column; repeat it for more. 'x:int64 not null'."),
+    typer.Option(
+        "--column",
+        metavar="NAME:TYPE",
+        help="A column, for example 'price:float64' or 'id:int64 not null'. Can be repeated.",
+    ),
 ]
 
 
@@ -43,18 +47,27 @@ Columns = Annotated[
 @reports_errors
 def create(
     topic: NewTopicArgument,
-    shards: Annotated[int, typer.Option("--shards", min=1, metavar="N", help="A power of two.")] = 1,
+    shards: Annotated[
+        int,
+        typer.Option(
+            "--shards",
+            min=1,
+            metavar="N",
+            help="The number of shards: a power of two, fixed for the life of the topic.",
+        ),
+    ] = 1,
     schema_file: SchemaFile = None,
     columns: Columns = None,
     state: Annotated[
-        bool, typer.Option("--state", help="A state topic: the latest value a key.", show_default=False)
+        bool,
+        typer.Option("--state", help="A state topic: it keeps the latest value per key.", show_default=False),
     ] = False,
     settings: SetOption = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a topic; its shard count is fixed for its life. With columns it is typed."""
+    """Create a topic. With columns it is a typed topic."""
     schema = _schema(schema_file, columns)
     values = read_assignments(settings)
     info = ask(
@@ -80,12 +93,13 @@ def alter(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a typed topic's columns: --column adds or widens one, --schema gives all of them.
+    """Change the columns of a typed topic: --column adds or widens one, --schema replaces the list.
 
-    Nullable columns can be added and numbers made wider. Producers of the older columns go on.
+    Columns that are added must be nullable, and numbers can only become wider. Producers with the older columns
+    keep working.
     """
     if schema_file is None and not columns:
-        raise typer.BadParameter("say what changes, with --column or --schema", param_hint="'--column'")
+        raise typer.BadParameter("give --column or --schema", param_hint="'--column'")
     given = _schema(schema_file, columns)
     assert given is not None
 
@@ -149,7 +163,7 @@ def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) 
 @topic_app.command()
 @reports_errors
 def show(topic: TopicArgument, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-    """Show a topic's settings, its columns and its shards: entries kept, bytes, damage."""
+    """Show a topic: its columns, its shards with their entries, bytes and damage, and its settings."""
     info = ask(url, token, lambda admin: admin.show_topic(topic))
     if as_json:
         print_json(topic_object(info))
@@ -194,7 +208,7 @@ def set_(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change settings of a topic; they win over inherited ones. VALUE `none` lifts a limit."""
+    """Change settings of a topic; they override inherited ones. The value `none` removes a limit."""
     values = read_assignments(assignments)
     info = ask(url, token, lambda admin: admin.set_topic(topic, **values))
     if as_json:
@@ -208,7 +222,7 @@ def set_(
 def unset(
     topic: TopicArgument, names: Names, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False
 ) -> None:
-    """Take settings off a topic: it inherits them again."""
+    """Remove settings from a topic, so that it inherits them again."""
     info = ask(url, token, lambda admin: admin.unset_topic(topic, *names))
     if as_json:
         print_json(topic_object(info))
@@ -219,7 +233,7 @@ def unset(
 @topic_app.command()
 @reports_errors
 def compact(topic: TopicArgument, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-    """Take superseded messages out of a state topic's files now; ends when that is done."""
+    """Remove superseded messages from the files of a state topic now, and wait until that is done."""
     result = ask(url, token, lambda admin: admin.compact_topic(topic))
     if as_json:
         print_json(compaction_object(result))
@@ -240,7 +254,7 @@ def delete(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a topic with its messages and subscriptions. There is no way back."""
+    """Delete a topic with its messages and subscriptions. This cannot be undone."""
     if not yes:
         confirm(f"Delete {topic} with all its messages and subscriptions?")
     ask(url, token, lambda admin: admin.delete_topic(topic))

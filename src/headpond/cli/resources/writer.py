@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from headpond.wire.control.staging import StageInfo, WriterInfo
 
 writer_app = typer.Typer(
-    help="List, show and delete writers of staged batches.", no_args_is_help=True, rich_markup_mode=None
+    help="List and delete writers of staged batches.", no_args_is_help=True, rich_markup_mode=None
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The writer.", autocompletion=writers)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the writer.", autocompletion=writers)]
 
 
 @writer_app.command("list")
 @reports_errors
 def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-    """List writers, their newest batch and what they have staged."""
+    """List writers with their last batch and their staged data."""
     infos = ask(url, token, lambda admin: admin.list_writers())
     if as_json:
         print_json([writer_object(info) for info in infos])
@@ -39,7 +39,7 @@ def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) 
 @writer_app.command()
 @reports_errors
 def show(writer: Name, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-    """Show a writer: its newest batch, its counts, its topics and its stages."""
+    """Show a writer: its last batch, its counts, its topics and its stages."""
     info = ask(url, token, lambda admin: admin.show_writer(writer))
     if as_json:
         print_json(writer_object(info, whole=True))
@@ -77,9 +77,9 @@ def delete(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a writer's batches and drop its stages. Its messages stay; a batch sent again is new."""
+    """Delete a writer and its stages. Its messages stay, but a batch that is sent again is published again."""
     if not yes:
-        confirm(f"Forget which batches {writer} committed, and drop what it staged?")
+        confirm(f"Delete writer {writer} with its stages? A batch that it sends again is published again.")
     stages = ask(url, token, lambda admin: admin.delete_writer(writer))
     if as_json:
         print_json({"deleted": writer, "stages": stages})
