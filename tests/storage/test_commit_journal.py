@@ -6,7 +6,7 @@ import pytest
 
 from headpond.storage.commit_journal import (
     FOLDER,
-    Commit,
+    CommitRecord,
     begin_generation,
     commits_in,
     encode_commit,
@@ -30,7 +30,7 @@ def with_files(disk: MemoryDisk, *paths: str) -> None:
         disk.sync_folder(path.rpartition("/")[0])
 
 
-def put(disk: MemoryDisk, generation: int, commits: list[Commit], spare: int | None = None) -> None:
+def put(disk: MemoryDisk, generation: int, commits: list[CommitRecord], spare: int | None = None) -> None:
     """One round of a new generation, synced."""
     file = begin_generation(disk, generation, SIZE, spare)
     frames = [encode_commit(generation, path, offset, [data]) for path, offset, data in commits]
@@ -39,14 +39,18 @@ def put(disk: MemoryDisk, generation: int, commits: list[Commit], spare: int | N
     file.close()
 
 
-def held(disk: MemoryDisk, generation: int) -> list[Commit]:
+def held(disk: MemoryDisk, generation: int) -> list[CommitRecord]:
     return list(commits_in(disk.open(generation_path(generation)), generation))
 
 
 def test_what_was_committed_is_in_its_files_after_a_power_cut() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG, OTHER)
-    put(disk, 1, [Commit(LOG, 3, b"first"), Commit(OTHER, 0, b"other"), Commit(LOG, 8, b"second")])
+    put(
+        disk,
+        1,
+        [CommitRecord(LOG, 3, b"first"), CommitRecord(OTHER, 0, b"other"), CommitRecord(LOG, 8, b"second")],
+    )
     for _ in range(2):
         disk.crash(keep="none")
         replay(disk)
@@ -58,8 +62,8 @@ def test_what_was_committed_is_in_its_files_after_a_power_cut() -> None:
 def test_a_later_generation_wins_over_an_earlier_one() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG)
-    put(disk, 9, [Commit(LOG, 0, b"old")])
-    put(disk, 10, [Commit(LOG, 0, b"new")])
+    put(disk, 9, [CommitRecord(LOG, 0, b"old")])
+    put(disk, 10, [CommitRecord(LOG, 0, b"new")])
     assert replay(disk).writes == 2
     assert disk.contents(LOG)[:3] == b"new"
 
@@ -67,7 +71,7 @@ def test_a_later_generation_wins_over_an_earlier_one() -> None:
 def test_a_file_that_was_dropped_since_is_passed_over() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG)
-    put(disk, 1, [Commit(OTHER, 0, b"gone"), Commit(LOG, 0, b"here")])
+    put(disk, 1, [CommitRecord(OTHER, 0, b"gone"), CommitRecord(LOG, 0, b"here")])
     assert replay(disk).writes == 1
     assert not disk.exists(OTHER)
 
@@ -75,17 +79,17 @@ def test_a_file_that_was_dropped_since_is_passed_over() -> None:
 def test_what_an_earlier_use_of_its_room_left_behind_is_not_taken_for_its_own() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG)
-    put(disk, 1, [Commit(LOG, number, b"%d" % number) for number in range(9)])
+    put(disk, 1, [CommitRecord(LOG, number, b"%d" % number) for number in range(9)])
     retire_generation(disk, 1, reuse=True)
     assert replay(disk.copy()).writes == 0, "spare room holds nothing"
-    put(disk, 2, [Commit(LOG, 20, b"m")], spare=1)
-    assert held(disk, 2) == [Commit(LOG, 20, b"m")]
+    put(disk, 2, [CommitRecord(LOG, 20, b"m")], spare=1)
+    assert held(disk, 2) == [CommitRecord(LOG, 20, b"m")]
 
 
 def test_a_frame_that_was_torn_ends_it() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG)
-    commits = [Commit(LOG, 0, b"a" * 30), Commit(LOG, 30, b"b" * 30)]
+    commits = [CommitRecord(LOG, 0, b"a" * 30), CommitRecord(LOG, 30, b"b" * 30)]
     put(disk, 1, commits)
     size = len(encode_commit(1, LOG, 0, [b"a" * 30]))
     for offset in range(size, 2 * size):
@@ -97,7 +101,7 @@ def test_a_frame_that_was_torn_ends_it() -> None:
 def test_a_frame_that_rotted_is_passed_over_and_counted() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG, OTHER)
-    put(disk, 1, [Commit(LOG, 0, b"rotten"), Commit(OTHER, 0, b"sound")])
+    put(disk, 1, [CommitRecord(LOG, 0, b"rotten"), CommitRecord(OTHER, 0, b"sound")])
     disk.flip(generation_path(1), 50)
     found = replay(disk)
     assert (found.writes, found.damaged) == (1, 1)
@@ -108,7 +112,7 @@ def test_a_frame_that_rotted_is_passed_over_and_counted() -> None:
 def test_files_in_doubt_are_written_again_before_a_generation_is_given_up() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG, OTHER)
-    put(disk, 1, [Commit(LOG, 0, b"doubt"), Commit(OTHER, 0, b"plain")])
+    put(disk, 1, [CommitRecord(LOG, 0, b"doubt"), CommitRecord(OTHER, 0, b"plain")])
     for path, data in ((LOG, b"doubt"), (OTHER, b"plain")):
         disk.open(path, writable=True).write_at(0, [data])
     disk.fail_next("sync", 5, 1, LOG)
@@ -126,7 +130,7 @@ def test_a_cut_at_every_operation_leaves_what_was_committed(keep: Keep) -> None:
     def work(disk: MemoryDisk, done: list[bytes]) -> None:
         spare = None
         for generation in range(1, 4):
-            put(disk, generation, [Commit(LOG, 5 * generation, b"%05d" % generation)], spare)
+            put(disk, generation, [CommitRecord(LOG, 5 * generation, b"%05d" % generation)], spare)
             done.append(b"%05d" % generation)
             disk.open(LOG, writable=True).write_at(5 * generation, [b"%05d" % generation])
             sync_generation(disk, generation, {LOG}, set())

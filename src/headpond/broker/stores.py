@@ -47,11 +47,11 @@ from headpond.storage.disk import Disk
 from headpond.storage.frame_file import read_frame
 from headpond.storage.frame_write import FrameWrite
 from headpond.storage.journal import FileJournal
-from headpond.storage.journal_table import Kept, State
+from headpond.storage.journal_table import JournalTable, TableState
 from headpond.storage.log.format import parse_name
 from headpond.storage.log.shard_log import LogOptions, OpenLogs, StoredRecord
 from headpond.storage.long_work import Job, LongWork
-from headpond.storage.recovery import open_salvaged
+from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile, read_seal, remove_seal, write_seal
 from headpond.wire.frame import FrameType
 from headpond.wire.title import Title, decode_title
@@ -192,9 +192,9 @@ class Stores:
             write.run(self._disk)
             lane.done(write, None)
 
-    def _open_kept(self, folder: str, state: State) -> Kept:
+    def _open_kept(self, folder: str, state: TableState) -> JournalTable:
         compact_bytes = self.settings.journal_compact_bytes
-        kept = Kept(self._disk, folder, state, self._dirty, compact_bytes=compact_bytes, seal=self.seal)
+        kept = JournalTable(self._disk, folder, state, self._dirty, compact_bytes=compact_bytes, seal=self.seal)
         self.recovered += kept.recovered
         self._write_repairs()
         return kept

@@ -18,7 +18,7 @@ from headpond.broker.access.tokens import encode_change as encode_token
 from headpond.broker.settings import Limits
 from headpond.model.grant import ALL
 from headpond.node.data_folder import open_error, open_identity, refuse_foreign
-from headpond.storage.journal_table import Kept, State
+from headpond.storage.journal_table import JournalTable, TableState
 from headpond.storage.os_disk import OsDisk
 from headpond.storage.seal import read_seal
 from headpond.wire.control.access import AdminRecord
@@ -49,9 +49,9 @@ def bootstrap(folder: Path, name: str) -> tuple[str, str]:
         disk.unlock()
 
 
-def _append(disk: OsDisk, folder: str, state: State, body: bytes) -> None:
+def _append(disk: OsDisk, folder: str, state: TableState, body: bytes) -> None:
     """Adds a record as the node would: what damage to the journal means for tokens holds here too."""
-    kept = Kept(disk, folder, state, {}, compact_bytes=0, seal=read_seal(disk))
+    kept = JournalTable(disk, folder, state, {}, compact_bytes=0, seal=read_seal(disk))
     for line in kept.recovered:
         logger.warning("%s", line)
     kept.journal.append(body)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from headpond.model.errors import BadFrame
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_file import read_frame
-from headpond.storage.recovery import open_salvaged
+from headpond.storage.salvage import open_salvaged
 from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType, encode
 
 FOLDER = "commits"
@@ -41,7 +41,7 @@ OPEN_MAX = 256
 _ZEROS = bytes(1024 * 1024)
 
 
-class Commit(NamedTuple):
+class CommitRecord(NamedTuple):
     """Bytes that stand at a place in a file."""
 
     path: str
@@ -50,7 +50,7 @@ class Commit(NamedTuple):
 
 
 @dataclass
-class Replayed:
+class ReplayReport:
     """What was found in the commit journal, and written again."""
 
     writes: int = 0
@@ -76,7 +76,7 @@ def encode_commit(generation: int, path: str, offset: int, parts: Sequence[bytes
     return encode(FrameType.RECORD, body, shard=SHARD_COMMIT, segment=generation & NUMBER_MASK)
 
 
-def decode_commit(frame: Frame, generation: int) -> Commit | None:
+def decode_commit(frame: Frame, generation: int) -> CommitRecord | None:
     """None for a frame that is no commit of this generation."""
     body = frame.body
     if frame.type != FrameType.RECORD or frame.shard != SHARD_COMMIT or len(body) < _HEAD.size:
@@ -85,10 +85,10 @@ def decode_commit(frame: Frame, generation: int) -> Commit | None:
     if version != VERSION or its_generation != generation or len(body) < _HEAD.size + length:
         return None
     at = _HEAD.size + length
-    return Commit(body[_HEAD.size : at].decode(), offset, body[at:])
+    return CommitRecord(body[_HEAD.size : at].decode(), offset, body[at:])
 
 
-def commits_in(file: DiskFile, generation: int, found: Replayed | None = None) -> Iterator[Commit]:
+def commits_in(file: DiskFile, generation: int, found: ReplayReport | None = None) -> Iterator[CommitRecord]:
     """What a generation holds, in order, up to the first frame that is torn or of another generation.
 
     A frame that rotted is passed over if its header still tells where the next one begins, and counted in
@@ -109,7 +109,7 @@ def commits_in(file: DiskFile, generation: int, found: Replayed | None = None) -
         yield commit
 
 
-def _read(file: DiskFile, at: int, generation: int) -> tuple[Commit, int] | None:
+def _read(file: DiskFile, at: int, generation: int) -> tuple[CommitRecord, int] | None:
     """The commit at a place and where it ends; None where there is none of this generation."""
     try:
         item = read_frame(file, at)
@@ -189,9 +189,9 @@ def _sync(disk: Disk, path: str) -> bool:
     return True
 
 
-def _write_again(disk: Disk, generations: list[int], only: Collection[str] | None = None) -> Replayed:
+def _write_again(disk: Disk, generations: list[int], only: Collection[str] | None = None) -> ReplayReport:
     """Puts what generations hold into their files, and syncs these."""
-    found = Replayed()
+    found = ReplayReport()
     targets = _Targets(disk)
     try:
         for generation in generations:
@@ -215,7 +215,7 @@ class _Targets:
         self._disk = disk
         self._files: dict[str, DiskFile | None] = {}
 
-    def put(self, commit: Commit) -> bool:
+    def put(self, commit: CommitRecord) -> bool:
         """False where the file was dropped since."""
         if commit.path not in self._files:
             if len(self._files) >= OPEN_MAX:
@@ -242,7 +242,7 @@ class _Targets:
         self._files.clear()
 
 
-def replay(disk: Disk) -> Replayed:
+def replay(disk: Disk) -> ReplayReport:
     """Finishes what a crash cut short: every file has what was committed for it, durably.
 
     Then the journal is empty.

@@ -43,7 +43,7 @@ class Sharing(Protocol):
         """How much is staged; None where the write needs its own syncs, or none."""
 
 
-class Stage(Protocol):
+class LaneStage(Protocol):
     """What a log and a journal have in common for a lane."""
 
     @property
@@ -65,7 +65,7 @@ class Lane:
     def __init__(
         self,
         name: str,
-        stage: Stage,
+        stage: LaneStage,
         on_done: Callable[[Any, OSError | None], bool],
         dirty: dict[Lane, None],
         sharing: Sharing | None = None,

@@ -30,19 +30,6 @@ from headpond.storage.commit_lane import Committer, Lane
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_write import STATUS_BYTES, FrameWrite
 
-# The checkpoint of the commit journal: the logs are made durable by themselves, so that its room can be used
-# again.
-#
-# A generation that is full goes through three states::
-#
-#     full      its logs are to be synced; those in doubt are written again from it first
-#     synced    all its logs were; it waits until every other write that ran meanwhile has told how it ended
-#     retired   its room is spare
-#
-# A sync that fails takes bytes for written that are on no disk, and only one of those who sync the file may
-# be told. So whoever finds a failure puts the file in doubt, and a generation is given up only when nobody
-# can find one any more that came before its own sync.
-
 WRITE_AGAIN_US = 500_000
 """How long a lane waits after a failed write before the next."""
 
@@ -104,7 +91,18 @@ CheckpointWrite = SyncWrite | RetireWrite
 
 
 class Checkpoint:
-    """Looks like a lane to the shell; one generation at a time, the oldest first."""
+    """Syncs the logs themselves, so that the room of a full generation can be used again; the oldest first.
+
+    A generation that is full goes through three states::
+
+        full      its logs have to be synced; the doubtful ones are written again from it first
+        synced    all its logs are; it waits until every other write that ran meanwhile has reported its end
+        retired   its room is spare
+
+    After a failed sync the system takes bytes for written that are on no disk, and only one of those that sync
+    the file may get the error. So a failure makes the file doubtful in every generation, and a generation
+    retires only when no failure from before its own sync can still be reported.
+    """
 
     name = "a checkpoint of the commit journal"
 

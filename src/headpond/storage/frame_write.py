@@ -29,7 +29,7 @@ PLACE_MASK = 0xFFFFFFFF
 NEW_SUFFIX = ".new"
 
 
-class Status(NamedTuple):
+class SyncStatus(NamedTuple):
     """Everything before this frame was durable when it was written, up to ``end_entry``."""
 
     synced_bytes: int
@@ -40,18 +40,18 @@ class Status(NamedTuple):
     end_entry: int
 
 
-def encode_status(status: Status, shard: int = 0, *, place: int | None = None) -> bytes:
+def encode_status(status: SyncStatus, shard: int = 0, *, place: int | None = None) -> bytes:
     """``place`` is where it will stand, if ``status`` itself does not say so."""
     place = status.synced_bytes if place is None else place
     return encode(FrameType.STATUS, STATUS_BODY.pack(*status), shard=shard, segment=place & PLACE_MASK)
 
 
-def decode_status(body: bytes) -> Status | None:
+def decode_status(body: bytes) -> SyncStatus | None:
     """None for a body that is not one of ours."""
-    return Status._make(STATUS_BODY.unpack(body)) if len(body) == STATUS_BODY.size else None
+    return SyncStatus._make(STATUS_BODY.unpack(body)) if len(body) == STATUS_BODY.size else None
 
 
-class Rotation(NamedTuple):
+class FileRotation(NamedTuple):
     """How the file before a new one is left behind."""
 
     path: str
@@ -80,7 +80,7 @@ class FrameWrite:
         end_entry: int,
         sync: bool = True,
         reserve_to: int = 0,
-        rotation: Rotation | None = None,
+        rotation: FileRotation | None = None,
         removals: Sequence[str] = (),
         outdated: str | None = None,
         reopen: bool = False,
@@ -196,10 +196,10 @@ class FrameWrite:
             self.status_owed = status
 
     def _status(self) -> bytes:
-        status = Status(self.end if self.sync else 0, self.end_entry)
+        status = SyncStatus(self.end if self.sync else 0, self.end_entry)
         return encode_status(status, self.shard, place=self.end)
 
-    def _leave_behind(self, disk: Disk, rotation: Rotation) -> None:
+    def _leave_behind(self, disk: Disk, rotation: FileRotation) -> None:
         """Best effort: reserved room and an index can be had again at any time."""
         with contextlib.suppress(OSError):
             file = disk.open(rotation.path, writable=rotation.truncate_to is not None)

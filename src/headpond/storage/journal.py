@@ -29,7 +29,8 @@ from headpond.model.errors import StorageFailed
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_file import Bad, Found
 from headpond.storage.frame_write import NEW_SUFFIX, STATUS_BYTES, FrameWrite, decode_status
-from headpond.storage.recovery import Recovery, SalvagedFile, open_salvaged
+from headpond.storage.recovery import Recovery
+from headpond.storage.salvage import SalvagedFile, open_salvaged
 from headpond.storage.seal import Seal, SealedFile
 from headpond.wire.frame import Frame, FrameType, encode
 
@@ -50,7 +51,7 @@ def encode_header(generation: int, epoch: int) -> bytes:
     return _HEADER.pack(VERSION, generation, epoch)
 
 
-class Lost(NamedTuple):
+class LostRecords(NamedTuple):
     """Bytes of a journal that are damaged or missing, and the numbers of the records that stood in them."""
 
     file: str
@@ -65,9 +66,9 @@ class Lost(NamedTuple):
 class JournalReport:
     """What opening a journal found that is not as it was left."""
 
-    torn: list[Lost] = field(default_factory=list)
+    torn: list[LostRecords] = field(default_factory=list)
     """Bytes of writes that were never acknowledged."""
-    damaged: list[Lost] = field(default_factory=list)
+    damaged: list[LostRecords] = field(default_factory=list)
 
     @property
     def lost(self) -> bool:
@@ -119,9 +120,11 @@ def recover_journal(disk: Disk, folder: str, seal: Seal) -> JournalState:
     sealed_generation = -1 if sealed is None else int(sealed.name.removesuffix(SUFFIX))
     found.generation = max([*generations, sealed_generation, 0])
     if sealed is not None and sealed_generation not in generations and found.generation == sealed_generation:
-        found.report.damaged.append(Lost(sealed.name, 0, sealed.bytes, (0, sealed.next), "the file is missing"))
+        found.report.damaged.append(
+            LostRecords(sealed.name, 0, sealed.bytes, (0, sealed.next), "the file is missing")
+        )
     elif not generations and seal.in_use:
-        found.report.damaged.append(Lost(folder, 0, 0, None, "the journal is missing"))
+        found.report.damaged.append(LostRecords(folder, 0, 0, None, "the journal is missing"))
     if not generations:
         return found
     for generation in sorted(generations, reverse=True):
@@ -177,7 +180,7 @@ class _Replay:
             if self.name == file_name(0):
                 records = (0, 0)
             end = recovery.tail.end if recovery.tail is not None else recovery.file.size()
-            found.report.damaged.append(Lost(self.name, 0, end, records))
+            found.report.damaged.append(LostRecords(self.name, 0, end, records))
             return
         if recovery.tail is not None:
             self._take_tail(recovery.tail)
@@ -188,14 +191,14 @@ class _Replay:
         found, recovery = self.found, self.recovery
         if not recovery.tail_damaged:
             reason = "a torn write, never recorded as synced, is cut off"
-            found.report.torn.append(Lost(self.name, *tail, (found.number, found.number), reason))
+            found.report.torn.append(LostRecords(self.name, *tail, (found.number, found.number), reason))
             return
         records: tuple[int, int] | None = None
         if self.sealed is not None:
             records = (found.number, max(found.number, self.sealed.next))
         elif recovery.tail_is_status:
             records = (found.number, found.number)
-        found.report.damaged.append(Lost(self.name, *tail, records))
+        found.report.damaged.append(LostRecords(self.name, *tail, records))
 
     def _accept(self, offset: int, frame: Frame) -> bool:
         """A record behind bad bytes is ours if its number lies ahead, and not further than bytes allow."""
@@ -224,7 +227,7 @@ class _Replay:
         found = self.found
         if self.bad is not None:
             span = (found.number, number)
-            found.report.damaged.append(Lost(self.name, self.bad.offset, self.bad.end, span))
+            found.report.damaged.append(LostRecords(self.name, self.bad.offset, self.bad.end, span))
             self.bad = None
         found.number = number
 

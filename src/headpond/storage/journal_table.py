@@ -12,7 +12,7 @@ from headpond.storage.journal import FileJournal
 from headpond.storage.seal import Seal
 
 
-class State(Protocol):
+class TableState(Protocol):
     def replay(self, body: bytes) -> None:
         """Takes in a record; one whose effect is there already changes nothing."""
 
@@ -23,12 +23,12 @@ class State(Protocol):
         """Records were lost to rot, or a write was torn that nobody was told of."""
 
 
-class Kept:
+class JournalTable:
     def __init__(
         self,
         disk: Disk,
         folder: str,
-        state: State,
+        state: TableState,
         dirty: dict[Lane, None],
         *,
         compact_bytes: int,

@@ -20,12 +20,10 @@ A STATUS frame says that its file was synced up to its own place when it was wri
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from headpond.model.errors import BadFrame
-from headpond.model.ranges import RangeSet
-from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.disk import DiskFile
 from headpond.storage.frame_file import (
     CHUNK_BYTES,
     FILE_TYPES,
@@ -36,80 +34,9 @@ from headpond.storage.frame_file import (
     read_frame,
     scan,
 )
-from headpond.storage.frame_write import PLACE_MASK, STATUS_BYTES, Status, decode_status, encode_status
+from headpond.storage.frame_write import PLACE_MASK, STATUS_BYTES, SyncStatus, decode_status, encode_status
+from headpond.storage.salvage import SalvagedFile
 from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType
-
-# Reading a file around the places that its disk cannot read any more.
-#
-# A read that fails with ``EIO`` is made again in sectors. A sector that fails again is given back as bytes of
-# ones: no frame begins with them and no zeros are among them, so whoever checks frames finds damage there,
-# never a clean end and never a torn write. ``unreadable`` tells which bytes those were. Other errors go to
-# the caller.
-
-SALVAGE_BYTES = 4096
-"""What a disk reads whole or not at all."""
-FILL = b"\xff"
-
-
-class SalvagedFile:
-    """A ``DiskFile`` whose reads do not fail at a bad sector."""
-
-    def __init__(self, file: DiskFile) -> None:
-        self.inner = file
-        self.unreadable = RangeSet()
-
-    @property
-    def path(self) -> str:
-        return self.inner.path
-
-    def size(self) -> int:
-        return self.inner.size()
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        if not self.unreadable:
-            try:
-                return self.inner.read_at(offset, size)
-            except OSError as error:
-                if error.errno != errno.EIO:
-                    raise
-        return self._read_around(offset, min(offset + size, self.inner.size()))
-
-    def _read_around(self, offset: int, end: int) -> bytes:
-        """The bytes up to ``end``, sector by sector; one that failed once is not asked for again."""
-        found = bytearray(FILL * max(0, end - offset))
-        for start, stop in self.unreadable.missing(offset, end):
-            at = start
-            while at < stop:
-                upto = min((at // SALVAGE_BYTES + 1) * SALVAGE_BYTES, stop)
-                try:
-                    found[at - offset : upto - offset] = self.inner.read_at(at, upto - at)
-                except OSError as error:
-                    if error.errno != errno.EIO:
-                        raise
-                    self.unreadable.add(at, upto)
-                at = upto
-        return bytes(found)
-
-    def write_at(self, offset: int, parts: Sequence[bytes]) -> int:
-        return self.inner.write_at(offset, parts)
-
-    def preallocate(self, size: int) -> None:
-        self.inner.preallocate(size)
-
-    def truncate(self, size: int) -> None:
-        self.inner.truncate(size)
-
-    def sync(self) -> None:
-        self.inner.sync()
-
-    def close(self) -> None:
-        self.inner.close()
-
-
-def open_salvaged(disk: Disk, path: str, *, writable: bool = False) -> SalvagedFile:
-    """Opens a file that is to be read through, whatever its disk can still read of it."""
-    return SalvagedFile(disk.open(path, writable=writable))
-
 
 _STATUS = int(FrameType.STATUS)
 
@@ -199,7 +126,7 @@ class Recovery:
             self._write_again(self.proven, self.end)
             if not cut:
                 return self.end
-            file.write_at(self.end, [encode_status(Status(self.end, end_entry), self._shard or 0)])
+            file.write_at(self.end, [encode_status(SyncStatus(self.end, end_entry), self._shard or 0)])
             self.proven = self.end
             return self.end + STATUS_BYTES
         if self.tail is not None and cut:

@@ -24,7 +24,7 @@ import msgspec
 from headpond.storage.disk import Disk
 from headpond.storage.frame_file import Bad, scan
 from headpond.storage.frame_write import NEW_SUFFIX
-from headpond.storage.recovery import open_salvaged
+from headpond.storage.salvage import open_salvaged
 from headpond.wire.frame import Frame, FrameType, encode
 
 SEAL_FILE = "SEAL"

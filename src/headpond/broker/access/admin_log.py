@@ -17,7 +17,7 @@ import msgspec
 from headpond.broker.session import Session, shown
 from headpond.model.errors import BadFrame, HeadpondError
 from headpond.model.grant import redacted, without_secret
-from headpond.storage.journal_table import Kept
+from headpond.storage.journal_table import JournalTable
 from headpond.wire.control.access import AdminRecord, TokenCreated
 from headpond.wire.control.greeting import Control
 
@@ -91,7 +91,7 @@ class AdminLog:
 class AdminLogger:
     """Writes the log."""
 
-    def __init__(self, log: AdminLog, kept: Kept, now_us: Callable[[], int]) -> None:
+    def __init__(self, log: AdminLog, kept: JournalTable, now_us: Callable[[], int]) -> None:
         self._log = log
         self._kept = kept
         self._now_us = now_us

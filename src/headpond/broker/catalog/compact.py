@@ -17,7 +17,7 @@ from headpond.broker.catalog.topics import Topic
 from headpond.broker.stores import Stores
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadRequest, HeadpondError, LimitReached, StorageFailed
-from headpond.storage.log.compact import Compaction, Result, StateScan
+from headpond.storage.log.compact import Compaction, CompactionResult, StateScan
 from headpond.storage.long_work import Place
 from headpond.wire.control.catalog import ShardCompaction, TopicCompaction
 
@@ -32,7 +32,7 @@ JOBS_MAX = 8
 ASKED_MAX = 64
 """Topics that are compacted by hand at a time: each of their shards is a pass that waits."""
 
-Ended = Callable[[int, Result], None]
+Ended = Callable[[int, CompactionResult], None]
 """Hears the number of a shard and what became of its pass."""
 
 
@@ -83,11 +83,13 @@ class Compacting:
         new = sum(each.file.bytes for each in closed if each.end > looked_to)
         return new > 0 and new >= share * sum(each.file.bytes for each in closed)
 
-    def _begin(self, topic: Topic, number: int, then: Callable[[Result], None], *, thorough: bool) -> None:
+    def _begin(
+        self, topic: Topic, number: int, then: Callable[[CompactionResult], None], *, thorough: bool
+    ) -> None:
         log, place = topic.shards[number].log, (topic.uuid, number)
         scan = StateScan(log, self._stores.settings.limits.state_bytes, topic.schemas)
 
-        def ended(result: Result) -> None:
+        def ended(result: CompactionResult) -> None:
             if result.failed:
                 self._rests_us[place] = self._clock_us() + AGAIN_US
                 if result.fault:
@@ -133,9 +135,9 @@ class Compacting:
         if self._asked >= ASKED_MAX:
             raise LimitReached(f"{ASKED_MAX} topics are being compacted; try again")
         self._asked += 1
-        results: dict[int, Result] = {}
+        results: dict[int, CompactionResult] = {}
 
-        def ended(number: int, result: Result) -> None:
+        def ended(number: int, result: CompactionResult) -> None:
             results[number] = result
             if len(results) < len(topic.shards):
                 return
@@ -156,7 +158,7 @@ class Compacting:
         """Closes the file being written; what is on its way to it comes first."""
         shard = topic.shards[number]
         if error is not None or self._stores.catalog.by_uuid(topic.uuid) is not topic:
-            ended(number, Result(failed=True, fault=error.message if error is not None else ""))
+            ended(number, CompactionResult(failed=True, fault=error.message if error is not None else ""))
         elif shard.log.rotate() or tries == 0:
             shard.lane.wait(partial(self._rotated, topic, number, ended))
         else:
@@ -164,10 +166,10 @@ class Compacting:
 
     def _rotated(self, topic: Topic, number: int, ended: Ended, error: HeadpondError | None) -> None:
         if error is not None or self._stores.catalog.by_uuid(topic.uuid) is not topic:
-            ended(number, Result(failed=True, fault=error.message if error is not None else ""))
+            ended(number, CompactionResult(failed=True, fault=error.message if error is not None else ""))
         else:
             self._begin(topic, number, lambda result: ended(number, result), thorough=True)
 
 
-def _told(number: int, result: Result) -> ShardCompaction:
+def _told(number: int, result: CompactionResult) -> ShardCompaction:
     return ShardCompaction(number, result.bytes_before, result.bytes_after, result.taken_out)

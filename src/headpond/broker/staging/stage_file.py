@@ -27,7 +27,8 @@ from headpond.model.errors import BadFrame
 from headpond.storage.disk import Disk
 from headpond.storage.frame_file import Bad, read_frame
 from headpond.storage.frame_write import NEW_SUFFIX
-from headpond.storage.recovery import Recovery, open_salvaged
+from headpond.storage.recovery import Recovery
+from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile
 from headpond.wire.frame import HEADER, TRAILER, FrameType, encode
 

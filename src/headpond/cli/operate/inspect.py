@@ -25,11 +25,11 @@ from headpond.producer.refill.losses import Damage
 from headpond.producer.refill.scan import RefillImage, scan_refill
 from headpond.storage.disk import DiskFile
 from headpond.storage.frame_file import Bad, Found, scan
-from headpond.storage.frame_write import Status, decode_status
+from headpond.storage.frame_write import SyncStatus, decode_status
 from headpond.storage.log.format import Began, BlockEnded, Compacted, Tallied, decode_event, decode_marks_body
 from headpond.storage.log.index import decode_index
 from headpond.storage.log.marks import Marks
-from headpond.storage.recovery import SalvagedFile
+from headpond.storage.salvage import SalvagedFile
 from headpond.storage.seal import SealedFile, decode_sealed
 from headpond.wire.frame import Frame, FrameType
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header, is_stub
@@ -232,7 +232,7 @@ class Findings:
         self.frames: dict[str, int] = {}
         self.records: list[Record] = []
         self.records_total = 0
-        self.status: Status | None = None
+        self.status: SyncStatus | None = None
         self.damage: list[BadRange] = []
         self.torn: list[BadRange] = []
         self._records_max = records_max

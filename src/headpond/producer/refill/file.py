@@ -19,7 +19,7 @@ from headpond.producer.refill.index import FrameSpan
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_file import CHUNK_BYTES, CRC_RESIDUE
 from headpond.storage.frame_write import NEW_SUFFIX
-from headpond.storage.recovery import SalvagedFile
+from headpond.storage.salvage import SalvagedFile
 from headpond.wire.frame import HEADER, OVERHEAD_BYTES
 
 _READ_BYTES_MAX = 4 * 1024 * 1024

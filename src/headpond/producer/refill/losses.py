@@ -16,7 +16,7 @@ from headpond.model.ranges import RangeSet
 from headpond.producer.refill.form import TYPES, Status
 from headpond.producer.refill.index import RefillIndex
 from headpond.storage.frame_file import Bad
-from headpond.storage.recovery import SalvagedFile
+from headpond.storage.salvage import SalvagedFile
 from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, FrameType
 
 

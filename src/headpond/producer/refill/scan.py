@@ -37,7 +37,7 @@ from headpond.producer.refill.form import (
 from headpond.producer.refill.index import SEGMENTS_MAX, FrameSpan, RefillIndex
 from headpond.producer.refill.losses import CUT_SHORT, Damage, Losses
 from headpond.storage.frame_file import Bad, Found, looks_torn, read_frame, scan
-from headpond.storage.recovery import SALVAGE_BYTES, SalvagedFile
+from headpond.storage.salvage import SALVAGE_BYTES, SalvagedFile
 from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType
 from headpond.wire.title import Title, decode_title
 

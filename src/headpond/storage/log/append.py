@@ -9,7 +9,7 @@ from google_crc32c import extend, value
 
 from headpond.model.topic_settings import TopicSettings
 from headpond.storage.disk import Disk, DiskFile
-from headpond.storage.frame_write import STATUS_BYTES, FrameWrite, Rotation, Status, encode_status
+from headpond.storage.frame_write import STATUS_BYTES, FileRotation, FrameWrite, SyncStatus, encode_status
 from headpond.storage.log.format import (
     Event,
     encode_event,
@@ -20,7 +20,7 @@ from headpond.storage.log.format import (
 from headpond.storage.log.index import FileIndex, Point
 from headpond.storage.log.marks import DAY_US, Marks
 from headpond.storage.log.read import FileView, StoredRecord, View
-from headpond.storage.log.replay import Recovered
+from headpond.storage.log.replay import RecoveredLog
 from headpond.wire.frame import HEADER, TRAILER, FrameType
 from headpond.wire.record import RECORD_HEADER, RECORD_HEADER_BYTES, RecordHeader
 
@@ -76,7 +76,7 @@ class LogOptions:
         return size >= self.rotate_bytes
 
 
-class Stage:
+class LogStage:
     """Everything appended since the last ``take``, and how to undo it."""
 
     __slots__ = (
@@ -183,7 +183,7 @@ class Tail:
     It is open only for a while after a write, so that thousands of logs do not hold a file each.
     """
 
-    def __init__(self, found: Recovered) -> None:
+    def __init__(self, found: RecoveredLog) -> None:
         there = found.file is not None
         self.file: DiskFile | None = None
         self.first = found.files[-1].first if found.files else -1
@@ -269,7 +269,7 @@ class Tail:
         self.file.truncate(end)
         self.file.sync()
         if not self.proven:
-            self.file.write_at(end, [encode_status(Status(end, entry), shard)])
+            self.file.write_at(end, [encode_status(SyncStatus(end, entry), shard)])
             self.file.sync()
         self.leave()
 
@@ -277,12 +277,12 @@ class Tail:
 class LogWrite(FrameWrite):
     """Everything staged at one ``take``; ``run(disk)`` writes and syncs it."""
 
-    stage: Stage
+    stage: LogStage
 
 
 def rotation_of(
     view: View, next_first: int, folder: str, shard: int, *, sound: bool, expires_us: int | None
-) -> Rotation | None:
+) -> FileRotation | None:
     """How the last file is left when a new one begins; one that is not ``sound`` is not touched.
 
     One without entries has the name of the new one, which takes its place: nothing is left of it.
@@ -291,7 +291,7 @@ def rotation_of(
         return None
     first = view.files[-1].first
     index = FileIndex(first, view.entry_durable, view.end_offset, list(view.points))
-    return Rotation(
+    return FileRotation(
         path=f"{folder}/{file_name(first)}",
         truncate_to=view.end_offset if sound else None,
         index_path=f"{folder}/{index_name(first)}",

@@ -226,8 +226,8 @@ class Book:
             if (tally := self.tallies.get(block)) is not None:
                 yield block, _encoder.encode(tally)
 
-    def told(self, block: bytes, body: bytes) -> None:
-        """An event is read again."""
+    def restore(self, block: bytes, body: bytes) -> None:
+        """Takes the tally of a block from an event in the log."""
         tally = decode_tally(body)
         if tally is None:
             return

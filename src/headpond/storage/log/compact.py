@@ -34,13 +34,6 @@ from headpond.storage.long_work import Place
 from headpond.wire.typed.record import stored_rows
 from headpond.wire.typed.versions import SchemaVersions
 
-# Reading a state topic's shard for what is current: the last row of every key, up to an end.
-#
-# A step reads so many bytes and is run by a worker thread; between two steps others have their turn. The cost
-# is one read of the shard's log, which compaction keeps in proportion to its keys. Memory is what the keys
-# take; where that is more than ``bytes_max``, the keys are done in parts, by their hash, with one read of the
-# log for each part.
-
 STEP_BYTES = 8 * 1024 * 1024
 """Read in one step, unless a single record is larger."""
 PARTS_MAX = 1024
@@ -49,6 +42,13 @@ _HASH_SHIFT = 32
 
 
 class StateScan:
+    """Finds the current rows of a state topic's shard: the last row of every key, up to an end.
+
+    A worker thread runs one step at a time. The cost is one read of the shard's log, which compaction keeps in
+    proportion to its keys. Memory is what the keys take; if that exceeds ``bytes_max``, the scan divides the
+    keys by their hash into parts and reads the log once for each part.
+    """
+
     def __init__(self, log: ShardLog, bytes_max: int, schemas: SchemaVersions | None) -> None:
         self.end = log.entry_durable
         """What is found is what was current here."""
@@ -162,7 +162,7 @@ MERGE_FILES = 8
 
 
 @dataclass(slots=True)
-class Result:
+class CompactionResult:
     """What became of a pass."""
 
     bytes_before: int = 0
@@ -188,14 +188,14 @@ class Compaction:
         old_before_us: int,
         thorough: bool,
         counters: Counter[str],
-        then: Callable[[Result], None],
+        then: Callable[[CompactionResult], None],
     ) -> None:
         """``owed`` tells what subscriptions of the shard still want of a span; None once the topic is gone.
 
         Deletes from before ``old_before_us`` may go. ``thorough`` is for a pass that somebody asked for.
         """
         self.place = place
-        self.result = Result(log.bytes, log.bytes)
+        self.result = CompactionResult(log.bytes, log.bytes)
         self._log = log
         self._scan = scan
         self._owed = owed

@@ -108,7 +108,7 @@ def parse_file(name: str, suffix: str = SUFFIX) -> FileId | None:
     return FileId(int(first), int(generation)) if known else None
 
 
-class Head(NamedTuple):
+class FileHead(NamedTuple):
     """What MARKS begins with."""
 
     first: int
@@ -118,7 +118,7 @@ class Head(NamedTuple):
 
 
 class MarksBody(NamedTuple):
-    head: Head
+    head: FileHead
     damaged: list[tuple[int, int]]
     incarnations: Incarnations
     marks: bytes
@@ -148,17 +148,17 @@ def decode_marks_body(body: bytes) -> MarksBody:
     return MarksBody(head, spans, Incarnations.decode(body[spans_end:end]), body[end:])
 
 
-def _decode_fixed(body: bytes) -> tuple[Head, int, int]:
+def _decode_fixed(body: bytes) -> tuple[FileHead, int, int]:
     """Also how many damaged spans and how many incarnations follow."""
     if len(body) < _MARKS.size:
         raise BadFrame(f"a MARKS frame of {len(body)} bytes is too short")
     version, first, previous, kept, stored_at_us, damaged, began = _MARKS.unpack_from(body)
     if version != VERSION:
         raise BadFrame(f"a log file of version {version}; this program reads version {VERSION}")
-    return Head(first, None if previous == _NONE else previous, kept, stored_at_us), damaged, began
+    return FileHead(first, None if previous == _NONE else previous, kept, stored_at_us), damaged, began
 
 
-def peek_head(file: DiskFile, first: int) -> Head | None:
+def peek_head(file: DiskFile, first: int) -> FileHead | None:
     """What a sealed file says of itself, from its first bytes alone; None where they are damaged.
 
     Long marks are not read to their end, so their checksum is not checked: that the entry fits the file's

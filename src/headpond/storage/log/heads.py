@@ -11,7 +11,7 @@ from __future__ import annotations
 from headpond.storage.disk import DiskFile
 from headpond.storage.log.index import place_of
 from headpond.storage.log.read import READ_BYTES_MIN, LogReader, Run, Span, View
-from headpond.storage.log.walk import Bounds, Item, walk
+from headpond.storage.log.walk import FramedRecord, WalkBounds, walk
 from headpond.wire.control.links import COMPACTED_AWAY, HEADS_MAX, RecordHead
 from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER
 from headpond.wire.record import RECORD_HEADER_BYTES, is_stub, segments_of
@@ -86,9 +86,9 @@ def _walk_open(
     limit = view.end_entry(number)
     points, end_offset = reader.points_of(view, number, file)
     point = place_of(points, at)
-    bounds = Bounds(0, end_offset, view.files[number].first, limit)
+    bounds = WalkBounds(0, end_offset, view.files[number].first, limit)
     if point is not None:
-        bounds = Bounds(point.offset, end_offset, point.entry, limit)
+        bounds = WalkBounds(point.offset, end_offset, point.entry, limit)
     expected, refusals = at, 0
     for item in walk(file, bounds, shard, max(CHUNK_BYTES, READ_BYTES_MIN)):
         header = item.header
@@ -119,7 +119,7 @@ def _walk_open(
     return max(expected, limit), room
 
 
-def _head(item: Item) -> RecordHead:
+def _head(item: FramedRecord) -> RecordHead:
     header, raw = item.header, item.raw
     refusal = raw[_LEAD_BYTES : -TRAILER.size] if not header.count else b""
     size = len(raw) - OVERHEAD_BYTES

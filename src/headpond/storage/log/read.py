@@ -17,8 +17,8 @@ from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_write import write_whole
 from headpond.storage.log.format import FileId, file_name, index_name
 from headpond.storage.log.index import FileIndex, Point, load_index, place_of, place_of_time
-from headpond.storage.log.walk import Bounds, build_index, hop, walk
-from headpond.storage.recovery import SalvagedFile, open_salvaged
+from headpond.storage.log.walk import WalkBounds, build_index, hop, walk
+from headpond.storage.salvage import SalvagedFile, open_salvaged
 from headpond.wire.frame import HEADER_BYTES, TRAILER
 from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader, is_stub
 
@@ -225,17 +225,17 @@ class LogReader:
             lost.append((expected, limit))
         return Run(records, max(expected, limit), lost)
 
-    def _bounds(self, view: View, number: int, file: DiskFile, entry: int) -> Bounds:
+    def _bounds(self, view: View, number: int, file: DiskFile, entry: int) -> WalkBounds:
         """Where in a file to start walking for ``entry``."""
         first, limit = view.files[number].first, view.end_entry(number)
         points, end_offset = self.points_of(view, number, file)
         hint = self._hints.get(entry)
         if hint is not None and hint[0] == view.files[number].id:
-            return Bounds(hint[1], end_offset, entry, limit)
+            return WalkBounds(hint[1], end_offset, entry, limit)
         point = place_of(points, entry)
         if point is None:
-            return Bounds(0, end_offset, first, limit)
-        bounds = Bounds(point.offset, end_offset, point.entry, limit)
+            return WalkBounds(0, end_offset, first, limit)
+        bounds = WalkBounds(point.offset, end_offset, point.entry, limit)
         return (
             hop(file, bounds, entry, self._index_every_bytes + READ_BYTES_MIN)
             if entry > point.entry
@@ -295,7 +295,7 @@ class LogReader:
             try:
                 points, end_offset = self.points_of(view, number, file)
                 point = place_of_time(points, stored_at_us) or Point(view.files[number].first, 0, 0)
-                bounds = Bounds(point.offset, end_offset, point.entry, view.end_entry(number))
+                bounds = WalkBounds(point.offset, end_offset, point.entry, view.end_entry(number))
                 for item in walk(file, bounds, self._shard, READ_BYTES_MIN):
                     if item.header.stored_at_us >= stored_at_us and item.header.count:
                         return max(item.header.first_entry, view.entry_first)

@@ -23,8 +23,8 @@ from headpond.storage.disk import Disk
 from headpond.storage.frame_write import NEW_SUFFIX
 from headpond.storage.log.format import (
     INDEX_SUFFIX,
+    FileHead,
     FileId,
-    Head,
     expiry_name,
     file_name,
     index_name,
@@ -37,10 +37,10 @@ from headpond.storage.log.format import (
 from headpond.storage.log.index import load_index
 from headpond.storage.log.marks import Marks
 from headpond.storage.log.read import FileView
-from headpond.storage.log.replay import Recovered, Replay
+from headpond.storage.log.replay import RecoveredLog, Replay
 from headpond.storage.log.rewrite import find_compacted
 from headpond.storage.log.walk import build_index
-from headpond.storage.recovery import open_salvaged
+from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile
 from headpond.wire.title import Title
 from headpond.wire.typed.versions import SchemaVersions, versions_of
@@ -54,12 +54,12 @@ def recover(
     shard: int,
     index_every_bytes: int,
     sealed: SealedFile | None = None,
-) -> Recovered:
+) -> RecoveredLog:
     """Reads a log's folder; what it has to set right (a torn tail, left-over files) it does.
 
     ``sealed`` is the last file as a clean stop left it.
     """
-    state = Recovered()
+    state = RecoveredLog()
     if sealed is not None:
         state.kept = sealed.kept
     files = _files(state, disk, folder, shard, versions_of(title))
@@ -85,7 +85,7 @@ def recover(
 
 
 def _files(
-    state: Recovered, disk: Disk, folder: str, shard: int, schemas: SchemaVersions | None
+    state: RecoveredLog, disk: Disk, folder: str, shard: int, schemas: SchemaVersions | None
 ) -> list[FileId]:
     """The files that count, in order; what a crash left beside them is removed."""
     found: list[FileId] = []
@@ -116,7 +116,7 @@ def _files(
 
 
 def _end_of(
-    state: Recovered, disk: Disk, folder: str, its_id: FileId, shard: int, schemas: SchemaVersions | None
+    state: RecoveredLog, disk: Disk, folder: str, its_id: FileId, shard: int, schemas: SchemaVersions | None
 ) -> int:
     """One past the last entry of a compacted file; what was taken out of it is noted."""
     file = open_salvaged(disk, f"{folder}/{file_name(*its_id)}")
@@ -132,7 +132,7 @@ def _end_of(
     return end
 
 
-def _peek(disk: Disk, folder: str, its_id: FileId) -> Head | None:
+def _peek(disk: Disk, folder: str, its_id: FileId) -> FileHead | None:
     file = open_salvaged(disk, f"{folder}/{file_name(*its_id)}")
     try:
         return peek_head(file, its_id.first)
@@ -157,7 +157,7 @@ def _replay_start(disk: Disk, folder: str, files: list[FileId], shard: int) -> i
 
 
 def _name_files(
-    state: Recovered, disk: Disk, folder: str, files: list[FileId], heads: list[Head | None]
+    state: RecoveredLog, disk: Disk, folder: str, files: list[FileId], heads: list[FileHead | None]
 ) -> None:
     """The files with the time before which nothing in them was stored; a damaged head takes its neighbour's."""
     floor_us = 0
@@ -168,7 +168,7 @@ def _name_files(
         state.files.append(FileView(its_id.first, floor_us, size, generation=its_id.generation))
 
 
-def _note_expiries(state: Recovered, disk: Disk, folder: str) -> None:
+def _note_expiries(state: RecoveredLog, disk: Disk, folder: str) -> None:
     """What the names beside sealed files tell; a name without its file goes."""
     places = {file.first: number for number, file in enumerate(state.files[:-1])}
     for name in disk.list(folder):
@@ -182,7 +182,12 @@ def _note_expiries(state: Recovered, disk: Disk, folder: str) -> None:
 
 
 def _report_missing(
-    state: Recovered, disk: Disk, folder: str, heads: list[Head | None], shard: int, index_every_bytes: int
+    state: RecoveredLog,
+    disk: Disk,
+    folder: str,
+    heads: list[FileHead | None],
+    shard: int,
+    index_every_bytes: int,
 ) -> None:
     """Follows the chain of files; where one is gone, its span begins where the file before it really ends."""
     firsts = [file.first for file in state.files]
@@ -203,13 +208,13 @@ def _report_missing(
         _lose_file(state, index.end_entry, firsts[number])
 
 
-def _lose_file(state: Recovered, start: int, end: int) -> None:
+def _lose_file(state: RecoveredLog, start: int, end: int) -> None:
     if start < end:
         state.report.missing.append((start, end))
         state.damaged.add(start, end)
 
 
-def _lose_end(state: Recovered, sealed: SealedFile | None) -> None:
+def _lose_end(state: RecoveredLog, sealed: SealedFile | None) -> None:
     """The file that held the last entries at a clean stop is gone."""
     if sealed is None or state.next_entry >= sealed.next:
         return
@@ -223,7 +228,7 @@ def _lose_end(state: Recovered, sealed: SealedFile | None) -> None:
     state.next_entry = sealed.next
 
 
-def _remove_dropped(state: Recovered, disk: Disk, folder: str) -> None:
+def _remove_dropped(state: RecoveredLog, disk: Disk, folder: str) -> None:
     """Finishes a drop that was recorded and then cut short."""
     while len(state.files) > 1 and state.files[1].first <= state.kept:
         gone = state.files.pop(0)

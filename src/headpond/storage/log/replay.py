@@ -28,7 +28,8 @@ from headpond.storage.log.index import Point
 from headpond.storage.log.marks import Marks
 from headpond.storage.log.read import FileView
 from headpond.storage.log.walk import belongs
-from headpond.storage.recovery import Recovery, open_salvaged
+from headpond.storage.recovery import Recovery
+from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile
 from headpond.wire.frame import Frame, FrameType
 from headpond.wire.plain.expiry import expiries_us, last_us
@@ -39,7 +40,7 @@ from headpond.wire.typed.versions import versions_of
 _SEGMENT = int(FrameType.SEGMENT)
 
 
-class Damage(NamedTuple):
+class FileDamage(NamedTuple):
     """Bytes of a file that are no frames, and the entries that stood in them (often none)."""
 
     file: str
@@ -53,9 +54,9 @@ class Damage(NamedTuple):
 class RecoveryReport:
     """What opening a log found that is not as it was left."""
 
-    torn: list[Damage] = field(default_factory=list)
+    torn: list[FileDamage] = field(default_factory=list)
     """Bytes of a write that was never acknowledged."""
-    damaged: list[Damage] = field(default_factory=list)
+    damaged: list[FileDamage] = field(default_factory=list)
     missing: list[tuple[int, int]] = field(default_factory=list)
     """Entries of files that are gone."""
     new_incarnation: bool = False
@@ -79,7 +80,7 @@ class RecoveryReport:
 
 
 @dataclass
-class Recovered:
+class RecoveredLog:
     """All that a log starts from."""
 
     report: RecoveryReport = field(default_factory=RecoveryReport)
@@ -119,7 +120,7 @@ class Replay:
 
     def __init__(
         self,
-        state: Recovered,
+        state: RecoveredLog,
         disk: Disk,
         folder: str,
         its_id: FileId,
@@ -259,7 +260,7 @@ class Replay:
         elif isinstance(event, Began):
             self.state.incarnations.add(event.name, event.first)
         elif isinstance(event, Tallied):
-            self.state.marks.book.told(event.block, event.tally)
+            self.state.marks.book.restore(event.block, event.tally)
 
     def _take_title(self, body: bytes) -> None:
         title = title_of(body)
@@ -288,7 +289,7 @@ class Replay:
         bad = self.bad or Bad(offset, offset)
         if entry > state.next_entry or self.bad is not None:
             span = (state.next_entry, max(entry, state.next_entry))
-            state.report.damaged.append(Damage(self.name, bad.offset, bad.end, span, reason))
+            state.report.damaged.append(FileDamage(self.name, bad.offset, bad.end, span, reason))
             state.damaged.add(*span)
             state.marks.book.lost += span[1] - span[0]
         self.bad = None
@@ -310,7 +311,7 @@ class Replay:
             self._lose_tail(recovery.tail or Bad(0, recovery.file.size()))
         elif recovery.tail is not None:
             span, reason = (state.next_entry,) * 2, "a torn write, never recorded as synced, is cut off"
-            state.report.torn.append(Damage(self.name, *recovery.tail, span, reason))
+            state.report.torn.append(FileDamage(self.name, *recovery.tail, span, reason))
         lost_at_end = self.lost_from is not None
         if self.lost_from is not None:
             state.lose_from(self.lost_from)

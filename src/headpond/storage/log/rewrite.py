@@ -28,7 +28,7 @@ from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadFrame, BadSegment, SegmentTooLarge
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_file import Bad, Found, scan
-from headpond.storage.frame_write import NEW_SUFFIX, Status, encode_status, write_whole
+from headpond.storage.frame_write import NEW_SUFFIX, SyncStatus, encode_status, write_whole
 from headpond.storage.log.format import (
     NO_BLOCK,
     BlockEnded,
@@ -45,7 +45,7 @@ from headpond.storage.log.index import FileIndex, Point
 from headpond.storage.log.latest_rows import keyless_rows
 from headpond.storage.log.marks import Marks
 from headpond.storage.log.read import ClosedFile
-from headpond.storage.recovery import open_salvaged
+from headpond.storage.salvage import open_salvaged
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.segment import UNFOLDED_BYTES_MAX, encode_plain
 from headpond.wire.record import (
@@ -167,7 +167,7 @@ class Rewrite:
             raise Unsound
         self._end_stub()
         at = self.bytes + self._held
-        self._add(encode_status(Status(at, self.end), place.shard))
+        self._add(encode_status(SyncStatus(at, self.end), place.shard))
         self._flush(new)
         new.sync()
 

@@ -14,7 +14,7 @@ from headpond.storage.disk import DiskFile
 from headpond.storage.log.format import load_marks
 from headpond.storage.log.marks import Marks, Stored
 from headpond.storage.log.read import FileView, LogReader, View
-from headpond.storage.log.walk import Bounds, walk
+from headpond.storage.log.walk import WalkBounds, walk
 from headpond.wire.frame import HEADER_BYTES, TRAILER
 from headpond.wire.record import RECORD_HEADER_BYTES, segments_of
 
@@ -111,7 +111,7 @@ class SegmentFinder:
         _, end_offset = self._reader.points_of(view, number, file)
         if scanned.offset >= end_offset:
             return
-        bounds = Bounds(scanned.offset, end_offset, scanned.entry, view.end_entry(number))
+        bounds = WalkBounds(scanned.offset, end_offset, scanned.entry, view.end_entry(number))
         for item in walk(file, bounds, self._shard, _CHUNK_BYTES):
             header = item.header
             scanned.entry = header.end_entry

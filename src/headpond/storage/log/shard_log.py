@@ -19,14 +19,14 @@ from headpond.model.identity import BLOCK_BYTES
 from headpond.model.ranges import RangeSet
 from headpond.model.topic_settings import TopicSettings
 from headpond.storage.disk import Disk
-from headpond.storage.frame_write import STATUS_BYTES, Rotation
-from headpond.storage.log.append import LogOptions, LogWrite, Stage, Tail, rotation_of
+from headpond.storage.frame_write import STATUS_BYTES, FileRotation
+from headpond.storage.log.append import LogOptions, LogStage, LogWrite, Tail, rotation_of
 from headpond.storage.log.book import refusal_code
 from headpond.storage.log.format import (
     Began,
     BlockEnded,
     Dropped,
-    Head,
+    FileHead,
     MarksBody,
     Tallied,
     encode_head,
@@ -48,17 +48,17 @@ from headpond.storage.log.read import (
     segment_of,
 )
 from headpond.storage.log.recover import recover
-from headpond.storage.log.replay import Damage, Recovered, RecoveryReport
+from headpond.storage.log.replay import FileDamage, RecoveredLog, RecoveryReport
 from headpond.storage.log.rewrite import LogPlace
 from headpond.storage.log.segments import SegmentFinder
 from headpond.storage.seal import SealedFile
-from headpond.wire.control.links import RecordHead as SegmentHead
+from headpond.wire.control.links import RecordHead
 from headpond.wire.frame import FILE_BODY_BYTES_MAX
 from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader
 from headpond.wire.title import Title
 from headpond.wire.typed.versions import versions_of
 
-__all__ = ["Damage", "LogOptions", "LogWrite", "RecoveryReport", "Run", "ShardLog", "StoredRecord"]
+__all__ = ["FileDamage", "LogOptions", "LogWrite", "RecoveryReport", "Run", "ShardLog", "StoredRecord"]
 
 MARKS_BYTES_MAX = FILE_BODY_BYTES_MAX // 2
 """What the marks in the head of a file may take; the damaged spans and the frame itself fit beside them."""
@@ -73,7 +73,7 @@ class ShardLog:
         self,
         disk: Disk,
         folder: str,
-        found: Recovered,
+        found: RecoveredLog,
         *,
         title: Title,
         shard: int,
@@ -112,7 +112,7 @@ class ShardLog:
         self._stored_at_us = found.stored_at_us
         self._tally_room = TALLY_BYTES
         self._tail = Tail(found)
-        self._stage = Stage()
+        self._stage = LogStage()
         self._under_way: LogWrite | None = None
         self.bytes_written = 0
         """Since the log was opened."""
@@ -284,7 +284,7 @@ class ShardLog:
             except Replaced:
                 continue
 
-    def walk_heads(self, entry: int, heads: list[SegmentHead]) -> Run:
+    def walk_heads(self, entry: int, heads: list[RecordHead]) -> Run:
         """What stands here from ``entry`` on, without rows (log_heads); may run in another thread."""
         return walk_heads(self._reader, self._view, self._shard, entry, heads)
 
@@ -458,7 +458,7 @@ class ShardLog:
 
     def _begin(
         self,
-        stage: Stage,
+        stage: LogStage,
         now_us: int,
         block: bytes | None = None,
         kept: int | None = None,
@@ -488,7 +488,7 @@ class ShardLog:
         if tail.end is not None:  # a write under way may be making the file before this one
             previous.append(tail.first)
         kept = self.entry_first if kept is None else kept
-        head = Head(first, max(previous, default=None), kept, self._stored_at_us)
+        head = FileHead(first, max(previous, default=None), kept, self._stored_at_us)
         # An opened log may run for years: what it can forget goes whenever the marks are written down.
         self._forget(now_us, block)
         marks, forgotten = self.marks.encode_within(MARKS_BYTES_MAX, keep=block)
@@ -540,13 +540,13 @@ class ShardLog:
         )
         write.stage = stage
         self._under_way = write
-        self._stage = Stage()
+        self._stage = LogStage()
         tail.first = first
         tail.planned(write, stage.head_bytes)
         self.entry_taken = self.entry_next
         return write
 
-    def _rotation(self, first: int, stage: Stage) -> Rotation | None:
+    def _rotation(self, first: int, stage: LogStage) -> FileRotation | None:
         sound, expires_us = self._tail.sound, stage.closes_us
         return rotation_of(self._view, first, self._folder, self._shard, sound=sound, expires_us=expires_us)
 
@@ -586,11 +586,11 @@ class ShardLog:
         self._under_way = None
         for stage in (self._stage, write.stage):  # newest first
             self._undo(stage)
-        self._stage = Stage()
+        self._stage = LogStage()
         self.entry_next = self.entry_taken = self._view.entry_durable
         self._tail.failed(write)
 
-    def _undo(self, stage: Stage) -> None:
+    def _undo(self, stage: LogStage) -> None:
         stage.take_back(self.marks)
         if stage.begun:
             self._incarnations.take_back()

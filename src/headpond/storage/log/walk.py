@@ -22,7 +22,7 @@ _LEAD = struct.Struct("<BHIIQI")
 _RECORD_BYTES_MIN = OVERHEAD_BYTES + RECORD_HEADER_BYTES
 
 
-class Bounds(NamedTuple):
+class WalkBounds(NamedTuple):
     """The part of a file to be walked."""
 
     offset: int
@@ -33,7 +33,7 @@ class Bounds(NamedTuple):
     """Where the file's entries end."""
 
 
-class Item(NamedTuple):
+class FramedRecord(NamedTuple):
     """A record met on a walk; ``raw`` is its whole frame."""
 
     offset: int
@@ -42,7 +42,7 @@ class Item(NamedTuple):
     raw: bytes
 
 
-def walk(file: DiskFile, bounds: Bounds, shard: int, chunk_bytes: int) -> Iterator[Item]:
+def walk(file: DiskFile, bounds: WalkBounds, shard: int, chunk_bytes: int) -> Iterator[FramedRecord]:
     """The valid records of a part of a file, in order, up to where its entries end."""
     offset, end, expected, limit = bounds.offset, bounds.end_offset, bounds.expected, bounds.limit
     data, start = b"", offset
@@ -66,11 +66,11 @@ def walk(file: DiskFile, bounds: Bounds, shard: int, chunk_bytes: int) -> Iterat
                 return
             if first >= expected:
                 expected = first + count
-                yield Item(offset, header, int.from_bytes(raw[3:7], "little"), raw)
+                yield FramedRecord(offset, header, int.from_bytes(raw[3:7], "little"), raw)
         offset += total
 
 
-def hop(file: DiskFile, bounds: Bounds, entry: int, chunk_bytes: int) -> Bounds:
+def hop(file: DiskFile, bounds: WalkBounds, entry: int, chunk_bytes: int) -> WalkBounds:
     """The same walk, begun at the record that holds ``entry``; unchanged if anything on the way is odd.
 
     Of the records on the way only the entries are looked at, not the checksums.
