@@ -7,16 +7,16 @@ from fractions import Fraction
 import pytest
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.carried import Bounds
-from headpond.pipes.calculus.chain import Crash, chain_promise_of
+from headpond.pipes.calculus.carried import RateBounds
+from headpond.pipes.calculus.chain import CrashRole, chain_promise_of
 from headpond.pipes.calculus.channel import Channel
 from headpond.pipes.calculus.declarations import Fault
-from headpond.pipes.calculus.delivery import Mode
+from headpond.pipes.calculus.delivery import DeliveryMode
 from headpond.pipes.calculus.orders import Order
 from headpond.pipes.calculus.promise import promise_of
 
 LOSSY = Channel(loss=0.2, confirm_loss=0.1)
-ONE = Bounds(Fraction(1), Fraction(1))
+ONE = RateBounds(Fraction(1), Fraction(1))
 
 
 def test_one_route_is_a_chain_of_one() -> None:
@@ -29,7 +29,7 @@ def test_copies_compose_exactly() -> None:
     doubling = Channel(loss=Fraction(1, 2), duplicate=1)
     outlook = chain_promise_of("index(strict=false) -> index(strict=false)", doubling).outlook
     # Each copy is lost with 1/2 or doubled: G(z) = 1/2 + z²/2, twice.
-    assert outlook.reliability == Bounds(Fraction(3, 8), Fraction(3, 8))
+    assert outlook.reliability == RateBounds(Fraction(3, 8), Fraction(3, 8))
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_what_cannot_be_built_is_promised_nothing(route: str, hint: str) -> None
 
 def test_without_repeats_the_rates_multiply_and_orders_meet() -> None:
     outlook = chain_promise_of("dedup -> index -> dedup", Channel(loss=0.1)).outlook
-    assert outlook.reliability == Bounds(Fraction(729, 1000), Fraction(729, 1000))
+    assert outlook.reliability == RateBounds(Fraction(729, 1000), Fraction(729, 1000))
     assert (outlook.uniqueness, outlook.order) == (ONE, Order.STRICT)
 
 
-def exactly(*decimals: str) -> list[Bounds]:
-    return [Bounds(Fraction(each), Fraction(each)) for each in decimals]
+def exactly(*decimals: str) -> list[RateBounds]:
+    return [RateBounds(Fraction(each), Fraction(each)) for each in decimals]
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_where_the_product_law_is_wrong_the_exact_one_is_given_beside_it() -> No
     assert chain_promise_of("channel(loss=0.5) -> channel(loss=0.5)").remarks == ()
 
 
-@pytest.mark.parametrize("crash", Crash)
-def test_what_one_that_crashes_had_in_hand_comes_again_only_if_the_route_before_waits(crash: Crash) -> None:
-    behind = " -> resend" if crash is Crash.RELAY else ""
+@pytest.mark.parametrize("crash", CrashRole)
+def test_what_one_that_crashes_had_in_hand_comes_again_only_if_the_route_before_waits(crash: CrashRole) -> None:
+    behind = " -> resend" if crash is CrashRole.RELAY else ""
     waits = chain_promise_of(f"resend_many(confirm=settled) | dedup{behind}", None, frozenset({crash}))
     assert (waits.outlook.reliability, waits.outlook.uniqueness.low) == (ONE, Fraction(0))
     loses = chain_promise_of(f"resend_many | dedup{behind}", None, frozenset({crash}))
@@ -122,14 +122,14 @@ def test_a_relay_that_does_not_wait_may_spill() -> None:
     assert promise.outlook.reliability.low == 0
     assert any("no room for" in remark for remark in promise.remarks)
     # A sender that keeps nothing always has room.
-    assert chain_promise_of("resend_many -> index", Channel()).outlook.mode is Mode.EXACTLY_ONCE
+    assert chain_promise_of("resend_many -> index", Channel()).outlook.mode is DeliveryMode.EXACTLY_ONCE
 
 
 def test_a_cascade_loses_nothing_and_repeats_nobody_knows_how_much() -> None:
     outlook = chain_promise_of("resend_many(confirm=settled) -> resend_many | dedup", LOSSY).outlook
-    assert (outlook.reliability, outlook.uniqueness) == (ONE, Bounds(Fraction(0), Fraction(1)))
+    assert (outlook.reliability, outlook.uniqueness) == (ONE, RateBounds(Fraction(0), Fraction(1)))
     unique = chain_promise_of("resend_many(confirm=settled) | dedup -> resend_many | dedup", LOSSY).outlook
-    assert unique.mode is Mode.EXACTLY_ONCE
+    assert unique.mode is DeliveryMode.EXACTLY_ONCE
 
 
 def test_a_breach_in_any_of_them_breaks_the_whole() -> None:

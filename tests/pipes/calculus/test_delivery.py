@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.copies import Copies, bernoulli, finite, resent
 from headpond.pipes.calculus.delivery import (
-    Delivery,
-    Mode,
+    DeliveryMode,
+    DeliveryRates,
     channel,
     compare_laws,
     dedup,
@@ -32,7 +32,7 @@ few = settings(max_examples=60, deadline=None)
 HALF = Fraction(1, 2)
 
 
-def numbers(found: Delivery) -> tuple[float, float]:
+def numbers(found: DeliveryRates) -> tuple[float, float]:
     return float(found.reliability), float(found.uniqueness)
 
 
@@ -121,28 +121,28 @@ def test_a_retry_never_lowers_reliability(hop: Copies, retries: int) -> None:
 @pytest.mark.parametrize(
     ("one", "two", "both"),
     [
-        (Mode.AT_MOST_ONCE, Mode.AT_LEAST_ONCE, Mode.UNRELIABLE),
-        (Mode.EXACTLY_ONCE, Mode.AT_LEAST_ONCE, Mode.AT_LEAST_ONCE),
-        (Mode.EXACTLY_ONCE, Mode.AT_MOST_ONCE, Mode.AT_MOST_ONCE),
-        (Mode.EXACTLY_ONCE, Mode.EXACTLY_ONCE, Mode.EXACTLY_ONCE),
-        *[(Mode.UNRELIABLE, each, Mode.UNRELIABLE) for each in Mode],
+        (DeliveryMode.AT_MOST_ONCE, DeliveryMode.AT_LEAST_ONCE, DeliveryMode.UNRELIABLE),
+        (DeliveryMode.EXACTLY_ONCE, DeliveryMode.AT_LEAST_ONCE, DeliveryMode.AT_LEAST_ONCE),
+        (DeliveryMode.EXACTLY_ONCE, DeliveryMode.AT_MOST_ONCE, DeliveryMode.AT_MOST_ONCE),
+        (DeliveryMode.EXACTLY_ONCE, DeliveryMode.EXACTLY_ONCE, DeliveryMode.EXACTLY_ONCE),
+        *[(DeliveryMode.UNRELIABLE, each, DeliveryMode.UNRELIABLE) for each in DeliveryMode],
     ],
 )
-def test_modes_of_a_row(one: Mode, two: Mode, both: Mode) -> None:
+def test_modes_of_a_row(one: DeliveryMode, two: DeliveryMode, both: DeliveryMode) -> None:
     assert one.then(two) is two.then(one) is both
 
 
 def test_the_four_modes() -> None:
-    assert mode_of(0.9, 0.9) is Mode.UNRELIABLE
-    assert mode_of(0.9, 1) is Mode.AT_MOST_ONCE
-    assert mode_of(1, 0.9) is Mode.AT_LEAST_ONCE
-    assert mode_of(1, 1) is Mode.EXACTLY_ONCE
+    assert mode_of(0.9, 0.9) is DeliveryMode.UNRELIABLE
+    assert mode_of(0.9, 1) is DeliveryMode.AT_MOST_ONCE
+    assert mode_of(1, 0.9) is DeliveryMode.AT_LEAST_ONCE
+    assert mode_of(1, 1) is DeliveryMode.EXACTLY_ONCE
 
 
 def test_in_its_relaxed_meaning_a_mode_takes_near_for_there() -> None:
     nearly = delivery(retry(channel(loss=0.01), 3))
-    assert nearly.mode is Mode.AT_MOST_ONCE
-    assert nearly.mode_within(0.001) is Mode.EXACTLY_ONCE
+    assert nearly.mode is DeliveryMode.AT_MOST_ONCE
+    assert nearly.mode_within(0.001) is DeliveryMode.EXACTLY_ONCE
 
 
 # --- wrapping ---------------------------------------------------------------------------------------

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.interval import Interval, Tally, normal_deviations, tally, tally_messages, wilson
+from headpond.pipes.calculus.interval import (
+    CopyTally,
+    Interval,
+    normal_deviations,
+    tally,
+    tally_messages,
+    wilson,
+)
 
 
 def test_wilsons_interval_has_its_known_values() -> None:
@@ -81,7 +88,7 @@ def test_a_single_loss_rules_out_that_nothing_is_ever_lost() -> None:
 
 
 def test_a_run_that_sent_or_received_nothing_says_nothing() -> None:
-    empty = Tally()
+    empty = CopyTally()
     assert (empty.reliability().low, empty.reliability().high) == (0, 1)
     assert (empty.uniqueness().low, empty.uniqueness().high) == (0, 1)
 
@@ -92,7 +99,7 @@ def test_tallies_of_parts_add_up_to_that_of_the_whole(one: list[int], other: lis
 
 
 def test_a_tally_counts_messages_and_copies() -> None:
-    assert tally({0: 2, 1: 5, 3: 1}) == Tally(sent=8, unique=6, received=8, squares=14)
+    assert tally({0: 2, 1: 5, 3: 1}) == CopyTally(sent=8, unique=6, received=8, squares=14)
 
 
 def test_agreement_is_a_statement() -> None:
@@ -106,8 +113,8 @@ def test_agreement_is_a_statement() -> None:
 
 def test_counts_that_cannot_be_are_refused() -> None:
     with pytest.raises(BadRequest):
-        Tally(sent=1, unique=2, received=2, squares=2)
+        CopyTally(sent=1, unique=2, received=2, squares=2)
     with pytest.raises(BadRequest):
-        Tally(sent=2, unique=2, received=1, squares=1)
+        CopyTally(sent=2, unique=2, received=1, squares=1)
     with pytest.raises(BadRequest):
         wilson(1, 2, 1.0)

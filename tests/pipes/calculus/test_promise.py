@@ -10,14 +10,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.carried import Bounds
+from headpond.pipes.calculus.carried import RateBounds
 from headpond.pipes.calculus.channel import UNRATED, Channel
 from headpond.pipes.calculus.copies import finite, resent
 from headpond.pipes.calculus.declarations import DECLARATIONS, Fault, Need, Tactic
-from headpond.pipes.calculus.delivery import Mode, delivery
+from headpond.pipes.calculus.delivery import DeliveryMode, delivery
 from headpond.pipes.calculus.interval import tally_messages
 from headpond.pipes.calculus.orders import Order, OrderCheck, implies
-from headpond.pipes.calculus.promise import Outlook, Promise, promise_of
+from headpond.pipes.calculus.promise import Outlook, RoutePromise, promise_of
 from headpond.pipes.calculus.route import Route, parse_route
 
 WORST = Channel(loss=0.2, duplicate=0.05, reorder=0.1, confirm_loss=0.1)
@@ -55,28 +55,28 @@ def shares(outlook: Outlook) -> list[float]:
 @pytest.mark.parametrize(
     ("route", "channel", "mode", "order"),
     [
-        ("resend", LOSSY, Mode.AT_LEAST_ONCE, Order.CONTINUOUS),
-        ("resend", WORST, Mode.AT_LEAST_ONCE, None),
-        ("resend_many", LOSSY, Mode.AT_LEAST_ONCE, None),
-        ("stream", WORST, Mode.AT_LEAST_ONCE, None),
-        ("resend_many | dedup", WORST, Mode.EXACTLY_ONCE, None),
-        ("resend | dedup", WORST, Mode.EXACTLY_ONCE, Order.ABSOLUTE),
-        ("resend | dedup(by=index)", WORST, Mode.EXACTLY_ONCE, Order.ABSOLUTE),
-        ("resend_many | dedup(by=index)", WORST, Mode.AT_MOST_ONCE, Order.STRICT),
-        ("index", WORST, Mode.AT_MOST_ONCE, Order.STRICT),
-        ("index(strict=false)", WORST, Mode.UNRELIABLE, Order.MONOTONIC),
-        ("resend_many | continuous", WORST, Mode.EXACTLY_ONCE, Order.ABSOLUTE),
-        ("resend_many | continuous(strict=false)", WORST, Mode.AT_LEAST_ONCE, Order.CONTINUOUS),
-        ("resend_many | dedup | sequential", WORST, Mode.EXACTLY_ONCE, Order.ABSOLUTE),
-        ("sequential", WORST, Mode.EXACTLY_ONCE, Order.ABSOLUTE),
-        ("resend_many | continuous(gaps=false)", WORST, Mode.EXACTLY_ONCE, Order.ABSOLUTE),
-        ("stream | dedup | continuous", WORST, Mode.EXACTLY_ONCE, Order.ABSOLUTE),
-        ("dedup", WORST, Mode.AT_MOST_ONCE, None),
-        ("dedup", Channel(duplicate=0.5), Mode.EXACTLY_ONCE, Order.ABSOLUTE),
-        ("index | sequential", WORST, Mode.EXACTLY_ONCE, Order.ABSOLUTE),
+        ("resend", LOSSY, DeliveryMode.AT_LEAST_ONCE, Order.CONTINUOUS),
+        ("resend", WORST, DeliveryMode.AT_LEAST_ONCE, None),
+        ("resend_many", LOSSY, DeliveryMode.AT_LEAST_ONCE, None),
+        ("stream", WORST, DeliveryMode.AT_LEAST_ONCE, None),
+        ("resend_many | dedup", WORST, DeliveryMode.EXACTLY_ONCE, None),
+        ("resend | dedup", WORST, DeliveryMode.EXACTLY_ONCE, Order.ABSOLUTE),
+        ("resend | dedup(by=index)", WORST, DeliveryMode.EXACTLY_ONCE, Order.ABSOLUTE),
+        ("resend_many | dedup(by=index)", WORST, DeliveryMode.AT_MOST_ONCE, Order.STRICT),
+        ("index", WORST, DeliveryMode.AT_MOST_ONCE, Order.STRICT),
+        ("index(strict=false)", WORST, DeliveryMode.UNRELIABLE, Order.MONOTONIC),
+        ("resend_many | continuous", WORST, DeliveryMode.EXACTLY_ONCE, Order.ABSOLUTE),
+        ("resend_many | continuous(strict=false)", WORST, DeliveryMode.AT_LEAST_ONCE, Order.CONTINUOUS),
+        ("resend_many | dedup | sequential", WORST, DeliveryMode.EXACTLY_ONCE, Order.ABSOLUTE),
+        ("sequential", WORST, DeliveryMode.EXACTLY_ONCE, Order.ABSOLUTE),
+        ("resend_many | continuous(gaps=false)", WORST, DeliveryMode.EXACTLY_ONCE, Order.ABSOLUTE),
+        ("stream | dedup | continuous", WORST, DeliveryMode.EXACTLY_ONCE, Order.ABSOLUTE),
+        ("dedup", WORST, DeliveryMode.AT_MOST_ONCE, None),
+        ("dedup", Channel(duplicate=0.5), DeliveryMode.EXACTLY_ONCE, Order.ABSOLUTE),
+        ("index | sequential", WORST, DeliveryMode.EXACTLY_ONCE, Order.ABSOLUTE),
     ],
 )
-def test_what_a_route_promises(route: str, channel: Channel, mode: Mode, order: Order | None) -> None:
+def test_what_a_route_promises(route: str, channel: Channel, mode: DeliveryMode, order: Order | None) -> None:
     promise = promise_of(route, channel)
     assert promise.holds
     assert (promise.outlook.mode, promise.outlook.order) == (mode, order)
@@ -84,7 +84,7 @@ def test_what_a_route_promises(route: str, channel: Channel, mode: Mode, order: 
 
 def test_the_uniqueness_of_resending_is_that_of_the_confirms() -> None:
     outlook = promise_of("resend_many", LOSSY).outlook
-    assert outlook.uniqueness == Bounds(Fraction(9, 10), Fraction(9, 10))
+    assert outlook.uniqueness == RateBounds(Fraction(9, 10), Fraction(9, 10))
     assert outlook.copies is not None
     assert outlook.copies.mean == Fraction(10, 9)
 
@@ -118,29 +118,29 @@ def test_copies_that_come_while_a_message_is_worked_on_are_dropped_so_uniqueness
     plain = promise_of(pipe, Channel(duplicate=0.3)).outlook.uniqueness
     waiting = promise_of(f"{pipe}(confirm=settled)", Channel(duplicate=0.3)).outlook.uniqueness
     assert plain.exact
-    assert waiting == Bounds(plain.low, Fraction(1))
+    assert waiting == RateBounds(plain.low, Fraction(1))
 
 
 def test_a_tolerated_fault_keeps_the_mode_and_takes_the_number() -> None:
     promise = promise_of("resend_many", Channel(faults=frozenset({Fault.RECEIVER_CRASH})))
     assert promise.holds
-    assert promise.outlook.mode is Mode.AT_LEAST_ONCE
-    assert promise.outlook.uniqueness == Bounds(Fraction(0), Fraction(1))
+    assert promise.outlook.mode is DeliveryMode.AT_LEAST_ONCE
+    assert promise.outlook.uniqueness == RateBounds(Fraction(0), Fraction(1))
     assert promise.outlook.copies is None
 
 
 def test_a_route_that_fails_loses_unless_a_pipe_sends_again() -> None:
     fails = Channel(faults=frozenset({Fault.ROUTE_FAILURE}))
-    assert promise_of("index", fails).outlook.mode is Mode.AT_MOST_ONCE
-    assert promise_of("resend | index", fails).outlook.mode is Mode.EXACTLY_ONCE
-    assert promise_of("resend_many | index", fails).outlook.mode is Mode.AT_MOST_ONCE
-    assert promise_of("resend_many | continuous", fails).outlook.mode is Mode.EXACTLY_ONCE
+    assert promise_of("index", fails).outlook.mode is DeliveryMode.AT_MOST_ONCE
+    assert promise_of("resend | index", fails).outlook.mode is DeliveryMode.EXACTLY_ONCE
+    assert promise_of("resend_many | index", fails).outlook.mode is DeliveryMode.AT_MOST_ONCE
+    assert promise_of("resend_many | continuous", fails).outlook.mode is DeliveryMode.EXACTLY_ONCE
 
 
 # --- broken routes ----------------------------------------------------------------------------------
 
 
-def only_breach(promise: Promise) -> tuple[str, str]:
+def only_breach(promise: RoutePromise) -> tuple[str, str]:
     (breach,) = promise.breaches
     assert not promise.holds
     assert (promise.outlook.reliability.low, promise.outlook.order) == (Fraction(0), None)
@@ -278,7 +278,7 @@ def test_dedup_over_any_route_keeps_reliability_and_leaves_no_repeat(route: Rout
     before, after = promise_of(route, channel), promise_of(f"{route} | dedup", channel)
     assume(after.holds)
     assert after.outlook.reliability == before.outlook.reliability
-    assert after.outlook.uniqueness == Bounds(Fraction(1), Fraction(1))
+    assert after.outlook.uniqueness == RateBounds(Fraction(1), Fraction(1))
 
 
 def sends_again_over_what_waits(route: Route) -> bool:
@@ -295,7 +295,7 @@ def sends_again_over_what_waits(route: Route) -> bool:
 def test_over_a_perfect_channel_a_route_is_exactly_once_in_absolute_order(route: Route) -> None:
     outlook = promise_of(route).outlook
     assume(not sends_again_over_what_waits(route))
-    assert (outlook.mode, outlook.order) == (Mode.EXACTLY_ONCE, Order.ABSOLUTE)
+    assert (outlook.mode, outlook.order) == (DeliveryMode.EXACTLY_ONCE, Order.ABSOLUTE)
 
 
 @pytest.mark.parametrize(
@@ -311,13 +311,13 @@ def test_a_timer_over_a_pipe_that_makes_messages_wait_sends_nobody_knows_how_man
     route: str, order: Order | None
 ) -> None:
     promise = promise_of(route)
-    assert promise.outlook.reliability == Bounds(Fraction(1), Fraction(1))
-    assert (promise.outlook.uniqueness, promise.outlook.order) == (Bounds(Fraction(0), Fraction(1)), order)
+    assert promise.outlook.reliability == RateBounds(Fraction(1), Fraction(1))
+    assert (promise.outlook.uniqueness, promise.outlook.order) == (RateBounds(Fraction(0), Fraction(1)), order)
 
 
 def test_pipes_that_pass_on_at_once_leave_a_timer_sure() -> None:
     promise = promise_of("index | dedup | resend_many", Channel(confirm_loss=0.1))
-    assert promise.outlook.uniqueness == Bounds(Fraction(9, 10), Fraction(9, 10))
+    assert promise.outlook.uniqueness == RateBounds(Fraction(9, 10), Fraction(9, 10))
 
 
 @few
@@ -357,7 +357,7 @@ def above_the_last(indices: list[int], *, strict: bool) -> list[int]:
     return passed
 
 
-def check(indices: list[int], messages: int, promise: Promise) -> None:
+def check(indices: list[int], messages: int, promise: RoutePromise) -> None:
     copies = [0] * messages
     order = OrderCheck()
     order.take(indices)

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from headpond.client.link.dialling import Backoff
-from headpond.pipes.drivers.receiver import Receiver
-from headpond.pipes.drivers.sender import Sender
+from headpond.pipes.drivers.receiver import PipeReceiver
+from headpond.pipes.drivers.sender import PipeSender
 
 QUICK = Backoff(min_s=0.005, max_s=0.05)
 
 
 @asynccontextmanager
-async def reading(receiver: Receiver) -> AsyncIterator[list[int]]:
+async def reading(receiver: PipeReceiver) -> AsyncIterator[list[int]]:
     """What the receiver delivers, as numbers, growing in the background."""
     got: list[int] = []
 
@@ -32,7 +32,7 @@ async def reading(receiver: Receiver) -> AsyncIterator[list[int]]:
             raise failures[0]
 
 
-async def send_in_bursts(sender: Sender, numbers: Sequence[int], burst: int = 3) -> None:
+async def send_in_bursts(sender: PipeSender, numbers: Sequence[int], burst: int = 3) -> None:
     """Each burst becomes a packet of its own."""
     for at in range(0, len(numbers), burst):
         await sender.send_many([b"%d" % number for number in numbers[at : at + burst]])

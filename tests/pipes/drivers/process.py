@@ -14,7 +14,7 @@ import sys
 
 import headpond
 from headpond.pipes.drivers import tcp, topic
-from headpond.pipes.drivers.receiver import Receiver
+from headpond.pipes.drivers.receiver import PipeReceiver
 from headpond.pipes.drivers.relay import relay
 
 
@@ -22,7 +22,7 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-async def receive(receiver: Receiver, most: int = 1 << 62) -> None:
+async def receive(receiver: PipeReceiver, most: int = 1 << 62) -> None:
     async with receiver:
         say("ready")
         left = most

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from headpond.pipes.drivers import memory, tcp
-from headpond.pipes.drivers.receiver import Receiver
-from headpond.pipes.drivers.sender import Sender
+from headpond.pipes.drivers.receiver import PipeReceiver
+from headpond.pipes.drivers.sender import PipeSender
 from tests.client.peer import until
 from tests.pipes.drivers.ends import QUICK, reading, send_in_bursts
 from tests.pipes.drivers.mischief import Mischief, proxy
@@ -73,7 +73,7 @@ SURE_ROUTES = pytest.mark.parametrize(("route", "promise"), SURE, ids=[route for
 UNSURE_ROUTES = pytest.mark.parametrize(("route", "promise"), UNSURE, ids=[route for route, _ in UNSURE])
 
 
-async def through(sender: Sender, receiver: Receiver, promise: Promise) -> None:
+async def through(sender: PipeSender, receiver: PipeReceiver, promise: Promise) -> None:
     async with reading(receiver) as got:
         await send_in_bursts(sender, SENT, burst=2)
         await sender.flush()

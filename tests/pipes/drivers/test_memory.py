@@ -10,7 +10,7 @@ from headpond.model.errors import BadRequest, Closed, PipeFull, SegmentTooLarge,
 from headpond.pipes.drivers import lane, memory
 from headpond.pipes.drivers.lane import StoredReceiver
 from headpond.pipes.drivers.memory import CarryOn
-from headpond.pipes.drivers.receiver import INBOX_MAX, Receiver
+from headpond.pipes.drivers.receiver import INBOX_MAX, PipeReceiver
 from headpond.pipes.drivers.sender import PAYLOAD_BYTES_MAX
 from headpond.pipes.machines.packet import Kind, Packet
 from headpond.pipes.machines.stream import Entries
@@ -290,7 +290,7 @@ def test_a_stored_message_that_is_refused_stops_the_receiver_and_is_not_committe
     asyncio.run(scenario())
 
 
-def entries_of(receiver: Receiver) -> Entries:
+def entries_of(receiver: PipeReceiver) -> Entries:
     machine = receiver._source.lanes[0]._runner.machine
     assert isinstance(machine, StoredReceiver)
     return machine._storage.entries

@@ -9,7 +9,7 @@ import pytest
 
 from headpond.model.errors import BadRequest, DataLocked, StorageFailed, TimedOut
 from headpond.pipes.drivers import store, tcp
-from headpond.pipes.drivers.receiver import Receiver
+from headpond.pipes.drivers.receiver import PipeReceiver
 from headpond.storage.os_disk import OsDiskFile
 from tests.client.peer import until
 from tests.client.test_connecting import closed_port
@@ -23,13 +23,13 @@ def numbers(first: int, count: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, first + count)]
 
 
-async def send(receiver: Receiver, payloads: list[bytes], route: str = ROUTE) -> None:
+async def send(receiver: PipeReceiver, payloads: list[bytes], route: str = ROUTE) -> None:
     async with tcp.connect(route, *receiver.address, backoff=QUICK) as sender:
         await sender.send_many(payloads)
         await sender.flush()
 
 
-async def read(receiver: Receiver, count: int) -> list[bytes]:
+async def read(receiver: PipeReceiver, count: int) -> list[bytes]:
     """Reads without confirming."""
     items = [await receiver.receive(timeout=10) for _ in range(count)]
     return [item.payload for item in items if item is not None]
@@ -98,7 +98,7 @@ def test_what_is_done_leaves_the_folder(tmp_path: Path, monkeypatch: pytest.Monk
             await receiver.flush()
             reading.cancel()
 
-    async def discard(receiver: Receiver) -> None:
+    async def discard(receiver: PipeReceiver) -> None:
         async for _ in receiver:
             pass
 

@@ -19,7 +19,14 @@ from headpond.model.errors import (
 from headpond.pipes.calculus.route import parse_route
 from headpond.pipes.drivers import tcp
 from headpond.pipes.drivers import tcp as tcp_listener
-from headpond.pipes.drivers.connection import VERSION, Hello, PipeFrame, encode_hello, encode_packets, shape_of
+from headpond.pipes.drivers.connection import (
+    VERSION,
+    PipeFrame,
+    PipeHello,
+    encode_hello,
+    encode_packets,
+    shape_of,
+)
 from headpond.pipes.drivers.runner import new_epoch
 from headpond.pipes.drivers.sender import PAYLOAD_BYTES_MAX
 from headpond.pipes.machines.packet import Kind, Packet, decode_packet
@@ -116,9 +123,9 @@ def test_a_payload_as_large_as_may_be_arrives() -> None:
         bytes(64),
         encode(PipeFrame.PACKET, b"before any greeting"),
         encode(PipeFrame.HELLO, b"\xc1 no msgpack"),
-        encode_hello(Hello(VERSION, ROUTE.replace(" ", " "), "x" * 1000, 1)),
-        encode_hello(Hello(VERSION, ROUTE, "twice", 1)) * 2,
-        encode_hello(Hello(VERSION, ROUTE, "torn", 1))[:-1] + b"!",
+        encode_hello(PipeHello(VERSION, ROUTE.replace(" ", " "), "x" * 1000, 1)),
+        encode_hello(PipeHello(VERSION, ROUTE, "twice", 1)) * 2,
+        encode_hello(PipeHello(VERSION, ROUTE, "torn", 1))[:-1] + b"!",
     ],
     ids=["http", "zeros", "packet first", "bad hello", "long name", "two greetings", "bad checksum"],
 )
@@ -147,7 +154,7 @@ def test_a_frame_without_a_packet_is_counted_and_the_connection_goes_on() -> Non
     async def scenario() -> None:
         async with tcp.listen("resend_many") as receiver, reading(receiver) as got:
             reader, writer = await asyncio.open_connection(*receiver.address)
-            writer.write(encode_hello(Hello(VERSION, "resend_many", "raw", 5)))
+            writer.write(encode_hello(PipeHello(VERSION, "resend_many", "raw", 5)))
             await reader.readexactly(1)
             writer.write(encode(PipeFrame.PACKET, b"no packet"))
             writer.writelines(encode_packets([Packet(Kind.DATA, 5, 0, range(2), [b"1", b"2"])]))
@@ -174,7 +181,7 @@ def test_a_payload_in_a_wrong_envelope_is_counted_and_reaches_no_program(route: 
         good: object = (5, 0, b"1") if "|" in route else b"1"
         async with tcp.listen(route) as receiver, reading(receiver) as got:
             reader, writer = await asyncio.open_connection(*receiver.address)
-            writer.write(encode_hello(Hello(VERSION, shape_of(parse_route(route)), "raw", 5)))
+            writer.write(encode_hello(PipeHello(VERSION, shape_of(parse_route(route)), "raw", 5)))
             await reader.readexactly(1)
             for number, each in enumerate((good, payload)):
                 writer.writelines(encode_packets([Packet(Kind.DATA, 5, 0, range(number, number + 1), [each])]))

@@ -11,7 +11,7 @@ import headpond
 from headpond.model.errors import BadRequest, NotSupported, PipeFull
 from headpond.pipes.calculus.route import parse_route
 from headpond.pipes.drivers import topic as pipe
-from headpond.pipes.drivers.lane import Delivery, Lane
+from headpond.pipes.drivers.lane import Delivery, SenderLane
 from headpond.pipes.drivers.topic import TopicLane
 from headpond.pipes.machines.machine import Notice, Token
 from tests.client.peer import until
@@ -193,7 +193,7 @@ class _Inbox:
     def notice(self, notices: list[Notice]) -> None:
         self.told += [each.what for each in notices]
 
-    def refuse(self, lane: Lane, tokens: list[Token]) -> None:
+    def refuse(self, lane: SenderLane, tokens: list[Token]) -> None:
         self.refused += tokens
 
 

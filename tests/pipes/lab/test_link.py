@@ -8,7 +8,7 @@ import pytest
 
 from headpond.pipes.calculus.interval import wilson
 from headpond.pipes.lab.faults import Delay
-from headpond.pipes.lab.link import Inbox, Link
+from headpond.pipes.lab.link import LabLink, TickInbox
 from headpond.pipes.machines.packet import Kind, Packet
 
 MESSAGES = 20_000
@@ -21,8 +21,8 @@ class Road:
     def __init__(
         self, loss: float = 0.0, duplicate: float = 0.0, reorder: float = 0.0, delay: str = "fixed:1"
     ) -> None:
-        self.inboxes: dict[int, Inbox] = {}
-        self.link = Link(
+        self.inboxes: dict[int, TickInbox] = {}
+        self.link = LabLink(
             "a>b",
             loss=loss,
             duplicate=duplicate,
@@ -31,7 +31,7 @@ class Road:
             late_ticks=TICKS,
             tick_s=1 / TICKS,
             rng=Random(1),
-            post=lambda tick, _: self.inboxes.setdefault(tick, Inbox()),
+            post=lambda tick, _: self.inboxes.setdefault(tick, TickInbox()),
             tell=None,
         )
 

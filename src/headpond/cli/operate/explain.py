@@ -14,11 +14,11 @@ from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
 from headpond.cli.output import EXIT_ERROR, print_fields, print_json, reports_errors
 
 if TYPE_CHECKING:
-    from headpond.pipes.calculus.carried import Bounds
-    from headpond.pipes.calculus.chain import ChainPromise, Crash
+    from headpond.pipes.calculus.carried import RateBounds
+    from headpond.pipes.calculus.chain import ChainPromise, CrashRole
     from headpond.pipes.calculus.channel import Channel
     from headpond.pipes.calculus.declarations import Declaration
-    from headpond.pipes.calculus.promise import Outlook, Promise, Step
+    from headpond.pipes.calculus.promise import Outlook, PromiseStep, RoutePromise
 
 RATES = ("loss", "duplicate", "reorder", "confirm_loss")
 
@@ -79,7 +79,7 @@ def explain(
 
     Nothing is sent. Exits with 1 if the route cannot keep its promise, and says how to repair it.
     """
-    from headpond.pipes.calculus.chain import Crash, chain_promise_of
+    from headpond.pipes.calculus.chain import CrashRole, chain_promise_of
     from headpond.pipes.calculus.channel import Channel
     from headpond.pipes.calculus.declarations import Fault
 
@@ -93,7 +93,7 @@ def explain(
         backtraceable=not one_way,
         faults=frozenset(Fault[each.name] for each in faults if each not in CRASHES),
     )
-    crashes = frozenset(Crash(each.replace("-", " ")) for each in faults if each in CRASHES)
+    crashes = frozenset(CrashRole(each.replace("-", " ")) for each in faults if each in CRASHES)
     promise = chain_promise_of(route, channel, crashes)
     if as_json:
         print_json(_promise_object(promise, channel, crashes))
@@ -106,7 +106,7 @@ def explain(
 # --- text -------------------------------------------------------------------------------------------
 
 
-def _print(promise: ChainPromise, crashes: frozenset[Crash]) -> None:
+def _print(promise: ChainPromise, crashes: frozenset[CrashRole]) -> None:
     fields: list[tuple[str, object]] = [("route", _route_text(promise))]
     if len(promise.hops) == 1:
         fields += _channel_fields(promise.hops[0])
@@ -128,7 +128,7 @@ def _print(promise: ChainPromise, crashes: frozenset[Crash]) -> None:
         print(f"\nBROKEN: {breach.sentence}.\nmend: {breach.mend}.")
 
 
-def _print_hop(hop: Promise, number: int | None) -> None:
+def _print_hop(hop: RoutePromise, number: int | None) -> None:
     if number is not None:
         print(f"\nhop {number}: {hop.route}")
         print_fields(_channel_fields(hop))
@@ -137,7 +137,7 @@ def _print_hop(hop: Promise, number: int | None) -> None:
         print_fields([(f"   {name}", value) for name, value in _step_fields(step)])
 
 
-def _channel_fields(hop: Promise) -> list[tuple[str, object]]:
+def _channel_fields(hop: RoutePromise) -> list[tuple[str, object]]:
     return [("channel", _channel_text(hop.channel)), ("without pipes", _outlook_text(hop.bare))]
 
 
@@ -145,7 +145,7 @@ def _route_text(promise: ChainPromise) -> str:
     return " -> ".join(str(hop.route) for hop in promise.hops)
 
 
-def _step_fields(step: Step) -> list[tuple[str, object]]:
+def _step_fields(step: PromiseStep) -> list[tuple[str, object]]:
     pipe = step.stage.declaration
     fields: list[tuple[str, object]] = [
         ("needs", _needs_text(pipe)),
@@ -193,7 +193,7 @@ def _orders_text(outlook: Outlook) -> str:
     return ", ".join(held_orders(outlook.order)) or "none"
 
 
-def _bounds_text(bounds: Bounds) -> str:
+def _bounds_text(bounds: RateBounds) -> str:
     low, high = f"{float(bounds.low):.6g}", f"{float(bounds.high):.6g}"
     return low if bounds.exact else f"{low} to {high}"
 
@@ -211,7 +211,7 @@ def _channel_object(channel: Channel) -> dict[str, Any]:
     }
 
 
-def _promise_object(promise: ChainPromise, channel: Channel, crashes: frozenset[Crash]) -> dict[str, Any]:
+def _promise_object(promise: ChainPromise, channel: Channel, crashes: frozenset[CrashRole]) -> dict[str, Any]:
     return {
         "route": _route_text(promise),
         "channel": _channel_object(channel),
@@ -241,7 +241,7 @@ def _promise_object(promise: ChainPromise, channel: Channel, crashes: frozenset[
     }
 
 
-def _step_object(step: Step) -> dict[str, Any]:
+def _step_object(step: PromiseStep) -> dict[str, Any]:
     pipe = step.stage.declaration
     return {
         "pipe": str(step.stage),

@@ -15,13 +15,13 @@ from headpond.pipes.calculus.copies import Copies, bernoulli, resent
 from headpond.pipes.calculus.declarations import Fault, Tactic, span_of
 from headpond.pipes.calculus.delivery import delivery
 from headpond.pipes.calculus.orders import Order, order_of
-from headpond.pipes.calculus.route import Stage
+from headpond.pipes.calculus.route import RouteStage
 
 ONE = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RateBounds:
     """A number that is known exactly (both are equal) or to lie between two."""
 
     low: Fraction
@@ -33,7 +33,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class RouteFlow:
     """A route so far, as far as copies and their order go."""
 
     copies: Copies | None
@@ -60,33 +60,33 @@ class Carried:
     it again later. A timer over one that is not punctual runs out for messages that are still to come."""
 
     @property
-    def reliability(self) -> Bounds:
+    def reliability(self) -> RateBounds:
         low = Fraction(0) if self.may_lose else 1 - self.least.lost
-        return Bounds(low, self.reliability_max)
+        return RateBounds(low, self.reliability_max)
 
     @property
-    def uniqueness(self) -> Bounds:
+    def uniqueness(self) -> RateBounds:
         if self.unique:
-            return Bounds(ONE, ONE)
+            return RateBounds(ONE, ONE)
         if self.may_lose:
             # Which copies are lost is not known: those of messages that come again, or of those that do not.
-            return Bounds(Fraction(0), ONE)
+            return RateBounds(Fraction(0), ONE)
         if self.copies is not None:
             exact = delivery(self.copies).uniqueness
-            return Bounds(Fraction(0) if self.may_repeat else exact, exact)
+            return RateBounds(Fraction(0) if self.may_repeat else exact, exact)
         if self.may_repeat or not self.mean_max:
-            return Bounds(Fraction(0), ONE)
-        return Bounds((1 - self.least.lost) / self.mean_max, ONE)
+            return RateBounds(Fraction(0), ONE)
+        return RateBounds((1 - self.least.lost) / self.mean_max, ONE)
 
     @property
     def order(self) -> Order | None:
         return order_of(falls=_late(self), repeats=not self.unique, gaps=self.reliability.low < 1)
 
 
-def over_channel(channel: Channel) -> Carried:
+def over_channel(channel: Channel) -> RouteFlow:
     """What the bare channel carries."""
     copies = channel.copies
-    return Carried(
+    return RouteFlow(
         copies=copies,
         least=copies,
         reliability_max=1 - copies.lost,
@@ -102,7 +102,7 @@ def over_channel(channel: Channel) -> Carried:
     )
 
 
-def carry(beneath: Carried, stage: Stage, channel: Channel) -> Carried:
+def carry(beneath: RouteFlow, stage: RouteStage, channel: Channel) -> RouteFlow:
     """What the route carries with one more pipe over it, whose needs are met."""
     pipe = stage.declaration
     upset = bool(channel.faults & pipe.tolerates)
@@ -133,7 +133,7 @@ def carry(beneath: Carried, stage: Stage, channel: Channel) -> Carried:
             return replace(_in_order(_drop_late(beneath, ONE)), punctual=False)
 
 
-def _resend_one(beneath: Carried, confirm: Fraction, tries: int | None, *, upset: bool) -> Carried:
+def _resend_one(beneath: RouteFlow, confirm: Fraction, tries: int | None, *, upset: bool) -> RouteFlow:
     """The next message leaves after the last has arrived: none is overtaken, only repeats come late.
 
     After the last of so many tries the next one leaves too, and may overtake a copy that is still on its way.
@@ -146,7 +146,7 @@ def _resend_one(beneath: Carried, confirm: Fraction, tries: int | None, *, upset
     return replace(sent, prompt=prompt, overtakes=overtakes, stale=_late(beneath) and not sent.unique)
 
 
-def _resend_many(beneath: Carried, confirm: Fraction, tries: int | None, *, upset: bool) -> Carried:
+def _resend_many(beneath: RouteFlow, confirm: Fraction, tries: int | None, *, upset: bool) -> RouteFlow:
     """What is lost is sent again behind what followed it, and so is what lost its confirm.
 
     Over a pipe that is not punctual so is what had no room there.
@@ -162,12 +162,12 @@ def _resend_many(beneath: Carried, confirm: Fraction, tries: int | None, *, upse
     )
 
 
-def _held_back(sent: Carried) -> Carried:
+def _held_back(sent: RouteFlow) -> RouteFlow:
     """While the worker after has a message, further copies of it are dropped: there are that many, or fewer."""
     return sent if sent.unique else replace(sent, copies=None, least=bernoulli(1 - sent.least.lost))
 
 
-def _all_in_order(beneath: Carried) -> Carried:
+def _all_in_order(beneath: RouteFlow) -> RouteFlow:
     """Whatever is missing is sent again, and only what is next passes."""
     return replace(
         _in_order(beneath),
@@ -183,7 +183,7 @@ def _all_in_order(beneath: Carried) -> Carried:
     )
 
 
-def _ask_gaps_pass_equal(beneath: Carried) -> Carried:
+def _ask_gaps_pass_equal(beneath: RouteFlow) -> RouteFlow:
     """The same, and a repeat of the last passes too, also of what was asked for needlessly."""
     asks = beneath.reliability.low < 1 or _late(beneath) or not beneath.punctual
     if not asks:
@@ -192,7 +192,7 @@ def _ask_gaps_pass_equal(beneath: Carried) -> Carried:
     return replace(whole, copies=None, unique=False, may_repeat=True)
 
 
-def _send_again(beneath: Carried, confirm: Fraction, tries: int | None, *, upset: bool) -> Carried:
+def _send_again(beneath: RouteFlow, confirm: Fraction, tries: int | None, *, upset: bool) -> RouteFlow:
     copies, least, mean_max = _resent_copies(beneath, confirm, tries)
     return replace(
         beneath,
@@ -210,7 +210,7 @@ def _send_again(beneath: Carried, confirm: Fraction, tries: int | None, *, upset
 
 
 def _resent_copies(
-    beneath: Carried, confirm: Fraction, tries: int | None
+    beneath: RouteFlow, confirm: Fraction, tries: int | None
 ) -> tuple[Copies | None, Copies, Fraction]:
     if tries is not None:
         return _tried_copies(beneath, confirm, tries)
@@ -225,23 +225,23 @@ def _resent_copies(
     return None, bernoulli(1), beneath.mean_max / confirmed_min
 
 
-def _tried_copies(beneath: Carried, confirm: Fraction, tries: int) -> tuple[Copies | None, Copies, Fraction]:
+def _tried_copies(beneath: RouteFlow, confirm: Fraction, tries: int) -> tuple[Copies | None, Copies, Fraction]:
     if beneath.copies is not None:
         copies = resent(beneath.copies, confirm, tries - 1)
         return copies, copies, copies.mean
     return None, bernoulli(1 - beneath.least.lost**tries), beneath.mean_max * tries
 
 
-def _late(carried: Carried) -> bool:
+def _late(carried: RouteFlow) -> bool:
     return carried.overtakes or carried.stale
 
 
-def _waited_for(beneath: Carried) -> Fraction:
+def _waited_for(beneath: RouteFlow) -> Fraction:
     """The share of messages that a pipe which waits for nothing is sure to let through."""
     return beneath.prompt if beneath.overtakes else 1 - beneath.least.lost
 
 
-def _drop_repeats(beneath: Carried, reliability_min: Fraction) -> Carried:
+def _drop_repeats(beneath: RouteFlow, reliability_min: Fraction) -> RouteFlow:
     known = reliability_min == beneath.reliability_max
     least = bernoulli(reliability_min)
     return replace(
@@ -255,30 +255,30 @@ def _drop_repeats(beneath: Carried, reliability_min: Fraction) -> Carried:
     )
 
 
-def _drop_late(beneath: Carried, reliability_min: Fraction) -> Carried:
+def _drop_late(beneath: RouteFlow, reliability_min: Fraction) -> RouteFlow:
     if not _late(beneath):
         return beneath
     return replace(beneath, copies=None, least=bernoulli(reliability_min))
 
 
-def _in_order(carried: Carried) -> Carried:
+def _in_order(carried: RouteFlow) -> RouteFlow:
     return replace(carried, overtakes=False, stale=False, prompt=1 - carried.least.lost, span=1)
 
 
-def unsure_of_timers(carried: Carried) -> Carried:
+def unsure_of_timers(carried: RouteFlow) -> RouteFlow:
     """The same where nobody can foresee when a confirm comes, so that copies are sent needlessly."""
     return replace(
         carried, copies=None, least=bernoulli(1 - carried.least.lost), unique=False, stale=True, may_repeat=True
     )
 
 
-def worked_on(carried: Carried, fails: Fraction) -> Carried:
+def worked_on(carried: RouteFlow, fails: Fraction) -> RouteFlow:
     """The same behind a worker that fails that share of the copies it is handed."""
     worker = over_channel(Channel(loss=fails))
     return replace(in_row(carried, worker, spills=False), span=carried.span, punctual=carried.punctual)
 
 
-def in_row(first: Carried, second: Carried, *, spills: bool) -> Carried:
+def in_row(first: RouteFlow, second: RouteFlow, *, spills: bool) -> RouteFlow:
     """Two routes in a row, with a relay between them: each copy of the first is a message to the second.
 
     ``spills``: the relay gives up what the second has no room for.
@@ -291,7 +291,7 @@ def in_row(first: Carried, second: Carried, *, spills: bool) -> Carried:
     else:
         # A repeat is a second chance, so with repeats nothing better than this is known.
         reliability_max = first.reliability_max * (second.reliability_max if first.unique else 1)
-    return Carried(
+    return RouteFlow(
         copies=copies,
         least=first.least.then(second.least),
         reliability_max=reliability_max,

@@ -9,8 +9,8 @@ to the second. What the relay does depends on the first route:
 - otherwise the relay gives up what the second route has no room for, and tells it in a notice. Only a second
   route that keeps nothing always has room.
 
-A relay, and the worker behind the last route, may crash (``Crash``). What it has in hand then comes again if
-the route before it waits for it, and is lost if not.
+A relay, and the worker behind the last route, may crash (``CrashRole``). What it has in hand then comes again
+if the route before it waits for it, and is lost if not.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from enum import StrEnum
 from itertools import pairwise
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.carried import Carried, in_row, unsure_of_timers
+from headpond.pipes.calculus.carried import RouteFlow, in_row, unsure_of_timers
 from headpond.pipes.calculus.channel import Channel
 from headpond.pipes.calculus.declarations import Fault
 from headpond.pipes.calculus.delivery import compare_laws
-from headpond.pipes.calculus.promise import NO_OUTLOOK, Breach, Outlook, Promise, outlook_of, promise_of
+from headpond.pipes.calculus.promise import NO_OUTLOOK, Breach, Outlook, RoutePromise, outlook_of, promise_of
 from headpond.pipes.calculus.route import Route, check_composition, parse_route
 
 
-class Crash(StrEnum):
+class CrashRole(StrEnum):
     """Who, of those that work on messages between and behind the routes, may crash with what it has in hand."""
 
     RELAY = "relay crash"
@@ -45,7 +45,7 @@ ARROW_BETWEEN = f" {ARROW} "
 class ChainPromise:
     """Routes in a row, explained; mostly there is one."""
 
-    hops: tuple[Promise, ...]
+    hops: tuple[RoutePromise, ...]
     outlook: Outlook
     """End to end."""
     remarks: tuple[str, ...]
@@ -77,7 +77,7 @@ def check_cascade(hops: Sequence[Route]) -> None:
 
 
 def chain_promise_of(
-    chain: Sequence[Route] | str, channel: Channel | None = None, crashes: frozenset[Crash] = frozenset()
+    chain: Sequence[Route] | str, channel: Channel | None = None, crashes: frozenset[CrashRole] = frozenset()
 ) -> ChainPromise:
     """Explains routes in a row, each over such a channel; ``BadRequest`` for what cannot be built."""
     routes = parse_chain(chain) if isinstance(chain, str) else tuple(chain)
@@ -90,8 +90,8 @@ def chain_promise_of(
     )
     remarks: list[str] = []
     *before_relays, last = hops
-    relayed = [_relayed(hop, remarks, crashes=Crash.RELAY in crashes) for hop in before_relays]
-    carried, *rest = (*relayed, _worked(last, remarks, crashes=Crash.WORKER in crashes))
+    relayed = [_relayed(hop, remarks, crashes=CrashRole.RELAY in crashes) for hop in before_relays]
+    carried, *rest = (*relayed, _worked(last, remarks, crashes=CrashRole.WORKER in crashes))
     for (before, after), second in zip(pairwise(hops), rest, strict=True):
         spills = not before.route.settles and after.route.confirms
         carried = in_row(carried, second, spills=spills)
@@ -109,7 +109,7 @@ def _mend(before: Route) -> str:
     return f"{before} confirms nothing, so nobody brings it again; resend_many(confirm=settled) would"
 
 
-def _relayed(hop: Promise, remarks: list[str], *, crashes: bool) -> Carried:
+def _relayed(hop: RoutePromise, remarks: list[str], *, crashes: bool) -> RouteFlow:
     """What a hop carries to the relay behind it."""
     if crashes:
         return _crashed(hop, "the relay", remarks)
@@ -118,12 +118,12 @@ def _relayed(hop: Promise, remarks: list[str], *, crashes: bool) -> Carried:
     return hop.carried
 
 
-def _worked(hop: Promise, remarks: list[str], *, crashes: bool) -> Carried:
+def _worked(hop: RoutePromise, remarks: list[str], *, crashes: bool) -> RouteFlow:
     """What the last hop carries to the worker behind it."""
     return _crashed(hop, "the worker", remarks) if crashes else hop.carried
 
 
-def _crashed(hop: Promise, who: str, remarks: list[str]) -> Carried:
+def _crashed(hop: RoutePromise, who: str, remarks: list[str]) -> RouteFlow:
     """A relay starts a new session after a crash, in which nobody knows a repeat of an earlier one."""
     if hop.route.settles:
         remarks.append(f"what {who} behind {hop.route} had in hand when it crashed comes again")
@@ -132,7 +132,7 @@ def _crashed(hop: Promise, who: str, remarks: list[str]) -> Carried:
     return replace(hop.carried, may_lose=True, may_repeat=True, unique=False, stale=True)
 
 
-def _by_product(hops: Sequence[Promise]) -> list[str]:
+def _by_product(hops: Sequence[RoutePromise]) -> list[str]:
     """The product law beside the exact one, where they differ."""
     copies = [hop.carried.copies for hop in hops]
     known = [each for each in copies if each is not None]

@@ -17,13 +17,6 @@ from fractions import Fraction
 
 from headpond.model.errors import BadRequest
 
-# Power series cut to a fixed length, with exact coefficients: the arithmetic of generating functions.
-#
-# A generating function is written once, as arithmetic on its argument. Given the constant z it answers its
-# value; given the series 0 + z it answers the first probabilities; given 1 + z it answers the moments. None
-# of them is approximated: a coefficient of a sum, product or quotient needs no later coefficient of its
-# parts.
-
 Number = int | float | Fraction
 
 
@@ -45,7 +38,12 @@ def probability(value: Number, name: str) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """c0 + c1 z + c2 z² + … up to a length that all operands of an operation share."""
+    """c0 + c1 z + c2 z² + … up to a length that all operands of an operation share, with exact coefficients.
+
+    A generating function is written once, as arithmetic on its argument. The constant z gives its value, the
+    series 0 + z its first probabilities, 1 + z its moments. None is approximated: a coefficient of a sum,
+    product or quotient needs no later coefficient of its parts.
+    """
 
     coefficients: tuple[Fraction, ...]
 
@@ -104,7 +102,7 @@ HEAD_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class DistributionHead:
     """The first probabilities of a distribution, and the probability of all that lies beyond them."""
 
     probabilities: tuple[Fraction, ...]
@@ -146,12 +144,12 @@ class Copies(ABC):
             return Fraction(0)
         return self.head(count + 1).probabilities[count]
 
-    def head(self, length: int) -> Head:
+    def head(self, length: int) -> DistributionHead:
         """The probabilities of 0, 1, … copies, ``length`` of them, and what is left."""
         if not 1 <= length <= HEAD_MAX:
             raise BadRequest(f"{length:,} probabilities were asked for, and 1 to {HEAD_MAX:,} are computed")
         probabilities = self.of(Series.around(0, length)).coefficients
-        return Head(probabilities, 1 - sum(probabilities, Fraction(0)))
+        return DistributionHead(probabilities, 1 - sum(probabilities, Fraction(0)))
 
     def then(self, second: Copies) -> Copies:
         """This hop, and then the second one: G₁(G₂(z))."""

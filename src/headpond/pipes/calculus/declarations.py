@@ -101,7 +101,7 @@ class Tactic(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PipeState:
     """One thing that a side keeps."""
 
     side: Side
@@ -148,7 +148,7 @@ class Declaration:
     """The pipe without its parameters: ``index``."""
     summary: str
     needs: tuple[Need, ...]
-    state: tuple[State, ...]
+    state: tuple[PipeState, ...]
     gives: Gift
     order: Order | None
     """The order it gives by itself; None where it gives none."""
@@ -235,9 +235,9 @@ RESEND = Declaration(
     # The directory asks for the first, and tolerates failures as long as the receiver is accessible.
     needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
     state=(
-        State(Side.SENDER, "a route to the receiver"),
-        State(Side.SENDER, "the unconfirmed message and its id"),
-        State(Side.SENDER, "a buffer of messages that wait for the confirm"),
+        PipeState(Side.SENDER, "a route to the receiver"),
+        PipeState(Side.SENDER, "the unconfirmed message and its id"),
+        PipeState(Side.SENDER, "a buffer of messages that wait for the confirm"),
     ),
     gives=Gift.AT_LEAST_ONCE,
     order=None,
@@ -272,8 +272,8 @@ RESEND_MANY = replace(
     pipe="resend_many",
     summary="As resend, but many messages may be unconfirmed at a time.",
     state=(
-        State(Side.SENDER, "a route to the receiver"),
-        State(Side.SENDER, "the unconfirmed messages and their ids"),
+        PipeState(Side.SENDER, "a route to the receiver"),
+        PipeState(Side.SENDER, "the unconfirmed messages and their ids"),
     ),
     tactic=Tactic.RESEND_MANY,
     parameters=(WINDOW, SPARE, CONFIRM, TIMEOUT, TRIES),
@@ -295,13 +295,13 @@ STREAM = Declaration(
     summary="The sender sends again until the stream has stored the message; the receiver reads it by index.",
     needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
     state=(
-        State(Side.SENDER, "a route to the stream"),
-        State(Side.SENDER, "the messages that the stream has not confirmed"),
-        State(Side.STREAM, "the messages, each under a monotonic index, in persistent storage"),
-        State(Side.RECEIVER, "a route to the stream"),
-        State(Side.RECEIVER, "the index it reads at"),
-        State(Side.RECEIVER, "a route to the index storage", optional=True),
-        State(Side.INDEX_STORAGE, "the index of the last message sent on", optional=True),
+        PipeState(Side.SENDER, "a route to the stream"),
+        PipeState(Side.SENDER, "the messages that the stream has not confirmed"),
+        PipeState(Side.STREAM, "the messages, each under a monotonic index, in persistent storage"),
+        PipeState(Side.RECEIVER, "a route to the stream"),
+        PipeState(Side.RECEIVER, "the index it reads at"),
+        PipeState(Side.RECEIVER, "a route to the index storage", optional=True),
+        PipeState(Side.INDEX_STORAGE, "the index of the last message sent on", optional=True),
     ),
     gives=Gift.AT_LEAST_ONCE,
     order=None,
@@ -330,9 +330,9 @@ SEQUENTIAL = Declaration(
     summary="The sender sends a message again until it is confirmed, then the next; repeats are dropped.",
     needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
     state=(
-        State(Side.SENDER, "a route to the receiver"),
-        State(Side.SENDER, "the unconfirmed message and a buffer of unsent ones"),
-        State(Side.RECEIVER, "the last index it sent on"),
+        PipeState(Side.SENDER, "a route to the receiver"),
+        PipeState(Side.SENDER, "the unconfirmed message and a buffer of unsent ones"),
+        PipeState(Side.RECEIVER, "the last index it sent on"),
     ),
     gives=Gift.EXACTLY_ONCE,
     order=Order.ABSOLUTE,
@@ -347,7 +347,10 @@ SEQUENTIAL = Declaration(
     parameters=(BUFFER, CONFIRM, TIMEOUT),
 )
 
-_INDEX_STATE = (State(Side.SENDER, "the last index it gave"), State(Side.RECEIVER, "the last index it sent on"))
+_INDEX_STATE = (
+    PipeState(Side.SENDER, "the last index it gave"),
+    PipeState(Side.RECEIVER, "the last index it sent on"),
+)
 _STRICT = Parameter(name="strict", default=True, meaning="whether an index equal to the current one is dropped")
 _INDEX_FORGOTTEN = "it forgets the last index, and late and repeated messages pass"
 
@@ -378,9 +381,9 @@ INDEX_RELAXED = replace(
 )
 
 _CONTINUOUS_STATE = (
-    State(Side.SENDER, "the last index it gave"),
-    State(Side.RECEIVER, "the current index"),
-    State(Side.RECEIVER, "a send queue of messages that came before their turn"),
+    PipeState(Side.SENDER, "the last index it gave"),
+    PipeState(Side.RECEIVER, "the current index"),
+    PipeState(Side.RECEIVER, "a send queue of messages that came before their turn"),
 )
 _QUEUE_LOST = "its send queue and its current index are lost with it"
 CONTINUOUS = Declaration(
@@ -389,7 +392,7 @@ CONTINUOUS = Declaration(
     summary="The receiver sends on the next index only; it asks for what is missing, and what is ahead waits.",
     needs=(Need.AT_LEAST_ONCE, Need.BACKTRACEABLE),
     state=(
-        State(Side.SENDER, "the last index it gave, and the messages that the receiver may still ask for"),
+        PipeState(Side.SENDER, "the last index it gave, and the messages that the receiver may still ask for"),
         *_CONTINUOUS_STATE[1:],
     ),
     gives=Gift.EXACTLY_ONCE,
@@ -482,8 +485,8 @@ DEDUP_BY_ID = Declaration(
     summary="The sender gives each message a unique id; the receiver drops ids that it has seen.",
     needs=(Need.ACCESSIBLE,),
     state=(
-        State(Side.SENDER, "a source of unique ids"),
-        State(Side.RECEIVER, "the ids it has seen, a bounded set"),
+        PipeState(Side.SENDER, "a source of unique ids"),
+        PipeState(Side.RECEIVER, "the ids it has seen, a bounded set"),
     ),
     gives=Gift.UNIQUE,
     order=None,
@@ -517,7 +520,7 @@ BARE = Declaration(
     pipe="bare",
     summary="The sender sends each message once; the receiver passes on whatever arrives.",
     needs=(Need.ACCESSIBLE,),
-    state=(State(Side.SENDER, "a route to the receiver"),),
+    state=(PipeState(Side.SENDER, "a route to the receiver"),),
     gives=Gift.AS_BENEATH,
     order=None,
     tactic=Tactic.PASS,

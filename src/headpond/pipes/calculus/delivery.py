@@ -19,7 +19,7 @@ from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.copies import Copies, Finite, Number, bernoulli, exact, finite, probability, resent
 
 
-class Mode(StrEnum):
+class DeliveryMode(StrEnum):
     """What R and UR come to in words."""
 
     UNRELIABLE = "unreliable"
@@ -31,36 +31,36 @@ class Mode(StrEnum):
     EXACTLY_ONCE = "exactly once"
     """Every message arrives, once."""
 
-    def then(self, second: Mode) -> Mode:
+    def then(self, second: DeliveryMode) -> DeliveryMode:
         """The mode of two deliveries in a row: it loses if either does, and repeats if either does."""
         reliable = self.reliable and second.reliable
         return _MODES[reliable, self.unique and second.unique]
 
     @property
     def reliable(self) -> bool:
-        return self in (Mode.AT_LEAST_ONCE, Mode.EXACTLY_ONCE)
+        return self in (DeliveryMode.AT_LEAST_ONCE, DeliveryMode.EXACTLY_ONCE)
 
     @property
     def unique(self) -> bool:
-        return self in (Mode.AT_MOST_ONCE, Mode.EXACTLY_ONCE)
+        return self in (DeliveryMode.AT_MOST_ONCE, DeliveryMode.EXACTLY_ONCE)
 
 
 _MODES = {
-    (False, False): Mode.UNRELIABLE,
-    (False, True): Mode.AT_MOST_ONCE,
-    (True, False): Mode.AT_LEAST_ONCE,
-    (True, True): Mode.EXACTLY_ONCE,
+    (False, False): DeliveryMode.UNRELIABLE,
+    (False, True): DeliveryMode.AT_MOST_ONCE,
+    (True, False): DeliveryMode.AT_LEAST_ONCE,
+    (True, True): DeliveryMode.EXACTLY_ONCE,
 }
 
 
-def mode_of(reliability: Number, uniqueness: Number, tolerance: Number = 0) -> Mode:
+def mode_of(reliability: Number, uniqueness: Number, tolerance: Number = 0) -> DeliveryMode:
     """The mode's name. With a tolerance, in its relaxed meaning (R → 1, UR → 1): that near counts as 1."""
     enough = 1 - probability(tolerance, "the tolerance")
     return _MODES[exact(reliability) >= enough, exact(uniqueness) >= enough]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class DeliveryRates:
     """What a hop or a route does with a message, as numbers."""
 
     reliability: Fraction
@@ -73,17 +73,17 @@ class Delivery:
         return 1 / self.uniqueness
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> DeliveryMode:
         return self.mode_within(0)
 
-    def mode_within(self, tolerance: Number) -> Mode:
+    def mode_within(self, tolerance: Number) -> DeliveryMode:
         return mode_of(self.reliability, self.uniqueness, tolerance)
 
 
-def delivery(hop: Copies) -> Delivery:
+def delivery(hop: Copies) -> DeliveryRates:
     """R, UR and the mean number of copies of a hop."""
     reliability, mean = 1 - hop.lost, hop.mean
-    return Delivery(reliability, reliability / mean if mean else Fraction(1), mean)
+    return DeliveryRates(reliability, reliability / mean if mean else Fraction(1), mean)
 
 
 # --- hops -------------------------------------------------------------------------------------------
@@ -142,8 +142,8 @@ def wrap(*hops: Copies, confirm: Number, retries: int | None = None, unique: boo
 class Laws:
     """A pipeline by the exact law and by the product law, side by side."""
 
-    exact: Delivery
-    product: Delivery
+    exact: DeliveryRates
+    product: DeliveryRates
 
     @property
     def agree(self) -> bool:
@@ -151,7 +151,7 @@ class Laws:
         return (mine.reliability, mine.uniqueness) == (theirs.reliability, theirs.uniqueness)
 
 
-def product_law(*hops: Copies) -> Delivery:
+def product_law(*hops: Copies) -> DeliveryRates:
     """R and UR as products of the hops': right where no hop but the last one repeats."""
     if not hops:
         raise BadRequest("the product law needs at least one hop")
@@ -159,7 +159,7 @@ def product_law(*hops: Copies) -> Delivery:
     for each in map(delivery, hops):
         reliability *= each.reliability
         uniqueness *= each.uniqueness
-    return Delivery(reliability, uniqueness, reliability / uniqueness)
+    return DeliveryRates(reliability, uniqueness, reliability / uniqueness)
 
 
 def compare_laws(*hops: Copies) -> Laws:

@@ -61,7 +61,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class CopyTally:
     """What a run counted: enough to compute both intervals, in a few sums that partial runs can add up."""
 
     sent: int = 0
@@ -76,8 +76,8 @@ class Tally:
         if not 0 <= self.unique <= min(self.sent, self.received) or self.squares < self.received:
             raise BadRequest(f"{self} cannot be what a run counted", hint="unique ≤ sent, unique ≤ received.")
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
+    def __add__(self, other: CopyTally) -> CopyTally:
+        return CopyTally(
             self.sent + other.sent,
             self.unique + other.unique,
             self.received + other.received,
@@ -105,10 +105,10 @@ class Tally:
         return binomial / variance
 
 
-def tally(copies: Mapping[int, int]) -> Tally:
+def tally(copies: Mapping[int, int]) -> CopyTally:
     """The tally of a histogram: how many messages (values) had how many copies (keys), 0 included."""
     items = [(count, messages) for count, messages in copies.items() if messages]
-    return Tally(
+    return CopyTally(
         sent=sum(messages for _, messages in items),
         unique=sum(messages for count, messages in items if count),
         received=sum(count * messages for count, messages in items),
@@ -116,7 +116,7 @@ def tally(copies: Mapping[int, int]) -> Tally:
     )
 
 
-def tally_messages(copies: Iterable[int]) -> Tally:
+def tally_messages(copies: Iterable[int]) -> CopyTally:
     """The tally of the number of copies of each message."""
     histogram: dict[int, int] = {}
     for count in copies:

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from headpond.pipes.calculus.carried import Bounds, Carried, carry, over_channel, worked_on
+from headpond.pipes.calculus.carried import RateBounds, RouteFlow, carry, over_channel, worked_on
 from headpond.pipes.calculus.channel import Channel
 from headpond.pipes.calculus.copies import Copies
 from headpond.pipes.calculus.declarations import OUTLASTED, Fault, Need, Tactic
-from headpond.pipes.calculus.delivery import Mode, mode_of
+from headpond.pipes.calculus.delivery import DeliveryMode, mode_of
 from headpond.pipes.calculus.orders import Order
-from headpond.pipes.calculus.route import Route, Stage, find_stage, parse_route
+from headpond.pipes.calculus.route import Route, RouteStage, find_stage, parse_route
 
-NOT_KNOWN = Bounds(Fraction(0), Fraction(1))
+NOT_KNOWN = RateBounds(Fraction(0), Fraction(1))
 RESENDING = (
     Tactic.RESEND_ONE,
     Tactic.RESEND_MANY,
@@ -54,14 +54,14 @@ class Breach:
 class Outlook:
     """What can be counted on behind some pipe of a route."""
 
-    reliability: Bounds
-    uniqueness: Bounds
+    reliability: RateBounds
+    uniqueness: RateBounds
     order: Order | None
     copies: Copies | None
     """The whole distribution, where it is known."""
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> DeliveryMode:
         return mode_of(self.reliability.low, self.uniqueness.low)
 
 
@@ -69,10 +69,10 @@ NO_OUTLOOK = Outlook(NOT_KNOWN, NOT_KNOWN, None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PromiseStep:
     """One pipe of a route and what the route gives with it."""
 
-    stage: Stage
+    stage: RouteStage
     outlook: Outlook
     promised: bool
     """Whether the outlook is a promise: not from the first breach on."""
@@ -81,15 +81,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class RoutePromise:
     """A route over a channel, explained."""
 
     route: Route
     channel: Channel
     bare: Outlook
     """What the channel gives without any pipe."""
-    steps: tuple[Step, ...]
-    carried: Carried
+    steps: tuple[PromiseStep, ...]
+    carried: RouteFlow
     """End to end; as if what is broken were mended."""
 
     @property
@@ -106,13 +106,13 @@ class Promise:
         return not self.breaches
 
 
-def promise_of(route: Route | str, channel: Channel | None = None) -> Promise:
+def promise_of(route: Route | str, channel: Channel | None = None) -> RoutePromise:
     """Explains a route over a channel; without one, over a channel without faults."""
     route = parse_route(route) if isinstance(route, str) else route
     channel = (channel or Channel()).with_rates(route.rates)
     carried = over_channel(channel)
     bare = outlook_of(carried)
-    steps: list[Step] = []
+    steps: list[PromiseStep] = []
     broken = False
     for position, stage in enumerate(route.stages):
         breaches = _breaches(route, position, carried, channel)
@@ -124,7 +124,7 @@ def promise_of(route: Route | str, channel: Channel | None = None) -> Promise:
         carried = carry(beneath, stage, _answering(channel))
         outlook = NO_OUTLOOK if broken else outlook_of(carried)
         remarks = () if broken else _remarks(stage, beneath, carried)
-        steps.append(Step(stage, outlook, not broken, breaches, remarks))
+        steps.append(PromiseStep(stage, outlook, not broken, breaches, remarks))
     if route.worker_fails and not route.settles:
         carried = worked_on(carried, route.worker_fails)
         remark = f"the worker loses {float(route.worker_fails):.4g} of what it is handed"
@@ -132,16 +132,16 @@ def promise_of(route: Route | str, channel: Channel | None = None) -> Promise:
             remark += "; with confirm=settled it would come again"
         outlook = NO_OUTLOOK if broken else outlook_of(carried)
         steps[-1] = replace(steps[-1], outlook=outlook, remarks=(*steps[-1].remarks, remark))
-    return Promise(route, channel, bare, tuple(steps), carried)
+    return RoutePromise(route, channel, bare, tuple(steps), carried)
 
 
-def outlook_of(carried: Carried) -> Outlook:
+def outlook_of(carried: RouteFlow) -> Outlook:
     # A fault without a rate leaves a distribution that nobody can know.
     rated = not carried.may_lose and not carried.may_repeat
     return Outlook(carried.reliability, carried.uniqueness, carried.order, carried.copies if rated else None)
 
 
-def _as_needed(carried: Carried, breaches: tuple[Breach, ...]) -> Carried:
+def _as_needed(carried: RouteFlow, breaches: tuple[Breach, ...]) -> RouteFlow:
     return over_channel(Channel()) if breaches else carried
 
 
@@ -152,7 +152,7 @@ def _answering(channel: Channel) -> Channel:
 # --- what is broken ---------------------------------------------------------------------------------
 
 
-def _breaches(route: Route, position: int, beneath: Carried, channel: Channel) -> tuple[Breach, ...]:
+def _breaches(route: Route, position: int, beneath: RouteFlow, channel: Channel) -> tuple[Breach, ...]:
     stage = route.stages[position]
     unmet = [_unmet(need, route, position, beneath, channel) for need in stage.declaration.needs]
     small = _too_small(route, position, beneath)
@@ -160,7 +160,7 @@ def _breaches(route: Route, position: int, beneath: Carried, channel: Channel) -
     return tuple(breach for breach in (*unmet, small, *crashed) if breach is not None)
 
 
-def _unmet(need: Need, route: Route, position: int, beneath: Carried, channel: Channel) -> Breach | None:
+def _unmet(need: Need, route: Route, position: int, beneath: RouteFlow, channel: Channel) -> Breach | None:
     pipe = route.stages[position].pipe
     if need is Need.BACKTRACEABLE and not channel.confirm:
         sentence = f"{pipe} needs a backtraceable route, and no answer comes back over this one"
@@ -175,7 +175,7 @@ def _unmet(need: Need, route: Route, position: int, beneath: Carried, channel: C
     return None
 
 
-def _not_at_least_once(route: Route, position: int, beneath: Carried) -> Breach | None:
+def _not_at_least_once(route: Route, position: int, beneath: RouteFlow) -> Breach | None:
     if beneath.reliability.low == 1:
         return None
     asked = f"{route.stages[position]} needs a route that delivers at least once, and the one beneath"
@@ -185,7 +185,7 @@ def _not_at_least_once(route: Route, position: int, beneath: Carried) -> Breach 
     return Breach(position, sentence, mend)
 
 
-def _too_small(route: Route, position: int, beneath: Carried) -> Breach | None:
+def _too_small(route: Route, position: int, beneath: RouteFlow) -> Breach | None:
     stage = route.stages[position]
     need = stage.declaration.room
     if need is None or int(stage.settings[need.parameter]) >= beneath.span:
@@ -197,7 +197,7 @@ def _too_small(route: Route, position: int, beneath: Carried) -> Breach | None:
     return Breach(position, f"{has}: {need.otherwise}", mend)
 
 
-def _loses(beneath: Carried) -> str:
+def _loses(beneath: RouteFlow) -> str:
     if beneath.may_lose:
         return "loses what is on it when it fails"
     lost = 1 - beneath.reliability.low
@@ -205,7 +205,7 @@ def _loses(beneath: Carried) -> str:
     return f"loses {share}" if beneath.reliability.exact else f"may lose up to {share}"
 
 
-def _not_tolerated(fault: Fault, stage: Stage, position: int) -> Breach | None:
+def _not_tolerated(fault: Fault, stage: RouteStage, position: int) -> Breach | None:
     reason = stage.declaration.does_not_tolerate.get(fault)
     if reason is None:
         return None
@@ -217,7 +217,7 @@ def _not_tolerated(fault: Fault, stage: Stage, position: int) -> Breach | None:
 # --- what is worth saying ---------------------------------------------------------------------------
 
 
-def _remarks(stage: Stage, beneath: Carried, carried: Carried) -> tuple[str, ...]:
+def _remarks(stage: RouteStage, beneath: RouteFlow, carried: RouteFlow) -> tuple[str, ...]:
     tactic = stage.declaration.tactic
     remarks: list[str] = []
     if tries := stage.settings.get("tries"):

@@ -38,7 +38,7 @@ _SETTING = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*([^\s=]+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RouteStage:
     """One pipe of a route, with what was set in the text and the defaults of the rest."""
 
     declaration: Declaration
@@ -64,7 +64,7 @@ class Stage:
 class Route:
     """Pipes from the innermost out."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[RouteStage, ...]
     rates: Mapping[str, Fraction | int] = field(default_factory=dict)
     """Of its own channel, where they are given: ``CHANNEL_RATES`` and ``late``."""
     worker_fails: Fraction = Fraction(0)
@@ -135,7 +135,7 @@ def check_composition(route: Route) -> None:
             )
 
 
-def _bears_failure(stage: Stage) -> bool:
+def _bears_failure(stage: RouteStage) -> bool:
     """Whether it lets a message pass again that had passed, and numbers each message once, as beneath."""
     return stage.pipe == "dedup" and stage.settings["by"] == "id"
 
@@ -145,7 +145,7 @@ def pipe_names() -> list[str]:
     return list(dict.fromkeys(each.pipe for each in DECLARATIONS))
 
 
-def find_stage(pipe: str, settings: Mapping[str, Value]) -> Stage:
+def find_stage(pipe: str, settings: Mapping[str, Value]) -> RouteStage:
     """The pipe of that name with these settings; ``BadRequest`` where there is none or a setting is wrong."""
     variants = [each for each in DECLARATIONS if each.pipe == pipe]
     if not variants:
@@ -158,7 +158,7 @@ def find_stage(pipe: str, settings: Mapping[str, Value]) -> Stage:
         _check(pipe, parameters[name], value)
     full = {name: settings.get(name, parameter.default) for name, parameter in parameters.items()}
     (declaration,) = [each for each in variants if each.chosen_by(full)]
-    return Stage(declaration, full)
+    return RouteStage(declaration, full)
 
 
 def _parse_channel(part: str) -> dict[str, Fraction | int]:
@@ -185,7 +185,7 @@ def _parse_numbers(word: str, part: str, names: Sequence[str]) -> dict[str, Frac
     return numbers
 
 
-def _parse_stage(part: str, text: str) -> Stage:
+def _parse_stage(part: str, text: str) -> RouteStage:
     if not part.strip():
         hint = f"Write pipes with | between: resend_many | dedup. Pipes: {', '.join(pipe_names())}."
         raise BadRequest(f"a pipe is missing in the route {text!r}", hint=hint)

@@ -2,14 +2,15 @@
 
 In reading order::
 
-    runner      The runner: one machine, the loop's clock, and a timer for when the machine wants to be woken
-    sender      The sending end of a pipe: payloads in, confirmations out
-    lane        A lane: one sender as its receiver knows it. A machine, its clock, and the way back to the sen
-    receiver    The receiving end of a pipe: payloads out, confirmations in
-    memory      Both ends of a pipe in one process
-    connection  One TCP connection of a pipe: frames in and out, and nothing that outlives it
-    tcp         A pipe between two processes, over TCP
-    store       Streams of a listener that outlive its process: what they store, in one journal of a folder
-    topic       A ``stream`` over a node's topic: the topic is the storage, a subscription keeps the receiver'
-    relay       A relay: what one pipe delivers goes into the next, and confirms cascade
+    runner        one machine, the loop's clock, and a timer for the machine's next wake time
+    commit_marks  how far a program is done with the messages it was given
+    sender        the sending end of a pipe: payloads in, confirms out
+    lane          one sender as its receiver knows it: a machine, its clock, and the way back
+    receiver      the receiving end of a pipe: payloads out, confirms in
+    memory        both ends of a pipe in one process
+    connection    one TCP connection of a pipe, and its bytes
+    store         the messages of a listener's streams, in a journal on disk
+    tcp           a pipe between two processes, over TCP
+    topic         a stream over a node's topic and subscription
+    relay         passes messages from one pipe into the next, and confirms back
 """

@@ -1,4 +1,22 @@
-"""One TCP connection of a pipe: frames in and out, and nothing that outlives it."""
+"""One TCP connection of a pipe, and its bytes.
+
+The bytes of a pipe over TCP: frames of ``wire/frame.py``, of three types.
+
+========  ================  ==========================================================================
+type      from              body
+========  ================  ==========================================================================
+64 HELLO  sender            msgpack array: version, shape of the route, the sender's name, its session
+64 HELLO  receiver          the same of the receiver, with no name; then the highest session of this sender
+                            that it knows. If that is above the sender's own, it is refused: ERROR follows
+18 ERROR  receiver          why it refuses (``wire/control/codec.py``); it then closes
+65 PACKET both              one packet (``pipes/machines/packet.py``)
+========  ================  ==========================================================================
+
+The sender greets first and sends no packet before it is greeted. The shape is what both sides must have in
+common: the pipes, from the innermost out, with every setting on which the promise depends. Anything that is
+not such a frame, with the right checksum and within its limit, ends the connection. A PACKET frame that
+holds no packet is counted and passed over: the timers of the pipe make it good.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +29,9 @@ from typing import Any, cast
 import msgspec
 
 from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError
-from headpond.pipes.calculus.route import Route, Stage
+from headpond.pipes.calculus.route import Route, RouteStage
 from headpond.pipes.machines.packet import Packet, decode_packet, encode_packet
 from headpond.wire.frame import CONTROL_BYTES_MAX, SEGMENT_BYTES_MAX, Frame, FrameReader, FrameType, encode
-
-# The bytes of a pipe over TCP: frames of ``wire/frame.py``, of three types.
-#
-# ========  ================  ==========================================================================
-# type      from              body
-# ========  ================  ==========================================================================
-# 64 HELLO  sender            msgpack array: version, shape of the route, the sender's name, its session
-# 64 HELLO  receiver          the same of the receiver, with no name; then the highest session of this sender
-#                             that it knows. If that is above the sender's own, it is refused: ERROR follows
-# 18 ERROR  receiver          why it refuses (``wire/control/codec.py``); it then closes
-# 65 PACKET both              one packet (``pipes/machines/packet.py``)
-# ========  ================  ==========================================================================
-#
-# The sender greets first and sends no packet before it is greeted. The shape is what both sides must have in
-# common: the pipes, from the innermost out, with every setting on which the promise depends. Anything that is
-# not such a frame, with the right checksum and within its limit, ends the connection. A PACKET frame that
-# holds no packet is counted and passed over: the timers of the pipe make it good.
 
 VERSION = 1
 NAME_MAX = 200
@@ -39,7 +40,7 @@ PIECE_BYTES = 256 * 1024
 
 
 class PipeFrame(IntEnum):
-    """Types of their own, so that a pipe and a node that meet by mistake know it at once."""
+    """Other types than a node has, so that a pipe and a node that meet by mistake notice at once."""
 
     HELLO = 64
     PACKET = 65
@@ -55,7 +56,7 @@ FROM_RECEIVER: Mapping[int, int] = {
 }
 
 
-class Hello(msgspec.Struct, array_like=True, frozen=True):
+class PipeHello(msgspec.Struct, array_like=True, frozen=True):
     version: int
     shape: str
     name: str
@@ -63,14 +64,14 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     known: int = 0
 
 
-_hello_decoder = msgspec.msgpack.Decoder(Hello)
+_hello_decoder = msgspec.msgpack.Decoder(PipeHello)
 
 
-def encode_hello(hello: Hello) -> bytes:
+def encode_hello(hello: PipeHello) -> bytes:
     return encode(PipeFrame.HELLO, msgspec.msgpack.encode(hello))
 
 
-def decode_hello(body: bytes) -> Hello:
+def decode_hello(body: bytes) -> PipeHello:
     try:
         hello = _hello_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -85,9 +86,9 @@ def shape_of(route: Route) -> str:
     return str(Route(tuple(_shared(stage) for stage in route.stages)))
 
 
-def _shared(stage: Stage) -> Stage:
+def _shared(stage: RouteStage) -> RouteStage:
     local = {each.name: each.default for each in stage.declaration.parameters if each.local}
-    return Stage(stage.declaration, {**stage.settings, **local})
+    return RouteStage(stage.declaration, {**stage.settings, **local})
 
 
 def encode_packets(packets: Sequence[Packet]) -> list[bytes]:
@@ -126,7 +127,7 @@ STUCK_AFTER_S = 120
 """The same while bytes are on their way; the kernel counts one that is there and does not read as well."""
 
 
-class Connection(asyncio.Protocol):
+class PipeConnection(asyncio.Protocol):
     """``on_frame`` gets all frames but packets, ``on_packets`` those; ``on_end`` hears once why it ended.
 
     ``limits`` says which frames may come, and may be replaced as the conversation goes on. ``pipes`` is how
@@ -138,11 +139,11 @@ class Connection(asyncio.Protocol):
         limits: Mapping[int, int],
         *,
         pipes: int,
-        on_open: Callable[[Connection], None],
-        on_frame: Callable[[Connection, Frame], None],
-        on_packets: Callable[[Connection, list[Packet]], None],
-        on_end: Callable[[Connection, HeadpondError], None],
-        on_writable: Callable[[Connection, bool], None],
+        on_open: Callable[[PipeConnection], None],
+        on_frame: Callable[[PipeConnection, Frame], None],
+        on_packets: Callable[[PipeConnection, list[Packet]], None],
+        on_end: Callable[[PipeConnection, HeadpondError], None],
+        on_writable: Callable[[PipeConnection, bool], None],
     ) -> None:
         self.malformed = 0
         self.faulty = False
@@ -167,7 +168,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing that comes counts any more."""
+        """Whether it ignores everything that comes."""
         return self._ended is not None
 
     def allow(self, limits: Mapping[int, int]) -> None:
@@ -226,7 +227,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()  # the other side does not read
             await self._closed.wait()
 
-    # --- what the loop tells ------------------------------------------------------------------------
+    # --- what the loop calls ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -256,7 +257,7 @@ class Connection(asyncio.Protocol):
             self.end(self._reader.fault, faulty=True)
 
     def _hear(self, frame: Frame) -> bool:
-        """Whether to go on after it."""
+        """Returns whether the connection still lives after the frame."""
         self._on_frame(self, frame)
         return not self.is_ended
 
@@ -277,7 +278,7 @@ class Connection(asyncio.Protocol):
 
 
 def _find_out_when_dead(sock: socket.socket | None) -> None:
-    """Lets the kernel find out that the other machine is gone; a pipe has no pings of its own."""
+    """Lets the kernel find out that the other machine is gone; a pipe sends no pings."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

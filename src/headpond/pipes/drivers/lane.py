@@ -154,7 +154,7 @@ class Delivery(NamedTuple):
     """Their numbers in that session."""
     place: int
     """How many payloads this lane delivered before them."""
-    lane: Lane
+    lane: SenderLane
 
 
 class Inbox(Protocol):
@@ -164,7 +164,7 @@ class Inbox(Protocol):
 
     def notice(self, notices: list[Notice]) -> None: ...
 
-    def refuse(self, lane: Lane, tokens: list[Token]) -> None:
+    def refuse(self, lane: SenderLane, tokens: list[Token]) -> None:
         """A pipe had no room for these, and nothing beneath it can bring them again."""
 
 
@@ -189,7 +189,7 @@ class LaneTotals(NamedTuple):
     delivered: int = 0
     counts: Counts = Counts()
 
-    def plus(self, lane: Lane) -> LaneTotals:
+    def plus(self, lane: SenderLane) -> LaneTotals:
         counts = Counts()
         counts.add(self.counts)
         counts.add(lane.counts)
@@ -198,7 +198,7 @@ class LaneTotals(NamedTuple):
         )
 
 
-class Lane:
+class SenderLane:
     def __init__(
         self, name: str, make: Callable[[], ReceiverMachine], inbox: Inbox, carry: Carry = lambda _: None
     ) -> None:

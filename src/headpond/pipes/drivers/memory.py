@@ -10,10 +10,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from headpond.pipes.drivers.lane import Lane, LaneTotals, new_storage, receiver_machine
-from headpond.pipes.drivers.receiver import Receiver
+from headpond.pipes.drivers.lane import LaneTotals, SenderLane, new_storage, receiver_machine
+from headpond.pipes.drivers.receiver import PipeReceiver
 from headpond.pipes.drivers.runner import new_epoch
-from headpond.pipes.drivers.sender import Sender
+from headpond.pipes.drivers.sender import PipeSender
 from headpond.pipes.machines.compose import parse_drivable
 from headpond.pipes.machines.packet import Packet
 
@@ -24,13 +24,13 @@ HELD_MAX = 65536
 """Packets that a wire holds for a receiver that does not read; what comes on top is lost, as a route may."""
 
 
-def pair(route: str, *, between: Between | None = None) -> tuple[Sender, Receiver]:
+def pair(route: str, *, between: Between | None = None) -> tuple[PipeSender, PipeReceiver]:
     """The two ends of a new pipe, to be opened: ``async with receiver, sender``."""
     middle = _Middle(route, between)
-    return Sender(route, middle.way), Receiver(route, middle)
+    return PipeSender(route, middle.way), PipeReceiver(route, middle)
 
 
-class _Wire:
+class _MemoryWire:
     """One direction. Packets arrive in the next turn of the loop, never within the call that sent them."""
 
     def __init__(self, hand_on: Callable[[list[Packet]], None], between: Between | None) -> None:
@@ -79,16 +79,16 @@ class _Middle:
     def __init__(self, route: str, between: Between | None) -> None:
         self._route = parse_drivable(route)
         self._between = between
-        self._sender: Sender | None = None
-        self._lane: Lane | None = None
+        self._sender: PipeSender | None = None
+        self._lane: SenderLane | None = None
         self._reading = False
-        self._forth = _Wire(self._arrive, between)
-        self._back = _Wire(self._answer, between)
-        self.way = _Way(self)
+        self._forth = _MemoryWire(self._arrive, between)
+        self._back = _MemoryWire(self._answer, between)
+        self.way = _MemoryWay(self)
 
-    async def open(self, receiver: Receiver) -> None:
+    async def open(self, receiver: PipeReceiver) -> None:
         epoch, (entries, place) = new_epoch(), new_storage()
-        self._lane = Lane(
+        self._lane = SenderLane(
             "",
             lambda: receiver_machine(self._route, epoch=epoch, entries=entries, place=place),
             receiver,
@@ -105,7 +105,7 @@ class _Middle:
         """What was confirmed is on its way at once."""
 
     @property
-    def lanes(self) -> Sequence[Lane]:
+    def lanes(self) -> Sequence[SenderLane]:
         return () if self._lane is None else (self._lane,)
 
     def set_reading(self, reading: bool) -> None:
@@ -116,7 +116,7 @@ class _Middle:
         if self._sender is not None:
             self._sender.on_route(reading)
 
-    def attach(self, sender: Sender | None) -> None:
+    def attach(self, sender: PipeSender | None) -> None:
         self._sender = sender
         self._back.set_open(sender is not None)
         self.set_reading(self._reading)
@@ -133,13 +133,13 @@ class _Middle:
             self._sender.on_packets(packets)
 
 
-class _Way:
+class _MemoryWay:
     reconnects = faults = malformed = 0
 
     def __init__(self, middle: _Middle) -> None:
         self._middle = middle
 
-    async def open(self, sender: Sender) -> None:
+    async def open(self, sender: PipeSender) -> None:
         self._middle.attach(sender)
 
     def carry(self, packets: list[Packet]) -> None:

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from headpond.model.errors import BadRequest, Closed, HeadpondError, PipeFull
-from headpond.pipes.drivers.lane import Delivery, Lane, LaneTotals
+from headpond.pipes.drivers.lane import Delivery, LaneTotals, SenderLane
 from headpond.pipes.machines.machine import Counts, Notice, Token
 
 INBOX_MAX = 4096
@@ -32,10 +32,10 @@ SETTLE_MAX = 1024
 NOTICES_KEPT = 64
 
 
-class Source(Protocol):
+class LaneSource(Protocol):
     """Where a receiver's lanes come from."""
 
-    async def open(self, receiver: Receiver) -> None: ...
+    async def open(self, receiver: PipeReceiver) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -46,7 +46,7 @@ class Source(Protocol):
         """Whether the program has room for more."""
 
     @property
-    def lanes(self) -> Sequence[Lane]: ...
+    def lanes(self) -> Sequence[SenderLane]: ...
 
     @property
     def retired(self) -> LaneTotals:
@@ -93,7 +93,7 @@ class ReceiverStats:
     """Connections ended because of what came over them."""
 
 
-class Item(NamedTuple):
+class PipeItem(NamedTuple):
     """One payload, and what names it to the pipe."""
 
     payload: bytes
@@ -101,13 +101,13 @@ class Item(NamedTuple):
     epoch: int
     number: int
     place: int
-    lane: Lane
+    lane: SenderLane
 
 
-class Receiver:
+class PipeReceiver:
     """The end of a pipe, or of several. Open it with ``async with``, or ``await`` it and ``close`` it."""
 
-    def __init__(self, route: str, source: Source) -> None:
+    def __init__(self, route: str, source: LaneSource) -> None:
         self.route = route
         self.notices: list[Notice] = []
         """The last things that must not pass in silence: what was given up, came late, or was refused."""
@@ -116,11 +116,12 @@ class Receiver:
         self._inbox_count = 0
         self._inbox_bytes = 0
         self._reading = True
-        self._arrived: asyncio.Event
+        self._arrived = asyncio.Event()
+        self._opened = False
         self._error: HeadpondError | None = Closed("the receiver is not open")
-        self._current: deque[Item] = deque()
-        self._last: Item | None = None
-        self._settled: list[tuple[Lane, int, Sequence[int], Sequence[int]]] = []
+        self._current: deque[PipeItem] = deque()
+        self._last: PipeItem | None = None
+        self._settled: list[tuple[SenderLane, int, Sequence[int], Sequence[int]]] = []
         self._settled_count = 0
         self._settling = False
 
@@ -131,7 +132,7 @@ class Receiver:
         if self._error is None:
             return self
         self._loop = asyncio.get_running_loop()
-        self._arrived = asyncio.Event()
+        self._opened = True
         self._error = None
         try:
             await self._source.open(self)
@@ -142,7 +143,7 @@ class Receiver:
 
     async def close(self) -> None:
         """Sends the confirmations that wait, and takes nothing more. What was not read is dropped."""
-        if self._error is not None and not hasattr(self, "_arrived"):
+        if not self._opened:
             return
         failed, self._error = self._error, Closed("the receiver was closed")
         self._inbox.clear()
@@ -174,17 +175,17 @@ class Receiver:
     # --- reading ------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return _Reader(self._next_payload)
+        return _AsyncReader(self._next_payload)
 
-    def items(self) -> AsyncIterator[Item]:
+    def items(self) -> AsyncIterator[PipeItem]:
         """One item after the other, to be confirmed by the program."""
-        return _Reader(self._next_item)
+        return _AsyncReader(self._next_item)
 
     def runs(self) -> AsyncIterator[Delivery]:
         """Runs as they came, to be confirmed by the program."""
-        return _Reader(self._next_run)
+        return _AsyncReader(self._next_run)
 
-    async def receive(self, timeout: float | None = None) -> Item | None:
+    async def receive(self, timeout: float | None = None) -> PipeItem | None:
         """The next item; None if none comes within ``timeout`` seconds, or the receiver was closed."""
         try:
             async with asyncio.timeout(timeout):
@@ -199,14 +200,14 @@ class Receiver:
         self._last = item
         return None if item is None else item.payload
 
-    async def _next_item(self) -> Item | None:
+    async def _next_item(self) -> PipeItem | None:
         while not self._current:
             run = await self._next_run()
             if run is None:
                 return None
             payloads, sender, epoch, numbers, place, lane = run
             self._current.extend(
-                Item(payload, sender, epoch, number, place + at, lane)
+                PipeItem(payload, sender, epoch, number, place + at, lane)
                 for at, (payload, number) in enumerate(zip(payloads, numbers, strict=True))
             )
         return self._current.popleft()
@@ -236,7 +237,7 @@ class Receiver:
 
     # --- confirming ---------------------------------------------------------------------------------
 
-    def confirm(self, what: Item | Delivery | None = None) -> None:
+    def confirm(self, what: PipeItem | Delivery | None = None) -> None:
         """The program is done with ``what``; without it, with what ``async for`` gave out last."""
         if what is None:
             what, self._last = self._last, None
@@ -253,7 +254,7 @@ class Receiver:
             self._settling = True
             self._loop.call_soon(self._end_of_turn)
 
-    def fail(self, what: Item | Delivery) -> None:
+    def fail(self, what: PipeItem | Delivery) -> None:
         """The program could not do it: the next copy is to be handed to it again.
 
         Over a topic there are no further copies in this session: it comes again to the next receiver.
@@ -302,8 +303,8 @@ class Receiver:
     def notice(self, notices: list[Notice]) -> None:
         self.notices = (self.notices + notices)[-NOTICES_KEPT:]
 
-    def refuse(self, lane: Lane, tokens: list[Token]) -> None:
-        """The notice is told already; where a storage still has it, going on would be to lose it."""
+    def refuse(self, lane: SenderLane, tokens: list[Token]) -> None:
+        """Stops where a storage still has the message: to read on would be to lose it."""
         if lane.stored:
             epoch, numbers = tokens[0]
             self.stop(
@@ -314,7 +315,7 @@ class Receiver:
             )
 
     def stop(self, error: HeadpondError) -> None:
-        """Nothing more will come: whoever reads learns why, after what has arrived."""
+        """Nothing more will come: a reader gets the messages that have arrived, then ``error``."""
         self._error = self._error or error
         self._arrived.set()
 
@@ -343,8 +344,8 @@ class Receiver:
         )
 
 
-def _named(what: Item | Delivery) -> tuple[int, Sequence[int], Sequence[int]]:
-    if isinstance(what, Item):
+def _named(what: PipeItem | Delivery) -> tuple[int, Sequence[int], Sequence[int]]:
+    if isinstance(what, PipeItem):
         return what.epoch, (what.number,), (what.place,)
     return what.epoch, what.numbers, range(what.place, what.place + len(what.numbers))
 
@@ -352,7 +353,7 @@ def _named(what: Item | Delivery) -> tuple[int, Sequence[int], Sequence[int]]:
 Read = TypeVar("Read", covariant=True)
 
 
-class _Reader(Generic[Read]):
+class _AsyncReader(Generic[Read]):
     """Not an async generator: a wait for the next may be given up, and the next still comes."""
 
     def __init__(self, read: Callable[[], Awaitable[Read | None]]) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.chain import check_cascade
-from headpond.pipes.drivers.receiver import Item, Receiver
-from headpond.pipes.drivers.sender import Sender
+from headpond.pipes.drivers.receiver import PipeItem, PipeReceiver
+from headpond.pipes.drivers.sender import PipeSender
 from headpond.pipes.machines.compose import parse_drivable
 
 
-async def relay(receiver: Receiver, sender: Sender) -> None:
+async def relay(receiver: PipeReceiver, sender: PipeSender) -> None:
     """Opens both ends, passes on until the receiver is closed, and closes them.
 
     The receiver's route must wait for its program (``confirm=settled``, or a ``stream`` that is stored), the
@@ -30,14 +30,14 @@ async def relay(receiver: Receiver, sender: Sender) -> None:
             if not run.lane.settles:
                 raise BadRequest(f"{receiver.route} confirms before the next pipe does", hint=_HINT)
             for at, (payload, number) in enumerate(zip(run.payloads, run.numbers, strict=True)):
-                item = Item(payload, run.sender, run.epoch, number, run.place + at, run.lane)
+                item = PipeItem(payload, run.sender, run.epoch, number, run.place + at, run.lane)
                 await cascade.pass_on(item)
 
 
 _HINT = "Write confirm=settled in its route, or give tcp.listen a store."
 
 
-def _check(receiver: Receiver, sender: Sender) -> None:
+def _check(receiver: PipeReceiver, sender: PipeSender) -> None:
     before, after = parse_drivable(receiver.route), parse_drivable(sender.route)
     if not before.settles and before.stages[0].pipe != "stream":
         raise BadRequest(f"{receiver.route} confirms before the next pipe does", hint=_HINT)
@@ -48,14 +48,14 @@ def _check(receiver: Receiver, sender: Sender) -> None:
 class _Cascade:
     """Remembers what each message in the next pipe was called in the one before."""
 
-    def __init__(self, receiver: Receiver, sender: Sender) -> None:
+    def __init__(self, receiver: PipeReceiver, sender: PipeSender) -> None:
         self._receiver = receiver
         self._sender = sender
-        self._items: dict[int, Item] = {}
+        self._items: dict[int, PipeItem] = {}
         self._number_next = 0
         sender.on_done = self._done
 
-    async def pass_on(self, item: Item) -> None:
+    async def pass_on(self, item: PipeItem) -> None:
         self._items[self._number_next] = item
         self._number_next += 1
         await self._sender.send(item.payload)

@@ -8,73 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from headpond.model.errors import BadRequest, Closed, HeadpondError, SegmentTooLarge, TimedOut
+from headpond.pipes.drivers.commit_marks import Prefix
 from headpond.pipes.drivers.runner import Runner, check_epoch, new_epoch
 from headpond.pipes.machines.compose import sender_of
 from headpond.pipes.machines.machine import Arrive, Effects, Notice, Submit
 from headpond.pipes.machines.packet import NUMBER_MAX, Kind, Packet
 from headpond.wire.frame import SEGMENT_BYTES_MAX
-
-
-class Prefix:
-    """All numbers below ``floor`` are done, and some above it."""
-
-    __slots__ = ("_above", "floor")
-
-    def __init__(self) -> None:
-        self.floor = 0
-        self._above: set[int] = set()
-
-    def add(self, numbers: Iterable[int]) -> None:
-        floor, above = self.floor, self._above
-        for number in numbers:
-            if number == floor:
-                floor += 1
-            elif number > floor:
-                above.add(number)
-        while floor in above:
-            above.remove(floor)
-            floor += 1
-        self.floor = floor
-
-
-class Marks:
-    """When an index may be kept: once the program is done with everything that was delivered before it."""
-
-    __slots__ = ("_done", "_exact", "_marks")
-
-    def __init__(self, *, exact: bool) -> None:
-        """``exact``: what is delivered are the entries themselves, one for one."""
-        self._exact = exact
-        self._marks: deque[tuple[int, int]] = deque()
-        """Payloads delivered so far, and the index that may be kept when all of them are done."""
-        self._done = Prefix()
-
-    def add(self, delivered: int, index: int) -> int | None:
-        """``index`` may be kept after so many payloads; answers the one that may be kept now, if any."""
-        self._marks.append((delivered, index))
-        return self._reached()
-
-    def done(self, places: Iterable[int]) -> int | None:
-        """The program is done with these payloads; answers the index that may be kept now, if any."""
-        self._done.add(places)
-        return self._reached()
-
-    def _reached(self) -> int | None:
-        done, marks = self._done.floor, self._marks
-        index = None
-        while marks and marks[0][0] <= done:
-            index = marks.popleft()[1]
-        if self._exact and marks:
-            index = marks[0][1] - (marks[0][0] - done)
-        return index
-
 
 PAYLOAD_BYTES_MAX = SEGMENT_BYTES_MAX - 64 * 1024
 RUN_MAX = 1024
@@ -88,7 +33,7 @@ _DATA = int(Kind.DATA)
 class Way(Protocol):
     """What carries a sender's packets. It tells the sender ``on_route`` and ``on_packets``, or ``fail``."""
 
-    async def open(self, sender: Sender) -> None: ...
+    async def open(self, sender: PipeSender) -> None: ...
 
     def carry(self, packets: list[Packet]) -> None:
         """Takes them towards the other side, or loses them."""
@@ -132,7 +77,7 @@ class SenderStats:
     """Connections ended because of what came over them."""
 
 
-class Sender:
+class PipeSender:
     """One end of a pipe. Open it with ``async with``, or ``await`` it and ``close`` it."""
 
     def __init__(self, route: str, way: Way, *, name: str = "", epoch: int | None = None) -> None:
@@ -146,6 +91,7 @@ class Sender:
         self._machine = sender_of(route, epoch=self.epoch, jitter=random.random)
         self._way = way
         self._runner: Runner
+        self._opened = False
         self._error: HeadpondError | None = Closed("the sender is not open")
         self._writable = False
         self._waiting: list[bytes] = []
@@ -173,6 +119,7 @@ class Sender:
             return self
         self._loop = asyncio.get_running_loop()
         self._runner = Runner(self._machine, self._on_effects)
+        self._opened = True
         self._error = None
         try:
             await self._way.open(self)
@@ -215,7 +162,7 @@ class Sender:
 
     async def _end(self, error: HeadpondError) -> None:
         self.fail(error)
-        if hasattr(self, "_runner"):
+        if self._opened:
             self._runner.close()
             await self._way.close()
 
@@ -327,13 +274,13 @@ class Sender:
         if taken < len(waiting):
             self._waiting = waiting[taken:] + self._waiting
             self._waiting_bytes = sum(map(len, self._waiting))
-        self._tell()
+        self._wake_waiting()
 
     def _flushed(self) -> int:
         return self._done.floor if self._machine.confirms else self._submitted
 
-    def _tell(self) -> None:
-        """Wakes who waits for room, or for confirmations."""
+    def _wake_waiting(self) -> None:
+        """Wakes the callers that wait for room or for confirmations."""
         if self._room() > 0:
             self._has_room.set()
         if self._flushes:
@@ -357,14 +304,14 @@ class Sender:
             if clock:
                 self._runner.go_on(lost=lost)
             self._submit()
-            self._tell()
+            self._wake_waiting()
 
     def on_packets(self, packets: list[Packet]) -> None:
         if self._error is None:
             self._runner.step(Arrive(packets))
 
     def fail(self, error: HeadpondError) -> None:
-        """Nothing more can be sent: whoever waits learns why."""
+        """Ends the sender: every call that waits raises ``error``."""
         self._error = self._error or error
         for _, done in self._flushes:
             if not done.done():
@@ -390,7 +337,7 @@ class Sender:
             self.on_done(token.numbers, False)
         if effects.confirmed or effects.abandoned:
             self._submit()
-            self._tell()
+            self._wake_waiting()
 
 
 def _check(payloads: Sequence[bytes]) -> None:

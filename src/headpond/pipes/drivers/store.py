@@ -22,8 +22,8 @@ import msgspec
 
 from headpond.model.errors import HeadpondError, StorageFailed
 from headpond.pipes.calculus.route import Route
-from headpond.pipes.drivers.lane import STORED_MAX, Inbox, Lane, StoredReceiver
-from headpond.pipes.drivers.sender import Marks
+from headpond.pipes.drivers.commit_marks import CommitMarks
+from headpond.pipes.drivers.lane import STORED_MAX, Inbox, SenderLane, StoredReceiver
 from headpond.pipes.machines.compose import receiver_of
 from headpond.pipes.machines.machine import Effects
 from headpond.pipes.machines.stream import Entries, ReaderPosition
@@ -209,7 +209,7 @@ class DurableEntries(Entries):
             yield first + at, payloads[at:]
 
 
-class DurableLane(Lane):
+class DurableLane(SenderLane):
     """A sender's lane whose messages are in a store.
 
     Effects wait for the sync, the place for the program, and deliveries for the program to have room; the
@@ -224,7 +224,7 @@ class DurableLane(Lane):
         self._machine = StoredReceiver(
             receiver_of(route, epoch=epoch, jitter=random.random), entries, self._place, paced=True
         )
-        self._marks = Marks(exact=len(route.stages) == 1)
+        self._marks = CommitMarks(exact=len(route.stages) == 1)
         self._reading = True
         super().__init__(name, lambda: self._machine, inbox)
         self.settles = True

@@ -42,17 +42,17 @@ from headpond.pipes.drivers.connection import (
     FROM_STRANGER,
     NAME_MAX,
     VERSION,
-    Connection,
-    Hello,
+    PipeConnection,
     PipeFrame,
+    PipeHello,
     decode_hello,
     encode_hello,
     shape_of,
 )
-from headpond.pipes.drivers.lane import Lane, LaneTotals, new_storage, receiver_machine
-from headpond.pipes.drivers.receiver import Receiver
+from headpond.pipes.drivers.lane import LaneTotals, SenderLane, new_storage, receiver_machine
+from headpond.pipes.drivers.receiver import PipeReceiver
 from headpond.pipes.drivers.runner import check_epoch, new_epoch
-from headpond.pipes.drivers.sender import Sender
+from headpond.pipes.drivers.sender import PipeSender
 from headpond.pipes.drivers.store import DurableLane, StreamStore
 from headpond.pipes.machines.compose import parse_drivable
 from headpond.pipes.machines.machine import Notice
@@ -69,6 +69,8 @@ TRY_S = 5.0
 
 
 class TcpRoute:
+    """The sender's way over TCP: one connection after the other."""
+
     def __init__(
         self,
         route: Route,
@@ -88,8 +90,8 @@ class TcpRoute:
         self._connect_timeout = connect_timeout
         self._backoff = backoff
         self._context = context
-        self._sender: Sender
-        self._connection: Connection | None = None
+        self._sender: PipeSender
+        self._connection: PipeConnection | None = None
         self._greeted: asyncio.Future[None] | None = None
         self._malformed_before = 0
         self._reconnecting: asyncio.Task[None] | None = None
@@ -101,7 +103,7 @@ class TcpRoute:
     def malformed(self) -> int:
         return self._malformed_before + (self._connection.malformed if self._connection else 0)
 
-    async def open(self, sender: Sender) -> None:
+    async def open(self, sender: PipeSender) -> None:
         """Tries until the receiver is there, for as long as ``connect_timeout`` says."""
         self._sender = sender
         last: HeadpondError | None = None
@@ -147,7 +149,7 @@ class TcpRoute:
         """One attempt; on success the sender goes on."""
         loop = asyncio.get_running_loop()
         greeted = self._greeted = loop.create_future()
-        connection = Connection(
+        connection = PipeConnection(
             FROM_RECEIVER,
             pipes=len(self._route.stages),
             on_open=self._greet,
@@ -167,16 +169,16 @@ class TcpRoute:
         except OSError as error:
             raise Unavailable(f"{self._host}:{self._port}: {error.strerror or error}") from None
         except BaseException:
-            greeted.cancel()  # nobody waits for it any more
+            greeted.cancel()
             connection.end(ConnectionLost("given up"))
             raise
         self._connection = connection
         self._sender.on_route(connection.writable, lost=True)
 
-    def _greet(self, connection: Connection) -> None:
-        connection.write(encode_hello(Hello(VERSION, self._shape, self._sender.name, self._sender.epoch)))
+    def _greet(self, connection: PipeConnection) -> None:
+        connection.write(encode_hello(PipeHello(VERSION, self._shape, self._sender.name, self._sender.epoch)))
 
-    def _on_frame(self, connection: Connection, frame: Frame) -> None:
+    def _on_frame(self, connection: PipeConnection, frame: Frame) -> None:
         try:
             if frame.type != PipeFrame.HELLO:
                 error = decode_control(frame.type, frame.body)
@@ -197,17 +199,17 @@ class TcpRoute:
         if self._greeted is not None and not self._greeted.done():
             self._greeted.set_result(None)
 
-    def _on_packets(self, connection: Connection, packets: list[Packet]) -> None:
+    def _on_packets(self, connection: PipeConnection, packets: list[Packet]) -> None:
         if self._greeted is None or not self._greeted.done():
             connection.end(ProtocolError("a packet before the greeting"), faulty=True)
         else:
             self._sender.on_packets(packets)
 
-    def _on_writable(self, connection: Connection, writable: bool) -> None:
+    def _on_writable(self, connection: PipeConnection, writable: bool) -> None:
         if connection is self._connection:
             self._sender.on_route(writable)
 
-    def _on_end(self, connection: Connection, error: HeadpondError) -> None:
+    def _on_end(self, connection: PipeConnection, error: HeadpondError) -> None:
         self.faults += connection.faulty
         self._malformed_before += connection.malformed
         if self._greeted is not None and not self._greeted.done():
@@ -216,7 +218,7 @@ class TcpRoute:
             return
         self._connection = None
         self._sender.on_route(False)
-        if error.code in (RouteMismatch.code, "session-over"):
+        if error.code in (RouteMismatch.code, SessionOver.code):
             self._sender.fail(error)
         elif not self._closed:
             log.info("the pipe to %s:%d is cut: %s", self._host, self._port, error.message)
@@ -239,21 +241,22 @@ class TcpRoute:
                 return
 
 
-# A receiver's source over TCP: senders connect, each under its name, and each has a lane.
-#
-# A sender that comes back goes on in its lane. One of the same name with a later session takes its place: the
-# earlier one, if it is still there, is told that its session is over.
-#
-# A lane is kept while its sender is away, since its state is what tells a repeat. Past ``SENDERS_MAX`` of
-# them the one whose sender has been away longest is retired, which is told in a notice: a sender that comes
-# back after that is a new one, and what it sends again is delivered again.
-
 GREETING_S_MAX = 5.0
 CONNECTIONS_MAX = 1024
 SENDERS_MAX = 1024
 
 
 class TcpListener:
+    """A receiver's source over TCP: senders connect, each under its name, and each has a lane.
+
+    A sender that comes back continues in its lane. One of the same name with a later session takes its place;
+    the earlier one, if it is still connected, gets ``SessionOver``.
+
+    The listener keeps a lane while its sender is away, because the lane's state recognises repeats. Past
+    ``SENDERS_MAX`` lanes it retires the one whose sender has been away longest, with a notice: if that sender
+    comes back, the messages that it sends again are delivered again.
+    """
+
     def __init__(
         self,
         route: Route,
@@ -272,19 +275,19 @@ class TcpListener:
         self._epoch = new_epoch() if epoch is None else check_epoch(epoch)
         self._context = context
         self._store = store
-        self._receiver: Receiver
+        self._receiver: PipeReceiver
         self._server: asyncio.Server | None = None
-        self._lanes: dict[str, Lane] = {}
-        self._by_connection: dict[Connection, Lane | None] = {}
+        self._lanes: dict[str, SenderLane] = {}
+        self._by_connection: dict[PipeConnection, SenderLane | None] = {}
         """None until it is greeted."""
-        self._greeting: dict[Connection, asyncio.TimerHandle] = {}
+        self._greeting: dict[PipeConnection, asyncio.TimerHandle] = {}
         self._malformed_before = 0
         self._reading = True
         self.retired = LaneTotals()
 
     # --- a receiver's source ------------------------------------------------------------------------
 
-    async def open(self, receiver: Receiver) -> None:
+    async def open(self, receiver: PipeReceiver) -> None:
         self._receiver = receiver
         if self._store is not None:
             await self._store.open(receiver.stop)
@@ -329,7 +332,7 @@ class TcpListener:
                 greeted.set_reading(reading)
 
     @property
-    def lanes(self) -> Sequence[Lane]:
+    def lanes(self) -> Sequence[SenderLane]:
         return list(self._lanes.values())
 
     @property
@@ -345,8 +348,8 @@ class TcpListener:
 
     # --- connections --------------------------------------------------------------------------------
 
-    def _new_connection(self) -> Connection:
-        return Connection(
+    def _new_connection(self) -> PipeConnection:
+        return PipeConnection(
             FROM_STRANGER,
             pipes=len(self._route.stages),
             on_open=self._on_open,
@@ -356,7 +359,7 @@ class TcpListener:
             on_writable=lambda _connection, _writable: None,  # what a receiver says is small
         )
 
-    def _on_open(self, connection: Connection) -> None:
+    def _on_open(self, connection: PipeConnection) -> None:
         self._by_connection[connection] = None
         if len(self._by_connection) > CONNECTIONS_MAX:
             self._refuse(connection, LimitReached(f"at most {CONNECTIONS_MAX} connections are taken here"))
@@ -365,7 +368,7 @@ class TcpListener:
             GREETING_S_MAX, connection.end, TimedOut(f"no greeting within {GREETING_S_MAX:g} s")
         )
 
-    def _on_frame(self, connection: Connection, frame: Frame) -> None:
+    def _on_frame(self, connection: PipeConnection, frame: Frame) -> None:
         if self._by_connection.get(connection) is not None:
             connection.end(ProtocolError("a second greeting"), faulty=True)
             return
@@ -375,7 +378,7 @@ class TcpListener:
         except HeadpondError as error:
             self._refuse(connection, error)
             return
-        answer = Hello(VERSION, self._shape, "", self._epoch, max(lane.session, 0))
+        answer = PipeHello(VERSION, self._shape, "", self._epoch, max(lane.session, 0))
         if not lane.meet(hello.epoch):
             connection.write(encode_hello(answer))
             self._refuse(connection, session_over(hello.name, lane.session))
@@ -393,7 +396,7 @@ class TcpListener:
         lane.carry = connection.carry
         lane.on_route(reading)
 
-    def _welcome(self, hello: Hello) -> Lane:
+    def _welcome(self, hello: PipeHello) -> SenderLane:
         """The lane of the sender that greets so, or why there is none for it."""
         if hello.version != VERSION:
             raise VersionUnsupported(f"the sender speaks version {hello.version}, this side {VERSION}")
@@ -421,29 +424,29 @@ class TcpListener:
         log.warning("the sender %r was away longest, and makes room for another", lane.name)
         self._receiver.notice([Notice("retired", lane.session, range(lane.delivered))])
 
-    def _new_lane(self, name: str) -> Lane:
+    def _new_lane(self, name: str) -> SenderLane:
         if self._store is not None:
             return DurableLane(name, self._route, self._epoch, self._receiver, self._store)
         entries, place = new_storage()
-        return Lane(
+        return SenderLane(
             name,
             lambda: receiver_machine(self._route, epoch=self._epoch, entries=entries, place=place),
             self._receiver,
         )
 
-    def _refuse(self, connection: Connection, error: HeadpondError) -> None:
+    def _refuse(self, connection: PipeConnection, error: HeadpondError) -> None:
         """Says why, and ends it."""
         faulty = isinstance(error, BadFrame)
         if not faulty:
             connection.write(encode_control(Error(error.code, error.message, error.hint, error.retryable)))
         connection.end_after_writing(error, faulty=faulty)
 
-    def _on_packets(self, connection: Connection, packets: list[Packet]) -> None:
+    def _on_packets(self, connection: PipeConnection, packets: list[Packet]) -> None:
         lane = self._by_connection.get(connection)
         if lane is not None:
             lane.arrive(packets)
 
-    def _on_end(self, connection: Connection, error: HeadpondError) -> None:
+    def _on_end(self, connection: PipeConnection, error: HeadpondError) -> None:
         self.faults += connection.faulty
         self._malformed_before += connection.malformed
         if (timer := self._greeting.pop(connection, None)) is not None:
@@ -477,7 +480,7 @@ def listen(
     epoch: int | None = None,
     ssl: SSLContext | None = None,
     store: Path | str | None = None,
-) -> Receiver:
+) -> PipeReceiver:
     """The receiving end of a pipe, to be opened with ``async with``; ``receiver.address`` tells the port.
 
     ``store`` is a folder for the messages of a ``stream``: each is confirmed to its sender when it is synced,
@@ -491,7 +494,7 @@ def listen(
     if store is not None and not parsed.stages[0].settings.get("commit"):
         raise BadRequest(f"a store is for a stream that commits, and this is {route}", hint="Write stream | …")
     kept = None if store is None else StreamStore(OsDisk(Path(store)))
-    return Receiver(route, TcpListener(parsed, host, port, epoch=epoch, context=ssl, store=kept))
+    return PipeReceiver(route, TcpListener(parsed, host, port, epoch=epoch, context=ssl, store=kept))
 
 
 def connect(
@@ -504,7 +507,7 @@ def connect(
     connect_timeout: float = 10.0,
     backoff: Backoff | None = None,
     ssl: SSLContext | None = None,
-) -> Sender:
+) -> PipeSender:
     """The sending end of a pipe, to be opened with ``async with``.
 
     Opening waits up to ``connect_timeout`` seconds for the receiver. ``epoch`` must be higher each time a
@@ -520,4 +523,4 @@ def connect(
         backoff=backoff or Backoff(),
         context=ssl,
     )
-    return Sender(route, way, name=name, epoch=epoch)
+    return PipeSender(route, way, name=name, epoch=epoch)

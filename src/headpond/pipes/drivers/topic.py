@@ -25,22 +25,14 @@ from headpond.client.produce.producer import Producer
 from headpond.client.produce.promise import Promise
 from headpond.model.errors import BadRequest, HeadpondError, NotSupported
 from headpond.pipes.calculus.route import Route
-from headpond.pipes.drivers.lane import Inbox, Lane, LaneTotals
-from headpond.pipes.drivers.receiver import Receiver
+from headpond.pipes.drivers.commit_marks import CommitMarks
+from headpond.pipes.drivers.lane import Inbox, LaneTotals, SenderLane
+from headpond.pipes.drivers.receiver import PipeReceiver
 from headpond.pipes.drivers.runner import new_epoch
-from headpond.pipes.drivers.sender import Marks, Sender
+from headpond.pipes.drivers.sender import PipeSender
 from headpond.pipes.machines.compose import parse_drivable, receiver_of
 from headpond.pipes.machines.machine import WAKE, Arrive, Effects, Notice
 from headpond.pipes.machines.packet import NUMBER_MAX, Kind, Packet
-
-# The lane of a topic: a stream's receiver whose commits wait until the program is done.
-#
-# The machine commits what it has passed on. Here that becomes a mark: *when the program is done with the
-# first so many payloads, the index may be kept*. The program may be done in any order; the index follows the
-# first that it is not done with.
-#
-# **What a pipe over the stream refuses is never passed over.** The lane halts: nothing of that step or of a
-# later one is delivered or committed, so it stays in the topic for the next receiver.
 
 STORAGE_EPOCH = 1
 """The storage's own session: a topic is one storage for all its life."""
@@ -48,7 +40,17 @@ LOST: Any = object()
 """Stands for an entry that will not come."""
 
 
-class TopicLane(Lane):
+class TopicLane(SenderLane):
+    """A stream's receiver whose commits wait until the program is done.
+
+    The machine commits the index that it has passed on. Here that becomes a mark: *when the program is done
+    with the first so many payloads, this index may be committed*. The program may finish in any order; the
+    index follows the first payload that is not done.
+
+    **The lane never passes over a message that a pipe over the stream refuses.** It halts: nothing of that
+    step or of a later one is delivered or committed, so the message stays in the topic for the next receiver.
+    """
+
     def __init__(
         self, topic: str, route: Route, epoch: int, inbox: Inbox, commit: Callable[[int], None]
     ) -> None:
@@ -56,11 +58,11 @@ class TopicLane(Lane):
         super().__init__(topic, make, inbox, self._hear)
         self.settles = self.stored = True
         self.halted = False
-        """Whether a message was refused, and nothing behind it counts any more."""
+        """Whether a message was refused: the lane ignores everything behind it."""
         self.lost = 0
         self._epoch = epoch
         self._commit = commit
-        self._marks = Marks(exact=len(route.stages) == 1)
+        self._marks = CommitMarks(exact=len(route.stages) == 1)
 
     def begin(self) -> None:
         """The machine has something to ask from the start."""
@@ -111,16 +113,6 @@ class TopicLane(Lane):
             self._commit(index)
 
 
-# A stream's sender with a topic as the storage: the node's receipt is the storage's confirmation.
-#
-# The producer beneath holds what it was given, sends it again over lost connections for as long as it takes,
-# and the node knows a repeat of it. So the machine's clock stands still: it would only make second copies.
-# What the producer gives back was refused for good, and ends the sender.
-#
-# A message's value is the payload as it was sent, so any consumer of the topic can read it. Pipes over the
-# stream put their envelopes into the message's id: ``epoch.number``, from the outermost in, with commas
-# between.
-
 _DATA = int(Kind.DATA)
 DIGITS_MAX = len(str(NUMBER_MAX))
 CLOSE_S_MAX = 1.0
@@ -128,13 +120,24 @@ CLOSE_S_MAX = 1.0
 
 
 class TopicStore:
+    """A stream's sender with a topic as the storage: the node's receipt is the storage's confirm.
+
+    The producer beneath holds the messages and sends them again over lost connections for as long as it
+    takes, and the node recognises a repeat. So the machine's clock stands still: it would only make second
+    copies. A message that the producer gives back was refused for good, and ends the sender.
+
+    A message's value is the payload as the program sent it, so any consumer of the topic can read it. Pipes
+    over the stream put their envelopes into the message's id: ``epoch.number``, from the outermost in,
+    separated by commas.
+    """
+
     faults = malformed = 0
 
     def __init__(self, client: Client, topic: str, name: str) -> None:
         self._client = client
         self._topic = topic
         self._name = name
-        self._sender: Sender
+        self._sender: PipeSender
         self._producer: Producer | None = None
         self._runs: deque[Packet] = deque()
         self._there_is_more = asyncio.Event()
@@ -144,7 +147,7 @@ class TopicStore:
     def reconnects(self) -> int:
         return 0 if self._producer is None else self._producer.stats.reconnects
 
-    async def open(self, sender: Sender) -> None:
+    async def open(self, sender: PipeSender) -> None:
         self._sender = sender
         # Without a refill: a receipt for what is on this machine's disk is no confirmation of the storage's.
         producer = self._client.producer(
@@ -258,15 +261,6 @@ def one_shard(topic: str, shards: int) -> NotSupported:
     )
 
 
-# A stream's receiver with a topic as the storage and a subscription as the index storage.
-#
-# The machine's questions are answered from the subscription: its place is where the node begins to offer,
-# which is the subscription's settled position; entries come as batches; a commit settles. Lost connections
-# are made good by the client's link.
-#
-# Entries that the node will not deliver (damaged, expired, or settled by somebody else) reach the machine as
-# ``LOST`` in their place, since it steps by one; they are counted, told in a notice, and not passed on.
-
 BATCHES_MAX = 16
 PIECE_MAX = 1024
 OPEN_S_MAX = 10.0
@@ -274,6 +268,16 @@ OPEN_S_MAX = 10.0
 
 
 class TopicSource:
+    """A stream's receiver with a topic as the storage and a subscription as the index storage.
+
+    The subscription answers the machine's questions: its position is where the node begins to offer, which is
+    the settled position; entries come as batches; a commit settles. The client's link replaces lost
+    connections.
+
+    Entries that the node will not deliver (damaged, expired, or settled by another consumer) reach the
+    machine as ``LOST``, because it steps by one. They are counted, reported in a notice, and not passed on.
+    """
+
     faults = malformed = 0
     address = None
     retired = LaneTotals()
@@ -287,7 +291,7 @@ class TopicSource:
         self._route = route
         self._start = start
         self._commits = bool(route.stages[0].settings["commit"])
-        self._receiver: Receiver
+        self._receiver: PipeReceiver
         self._consumer: Consumer | None = None
         self._lane: TopicLane | None = None
         self._next: int | None = None if self._commits else 0
@@ -299,7 +303,7 @@ class TopicSource:
 
     # --- a receiver's source ------------------------------------------------------------------------
 
-    async def open(self, receiver: Receiver) -> None:
+    async def open(self, receiver: PipeReceiver) -> None:
         self._receiver = receiver
         consumer = await self._subscribe()
         self._consumer = consumer
@@ -347,7 +351,7 @@ class TopicSource:
             self._room.clear()
 
     @property
-    def lanes(self) -> Sequence[Lane]:
+    def lanes(self) -> Sequence[SenderLane]:
         return () if self._lane is None else (self._lane,)
 
     # --- entries in ---------------------------------------------------------------------------------
@@ -410,10 +414,10 @@ class TopicSource:
             self._consumer.send_settlements()
 
 
-def sender(client: Client, topic: str, *, name: str = "", route: str = "stream") -> Sender:
+def sender(client: Client, topic: str, *, name: str = "", route: str = "stream") -> PipeSender:
     """The sending end, to be opened with ``async with``. Pipes over the stream may follow in ``route``."""
     check_stream(parse_drivable(route))
-    return Sender(route, TopicStore(client, topic, name), name=name)
+    return PipeSender(route, TopicStore(client, topic, name), name=name)
 
 
 def receiver(
@@ -423,7 +427,7 @@ def receiver(
     subscription: str,
     route: str = "stream",
     start: str | int | datetime = "earliest",
-) -> Receiver:
+) -> PipeReceiver:
     """The receiving end, to be opened with ``async with``; ``start`` is where a new subscription begins.
 
     A message is settled when the program is done with it: with the plain loop when the loop asks for the next,
@@ -431,4 +435,4 @@ def receiver(
     """
     parsed = parse_drivable(route)
     check_stream(parsed)
-    return Receiver(route, TopicSource(client, topic, subscription, parsed, start))
+    return PipeReceiver(route, TopicSource(client, topic, subscription, parsed, start))

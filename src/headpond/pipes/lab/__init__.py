@@ -2,11 +2,11 @@
 
 In reading order::
 
-    faults   What goes wrong in a run: on the links between workers, and to the workers themselves
-    link     Packets on their way: what a link makes of each message in them
-    route    The workers of a route and who talks to whom
-    world    The event queue: simulated time, who acts when, and crashes
-    measure  What came out of a run: R, UR, orders, latency, with what the run's size allows to say about them
-    run      One run of a route under faults, from a seed: ``run(route, faults, messages, seed)``
-    predict  What the calculus expects of a run, and whether what was measured agrees
+    faults   the faults of a run: on the links between workers, and of the workers themselves
+    link     packets on their way: which messages of them are lost, doubled or late
+    route    the workers of a route, and which of them talk to each other
+    measure  the results of a run: R, UR, orders and latency
+    world    the event queue: simulated time, steps and crashes
+    predict  what the calculus expects of a run, and whether the measurements agree
+    run      one run of a route under faults, from a seed
 """

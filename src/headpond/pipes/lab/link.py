@@ -22,7 +22,7 @@ RunKey = tuple[int, int, int, int]
 """Kind, epoch, origin, layer: runs of the same key that arrive together are one run."""
 
 
-class Inbox:
+class TickInbox:
     """What arrives at one worker at one time."""
 
     __slots__ = ("runs", "whole")
@@ -45,12 +45,12 @@ class Inbox:
         return out
 
 
-Post = Callable[[int, str], Inbox]
+Post = Callable[[int, str], TickInbox]
 """The inbox of a worker at a tick."""
 Tell = Callable[[str, str, Sequence[int]], None]
 
 
-class Link:
+class LabLink:
     """One direction of a route between two workers."""
 
     def __init__(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headpond.pipes.calculus.interval import Interval, Tally, tally_messages
+from headpond.pipes.calculus.interval import CopyTally, Interval, tally_messages
 from headpond.pipes.calculus.orders import Order, OrderCheck, held_orders
 
 COPIES_MAX = 255
@@ -68,7 +68,7 @@ class Measure:
         self._order.take(messages)
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> CopyTally:
         """Of the messages that were handed to the route."""
         return tally_messages(self._copies[: self.sent])
 

@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import msgspec
 
-from headpond.pipes.calculus.carried import Bounds
-from headpond.pipes.calculus.chain import ChainPromise, Crash, chain_promise_of
+from headpond.pipes.calculus.carried import RateBounds
+from headpond.pipes.calculus.chain import ChainPromise, CrashRole, chain_promise_of
 from headpond.pipes.calculus.channel import LATE_MAX, Channel
 from headpond.pipes.calculus.declarations import Fault
-from headpond.pipes.calculus.interval import Tally
+from headpond.pipes.calculus.interval import CopyTally
 from headpond.pipes.calculus.orders import Order, implies, meet
 from headpond.pipes.calculus.route import Route
 from headpond.pipes.lab.faults import Faults
@@ -25,7 +25,7 @@ FAULT_OF_ROLE = {
     "storage-loss": Fault.STORAGE_LOSS,
     "route": Fault.ROUTE_FAILURE,
 }
-CRASH_OF_ROLE = {"relay": Crash.RELAY, "worker": Crash.WORKER}
+CRASH_OF_ROLE = {"relay": CrashRole.RELAY, "worker": CrashRole.WORKER}
 
 
 class Predicted(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Predicted(msgspec.Struct, frozen=True):
 
 
 def predict(
-    hops: list[Route], faults: Faults, tally: Tally, order: Order | None, *, finished: bool
+    hops: list[Route], faults: Faults, tally: CopyTally, order: Order | None, *, finished: bool
 ) -> Predicted | None:
     """None where the calculus has no word for it: a crash of an index storage, or of a second hop's storage."""
     roles = {"relay" if crash.role.startswith("relay") else crash.role for crash in faults.crashes}
@@ -82,7 +82,9 @@ def predict(
     )
 
 
-def _expected(promise: ChainPromise, hops: list[Route], faults: Faults) -> tuple[Bounds, Bounds, Order | None]:
+def _expected(
+    promise: ChainPromise, hops: list[Route], faults: Faults
+) -> tuple[RateBounds, RateBounds, Order | None]:
     """R, UR and order as promised, less what timers that are not sure take away."""
     outlook, last = promise.outlook, hops[-1]
     uniqueness, expected = outlook.uniqueness, outlook.order
@@ -90,7 +92,7 @@ def _expected(promise: ChainPromise, hops: list[Route], faults: Faults) -> tuple
     if late_confirms or not _timers_are_sure(faults):
         # A pipe that knows a repeat drops what is sent needlessly; the others are as unique as that, or less.
         if not all(hop.drops_repeats for hop in hops):
-            uniqueness = Bounds(Fraction(0), uniqueness.high)
+            uniqueness = RateBounds(Fraction(0), uniqueness.high)
         # Copies sent needlessly come late, too: what is left is what the last pipes themselves put in order.
         for hop in hops:
             expected = meet(expected, hop.stages[-1].declaration.order)

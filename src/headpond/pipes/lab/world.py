@@ -26,7 +26,7 @@ from random import Random
 from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.route import Route
 from headpond.pipes.lab.faults import Crash, Faults
-from headpond.pipes.lab.link import Inbox, Link
+from headpond.pipes.lab.link import LabLink, TickInbox
 from headpond.pipes.lab.measure import Measure
 from headpond.pipes.lab.route import Worker, failing
 from headpond.pipes.machines.compose import ReceiverStack, Relay, SenderStack
@@ -72,7 +72,7 @@ class World:
         self._messages = messages
         self._write = write
         self._ticks: list[int] = []
-        self._arrivals: dict[int, dict[str, Inbox]] = {}
+        self._arrivals: dict[int, dict[str, TickInbox]] = {}
         self._work: dict[int, list[Run]] = {}
         self._crashes = sorted(faults.crashes, key=lambda crash: crash.at)
         self._news_at = 0
@@ -105,7 +105,7 @@ class World:
         return self.now * self.tick_s
 
     @property
-    def links(self) -> list[Link]:
+    def links(self) -> list[LabLink]:
         return [link for pair in self._links.values() for link in pair]
 
     def _is_over(self, tick: int) -> bool:
@@ -150,14 +150,14 @@ class World:
     def _at(self, tick: int) -> None:
         heappush(self._ticks, tick)
 
-    def _inbox(self, tick: int, name: str) -> Inbox:
+    def _inbox(self, tick: int, name: str) -> TickInbox:
         arrivals = self._arrivals.get(tick)
         if arrivals is None:
             arrivals = self._arrivals[tick] = {}
             self._at(tick)
         inbox = arrivals.get(name)
         if inbox is None:
-            inbox = arrivals[name] = Inbox()
+            inbox = arrivals[name] = TickInbox()
         return inbox
 
     # --- what happens at a tick ---
@@ -304,15 +304,15 @@ class World:
                 hint = f"This route has: {', '.join(roles)}."
                 raise BadRequest(f"there is no {crash.role!r} to crash", hint=hint)
 
-    def _make_links(self, rng: Random) -> dict[tuple[str, str], tuple[Link, Link]]:
+    def _make_links(self, rng: Random) -> dict[tuple[str, str], tuple[LabLink, LabLink]]:
         """A link forwards and one back for every two workers that talk."""
         faults = self._faults
         late_s = faults.delay.mean_s if faults.reorder_s is None else faults.reorder_s
         tell = None if self._write is None else self._tell
 
-        def link(name: str, rates: Sequence[float]) -> Link:
+        def link(name: str, rates: Sequence[float]) -> LabLink:
             loss, duplicate, reorder = rates
-            return Link(
+            return LabLink(
                 name,
                 loss=loss,
                 duplicate=duplicate,
@@ -325,7 +325,7 @@ class World:
                 tell=tell,
             )
 
-        links: dict[tuple[str, str], tuple[Link, Link]] = {}
+        links: dict[tuple[str, str], tuple[LabLink, LabLink]] = {}
         for worker in self._workers.values():
             for to, _ in worker.ways.values():
                 if (worker.name, to) not in links:

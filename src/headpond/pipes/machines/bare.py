@@ -82,7 +82,7 @@ class BareSender:
         return effects
 
 
-class PipeReceiver:
+class ReceiverBase:
     """The step that the receivers of bare, index, dedup, continuous and sequential share."""
 
     settles = False
@@ -156,7 +156,7 @@ RECEIVER_TABLE: Table = complete_table(
 )
 
 
-class BareReceiver(PipeReceiver):
+class BareReceiver(ReceiverBase):
     TABLE = RECEIVER_TABLE
     state = BareReceiverState.READY
 

@@ -67,7 +67,7 @@ from enum import StrEnum
 from itertools import islice, repeat
 from typing import Any
 
-from headpond.pipes.machines.bare import PipeReceiver
+from headpond.pipes.machines.bare import ReceiverBase
 from headpond.pipes.machines.epoch import EpochAge, EpochTracker
 from headpond.pipes.machines.machine import (
     ROOM_ENDLESS,
@@ -296,7 +296,7 @@ RECEIVER_TABLE: Table = complete_table(
 )
 
 
-class ContinuousReceiver(PipeReceiver):
+class ContinuousReceiver(ReceiverBase):
     TABLE = RECEIVER_TABLE
 
     def __init__(

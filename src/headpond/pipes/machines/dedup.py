@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from headpond.pipes.machines.bare import PipeReceiver
+from headpond.pipes.machines.bare import ReceiverBase
 from headpond.pipes.machines.machine import Effects, Event, Table, Token, complete_table
 from headpond.pipes.machines.packet import Packet, Run
 
@@ -140,7 +140,7 @@ def _climb(number: int, over: set[int]) -> int:
     return number
 
 
-class DedupReceiver(PipeReceiver):
+class DedupReceiver(ReceiverBase):
     """By id."""
 
     TABLE = RECEIVER_TABLE

@@ -23,7 +23,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from headpond.pipes.machines.bare import PipeReceiver
+from headpond.pipes.machines.bare import ReceiverBase
 from headpond.pipes.machines.epoch import EpochAge, EpochTracker
 from headpond.pipes.machines.machine import Effects, Event, Table, complete_table
 from headpond.pipes.machines.packet import Packet, Run
@@ -53,7 +53,7 @@ RECEIVER_TABLE: Table = complete_table(
 )
 
 
-class IndexReceiver(PipeReceiver):
+class IndexReceiver(ReceiverBase):
     TABLE = RECEIVER_TABLE
 
     def __init__(self, *, epoch: int, strict: bool = True) -> None:

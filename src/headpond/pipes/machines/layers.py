@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.route import Stage
+from headpond.pipes.calculus.route import RouteStage
 from headpond.pipes.machines.bare import BareReceiver, BareSender
 from headpond.pipes.machines.continuous import ContinuousReceiver, ContinuousSender
 from headpond.pipes.machines.dedup import DedupReceiver
@@ -37,7 +37,7 @@ class ReceiverLayer(Machine, Protocol):
         """Whether it waits for ``Settle``."""
 
 
-def make_sender(stage: Stage, *, epoch: int, jitter: Jitter) -> SenderLayer:
+def make_sender(stage: RouteStage, *, epoch: int, jitter: Jitter) -> SenderLayer:
     given = stage.settings
     match stage.pipe:
         case "bare" | "index" | "dedup":
@@ -57,7 +57,7 @@ def make_sender(stage: Stage, *, epoch: int, jitter: Jitter) -> SenderLayer:
     raise _no_machine(stage)
 
 
-def make_receiver(stage: Stage, *, epoch: int, jitter: Jitter, settles: bool) -> ReceiverLayer:
+def make_receiver(stage: RouteStage, *, epoch: int, jitter: Jitter, settles: bool) -> ReceiverLayer:
     """``settles``: whether the pipe beneath waits until this one is done with a message."""
     given = stage.settings
     match stage.pipe:
@@ -82,5 +82,5 @@ def make_receiver(stage: Stage, *, epoch: int, jitter: Jitter, settles: bool) ->
     raise _no_machine(stage)
 
 
-def _no_machine(stage: Stage) -> BadRequest:
+def _no_machine(stage: RouteStage) -> BadRequest:
     return BadRequest(f"there is no machine for the pipe {stage.pipe!r}")

@@ -116,7 +116,7 @@ def _is_envelope(each: Any) -> bool:
 # --- bytes ------------------------------------------------------------------------------------------
 
 
-class _Wire(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class _PacketArray(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     kind: int
     layer: int
     epoch: int
@@ -127,7 +127,7 @@ class _Wire(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Wire)
+_decoder = msgspec.msgpack.Decoder(_PacketArray)
 _KINDS = frozenset(int(kind) for kind in Kind)
 _WITH_PAYLOADS = frozenset((int(Kind.DATA), int(Kind.FETCHED)))
 
@@ -136,11 +136,11 @@ def encode_packet(packet: Packet) -> bytes:
     numbers = packet.numbers
     payloads = None if packet.payloads is None else list(packet.payloads)
     if isinstance(numbers, range) and numbers.step == 1:
-        wire = _Wire(
+        wire = _PacketArray(
             packet.kind, packet.layer, packet.epoch, packet.origin, numbers.start, len(numbers), payloads
         )
     else:
-        wire = _Wire(packet.kind, packet.layer, packet.epoch, packet.origin, 0, list(numbers), payloads)
+        wire = _PacketArray(packet.kind, packet.layer, packet.epoch, packet.origin, 0, list(numbers), payloads)
     return _encoder.encode(wire)
 
 
@@ -167,7 +167,7 @@ def decode_packet(data: bytes, pipes: int | None = None) -> Packet | None:
     return Packet(wire.kind, wire.epoch, wire.origin, numbers, wire.payloads, wire.layer)
 
 
-def _numbers(wire: _Wire) -> Sequence[int] | None:
+def _numbers(wire: _PacketArray) -> Sequence[int] | None:
     numbers = wire.numbers
     if isinstance(numbers, int):
         if not 0 <= numbers <= NUMBERS_MAX or not 0 <= wire.first <= NUMBER_MAX - numbers:
@@ -180,7 +180,7 @@ def _numbers(wire: _Wire) -> Sequence[int] | None:
     return numbers
 
 
-def _are_payloads(wire: _Wire, pipes: int | None) -> bool:
+def _are_payloads(wire: _PacketArray, pipes: int | None) -> bool:
     """Whether each is bytes, in an envelope for each pipe over it; in any number where that is open."""
     depths = set(map(_depth, wire.payloads or ()))
     return None not in depths if pipes is None else depths <= {pipes - 1 - wire.layer}

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from headpond.pipes.machines.bare import PipeReceiver
+from headpond.pipes.machines.bare import ReceiverBase
 from headpond.pipes.machines.epoch import EpochAge, EpochTracker
 from headpond.pipes.machines.machine import Effects, Event, Table, complete_table
 from headpond.pipes.machines.packet import Kind, Packet, Run
@@ -67,7 +67,7 @@ RECEIVER_TABLE: Table = complete_table(
 )
 
 
-class SequentialReceiver(PipeReceiver):
+class SequentialReceiver(ReceiverBase):
     TABLE = RECEIVER_TABLE
 
     def __init__(self, *, epoch: int, confirm: str = "delivered") -> None:
