@@ -9,7 +9,8 @@ from headpond.wire.control.catalog import CreateTopic, TopicInfo
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.producing import Ack
 from headpond.wire.frame import FrameType, encode
-from headpond.wire.plain.segment import encode_plain, rows_to_batch
+from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.segment import encode_plain
 from tests.fire.raw_client import RawClient, title_frame
 
 VALUE_BYTES = 100

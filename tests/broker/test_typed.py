@@ -19,7 +19,8 @@ from headpond.wire.control.catalog import AlterTopic, OpenTopic, TopicInfo
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.producing import AckItem, BlockEnd
 from headpond.wire.frame import FrameType, encode
-from headpond.wire.plain.segment import encode_plain, rows_to_batch
+from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.segment import encode_plain
 from headpond.wire.record import RECORD_HEADER_BYTES
 from headpond.wire.title import Predecessor, Title, encode_title
 from headpond.wire.typed.record import decode_typed_record, version_of

@@ -12,7 +12,8 @@ from headpond.wire.control.ledger import ShowNode
 from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Predecessor, Title, encode_title
-from headpond.wire.typed.codec import Redundant, RowEncoder
+from headpond.wire.typed.codec import RowEncoder
+from headpond.wire.typed.form import Redundant
 from headpond.wire.typed.rows import message_schema, row_schema, to_rows
 from headpond.wire.typed.schema import encode_schema
 from tests.fire.core_shell import CoreClient, CoreShell

@@ -14,7 +14,8 @@ from headpond.wire.connection import ClientSide, ConnectionFault, Event
 from headpond.wire.control.codec import Operation, Request, Response, encode_control
 from headpond.wire.control.greeting import Control, Error, Welcome
 from headpond.wire.frame import FrameType, encode
-from headpond.wire.plain.segment import encode_plain, rows_to_batch
+from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.segment import encode_plain
 from headpond.wire.title import Title, encode_title
 
 Kind = TypeVar("Kind", bound=Event)

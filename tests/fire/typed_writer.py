@@ -12,7 +12,8 @@ from headpond.wire.control.codec import read_result
 from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Title, encode_title
-from headpond.wire.typed.codec import Redundant, RowEncoder
+from headpond.wire.typed.codec import RowEncoder
+from headpond.wire.typed.form import Redundant
 from headpond.wire.typed.rows import message_schema, row_schema, to_rows
 from headpond.wire.typed.schema import encode_schema
 from tests.fire.raw_client import RawClient

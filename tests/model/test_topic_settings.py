@@ -61,7 +61,7 @@ def test_unsetting_gives_what_would_hold_without_it(said: list[dict[str, Value]]
 def test_none_lifts_what_would_be_inherited() -> None:
     chain = [Level("topic", "", {"hard_ttl": None}), Level("tenant", "", {"hard_ttl": 60.0})]
     assert effective(chain).hard_ttl is None
-    assert effective(chain[1:]).hard_ttl_s == 60.0
+    assert effective(chain[1:]).hard_ttl == 60.0
 
 
 def test_every_setting_is_a_field_with_the_same_default() -> None:

@@ -14,7 +14,8 @@ from headpond.wire.control.codec import decode_control
 from headpond.wire.control.producing import Ack, AckItem, Hole
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, Frame, FrameType, decode_at
 from headpond.wire.plain.segment import decode_plain
-from headpond.wire.typed.codec import RowDecoder, Snapshot, TypedSegment
+from headpond.wire.typed.codec import RowDecoder
+from headpond.wire.typed.form import Snapshot, TypedSegment
 from headpond.wire.typed.rows import row_schema
 from headpond.wire.typed.schema import decode_schema
 

@@ -18,7 +18,8 @@ from headpond.producer.refill.form import (
     rows_of,
 )
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, FrameType, decode_at
-from headpond.wire.plain.segment import encode_plain, rows_to_batch
+from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.segment import encode_plain
 from headpond.wire.typed.codec import RowEncoder
 
 

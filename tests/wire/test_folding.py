@@ -12,6 +12,7 @@ from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadSegment, SegmentTooLarge
 from headpond.storage.log.rewrite import _without
 from headpond.wire.frame import SEGMENT_BYTES_MAX
+from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.expiry import expiries_us, with_ttl
 from headpond.wire.plain.ipc import unfolded_bytes
 from headpond.wire.plain.segment import (
@@ -23,7 +24,6 @@ from headpond.wire.plain.segment import (
     check_state_rows,
     decode_plain,
     encode_plain,
-    rows_to_batch,
 )
 
 NOW = 1_700_000_000_000_000

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest, BadSegment, SchemaMismatch, SegmentTooLarge
 from headpond.wire.frame import SEGMENT_BYTES_MAX
+from headpond.wire.plain.columns import PLAIN_SCHEMA, fill_columns, rows_to_batch, table_to_batches
 from headpond.wire.plain.segment import (
     BARE_BYTES_MAX,
     FOLD_BYTES_MIN,
@@ -22,13 +23,9 @@ from headpond.wire.plain.segment import (
     FORM_FOLDED,
     FORM_IPC,
     HEADER,
-    PLAIN_SCHEMA,
     count_rows,
     decode_plain,
     encode_plain,
-    fill_columns,
-    rows_to_batch,
-    table_to_batches,
 )
 from tests.wire.mutations import mutations
 

@@ -18,7 +18,8 @@ from headpond.wire.typed import columns as typed_write
 from headpond.wire.typed import dictionaries as typed_labels
 from headpond.wire.typed import dictionaries as typed_words
 from headpond.wire.typed import form as typed_form
-from headpond.wire.typed.codec import PLAIN, RowDecoder, RowEncoder
+from headpond.wire.typed.codec import RowDecoder, RowEncoder
+from headpond.wire.typed.form import PLAIN
 from tests.wire.typed_samples import BATCHES, SCHEMA, TEXTS, Rows, batch_of, encode_all, some_rows, texts
 
 UTC = datetime.UTC

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from headpond.model.errors import BadSegment, HeadpondError, SchemaMismatch, SnapshotNeeded
 from headpond.model.identity import SegmentKey
 from headpond.wire.typed import form as typed_form
-from headpond.wire.typed.codec import RowDecoder, RowEncoder, Snapshot, TypedSegment
-from headpond.wire.typed.form import NULLS, pack_ints, varint
+from headpond.wire.typed.codec import RowDecoder, RowEncoder
+from headpond.wire.typed.form import NULLS, Snapshot, TypedSegment, pack_ints, varint
 from headpond.wire.typed.leaves import ColumnForm
 from tests.wire.mutations import mutations
 from tests.wire.typed_samples import SCHEMA, TEXTS, encode_all, some_rows, texts

@@ -14,7 +14,8 @@ from headpond.wire.typed import columns as typed_write
 from headpond.wire.typed import dictionaries as typed_labels
 from headpond.wire.typed import dictionaries as typed_words
 from headpond.wire.typed import form as typed_form
-from headpond.wire.typed.codec import PLAIN, RowDecoder, RowEncoder
+from headpond.wire.typed.codec import RowDecoder, RowEncoder
+from headpond.wire.typed.form import PLAIN
 from tests.wire.typed_samples import LABELS, encode_all
 
 SCHEMA = pa.schema([("labels", pa.map_(pa.string(), pa.string())), ("n", pa.int64())])

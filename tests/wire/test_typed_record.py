@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadSegment, HeadpondError, SegmentTooLarge, StorageFailed
+from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.ipc import fold, unfolded_bytes
-from headpond.wire.plain.segment import encode_plain, rows_to_batch
+from headpond.wire.plain.segment import encode_plain
 from headpond.wire.typed import record as typed_record
 from headpond.wire.typed.record import (
     HEADER,

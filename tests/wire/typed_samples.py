@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headpond.wire.typed.codec import Redundant, RowEncoder, TypedSegment
+from headpond.wire.typed.codec import RowEncoder
+from headpond.wire.typed.form import Redundant, TypedSegment
 
 SCHEMA = pa.schema(
     [

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
+from headpond.model.bounds import NAME_LENGTH_MAX
 from headpond.model.errors import BadRequest
 from headpond.model.names import EVERYTHING, Place, Scope
 
 SCOPES_MAX = 64
-NAME_LENGTH_MAX = 256
 
 
 class Right(StrEnum):

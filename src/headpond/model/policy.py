@@ -13,8 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from headpond.model.bounds import SECONDS_MAX as SECONDS_MAX
-from headpond.model.bounds import Seconds, TopicText, Word, check_fields
+from headpond.model.bounds import SECONDS_MAX, Seconds, TopicText, Word, check_fields
 from headpond.model.errors import BadRequest
 from headpond.model.names import DEAD_SUFFIX, TopicName
 

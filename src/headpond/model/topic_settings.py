@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from headpond.model.bounds import SECONDS_MAX, SEGMENT_BYTES_MAX
 from headpond.model.errors import BadSetting, BadTopicName
 from headpond.model.names import LEVELS, TopicName
 from headpond.model.policy import (
@@ -26,7 +27,6 @@ from headpond.model.policy import (
     LEASE_S_MAX,
     LEASE_S_MIN,
     REDELIVERIES,
-    SECONDS_MAX,
     Policy,
 )
 
@@ -197,7 +197,6 @@ NODE = "node"
 """Where a value comes from that the node's own settings give."""
 DEFAULT = "default"
 """Where a value comes from that nobody gave."""
-SEGMENT_BYTES_MAX = 8 * 1024 * 1024
 PRODUCER_LEASE_S = 10.0
 FOREVER_S = 100 * SECONDS_MAX
 TOMBSTONE_TTL_S = 7 * 86_400.0
@@ -475,18 +474,6 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     tenant_stages: int | None = 100_000
     tenant_staged_bytes: int | None = 8 * 1024**3
     tenant_creates_s: int | None = 100
-
-    @property
-    def soft_ttl_s(self) -> float | None:
-        return self.soft_ttl
-
-    @property
-    def hard_ttl_s(self) -> float | None:
-        return self.hard_ttl
-
-    @property
-    def expires_after_s(self) -> float | None:
-        return self.expires_after
 
     def policy(self, wanted: Policy | None) -> Policy:
         """What a new subscription gets: what its consumer wants, else what the topic says."""

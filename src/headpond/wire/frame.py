@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from google_crc32c import extend, value
 
+from headpond.model.bounds import SEGMENT_BYTES_MAX as SEGMENT_BYTES_MAX
 from headpond.model.errors import BadChecksum, BadFrame, FrameTooLarge, UnknownFrame
 
 HEADER = struct.Struct("<BHII")
@@ -25,8 +26,6 @@ TRAILER = struct.Struct("<I")
 HEADER_BYTES = HEADER.size
 OVERHEAD_BYTES = HEADER_BYTES + TRAILER.size
 
-SEGMENT_BYTES_MAX = 8 * 1024 * 1024
-"""The largest segment, as its producer encoded it."""
 FILE_BODY_BYTES_MAX = 64 * 1024 * 1024
 """The largest body in a file: a stored segment with its record header, marks, or a compacted journal part."""
 CONTROL_BYTES_MAX = 1024 * 1024

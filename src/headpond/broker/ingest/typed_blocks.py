@@ -24,7 +24,8 @@ from headpond.broker.session import BlockContext, Session
 from headpond.model.errors import BadSegment, HeadpondError, SchemaMismatch, SegmentTooLarge, SnapshotNeeded
 from headpond.model.identity import SegmentKey
 from headpond.wire.frame import Frame
-from headpond.wire.typed.codec import RowDecoder, Snapshot, TypedSegment
+from headpond.wire.typed.codec import RowDecoder
+from headpond.wire.typed.form import Snapshot, TypedSegment
 from headpond.wire.typed.record import ROWS_BYTES_MAX, encode_typed_record
 from headpond.wire.typed.rows import from_rows, row_schema
 from headpond.wire.typed.schema import check_fits, decode_schema, fit_messages, shown_schema

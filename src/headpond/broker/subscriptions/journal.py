@@ -40,9 +40,10 @@ from headpond.broker.subscriptions.records import (
 from headpond.broker.subscriptions.subscription import Change as Step
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.broker.subscriptions.unacked_log import Keyed, due_step_up
+from headpond.model.bounds import SECONDS_MAX
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadFrame
-from headpond.model.policy import SECONDS_MAX, Policy
+from headpond.model.policy import Policy
 
 
 class Subscriptions:

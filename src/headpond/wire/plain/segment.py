@@ -38,27 +38,13 @@ from headpond.model.errors import BadSegment, KeyMissing, SchemaMismatch, Segmen
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 from headpond.wire.plain.columns import (
     NAMES,
-    PLAIN_SCHEMA,
     SCHEMAS,
     SENT_AT_US_MAX,
     SENT_AT_US_MIN,
     TYPES,
     extent_us,
-    fill_columns,
-    rows_to_batch,
-    table_to_batches,
 )
 from headpond.wire.plain.ipc import check_unfolded, fold, is_worth_folding, record_batch_claims, unfold
-
-__all__ = [
-    "PLAIN_SCHEMA",
-    "count_rows",
-    "decode_plain",
-    "encode_plain",
-    "fill_columns",
-    "rows_to_batch",
-    "table_to_batches",
-]
 
 FORM_IPC: Final = 1
 FORM_BARE: Final = 2

@@ -41,8 +41,6 @@ from headpond.wire.typed.form import (
 )
 from headpond.wire.typed.leaves import BYTES, TEXT, ColumnForm, check_schema, columns_of, is_labels, leaves_of
 
-__all__ = ["PLAIN", "Redundant", "RowDecoder", "RowEncoder", "Snapshot", "TypedSegment"]
-
 _SNAPSHOT_HEADER: Final = struct.Struct("<BI")
 
 
