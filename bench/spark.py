@@ -30,8 +30,8 @@ from bench.limits import Limits
 from bench.node import running_node
 from bench.publish import table_of
 from bench.spark_workers import workers_apart
+from headpond.spark.source.batch import batch_reader
 from headpond.spark.source.schema import arrow_schema
-from headpond.spark.source.source import batch_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headpond.model.errors import BadRequest
-from headpond.spark.connection import Option
+from headpond.spark.options import Option
 from headpond.spark.sink import options as sink_options
 from headpond.spark.source import options as source_options
 from headpond.wire.control.codec import CONTROL_TYPES

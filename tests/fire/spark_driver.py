@@ -22,8 +22,8 @@ from pyspark.sql.datasource import DataSource, InputPartition, WriterCommitMessa
 
 import headpond.spark
 from headpond.spark.sink.sink import Staged, StreamSink, stream_writer
-from headpond.spark.source.source import StreamReader
-from headpond.spark.source.source import schema as source_schema
+from headpond.spark.source.batch import schema as source_schema
+from headpond.spark.source.stream import StreamReader
 from tests.spark.standalone import QUICK_JAVA
 
 if TYPE_CHECKING:

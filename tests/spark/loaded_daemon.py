@@ -16,7 +16,7 @@ LOADED = (
     "pyspark.worker",
     "pyspark.sql.worker.plan_data_source_read",
     "headpond.spark.sink.sink",
-    "headpond.spark.source.source",
+    "headpond.spark.source.stream",
 )
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import pytest
 
 from headpond.client.contexts import Context, Contexts
 from headpond.model.errors import BadContext, BadRequest, BadURL, TlsFailed
-from headpond.spark.connection import NodeConnection, options_table, read_connection
+from headpond.spark.connection import NodeConnection, read_connection
+from headpond.spark.options import options_table
 from headpond.spark.pipeline.frames import PipelineNode
 from headpond.spark.pipeline.plan import Plan, SinkTable
 from headpond.spark.pipeline.run import node_of

@@ -3,11 +3,12 @@
 In reading order::
 
     start          a session that starts anywhere
-    connection     the options that source and sink share
+    options        how source and sink declare and read options
+    connection     the options that both share, and the connection to the node
     format         ``format("headpond")``
     source         reading topics
     sink           writing topics
-    checkpoints    a query's checkpoint, examined before Spark reads it
+    checkpoints    a query's checkpoint, checked before Spark reads it
     causes         why a query or a job failed, in words
     pipeline       a file run as queries
     jobs           audit, archive, compact, replay, reshard

@@ -11,98 +11,37 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import headpond.sync
 from headpond.client.contexts import TLS_NAMES, Context, Contexts
 from headpond.model.address import DEFAULT_URL, parse_addresses
 from headpond.model.errors import BadRequest, HeadpondError
-
-# Options of ``format("headpond")``: how each is declared, and how those that a user gives are read.
-#
-# An option that is unknown or empty is an error that names it; nothing is ignored. The tables of options in
-# the documentation are made from the declarations.
-
-
-class Option(NamedTuple):
-    name: str
-    default: str
-    """In words, for the documentation."""
-    meaning: str
-
-
-def given_options(
-    options: Mapping[str, str], declared: Iterable[Option], *, ignored: Collection[str] = ()
-) -> dict[str, str]:
-    """The values by declared name; Spark's spelling of a name is any. ``ignored`` names are in lower case."""
-    known = {option.name.lower(): option.name for option in declared}
-    values: dict[str, str] = {}
-    for key, value in options.items():
-        name = known.get(key.lower())
-        if name is None:
-            if key.lower() in ignored:
-                continue
-            raise _unknown_option(key, value, known.values())
-        if not str(value).strip():
-            raise BadRequest(f"option {name} is empty", hint="Leave it out, or give it a value.")
-        values[name] = str(value).strip()
-    return values
-
-
-def _unknown_option(key: str, value: str, known: Iterable[str]) -> BadRequest:
-    """Also of the path that ``load``, ``save`` and ``start`` take, which a topic has none of."""
-    if key.lower() == "path":
-        return BadRequest(
-            f"a path is given, {value!r}, and a topic has none",
-            hint='Name the topic with .option("topic", …), and call load, save and start without a path.',
-        )
-    return BadRequest(f"option {key!r} is unknown", hint=f"There are {', '.join(known)}.")
-
-
-def word_of(name: str, values: Mapping[str, str], words: tuple[str, ...]) -> str:
-    """An option that is one of some words, the first unless another is given."""
-    word = values.get(name, words[0]).lower()
-    if word not in words:
-        raise BadRequest(f"{name} = {values[name]!r} is none of {', '.join(words)}")
-    return word
-
-
-def whole_number(text: str, low: int, high: int) -> int | None:
-    """The number that a text is; None where it is none, or not within these."""
-    number = int(text) if text.isdecimal() and len(text) <= 20 else -1
-    return number if low <= number <= high else None
-
-
-def options_table(declared: Iterable[Option]) -> str:
-    """The options as a table in Markdown."""
-    rows = [f"| `{option.name}` | {option.default} | {option.meaning} |" for option in declared]
-    return "\n".join(["| option | default | |", "|---|---|---|", *rows])
+from headpond.spark.options import Option
 
 
 @contextmanager
 def errors_with_hints() -> Iterator[None]:
-    """Raises an error of the catalogue with its code and its hint in its text, and without what led to it."""
+    """Adds code and hint to the text of a ``HeadpondError``, since Spark shows the text alone."""
     try:
         yield
     except HeadpondError as error:
         raise type(error)(f"{error.message} [{error.code}] {error.hint}", hint=error.hint) from None
 
 
-# Python's garbage collector in Spark's workers.
-#
-# A worker that is used again looks through all of its memory after every task (``gc.collect()`` in pyspark's
-# daemon), modules and all: 20 to 30 ms, several times a batch. What was loaded by the first task stays for
-# good anyhow, and need not be looked through.
-
 _WORKERS = ("pyspark.daemon", "pyspark.worker")
 
 
 @functools.cache
 def freeze_loaded_objects() -> None:
-    """In a worker of Spark's, once: whatever is in memory by now is left alone by the collector."""
+    """In a worker of Spark, once: excludes all objects in memory from garbage collection.
+
+    A reused worker collects garbage over all of its memory after every task (``gc.collect()`` in pyspark's
+    daemon), modules included: 20 to 30 ms, several times per batch. Modules that the first task loaded stay
+    loaded anyway.
+    """
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is not None and spec.name in _WORKERS:
         gc.collect()

@@ -1,7 +1,7 @@
 """``format("headpond")``: one name for reading and writing, in batches and in streams.
 
-Spark makes one of these for every use, in processes of its own, and asks it for a reader or a writer. Options
-are looked at by whoever uses them: source.py and its neighbours read, sink.py writes.
+Spark makes one of these for every use, in separate processes, and asks it for a reader or a writer, which check
+their options.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ FORMAT = "headpond"
 
 
 class HeadpondSource(DataSource):
-    """What Spark knows Headpond by."""
+    """The data source that Spark finds or that a session registers."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> StructType:
-        from headpond.spark.source.source import schema
+        from headpond.spark.source.batch import schema
 
         return schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from headpond.spark.source.source import batch_reader
+        from headpond.spark.source.batch import batch_reader
 
         return batch_reader(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from headpond.spark.source.source import stream_reader
+        from headpond.spark.source.stream import StreamReader
 
-        return stream_reader(schema, self.options)
+        return StreamReader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from headpond.spark.sink.sink import batch_writer

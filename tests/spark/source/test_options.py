@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from headpond.model.errors import BadRequest, BadTopicName, HeadpondError
-from headpond.spark.connection import CONNECTION_OPTIONS, Option, options_table
+from headpond.spark.connection import CONNECTION_OPTIONS
+from headpond.spark.options import Option, options_table
 from headpond.spark.source.offset import TopicOffset, offset_json, read_offset
 from headpond.spark.source.options import (
     BATCH_OPTIONS,

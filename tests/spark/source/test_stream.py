@@ -37,9 +37,10 @@ from headpond.model.errors import (
     Unavailable,
 )
 from headpond.spark.connection import NodeConnection
+from headpond.spark.source.batch import batch_reader, schema
 from headpond.spark.source.offset import read_offset
 from headpond.spark.source.read import ReadTask, Span
-from headpond.spark.source.source import StreamReader, batch_reader, schema
+from headpond.spark.source.stream import StreamReader
 from tests.fire.real_node import RealNode, wait_until
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headpond.spark.sweep.grid import Grid
-from headpond.spark.sweep.surface import RouteSummary, chance_of, summarize
+from headpond.spark.sweep.summary import RouteSummary, chance_of, summarize
 from headpond.spark.sweep.trial import SCHEMA, run_cell
 
 

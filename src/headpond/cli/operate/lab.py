@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headpond.pipes.lab.predict import Predicted
     from headpond.pipes.lab.run import LabResult
     from headpond.spark.sweep.grid import Grid
-    from headpond.spark.sweep.surface import RouteSummary
+    from headpond.spark.sweep.summary import RouteSummary
     from headpond.spark.sweep.sweep import SweepResult
 
 

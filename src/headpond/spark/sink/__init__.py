@@ -2,7 +2,7 @@
 
 In reading order::
 
-    options  What a user asks of a sink, read and checked before anything is asked of a node
-    rows     A DataFrame's batches as rows of topics: checked, gathered and sorted by topic
-    sink     Writing topics with Spark: the two writers that ``format("headpond")`` asks for. Exactly once
+    options  the options of a sink, checked before it asks a node
+    rows     the batches of a DataFrame as rows of topics: checked, gathered and divided by topic
+    sink     the writers for batches and streams
 """

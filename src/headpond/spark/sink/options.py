@@ -7,15 +7,8 @@ from dataclasses import dataclass
 
 from headpond.model.errors import BadRequest
 from headpond.model.names import TopicName
-from headpond.spark.connection import (
-    CONNECTION_OPTIONS,
-    NodeConnection,
-    Option,
-    given_options,
-    read_connection,
-    whole_number,
-    word_of,
-)
+from headpond.spark.connection import CONNECTION_OPTIONS, NodeConnection, read_connection
+from headpond.spark.options import Option, given_options, whole_number, word_of
 from headpond.wire.control.staging import BATCH_MAX, ON_REPEAT
 
 SINK_OPTIONS = (

@@ -17,15 +17,8 @@ from headpond.model.bounds import ENTRY_MAX, NUMBER_MAX, SECONDS_MAX, SHARDS_MAX
 from headpond.model.errors import BadRequest, BadSetting, HeadpondError
 from headpond.model.names import TopicName
 from headpond.model.topic_settings import Setting, SettingKind
-from headpond.spark.connection import (
-    CONNECTION_OPTIONS,
-    NodeConnection,
-    Option,
-    given_options,
-    read_connection,
-    whole_number,
-    word_of,
-)
+from headpond.spark.connection import CONNECTION_OPTIONS, NodeConnection, read_connection
+from headpond.spark.options import Option, given_options, whole_number, word_of
 from headpond.wire.filter import Filter
 
 EARLIEST, LATEST = "earliest", "latest"

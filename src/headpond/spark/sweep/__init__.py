@@ -1,9 +1,10 @@
-"""The lab's grid on Spark: every route under every combination of faults, and the pictures of it.
+"""The lab's grid on Spark: every route under every combination of faults, with pictures.
 
 In reading order::
 
-    grid     The grid of a sweep: every route under every combination of faults, from several seeds
-    trial    One run of the lab as a row: what was asked, what was measured, what was predicted, and whether t
-    sweep    The lab's grid on Spark: every run in some worker, the results in one Parquet file, and their pic
-    surface  The pictures of a sweep: R and UR of every route over two kinds of fault, predicted beside measur
+    grid     the grid: routes, rates of faults, and seeds
+    trial    one run of the lab as a row: asked, measured, predicted, and whether these agree
+    sweep    ``sweep``: workers run the grid; one Parquet file and the pictures are the result
+    summary  each route: how many runs agree with the calculus
+    surface  the pictures: R and UR of a route over two kinds of fault, predicted beside measured
 """

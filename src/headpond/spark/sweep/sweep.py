@@ -23,7 +23,7 @@ from headpond.model.errors import BadRequest
 from headpond.spark.jobs.work import Work, run_job
 from headpond.spark.start.packages import need_plots, need_spark
 from headpond.spark.sweep.grid import Grid
-from headpond.spark.sweep.surface import RouteSummary, summarize
+from headpond.spark.sweep.summary import RouteSummary, summarize
 from headpond.spark.sweep.trial import SCHEMA, SPARK_SCHEMA, run_cells
 
 if TYPE_CHECKING:

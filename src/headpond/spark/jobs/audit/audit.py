@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest
 from headpond.spark.jobs.audit import figures as sums
-from headpond.spark.jobs.audit import listing
 from headpond.spark.jobs.audit import orders as ordering
 from headpond.spark.jobs.audit.figures import AuditPart, Figures
 from headpond.spark.jobs.audit.orders import Orders
+from headpond.spark.jobs.audit.results import draw, first_of, odd_ones, write_tables
 from headpond.spark.jobs.audit.sides import IDENTITY, match, parts, same_kind, side
 from headpond.spark.jobs.feed import Feed, FeedKind, Reach, Source, check_feed, check_topics, feed_of, read
 from headpond.spark.jobs.work import Progress, Work, check_free, results_folder, run_job
@@ -36,7 +35,6 @@ ORIGIN_HEADER = "headpond-origin"
 _WINDOW = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|second|minute|hour|day|m|h|d)s?\s*")
 _PLACED = ("topic", "shard", "entry", "sent_at", "stored_at", "identity", "producer")
 _GIVEN = ("key", "value", "id", "headers")
-_TABLES = {"all": "summary", "producer": "producers", "shard": "shards", "window": "windows"}
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -218,8 +216,8 @@ def _compare(work: Work, inputs: _Inputs, window_s: float, folder: Path | None, 
     routes = _routes(inputs, matched, names)
     orders = None if routes is None else ordering.summed_up(routes)
     work.say("listing")
-    odd = listing.odd_ones(matched, names)
-    first = listing.first_of(odd) if found.unique != found.received or found.missing else {}
+    odd = odd_ones(matched, names)
+    first = first_of(odd) if found.unique != found.received or found.missing else {}
     result = AuditResult(
         **msgspec.structs.asdict(found),
         sent_from=str(inputs.feeds[0]),
@@ -239,7 +237,11 @@ def _compare(work: Work, inputs: _Inputs, window_s: float, folder: Path | None, 
     )
     if folder is not None:
         work.say("writing")
-        _write(folder, result, groups, odd, routes)
+        with results_folder(folder) as place:
+            write_tables(place, groups, odd, routes)
+            (place / "audit.json").write_bytes(msgspec.json.encode(result))
+            title = f"{result.sent_from} → {result.received_from}"
+            draw(result.windows, result.window_s, title, place / "audit.png")
     return result
 
 
@@ -264,19 +266,3 @@ def _routes(inputs: _Inputs, matched: DataFrame, names: DataFrame) -> DataFrame 
         return None
     found = ordering.routes_of(inputs.received, matched, names, by)
     return inputs.keep(found, StorageLevel.MEMORY_AND_DISK)
-
-
-def _write(
-    folder: Path, result: AuditResult, groups: pa.Table, odd: DataFrame, routes: DataFrame | None
-) -> None:
-    from headpond.spark.jobs.audit.picture import draw
-
-    with results_folder(folder) as place:
-        for kind, name in _TABLES.items():
-            pq.write_table(sums.of_kind(groups, kind), place / f"{name}.parquet")
-        listing.write(odd, place)
-        if routes is not None:
-            pq.write_table(routes.toArrow(), place / "orders.parquet")
-        (place / "audit.json").write_bytes(msgspec.json.encode(result))
-        title = f"{result.sent_from} → {result.received_from}"
-        draw(result.windows, result.window_s, title, place / "audit.png")

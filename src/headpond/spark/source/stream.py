@@ -1,7 +1,8 @@
-"""Reading topics with Spark: the schema and the two readers that ``format("headpond")`` asks for.
+"""Reading topics with ``spark.readStream``.
 
-Reading order: source_options (what was asked for), source_schema and source_rows (columns), source_read (what a
-task does), source_plan (which topics, from where to where), then batches here and streams in source_stream.
+Spark asks for offsets in one process that lives as long as the query, and reads ranges in others. Its
+checkpoint has two offsets per batch (offset.py); between them the same rows come, however often Spark repeats
+the batch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -33,6 +34,7 @@ from headpond.model.errors import (
 )
 from headpond.model.names import TopicName
 from headpond.spark.connection import errors_with_hints
+from headpond.spark.source.batch import BatchReader
 from headpond.spark.source.offset import (
     Gathering,
     IdleWait,
@@ -51,7 +53,6 @@ from headpond.spark.source.plan import (
     check_assigned,
     check_covered,
     columns_of,
-    plan_schema,
     plan_tasks,
     plan_versions,
     resolve,
@@ -76,65 +77,6 @@ if TYPE_CHECKING:
 
     import headpond.sync
 
-
-def schema(options: Mapping[str, str]) -> StructType:
-    """The columns of a DataFrame over the topics that the options name."""
-    with errors_with_hints():
-        settings = read_options(options)
-        with connect(settings, patient=False) as client:
-            return plan_schema(client, settings)
-
-
-def batch_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceReader:
-    with errors_with_hints():
-        return BatchReader(schema, read_options(options, streaming=False))
-
-
-def stream_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceStreamReader:
-    from headpond.spark.source.source import StreamReader
-
-    return StreamReader(schema, dict(options))
-
-
-class BatchReader(DataSourceReader):
-    """What is stored when the plan is made, or a part of it."""
-
-    def __init__(self, schema: StructType, options: SourceOptions) -> None:
-        self._schema = schema
-        self._options = options
-
-    def partitions(self) -> Sequence[InputPartition]:
-        options = self._options
-        with errors_with_hints(), connect(options, patient=False) as client:
-            names = topic_names(client, options)
-            ends = there(client.admin.ends(names)) if names else []
-            # In this order: no row of the range is of a newer schema than the one that is read.
-            versions = plan_versions(client, options, self._schema)
-            spans: list[Span] = []
-            for each in ends:
-                assert each.uuid is not None
-                starts = resolve(client, options, each, options.start, "start")
-                stops = resolve(client, options, each, options.end, "end")
-                spans += [
-                    Span(
-                        each.topic, each.uuid, versions.get(each.topic), number, shard.incarnation, start, stop
-                    )
-                    for number, (shard, start, stop) in enumerate(zip(each.shards, starts, stops, strict=True))
-                    if options.reads(each.topic, number)
-                ]
-            return plan_tasks(spans, ends, options)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, ReadTask):  # Spark makes one where there are none
-            return iter(())
-        return read_task(self._options, self._schema, partition)
-
-
-# Reading topics as a stream.
-#
-# Spark asks for offsets in one process that lives as long as the query, and reads ranges in others. What it
-# keeps are two offsets a batch (source_offset); between them the same rows come however often a batch is
-# tried again.
 
 log = logging.getLogger("headpond.spark")
 
