@@ -188,13 +188,12 @@ def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str,
     return count
 
 
-# ``compact``: the many small files of an archive as few large ones, without a moment in which rows are
-# missing or there twice.
+# --- compact ------------------------------------------------------------------------------------------
 #
-# A day's files are read and written anew beside it; then the two folders are exchanged in one step of the
-# file system, and the old one is removed. A reader that lists the day sees the old files or the new ones. One
-# that listed it before the exchange and opens a file after it gets an error that the file is gone, never a
-# wrong row.
+# A day's files are rewritten into a new folder beside it; then one step of the file system exchanges the two
+# folders, and the old one is removed. A reader that lists the day sees the old files or the new ones. One that
+# listed it before the exchange and opens a file after it gets an error that the file is gone, never a wrong
+# row.
 
 TARGET_BYTES = 256 * 1024 * 1024
 COMPACTING = "compacting"
@@ -203,11 +202,11 @@ _HERE = -100
 
 
 class CompactResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the files."""
+    """The files of an archive before and after."""
 
     folder: str
     days: int
-    """Those that were written anew."""
+    """The days whose files were rewritten."""
     rows: int
     files_before: int
     files_after: int

@@ -44,12 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-# What a replay reads, cut into lanes: rows that keep their order, each at a position that never changes.
-#
-# A lane of a topic or an archive is one shard, and positions are entries. The two are the same lane: what was
-# replayed from a topic is not replayed again from its archive. A folder of other Parquet files is one lane,
-# whose positions are its files in the order of their names.
-
 _FILE, _ROW = "_headpond_file", "_headpond_row"
 Rows = Callable[[int, int], "DataFrame"]
 """The rows from one position to before another, in their order."""
@@ -57,7 +51,12 @@ Rows = Callable[[int, int], "DataFrame"]
 
 @dataclass(frozen=True, slots=True)
 class ReplayLane:
-    """Rows that are written in their order, under one writer."""
+    """Rows that keep their order, each at a position that never changes; written under one writer.
+
+    A lane of a topic or an archive is one shard, and positions are entries. Both are the same lane: a replay
+    from the archive skips entries that a replay from the topic wrote. A folder of other Parquet files is one
+    lane, whose positions are its files in the order of their names.
+    """
 
     name: str
     """For a person."""
@@ -153,16 +152,13 @@ def file_lanes(spark: SparkSession, feed: Feed, reach: Reach) -> list[ReplayLane
     return [ReplayLane("files", f"files {print_of_all}", 0, len(files), 1, rows)]
 
 
-# What runs of a replay have written of a lane, and what is left.
-#
-# A writer's newest batch tells where it ended, and its name where it began, so each stands for one unbroken
-# range of positions. Most lanes have one writer. There are more where a topic's beginning was gone when it
-# was replayed: from its archive those entries are written later, under a writer of their own, and the rest is
-# not written again.
-
-
 class ReplayPiece(NamedTuple):
-    """Positions that are to be written, under the writer that began at ``writer``."""
+    """Positions that are still to be written, under the writer that began at ``writer``.
+
+    A writer's newest batch says where it ended and its name where it began, so each stands for one unbroken
+    range of positions. Most lanes have one writer. A lane has more if the topic's beginning was gone when it
+    was replayed: a later replay from the archive writes those entries under a second writer, and no others.
+    """
 
     first: int
     end: int

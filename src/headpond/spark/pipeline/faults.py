@@ -49,14 +49,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names) or 'none'}."
 
 
-# On which line of a TOML file a key stands.
-#
-# tomllib tells no lines. But a file cut off behind any line either is TOML or is not, and the first cut with
-# which a key is there ends with its value: so the parser itself finds the line, whatever form the file has.
-
-
 def line_of(text: str, path: Sequence[str]) -> int | None:
-    """The line (from 1) on which that key or table begins; its nearest parent's where it is not there."""
+    """The line (from 1) on which a key or table of a TOML file begins; its nearest parent's if it is not there.
+
+    tomllib reports no lines. But the first lines of a file either are TOML or are not, and the shortest such
+    part that has the key ends with its value: so the parser itself finds the line, in every form of TOML.
+    """
     lines = text.splitlines()
     for length in range(len(path), 0, -1):
         wanted = path[:length]

@@ -22,14 +22,13 @@ from headpond.wire.plain.columns import table_to_batches
 from headpond.wire.typed.rows import casts, is_messages, messages_of, shard_column
 from headpond.wire.typed.versions import SchemaVersions
 
-# The way back of source_schema: what Spark has instead of a typed topic's types, in those types again.
-#
-# So what was read from a topic can be written to one of the same columns. Only what the source itself shows a
-# column as is taken, and only values that the topic's type holds. Half floats would be rounded, and are not.
-
 
 def in_types_of(columns: pa.Schema, rows: pa.Table) -> pa.Table:
-    """The rows, with those columns in the topic's types that Spark could only have in others."""
+    """The rows, with columns cast to those types of the topic that Spark lacks: inverts ``source_schema``.
+
+    So rows read from a topic can be written to one with the same columns. It casts only from the type in which
+    the source shows a column, and only values that fit. Half floats stay as they are: they would be rounded.
+    """
     as_messages = is_messages(rows.schema, columns)
     for place, field in enumerate(rows.schema):
         if as_messages:

@@ -84,14 +84,13 @@ def _micros(frame: DataFrame, name: str, alias: str) -> Column:
     return F.unix_micros(_column(frame, name, "timestamp")).alias(alias)
 
 
-# What became of each message: how often it was sent, how often it was received, when first.
-#
-# Both sides are put under each other and summed by what names a message. Every sum is a number of fixed size,
-# so Spark adds them up in place and spills what does not fit; the rows themselves are never gathered.
-
-
 def match(sent: DataFrame, received: DataFrame) -> DataFrame:
-    """A row a message; those without a name are one row whose ``k`` is null.
+    """One row per message: how often it was sent and received, and when first.
+
+    Messages without a name are one row whose ``k`` is null.
+
+    This is a union of both sides, summed by the name of a message. Every sum is a number of fixed size, so
+    Spark adds them up in place and spills to disk; no process gathers the rows.
 
     ``copies`` is how often it was received. ``part`` and ``at`` (when it was sent) are those of the sent side
     where it was sent, else of the received one; ``from_part`` and ``from_entry`` are of the sent side alone,
