@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
@@ -19,9 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headpond.cli.operate.node_process import NodeProcess
 from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
 from headpond.cli.output import EXIT_ERROR, note, print_json, print_table, reports_errors, run
+from headpond.model.errors import Unavailable
 from headpond.model.ledger import Ratio
 from headpond.node.lossy_link import Harm, LossyLink
 
@@ -339,3 +341,74 @@ def _print(outcome: Outcome) -> None:
 def _rates(sent: int, received: int, unique: int) -> tuple[str, str]:
     """R and UR."""
     return f"{unique / sent:.6f}" if sent else "-", f"{unique / received:.6f}" if received else "-"
+
+
+STOP_SECONDS_MAX = 10.0
+
+
+class NodeProcess:
+    """A node in a child process, that can be killed and started again on the same port and folder."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._log = data.with_suffix(".log")
+        self._listen = "127.0.0.1:0"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        """Returns when the node can serve."""
+        command = [sys.executable, "-m", "headpond", "node"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--data", str(self._data), "--listen", self._listen],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches the demo, which then stops its node
+            )
+        assert self._process.stdout is not None
+        word, _, url = self._process.stdout.readline().decode().strip().partition(" ")
+        if word != "ready":
+            raise Unavailable(f"the node did not start: {self._last_words()}")
+        self.url = url
+        self._listen = url.partition("://")[2]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the node."""
+        host, _, port = self._listen.rpartition(":")
+        return host, int(port)
+
+    @property
+    def refill(self) -> str:
+        """A folder beside the data folder, for messages that producers spill."""
+        return str(self._data.with_suffix(".refill"))
+
+    def kill(self) -> None:
+        """Ends the node with SIGKILL, so that it cannot finish anything."""
+        if self._process is not None:
+            self._process.kill()
+            self._forget()
+
+    def stop(self) -> None:
+        """Asks the node to end; kills it if it does not."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._forget()
+
+    def _forget(self) -> None:
+        assert self._process is not None
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it printed nothing"

@@ -19,18 +19,28 @@ from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
 from headpond.cli.output import EXIT_ERROR, iso_time, print_fields, print_json, print_table, reports_errors
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadData, BadFrame, BadRequest, BadSegment, SchemaMismatch
-from headpond.producer.refill.form import SUFFIX, Rejections, decode_body, rows_of
+from headpond.node.data_folder import NODE_FILE
+from headpond.producer.refill.form import SUFFIX, Rejections, decode_body, read_note, rows_of
 from headpond.producer.refill.form import Status as RefillStatus
 from headpond.producer.refill.losses import Damage
 from headpond.producer.refill.scan import RefillImage, scan_refill
 from headpond.storage.disk import DiskFile
-from headpond.storage.frame_file import Bad, Found, scan
+from headpond.storage.frame_file import Bad, Found, looks_torn, scan
 from headpond.storage.frame_write import SyncStatus, decode_status
-from headpond.storage.log.format import Began, BlockEnded, Compacted, Tallied, decode_event, decode_marks_body
+from headpond.storage.log.format import (
+    Began,
+    BlockEnded,
+    Compacted,
+    Tallied,
+    decode_event,
+    decode_marks_body,
+    parse_name,
+)
 from headpond.storage.log.index import decode_index
 from headpond.storage.log.marks import Marks
+from headpond.storage.os_disk import OsDisk
 from headpond.storage.salvage import SalvagedFile
-from headpond.storage.seal import SealedFile, decode_sealed
+from headpond.storage.seal import SealedFile, decode_sealed, read_seal
 from headpond.wire.frame import Frame, FrameType
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header, is_stub
 from headpond.wire.title import decode_title
@@ -64,10 +74,6 @@ def inspect(
 
 
 def _look(path: Path, records_max: int) -> Findings | RefillFindings:
-    from headpond.cli.operate.inspect import RefillFindings, is_refill
-    from headpond.producer.refill.form import read_note
-    from headpond.storage.os_disk import OsDisk
-
     if not path.is_file():
         kind = "is a folder; name a file in it" if path.is_dir() else "does not exist or is not a file"
         raise BadRequest(
@@ -97,10 +103,6 @@ def _look(path: Path, records_max: int) -> Findings | RefillFindings:
 
 def _sealed(path: Path) -> SealedFile | None:
     """What the seal of the last clean stop says of a file, if it lies in a data folder that has one."""
-    from headpond.node.data_folder import NODE_FILE
-    from headpond.storage.os_disk import OsDisk
-    from headpond.storage.seal import read_seal
-
     place = path.resolve()
     for folder in place.parents:
         if (folder / NODE_FILE).is_file():
@@ -109,9 +111,6 @@ def _sealed(path: Path) -> SealedFile | None:
 
 
 def _scan(path: Path, file: DiskFile, records_max: int, sealed: SealedFile | None) -> Findings:
-    from headpond.cli.operate.inspect import Findings
-    from headpond.storage.frame_file import Bad, looks_torn, scan
-
     findings = Findings(str(path), file.size(), records_max, _next_file_entry(path), sealed)
     item: Bad | Found | None = None
     for item in scan(file):
@@ -126,8 +125,6 @@ def _scan(path: Path, file: DiskFile, records_max: int, sealed: SealedFile | Non
 
 def _next_file_entry(path: Path) -> int | None:
     """The first entry of the log file that follows this one; None for the last, or for another kind of file."""
-    from headpond.storage.log.format import parse_name
-
     mine = parse_name(path.name)
     if mine is None:
         return None

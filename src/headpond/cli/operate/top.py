@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+import headpond
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url
 from headpond.cli.output import json_text, make_console, note, reports_errors, run
+from headpond.model.errors import HeadpondError
 from headpond.model.names import TopicName
-from headpond.shapes.top import Rate, Sample, SubscriptionRates, TopicRates
+from headpond.shapes.top import Rate, Sample, SubscriptionRates, TopicRates, sample, top_object
 from headpond.wire.control.ledger import TopLink
 
 if TYPE_CHECKING:
@@ -55,8 +59,6 @@ def top(
 async def _watch(
     url: str, token: str | None, topic: str, limit: int, interval: float, *, once: bool, as_json: bool
 ) -> None:
-    from headpond.shapes.top import sample
-
     show = _JsonLines() if as_json else _Plain() if once or not sys.stdout.isatty() else _Screen(url)
     reader = _Reader(url, token, topic, limit)
     before: TopInfo | None = None
@@ -69,23 +71,15 @@ async def _watch(
                     if once:
                         return
                 before = reading
-                await _sleep(interval)
+                await asyncio.sleep(interval)
     finally:
         await reader.close()
-
-
-async def _sleep(seconds: float) -> None:
-    import asyncio
-
-    await asyncio.sleep(seconds)
 
 
 class _Reader:
     """Readings of a node; where it does not answer they are asked for until it does."""
 
     def __init__(self, url: str, token: str | None, pattern: str, limit: int) -> None:
-        import headpond
-
         self._client = headpond.connect(url, token=token)
         self._pattern = pattern
         self._limit = limit
@@ -93,8 +87,6 @@ class _Reader:
 
     async def read(self, waiting: Any) -> TopInfo:
         """``waiting`` is told why there is no answer; None: that is an error."""
-        from headpond.model.errors import HeadpondError
-
         while True:
             try:
                 return await self._ask()
@@ -108,11 +100,9 @@ class _Reader:
                         f"the node did not answer for {ASK_S_MAX:g} s", hint="Is it running, and at this URL?"
                     ) from None
                 waiting(f"nothing for {ASK_S_MAX:g} s")
-            await _sleep(0.5)
+            await asyncio.sleep(0.5)
 
     async def _ask(self) -> TopInfo:
-        import asyncio
-
         async with asyncio.timeout(ASK_S_MAX):
             if self._admin is None:
                 self._admin = (await self._client.__aenter__()).admin
@@ -134,8 +124,6 @@ class _JsonLines:
     def __exit__(self, *exc: object) -> None: ...
 
     def sample(self, sample: Sample) -> None:
-        from headpond.shapes.top import top_object
-
         print(json_text(top_object(sample)), flush=True)
 
     def waiting(self, why: str) -> None:
@@ -150,8 +138,6 @@ class _Plain:
     def __exit__(self, *exc: object) -> None: ...
 
     def sample(self, sample: Sample) -> None:
-        from headpond.cli.operate.top import screen
-
         console = make_console()
         console.print(screen(sample, console.width))
         if not console.is_terminal:
@@ -165,9 +151,6 @@ class _Screen:
     """The whole terminal, drawn anew with every sample."""
 
     def __init__(self, url: str) -> None:
-        from rich.live import Live
-        from rich.text import Text
-
         self._url = url
         self._console = make_console()
         first = Text(f"{url}: the first two readings …")
@@ -180,13 +163,9 @@ class _Screen:
         self._live.__exit__(None, None, None)
 
     def sample(self, sample: Sample) -> None:
-        from headpond.cli.operate.top import screen
-
         self._live.update(screen(sample, self._console.width, self._console.height), refresh=True)
 
     def waiting(self, why: str) -> None:
-        from headpond.cli.operate.top import no_answer
-
         self._live.update(no_answer(why, self._url), refresh=True)
 
 
