@@ -60,7 +60,7 @@ from headpond.wire.control.following import (
     TellPromoted,
 )
 from headpond.wire.control.greeting import Control, Ping, Pong
-from headpond.wire.control.ledger import ShowLedger, ShowNode, ShowTop
+from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import (
     AddPeer,
     AdmitRecords,
@@ -95,6 +95,7 @@ from headpond.wire.control.staging import (
     ShowWriter,
     encode_chunk,
 )
+from headpond.wire.control.status import ShowNode, ShowTop
 from headpond.wire.frame import FrameType, encode
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import segment_body, segment_frame, title_frame

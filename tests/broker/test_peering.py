@@ -19,7 +19,7 @@ from headpond.wire.control.access import ListAdminLog
 from headpond.wire.control.catalog import AlterTopic, CreateTopic, DeletePlace, DeleteTopic
 from headpond.wire.control.codec import Request, Response
 from headpond.wire.control.greeting import Error
-from headpond.wire.control.ledger import ShowLedger, ShowTop
+from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import (
     AddPeer,
     AdmitRecords,
@@ -31,6 +31,7 @@ from headpond.wire.control.links import (
     peer_parts,
 )
 from headpond.wire.control.producing import BlockEnd, Hole
+from headpond.wire.control.status import ShowTop
 from headpond.wire.record import RecordHeader
 from headpond.wire.typed.schema import encode_schema
 from tests.broker.peer_world import TOPIC, MemoryNode, Way, linked, pull, push, rest, until

@@ -9,8 +9,8 @@ from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.catalog import CreateTopic, DeleteTopic, OpenTopic, ShowTopic, TopicInfo
 from headpond.wire.control.codec import read_result
-from headpond.wire.control.ledger import ShowNode
 from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
+from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain

@@ -26,9 +26,9 @@ from headpond.wire.control.consuming import (
     Subscribe,
     SubscriptionInfo,
 )
-from headpond.wire.control.ledger import ShowNode
 from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.control.reading import FetchEntries
+from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.expiry import TTL_HEADER

@@ -16,8 +16,8 @@ from headpond.wire.control.catalog import CreateTopic, DeleteTopic, ListTopics
 from headpond.wire.control.codec import Request, Response
 from headpond.wire.control.consuming import Credit, Deliver, Settle, Subscribe, Subscribed, Unsubscribe
 from headpond.wire.control.greeting import Error
-from headpond.wire.control.ledger import ShowNode
 from headpond.wire.control.producing import AckItem
+from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import Frame, FrameType, encode
 from tests.broker.test_consuming import PLAIN, Reader, Writer
 from tests.broker.test_producing import BLOCK, Sender

@@ -29,7 +29,8 @@ from headpond.wire.control.consuming import (
     Unsubscribe,
 )
 from headpond.wire.control.greeting import Error
-from headpond.wire.control.ledger import LedgerInfo, ShowLedger, ShowTop, TopInfo
+from headpond.wire.control.ledger import LedgerInfo, ShowLedger
+from headpond.wire.control.status import ShowTop, TopInfo
 from tests.broker.test_consuming import PLAIN, Reader, Writer
 from tests.fire.core_shell import CoreShell
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from headpond.wire.control.catalog import CreateTopic, ShowTopic, TopicInfo
 from headpond.wire.control.codec import read_result
-from headpond.wire.control.ledger import ShowNode
 from headpond.wire.control.producing import Ack, AckItem
+from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Predecessor, Title, encode_title
 from headpond.wire.typed.codec import RowEncoder

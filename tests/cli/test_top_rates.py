@@ -10,7 +10,7 @@ from rich.console import Console
 
 from headpond.cli.operate.top import count, duration, screen, size
 from headpond.shapes.top import sample
-from headpond.wire.control.ledger import TopInfo, TopLink, TopNode, TopSubscription, TopTopic
+from headpond.wire.control.status import TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
 
 def reading(clock_s: float, messages: int, *, uptime_s: float | None = None, settled: int = 0) -> TopInfo:

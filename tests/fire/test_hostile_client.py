@@ -24,8 +24,8 @@ from headpond.wire.control.catalog import CreateTopic, ListTopics, OpenTopic, Sh
 from headpond.wire.control.codec import Request, encode_control, read_result
 from headpond.wire.control.consuming import Credit, Settle, Subscribe, Subscribed, Unsubscribe
 from headpond.wire.control.greeting import Control, Error, Ping, Pong
-from headpond.wire.control.ledger import ShowNode
 from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
+from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import HEADER, TITLE_BYTES_MAX, FrameType, encode
 from headpond.wire.plain.segment import HEADER as SEGMENT_HEADER
 from tests.fire.good_pair import GoodPair

@@ -13,8 +13,8 @@ import pytest
 from headpond.model.errors import SchemaMismatch
 from headpond.wire.control.catalog import CreateTopic, OpenTopic, TopicInfo
 from headpond.wire.control.codec import read_result
-from headpond.wire.control.ledger import ShowNode
 from headpond.wire.control.producing import Ack, AckItem
+from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Title, encode_title
 from headpond.wire.typed.schema import encode_schema

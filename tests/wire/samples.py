@@ -30,9 +30,9 @@ from headpond.wire.control.consuming import (
     Unsubscribed,
 )
 from headpond.wire.control.greeting import Control, Error, Hello, Ping, Pong, Welcome
-from headpond.wire.control.ledger import ShowNode
 from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.control.reading import AdvanceSubscription, Fetched, FetchEntries, FindTime, ReadEnds
+from headpond.wire.control.status import ShowNode
 
 BLOCK = b"b" * 16
 POLICY = Policy(deadline=5.0, max_attempts=3, dead_letter="gone", failover_after=2, lease=1.5)

@@ -46,7 +46,7 @@ from headpond.wire.control.catalog import (
     TopicInfo,
 )
 from headpond.wire.control.codec import Operation
-from headpond.wire.control.ledger import ShowNode
+from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import RESPONSE_BYTES_MAX
 from headpond.wire.typed.schema import check_evolves, check_fits, decode_schema
 from headpond.wire.typed.versions import VERSIONS_BYTES_MAX

@@ -72,7 +72,7 @@ from headpond.wire.control.consuming import (
     UnackedPage,
 )
 from headpond.wire.control.following import PromoteSubscription
-from headpond.wire.control.ledger import LedgerInfo, ShowLedger, ShowNode, ShowTop, TopInfo
+from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from headpond.wire.control.links import AddPeer, ListPeers, PeerInfo, RemovePeer, ShowPeer
 from headpond.wire.control.producing import (
     CreateProducer,
@@ -83,6 +83,7 @@ from headpond.wire.control.producing import (
 )
 from headpond.wire.control.reading import AdvanceSubscription, Ends
 from headpond.wire.control.staging import DeleteWriter, ListWriters, ShowWriter, WriterInfo
+from headpond.wire.control.status import ShowNode, ShowTop, TopInfo
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, decode_at
 from headpond.wire.typed.schema import encode_schema
 from headpond.wire.typed.versions import SchemaVersions

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headpond.wire.control.ledger import TopInfo, TopLink, TopNode, TopSubscription, TopTopic
+from headpond.wire.control.status import TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
 # Rates from two readings of a node: what was in between, divided by the time in between.
 #

@@ -17,11 +17,12 @@ from headpond.sync.background import Background
 from headpond.wire.control.access import AccessInfo, AdminRecord, TokenCreated, TokenInfo
 from headpond.wire.control.catalog import PlaceDeleted, PlaceInfo, TopicCompaction, TopicInfo
 from headpond.wire.control.consuming import SubscriptionInfo, UnackedEntry
-from headpond.wire.control.ledger import LedgerInfo, TopInfo
+from headpond.wire.control.ledger import LedgerInfo
 from headpond.wire.control.links import PeerInfo
 from headpond.wire.control.producing import ProducerInfo
 from headpond.wire.control.reading import Ends
 from headpond.wire.control.staging import WriterInfo
+from headpond.wire.control.status import TopInfo
 
 
 class AccessAdmin:

@@ -62,7 +62,7 @@ from headpond.wire.control.following import (
     TellPromoted,
 )
 from headpond.wire.control.greeting import Control
-from headpond.wire.control.ledger import ShowLedger, ShowNode, ShowTop
+from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import (
     AddPeer,
     AdmitRecords,
@@ -92,6 +92,7 @@ from headpond.wire.control.staging import (
     OpenStage,
     ShowWriter,
 )
+from headpond.wire.control.status import ShowNode, ShowTop
 from headpond.wire.frame import FrameType
 
 Need = tuple[Right, Place | None]

@@ -11,7 +11,8 @@ from headpond.broker.ledger.top import read_top
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import ProducerNotFound, SubscriptionNotFound
 from headpond.wire.control.codec import Operation
-from headpond.wire.control.ledger import RANGES_MAX, LedgerInfo, ShowLedger, ShowTop, SubscriptionLedger
+from headpond.wire.control.ledger import RANGES_MAX, LedgerInfo, ShowLedger, SubscriptionLedger
+from headpond.wire.control.status import ShowTop
 
 if TYPE_CHECKING:
     from headpond.broker.core import NodeCore

@@ -13,8 +13,8 @@ from headpond.broker.catalog.topics import Topic
 from headpond.broker.ledger.ledger import subscription_account
 from headpond.broker.ledger.runs import Runs
 from headpond.broker.subscriptions.subscription import Subscription
-from headpond.wire.control.ledger import ShowTop, TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 from headpond.wire.control.links import PeerInfo
+from headpond.wire.control.status import ShowTop, TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
 if TYPE_CHECKING:
     from headpond.broker.core import NodeCore

@@ -19,11 +19,11 @@ from headpond.cli.output import json_text, make_console, note, reports_errors, r
 from headpond.model.errors import HeadpondError
 from headpond.model.names import TopicName
 from headpond.shapes.top import Rate, Sample, SubscriptionRates, TopicRates, sample, top_object
-from headpond.wire.control.ledger import TopLink
+from headpond.wire.control.status import TopLink
 
 if TYPE_CHECKING:
     from headpond.client.admin import Admin
-    from headpond.wire.control.ledger import TopInfo
+    from headpond.wire.control.status import TopInfo
 
 
 ASK_S_MAX = 5.0

@@ -9,7 +9,8 @@ In reading order::
     reading    reading by position, without a subscription
     staging    staged writes
     access     tokens, rights, and the audit log of administration
-    ledger     the ledger of a topic, and the node's counters
+    ledger     the ledger of a topic
+    status     the node's counters, and totals for rates
     links      links between nodes
     following  subscriptions that follow their data from one node to another
     codec      the table of frame types, encoding and decoding

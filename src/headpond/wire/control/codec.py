@@ -51,7 +51,7 @@ from headpond.wire.control.consuming import (
     Unsubscribed,
 )
 from headpond.wire.control.greeting import Control, Error, Hello, Ping, Pong, Welcome
-from headpond.wire.control.ledger import ShowLedger, ShowNode, ShowTop
+from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import PeerOperation
 from headpond.wire.control.producing import (
     Ack,
@@ -80,6 +80,7 @@ from headpond.wire.control.staging import (
     OpenStage,
     ShowWriter,
 )
+from headpond.wire.control.status import ShowNode, ShowTop
 from headpond.wire.frame import CONTROL_BYTES_MAX, RESPONSE_BYTES_MAX, FrameType, encode
 
 PROTOCOL_VERSION = 1

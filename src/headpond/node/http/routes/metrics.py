@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from headpond.model.ledger import Ratio
 from headpond.node.http.asking import Asked, Called, door_of
-from headpond.wire.control.ledger import ROWS_MAX, TopInfo, TopLink, TopSubscription, TopTopic
+from headpond.wire.control.status import ROWS_MAX, TopInfo, TopLink, TopSubscription, TopTopic
 
 Row = TypeVar("Row")
 Rates = tuple[Ratio, Ratio]
