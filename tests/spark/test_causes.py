@@ -66,7 +66,7 @@ def test_steps_that_are_not_the_checkpoints_are_told_with_a_way_out() -> None:
     text = (
         "failed\n\tat a\nCaused by: a.B: [STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema\n\tat b\n"
     )
-    assert "begin anew" in cause_of(RuntimeError(text)).hint
+    assert "begin with a new one" in cause_of(RuntimeError(text)).hint
 
 
 def test_a_session_without_the_type_time_is_told_which_setting_it_lacks() -> None:

@@ -1,4 +1,4 @@
-"""Why a query or a job failed, in words: what Headpond raised inside of Spark, else Spark's innermost cause."""
+"""Why a query or a job failed: the error that Headpond raised inside of Spark, else Spark's innermost cause."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PYTHON = re.compile(
     r"Traceback \(most recent call last\):\n(?:[ \t]+[^\n]*\n)+(?P<what>[A-Za-z_][\w.]*(?:: [^\n]*)?)$",
     re.MULTILINE,
 )
-"""The line behind a traceback, whatever the exception is called; of several tracebacks the first tells."""
+"""The line behind the first traceback, for an exception of any name."""
 _JAVA = re.compile(r"^Caused by: [\w.$]+: (?P<what>.*?)(?=^\s+at |\Z)", re.MULTILINE | re.DOTALL)
 _TOO_LATE = "Python worker failed to connect back"
-_TOO_LATE_HINT = "Spark gives it 10 seconds, so the machine is too busy. Run it again: it goes on where it was."
+_TOO_LATE_HINT = "Spark gives it 10 seconds: the machine is too busy. Run it again; it continues where it was."
 _CHANGED = re.compile(r"\[(?:STATE_STORE_\w*SCHEMA\w*|STREAMING_STATEFUL_OPERATOR_\w+)[\].]")
-_CHANGED_HINT = "Put the steps with state back as the checkpoint has them, or begin anew with a new one."
+_CHANGED_HINT = "Put the steps with state back as the checkpoint has them, or begin with a new one."
 _NO_TIME = "[UNSUPPORTED_TIME_TYPE]"
 _NO_TIME_HINT = f'Set {TIME_TYPE}: spark.conf.set("{TIME_TYPE}", "true").'
 _NOT_EMPTY = re.compile(r"\[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY\] [\w ]+ (?P<folder>\S+) should be empty")
@@ -36,7 +36,7 @@ _KINDS = {kind.__name__: kind for kind in CATALOGUE.values()}
 
 @contextmanager
 def job_errors() -> Iterator[None]:
-    """Turns what a failed job of Spark raises into an entry of the catalogue: ours, if one is behind it."""
+    """Raises the errors of failed jobs of Spark as errors of the catalogue."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -50,7 +50,7 @@ def job_errors() -> Iterator[None]:
 
 
 def cause_of(error: Any) -> HeadpondError:
-    """An error of the catalogue, from one of Spark's with all that it quotes."""
+    """The error of the catalogue for an error of Spark, whose text quotes the cause."""
     text = f"{error}\n{getattr(error, '_stackTrace', '')}"
     for found in _OURS.finditer(text):
         if (kind := _KINDS.get(found["kind"])) is not None:
@@ -66,11 +66,11 @@ def cause_of(error: Any) -> HeadpondError:
     if causes := _JAVA.findall(text):
         return SparkFailed(" ".join(causes[-1].split())[:MESSAGE_MAX], hint=hint)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return SparkFailed((lines or ["it ended without a word"])[0][:MESSAGE_MAX], hint=hint)
+    return SparkFailed((lines or ["it ended without a message"])[0][:MESSAGE_MAX], hint=hint)
 
 
 def _hint_of(text: str) -> str | None:
-    """The way out of what Spark refuses by itself, where there is a better one than it names."""
+    """What to do about an error of Spark, where there is a better way than the one it names."""
     if (left := _NOT_EMPTY.search(text)) is not None:
         return _NOT_EMPTY_HINT.format(folder=left["folder"])
     if _CHANGED.search(text):

@@ -1,4 +1,4 @@
-"""``headpond spark archive``: a topic as Parquet files, every message once."""
+"""``headpond spark archive`` and ``compact``: a topic as Parquet files, every message once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def archive(
     topic: TopicArgument,
     folder: ArchiveArgument,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.", show_default=False)
+        bool, typer.Option("--follow", help="Continue with new messages, until Ctrl-C.", show_default=False)
     ] = False,
     every: Annotated[
         str, typer.Option("--every", metavar="TIME", help="With --follow: how often files are written.")
     ] = "10 seconds",
     batch_bytes: Annotated[
-        int, typer.Option("--batch-bytes", min=1, metavar="N", help="Read at a time, about.")
+        int, typer.Option("--batch-bytes", min=1, metavar="N", help="The bytes to read at a time, about.")
     ] = 256 * 1024 * 1024,
     compact: Annotated[
         bool, typer.Option("--compact", help="Compact the archive afterwards.", show_default=False)
@@ -32,9 +32,9 @@ def archive(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add what a topic holds to an archive of it.
+    """Add the messages of a topic to its archive.
 
-    Run again, it adds what came since. A run that was killed is carried on by the next one.
+    Run again, it adds the new ones. The next run completes one that was killed.
     """
     from headpond.spark.jobs.archive import archive as run_archive
     from headpond.spark.jobs.archive import compact as run_compact
@@ -101,4 +101,4 @@ def compact(
             ("bytes after", result.bytes_after),
         ]
     )
-    note(f"{result.rows:,} rows written anew in {result.seconds:.1f} s")
+    note(f"{result.rows:,} rows rewritten in {result.seconds:.1f} s")

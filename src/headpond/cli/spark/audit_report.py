@@ -56,10 +56,10 @@ def _print_parts(title: str, parts: list[AuditPart]) -> None:
     """The worst first if there are many: they are what a person looks for."""
     if len(parts) < 2:
         return
-    told = parts
+    shown = parts
     if len(parts) > LINES_MAX:
         worst = sorted(parts, key=lambda part: (-part.missing, -part.repeated, -part.strangers))[:LINES_MAX]
-        told = [part for part in parts if part in worst]
+        shown = [part for part in parts if part in worst]
     print()
     print_table(
         (title, "SENT", "MISSING", "REPEATED", "STRANGERS", "R", "UR", "P50", "P99"),
@@ -75,11 +75,11 @@ def _print_parts(title: str, parts: list[AuditPart]) -> None:
                 _seconds(None if part.latency is None else part.latency.p50_s),
                 _seconds(None if part.latency is None else part.latency.p99_s),
             )
-            for part in told
+            for part in shown
         ],
     )
-    if len(parts) > len(told):
-        note(f"the {len(told)} worst of {len(parts):,}")
+    if len(parts) > len(shown):
+        note(f"the {len(shown)} worst of {len(parts):,}")
 
 
 def _print_list(title: str, rows: list[dict[str, Any]], count: int) -> None:
@@ -113,18 +113,18 @@ def _order(result: AuditResult) -> str:
     orders = result.orders
     if orders is None:
         return "not told by these inputs"
-    told = ", ".join(f"{count:,} {name}" for name, count in orders.by_order.items())
-    return f"{orders.held[-1] if orders.held else 'none'} (routes: {told})"
+    shown = ", ".join(f"{count:,} {name}" for name, count in orders.by_order.items())
+    return f"{orders.held[-1] if orders.held else 'none'} (routes: {shown})"
 
 
 def _latency(result: Figures) -> str:
     latency = result.latency
     if latency is None:
         return "-"
-    told = [
+    shown = [
         f"{name} {_seconds(getattr(latency, f'{name}_s'))}" for name in ("p50", "p90", "p99", "p999", "max")
     ]
-    return "  ".join(told) + (f"  ({latency.negative:,} negative: clocks differ)" if latency.negative else "")
+    return "  ".join(shown) + (f"  ({latency.negative:,} negative: clocks differ)" if latency.negative else "")
 
 
 def _seconds(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""``headpond spark``: pipelines run and checked; the jobs stand in files of their own."""
+"""``headpond spark run`` and ``check``, and the options and progress line that the jobs share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ spark_app = typer.Typer(help="Pipelines and jobs on Spark.", no_args_is_help=Tru
 
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="A pipeline's file.", show_default=False)]
 Master = Annotated[
-    str | None, typer.Option("--master", metavar="MASTER", help="The Spark master; the file's unless told.")
+    str | None, typer.Option("--master", metavar="MASTER", help="The Spark master; default: the file's.")
 ]
 
 
@@ -93,9 +93,10 @@ def run(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a pipeline until it ends or is stopped; the next run goes on where it was.
+    """Run a pipeline until it ends or is stopped; the next run continues where it was.
 
-    Ctrl-C or SIGTERM ends it between two batches, a second one at once. With --json, an object a batch.
+    Ctrl-C or SIGTERM ends it between two batches, a second one at once. With --json, prints an object per
+    batch.
     """
     from headpond.spark.pipeline.pipeline import Pipeline
     from headpond.spark.pipeline.run import start
@@ -108,7 +109,7 @@ def run(
     page = _metrics(plan.name, metrics)
     log = state_folder() / "spark" / f"{plan.name}.log"
     if not as_json:
-        note(f"starting Spark for {plan.name}; what it says itself is in {log}")
+        note(f"starting Spark for {plan.name}; its own output is in {log}")
     try:
         with _signals() as asked:
             with _stderr_to(log):
@@ -137,7 +138,7 @@ def _node(context: typer.Context, plan: Plan, url: str, token: str | None) -> Pi
         return PipelineNode(chosen, token)
     if plan.token is not None and plan.url in (None, chosen):
         return PipelineNode(chosen, plan.token)
-    # What was set for this program is meant; a context's token is for its own URL alone.
+    # A token of the environment goes to any URL; a context's token goes to the context's URL alone.
     return PipelineNode(chosen, token if chosen == url or said(context, "token") else None)
 
 
@@ -152,23 +153,23 @@ def _session(plan: Plan, master: str | None) -> SparkSession:
     return session(plan.name, master=master or plan.spark.master, conf=plan.spark.conf)
 
 
-def _idle(told: str) -> float:
+def _idle(text: str) -> float:
     from headpond.spark.pipeline.flow import seconds
 
     try:
-        return seconds(told)
+        return seconds(text)
     except BadSetting:
         raise typer.BadParameter(
-            f"{told!r} is no length of time like 30s, 5m or 1.5h", param_hint="'--idle'"
+            f"{text!r} is no length of time like 30s, 5m or 1.5h", param_hint="'--idle'"
         ) from None
 
 
-def _metrics(name: str, told: str | None) -> Metrics | None:
-    if told is None:
+def _metrics(name: str, text: str | None) -> Metrics | None:
+    if text is None:
         return None
-    host, _, port = told.rpartition(":")
+    host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise typer.BadParameter(f"{told!r} is not HOST:PORT", param_hint="'--metrics'")
+        raise typer.BadParameter(f"{text!r} is not HOST:PORT", param_hint="'--metrics'")
     from headpond.spark.pipeline.progress import Metrics
 
     return Metrics(name, host, int(port))
@@ -176,7 +177,7 @@ def _metrics(name: str, told: str | None) -> Metrics | None:
 
 @contextmanager
 def _stderr_to(log: Path) -> Iterator[None]:
-    """Java and its workers get a file for their stderr: the screen is for the pipeline."""
+    """Sends the stderr of Java and its workers to a file, so that the screen shows the pipeline alone."""
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
@@ -194,7 +195,7 @@ def _stderr_to(log: Path) -> Iterator[None]:
 
 
 class Asked:
-    """How often the user asked for an end."""
+    """Counts the signals to stop; the second one exits at once."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -204,7 +205,7 @@ class Asked:
         if self.times == 1:
             note("stopping after this batch; once more stops at once")
         else:
-            note("stopped; the batch under way is done again at the next start")
+            note("stopped; the next start repeats the current batch")
             os._exit(130)
 
 
@@ -222,7 +223,7 @@ def _signals() -> Iterator[Asked]:
 def _follow(
     work: PipelineRun, asked: Asked, page: Metrics | None, *, idle_s: float | None, as_json: bool
 ) -> None:
-    """Shows the work until it ends or is asked to; raises what it failed with."""
+    """Shows the progress until the run ends or a signal stops it; raises the error of a query that fails."""
     live = sys.stderr.isatty() and not as_json
     last: dict[str, BatchSample | None] = dict.fromkeys(work.queries)
     with _screen(live) as update:
@@ -285,7 +286,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in
 
 @contextmanager
 def shown() -> Iterator[Callable[[str], None] | None]:
-    """Tells what is being done on a line that changes; says nothing where there is no terminal."""
+    """Shows the progress of a job on one line of the terminal, if there is one."""
     if not sys.stderr.isatty():
         yield None
         return

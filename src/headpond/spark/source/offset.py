@@ -34,14 +34,14 @@ class TopicOffset:
     """By shard, a time at which all that was read was stored; empty in an offset of a version without."""
 
     def as_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        json: dict[str, Any] = {
             "uuid": self.uuid.hex(),
             "incarnations": list(self.incarnations),
             "entries": list(self.entries),
         }
         if self.stored:
-            told["stored"] = list(self.stored)
-        return told if self.begins is None else {**told, "from": list(self.begins)}
+            json["stored"] = list(self.stored)
+        return json if self.begins is None else {**json, "from": list(self.begins)}
 
     def keep(self, before: TopicOffset, shards: Iterable[int]) -> TopicOffset:
         """The same, with these shards where they were before."""
@@ -105,17 +105,17 @@ def offset_json(offset: Offset) -> dict[str, Any]:
     return {"version": VERSION, "topics": {topic: offset[topic].as_json() for topic in sorted(offset)}}
 
 
-def read_start(told: dict[str, Any]) -> Offset:
+def read_start(json: dict[str, Any]) -> Offset:
     """The offset that a batch starts at: where the reading before it began is no part of that."""
-    return {topic: replace(each, begins=None) for topic, each in read_offset(told).items()}
+    return {topic: replace(each, begins=None) for topic, each in read_offset(json).items()}
 
 
-def read_offset(told: dict[str, Any]) -> Offset:
+def read_offset(json: dict[str, Any]) -> Offset:
     """Reads what a checkpoint holds; anything else is a ``BadRequest``."""
     try:
-        if told["version"] != VERSION:
+        if json["version"] != VERSION:
             raise BadRequest(
-                f"the checkpoint holds offsets of version {told['version']}; this is version {VERSION}",
+                f"the checkpoint holds offsets of version {json['version']}; this is version {VERSION}",
                 hint="Read it with the version of headpond that wrote it, or begin with a new checkpoint.",
             )
         return {
@@ -126,7 +126,7 @@ def read_offset(told: dict[str, Any]) -> Offset:
                 tuple(map(int, each["from"])) if "from" in each else None,
                 tuple(map(int, each.get("stored", ()))),
             )
-            for topic, each in told["topics"].items()
+            for topic, each in json["topics"].items()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadRequest(

@@ -131,9 +131,9 @@ class SourceOptions:
         return self.subscription or ""
 
 
-def read_options(told: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
+def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
     """The options as they are meant; ``streaming`` None checks what holds for both ways of reading."""
-    values = given_options(told, SOURCE_OPTIONS)
+    values = given_options(given, SOURCE_OPTIONS)
     for option in BATCH_OPTIONS if streaming else STREAM_OPTIONS if streaming is False else ():
         if option.name in values:
             raise BadRequest(
@@ -332,22 +332,22 @@ def _read_shards(name: str, tree: Mapping[str, Any]) -> dict[int, Place]:
     return {shard: _read_place(name, value) for shard, value in shards.items() if shard is not None}
 
 
-def _read_place(name: str, told: Any) -> Place:
-    if isinstance(told, int) and not isinstance(told, bool) and 0 <= told <= ENTRY_MAX:
-        return told
-    if not isinstance(told, str):
-        raise BadRequest(f"{name}: {told!r} is none of earliest, latest, an entry number or a time")
-    if told.lower() in (EARLIEST, LATEST):
-        return told.lower()
-    if (entry := whole_number(told, 0, ENTRY_MAX)) is not None:
+def _read_place(name: str, given: Any) -> Place:
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= ENTRY_MAX:
+        return given
+    if not isinstance(given, str):
+        raise BadRequest(f"{name}: {given!r} is none of earliest, latest, an entry number or a time")
+    if given.lower() in (EARLIEST, LATEST):
+        return given.lower()
+    if (entry := whole_number(given, 0, ENTRY_MAX)) is not None:
         return entry
-    if (since_1970 := _MILLISECONDS.fullmatch(told)) is not None:
+    if (since_1970 := _MILLISECONDS.fullmatch(given)) is not None:
         return _EPOCH + timedelta(milliseconds=int(since_1970[1]))
     try:
-        when = datetime.fromisoformat(told)
+        when = datetime.fromisoformat(given)
     except ValueError:
         raise BadRequest(
-            f"{name} = {told[:80]!r} is none of earliest, latest, an entry number, a time or JSON",
+            f"{name} = {given[:80]!r} is none of earliest, latest, an entry number, a time or JSON",
             hint="Write a time as 2026-01-31T12:00:00+00:00, or as 1790000000000ms.",
         ) from None
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)

@@ -43,7 +43,7 @@ def _matching(client: headpond.sync.Client, pattern: str) -> list[TopicInfo]:
 
 
 def check_covered(options: SourceOptions, topic: str) -> None:
-    """Refuses to go on with a checkpoint that reads a topic which the options do not name any more."""
+    """Refuses a checkpoint that reads a topic which the options no longer name."""
     shown = TopicName.parse(topic).short
     if topic in options.topics or (options.pattern is not None and re.fullmatch(options.pattern, shown)):
         return
@@ -190,7 +190,7 @@ def _is_time(place: Place) -> TypeGuard[datetime]:
 def _entries_at(client: headpond.sync.Client, options: SourceOptions, ends: Ends, when: datetime) -> list[int]:
     with client.reader(ends.topic, uuid=ends.uuid, subscription=options.reads_as) as reader:
         found = reader.entries_at(when)
-    # What was stored since the ends were read is not there yet for this plan.
+    # This plan ignores entries that the node stored after the ends were read.
     return [min(entry, shard.entry_next) for entry, shard in zip(found, ends.shards, strict=True)]
 
 

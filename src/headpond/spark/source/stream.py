@@ -297,7 +297,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reachable(before, ends, moved)
 
     def _moved(self, offset: Offset, ends: Mapping[str, Ends]) -> dict[str, tuple[int, ...]]:
-        """Topics whose reading does not go on where it was: an old copy was restored.
+        """Topics that continue at another place, because an old copy of them was restored.
 
         That takes a restart of the node, so it is looked for once a connection, or where a log ends too early.
         """
@@ -320,7 +320,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _reachable(
         self, before: Offset, ends: Mapping[str, Ends], moved: Mapping[str, tuple[int, ...]]
     ) -> Offset:
-        """What could be read by now; of a query that is to end, what was there when it began."""
+        """The offset that could be read by now, or, for ``AvailableNow``, when the query began."""
         after: Offset = {}
         for topic, now in ends.items():
             known = before.get(topic)
@@ -329,7 +329,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     after[topic] = known
                 continue
             bound = now if self._until is None else self._until.get(topic)
-            if bound is None or bound.uuid != now.uuid:  # it came, or came anew, after a query that is to end
+            if bound is None or bound.uuid != now.uuid:  # created after a query with AvailableNow began
                 if known is not None:
                     after[topic] = known
                 continue
@@ -430,7 +430,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, ReadTask)
         return read_task(self._options, self._schema, partition)
 
-    # --- what was read ------------------------------------------------------------------------------
+    # --- progress ------------------------------------------------------------------------------
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark calls it on every source of a query for each batch, also on those that were idle."""
@@ -452,7 +452,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._settled.get(topic) == each or self._ends[topic].uuid != each.uuid:
                 continue
             # A place in another topic, or in what stood here before an old copy was restored, settles nothing.
-            # That is told, or let pass, when the topics are looked at.
+            # The next look at the topics reports it, or lets it pass.
             with suppress(TopicNotFound, TopicMismatch, IncarnationChanged):
                 self._keep_place(topic, name, each)
         self._settled = offset

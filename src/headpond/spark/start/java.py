@@ -155,8 +155,8 @@ def _start_lines(start: StartOptions | None) -> str:
 
 
 def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
-    told = (os.environ if environment is None else environment).get("XDG_CACHE_HOME", "")
-    return (Path(told) if os.path.isabs(told) else Path(os.path.expanduser("~"), ".cache")) / "headpond"
+    given = (os.environ if environment is None else environment).get("XDG_CACHE_HOME", "")
+    return (Path(given) if os.path.isabs(given) else Path(os.path.expanduser("~"), ".cache")) / "headpond"
 
 
 def _write_script(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What Spark needs in Python, here and in its workers, told in one sentence where it is not there."""
+"""Checks of the Python packages that Spark needs, here and in its workers; an error says what is missing."""
 
 from __future__ import annotations
 
@@ -96,4 +96,4 @@ def _major(version: str) -> int:
 
 
 def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["it says nothing"])[-1]
+    return (text.strip().splitlines() or ["no output"])[-1]

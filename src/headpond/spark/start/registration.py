@@ -1,9 +1,9 @@
-"""What a session must know so that ``format("headpond")`` runs in the right Python, here and on the workers.
+"""Makes ``format("headpond")`` known to a session, in the right Python for the driver and for the workers.
 
-Spark runs a Python data source in two places: on the driver's machine, where it plans and commits, and in the
-tasks. It takes one program for both: of a format that it found by itself the driver's Python, and of one that
-was registered ``PYSPARK_PYTHON``. Neither will do where the workers have theirs at another place, as those that
-unpack an archive do. What tasks run can be told apart by a setting; here that is done.
+Spark runs a Python data source in two places: on the driver's machine, where it plans and commits, and in
+tasks. It runs one program for both: the driver's Python for a format that it found by itself,
+``PYSPARK_PYTHON`` for a registered one. Neither works if the workers have their Python at another path, as
+those that unpack an archive do. A setting names the Python of tasks alone; this module sets it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def registered(active: SparkSession) -> SparkSession:
 
 def workers_python() -> str | None:
     """What ``PYSPARK_PYTHON`` says, if that is another than this one."""
-    told = os.environ.get("PYSPARK_PYTHON")
-    return told if told and told != sys.executable else None
+    given = os.environ.get("PYSPARK_PYTHON")
+    return given if given and given != sys.executable else None
 
 
 def is_found() -> bool:
@@ -61,6 +61,6 @@ def is_found() -> bool:
     package = find_spec("pyspark_headpond")
     if package is None or package.origin is None:
         return False
-    told = [Path(place).resolve() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    given = [Path(place).resolve() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     installed = [Path(place).resolve() for place in (*getsitepackages(), getusersitepackages())]
-    return Path(package.origin).resolve().parents[1] in (*told, *installed)
+    return Path(package.origin).resolve().parents[1] in (*given, *installed)

@@ -34,7 +34,7 @@ WAREHOUSE = "spark.sql.warehouse.dir"
 _LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:,\s*[0-9]+)?\])?")
 
 _given: set[str] = set()
-"""The settings that Java was started with here. It keeps them, but they are for the first session alone."""
+"""The settings that this process started Java with: Java keeps them, but they are for its first session."""
 
 
 def session(
@@ -42,9 +42,9 @@ def session(
 ) -> SparkSession:
     """The session of this process, or a new one if there is none.
 
-    ``master`` is ``local[*]`` unless told, or what ``spark-submit`` said. ``conf`` goes over what that was told
-    and both over the defaults. A session that is there is taken as it is: a master or a setting that it cannot
-    have is an error.
+    The default of ``master`` is that of ``spark-submit``, else ``local[*]``. ``conf`` overrides the settings of
+    ``spark-submit``, and both override the defaults. An existing session is returned as it is: a different
+    master, or a setting that cannot change in it, is an error.
     """
     need_spark()
     from pyspark import SparkContext
@@ -59,47 +59,47 @@ def session(
     cores = None if master is None else local_cores(master)
     if cores is not None:
         _choose_worker()
-    told = {"spark.app.name": app} | ({} if master is None else {"spark.master": master})
-    told |= {name: _text(value) for name, value in (conf or {}).items()}
+    settings = {"spark.app.name": app} | ({} if master is None else {"spark.master": master})
+    settings |= {name: _text(value) for name, value in (conf or {}).items()}
     _hush()
     with _launching(java=not submitted and SparkContext._gateway is None, local=cores is not None):
-        _start_java(told)
+        _start_java(settings)
         builder = SparkSession.builder
-        for name, value in (_defaults(cores) | told).items():
+        for name, value in (_defaults(cores) | settings).items():
             builder = builder.config(name, value)
         return registered(builder.getOrCreate())
 
 
 def _refuse_connect() -> None:
-    """A client of Spark Connect has no Java of its own, which jobs and pipelines work with."""
+    """A client of Spark Connect has no Java in its process, which jobs and pipelines need."""
     from pyspark.sql.utils import is_remote
 
     if is_remote() or "SPARK_REMOTE" in os.environ:
         raise BadRequest(
-            "this process uses Spark over Spark Connect, and a session with a Java of its own was asked for",
-            hint='Read and write with your session: spark.read.format("headpond"). Jobs and pipelines need a '
-            "process of their own, without SPARK_REMOTE.",
+            "this process uses Spark over Spark Connect, and session() needs a Java in the process",
+            hint='Read and write with your session: spark.read.format("headpond"). Run jobs and pipelines in a '
+            "separate process, without SPARK_REMOTE.",
         )
 
 
 def _hush() -> None:
-    """Keeps pyspark from printing what it raises of a refused query: as JSON, with a page of Java's."""
+    """Keeps pyspark from also printing the errors that it raises, as JSON with a page of Java's trace."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        if name not in logging.root.manager.loggerDict:  # else the program has said what it wants of it
+        if name not in logging.root.manager.loggerDict:  # else the program has configured it
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def _start_java(told: dict[str, str]) -> None:
-    """Starts it unless it runs, with what can only be told now: its memory, its log, packages to load."""
+def _start_java(settings: dict[str, str]) -> None:
+    """Starts Java unless it runs, with the settings that only a start can take: memory, log, packages."""
     from pyspark import SparkConf, SparkContext
 
     if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         log = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
         # Started from Python, Spark would take it for a shell and show progress.
-        given = {PROGRESS: _text(sys.stderr.isatty())} | told
-        given |= {JAVA_OPTIONS: " ".join([log, told.get(JAVA_OPTIONS, "")]).strip()}
+        given = {PROGRESS: _text(sys.stderr.isatty())} | settings
+        given |= {JAVA_OPTIONS: " ".join([log, settings.get(JAVA_OPTIONS, "")]).strip()}
         with _ended_if_interrupted():
             SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(given.items())))
         _given.update(given)
@@ -108,11 +108,11 @@ def _start_java(told: dict[str, str]) -> None:
 
 @contextmanager
 def _ended_if_interrupted() -> Iterator[None]:
-    """Ends the Java that pyspark starts here if this fails, or Ctrl-C comes meanwhile.
+    """Ends the Java that pyspark starts in the block if the block fails or Ctrl-C interrupts it.
 
-    Java ends by itself when its stdin does, but looks at that only when it has written its port into a folder,
-    which pyspark has removed by then: it would stay for good. pyspark keeps its process to itself, so what it
-    starts processes with is looked at.
+    Java exits when its stdin ends, but checks that only after it has written its port into a folder, which
+    pyspark has removed by then: it would stay for good. pyspark does not return its process, so this replaces
+    the function with which it starts processes.
     """
     gateway: Any = import_module("pyspark.java_gateway")
     processes: list[subprocess.Popen[bytes]] = []
@@ -137,7 +137,7 @@ def _ended_if_interrupted() -> Iterator[None]:
 
 @contextmanager
 def _interrupt_later() -> Iterator[None]:
-    """Ctrl-C waits until the block ends: in the middle of a process's start nobody would know the process."""
+    """Delays Ctrl-C until the block ends: interrupted in its middle, a new process would be lost."""
     if threading.current_thread() is not threading.main_thread():  # others are never interrupted
         yield
         return
@@ -152,21 +152,21 @@ def _interrupt_later() -> Iterator[None]:
 
 
 def local_cores(master: str) -> int | None:
-    """How many cores a master on this machine has; None if it is a cluster's."""
+    """How many cores a local master has; None for a cluster."""
     found = _LOCAL.fullmatch(master)
     if found is None:
         return None
-    told = found[1] or "1"
-    return _cores() if told == "*" else int(told)
+    count = found[1] or "1"
+    return _cores() if count == "*" else int(count)
 
 
 def _cores() -> int:
-    """Those that this process may use, where the system tells."""
+    """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _defaults(cores: int | None) -> dict[str, str]:
-    """What is set unless ``conf``, ``spark-submit`` or ``spark-defaults.conf`` says otherwise."""
+    """The settings that ``conf``, ``spark-submit`` and ``spark-defaults.conf`` leave open."""
     from pyspark import SparkConf
 
     settings = {
@@ -181,7 +181,7 @@ def _defaults(cores: int | None) -> dict[str, str]:
         settings[WORKER_PYTHON] = workers
     if cores is not None:
         settings |= {
-            # Nobody else is to reach a session that one program runs for itself.
+            # No other machine may reach a session that one program runs for itself.
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.sql.shuffle.partitions": str(cores),
@@ -195,8 +195,8 @@ def _defaults(cores: int | None) -> dict[str, str]:
 def _warehouse() -> str:
     """A folder of this process alone, for tables that are saved without a path.
 
-    Spark makes it with the first look at its catalogue: unless told where, in the folder that the program was
-    started in. The catalogue is in memory, so such tables end with the session; their files are left alone.
+    Spark makes the folder with the first use of its catalogue, by default where the program was started. The
+    catalogue is in memory, so such tables end with the session; their files stay.
     """
     folder = tempfile.mkdtemp(prefix="headpond-warehouse-")
     atexit.register(_remove_empty, folder)
@@ -213,24 +213,24 @@ def _text(value: object) -> str:
 
 
 def _choose_worker() -> None:
-    """Workers on this machine run this Python unless told, and what was told is looked at first."""
-    told = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if told != sys.executable:
-        need_worker(told)
+    """Workers on this machine run this Python, or the one of ``PYSPARK_PYTHON`` once that is checked."""
+    python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if python != sys.executable:
+        need_worker(python)
 
 
 @contextmanager
 def _launching(*, java: bool, local: bool) -> Iterator[None]:
-    """The environment that Java is started in, and what went wrong in words.
+    """Sets the environment for the start of Java, and raises its failures as ``SparkFailed``.
 
-    It is put back afterwards: other programs that this process starts have nothing to do with Spark.
+    It restores the environment afterwards, for other programs that this process starts.
     """
     names: dict[str, str] = {}
     if java:
         found = find_java()
         names["JAVA_HOME"] = str(java_home(found, start=class_cache_options(found)))
         if workers_python() is not None:
-            names["PYSPARK_DRIVER_PYTHON"] = sys.executable  # plans are made here, whatever workers run
+            names["PYSPARK_DRIVER_PYTHON"] = sys.executable  # this Python makes plans, whatever workers run
     if local and "SPARK_LOCAL_IP" not in os.environ:
         names["SPARK_LOCAL_IP"] = LOOPBACK
     before = {name: os.environ.get(name) for name in names}
@@ -262,7 +262,7 @@ def _reused(active: SparkSession, master: str | None, conf: Mapping[str, object]
             active.conf.set(name, _text(value))
         elif active.conf.get(name, None) != _text(value):
             raise BadRequest(
-                f"a Spark session is active, and {name} cannot be changed in it any more",
+                f"a Spark session is active, and {name} cannot be changed in it",
                 hint="Stop it first (its `stop()`), or leave that setting out.",
             )
     return active

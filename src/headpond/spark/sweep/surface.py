@@ -248,17 +248,17 @@ def _lowest(picture: Picture) -> float:
 
 def _caption(picture: Picture) -> str:
     cells = [cell for cells in picture.cells.values() for cell in cells.values()]
-    told = [
+    notes = [
         *(f"{_words(axis)} {rate:g}" for axis, rate in picture.fixed.items()),
         f"a measured cell pools {picture.seeds} runs of {picture.messages:,} messages",
     ]
     if any(cell.low != cell.high for cell in cells):
-        told.append("from–to: coloured by its lower end")
+        notes.append("from–to: coloured by its lower end")
     if any(cell.disagreeing for cell in cells):
-        told.append(f"red: a run disagrees with what is predicted, at {picture.confidence:g}")
+        notes.append(f"red: a run disagrees with what is predicted, at {picture.confidence:g}")
     if any(cell.low is None for cell in cells):
-        told.append("grey: nothing is promised")
-    return " · ".join(told)
+        notes.append("grey: nothing is promised")
+    return " · ".join(notes)
 
 
 def _number(value: float, digits: int = 3) -> str:
