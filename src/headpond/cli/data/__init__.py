@@ -2,9 +2,9 @@
 
 In reading order::
 
-    produce       ``headpond produce TOPIC``: a line of stdin a message
-    consume       ``headpond consume TOPIC --subscription S``: messages on stdout, settled once they are print
-    refill_place  Which refill files a person means: a path, a slot, a file's name, or the beginning of a bloc
-    refill        ``headpond refill list|show|send|drop``: what producers keep on this disk for destinations t
+    produce       ``headpond produce``: each line of stdin is a message
+    consume       ``headpond consume``: messages on stdout, acknowledged once they are printed
+    refill        ``headpond refill``: messages that producers spilled to this disk
+    refill_place  which refill files an argument means: a path, a slot, a name, or the first digits of a block
     refill_send   ``headpond refill send``: slot by slot, with progress on a terminal
 """
