@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import headpond
-from headpond.cli.operate.node_process import NodeProcess
+from headpond.cli.operate.demo import NodeProcess
 
 TTL_S = 2
 COUNT = 10
