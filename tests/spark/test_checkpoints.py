@@ -10,7 +10,6 @@ import pytest
 
 from headpond.cli.spark.pipeline import _note_unfinished
 from headpond.spark.checkpoints import clear_unfinished_start, newest_batch, unfinished_start
-from headpond.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +42,7 @@ def test_a_check_of_a_pipeline_says_what_the_next_run_removes(
     files(tmp_path / "ck" / "out", f"offsets/{LEFT}")
     frames: Any = SimpleNamespace(
         spark=spark,
-        pipeline=Pipeline("p"),
-        plan=SimpleNamespace(name="p", checkpoint=str(tmp_path / "ck")),
+        checkpoint_of=lambda outlet: str(tmp_path / "ck" / outlet),
         outlets=[SimpleNamespace(name="out"), SimpleNamespace(name="other")],
     )
     _note_unfinished(frames)
