@@ -9,7 +9,7 @@ import pytest
 from headpond.broker.access.quotas import CREATES_AHEAD_US, CREATES_BURST_US
 from headpond.broker.settings import Limits, Settings, StagingSettings
 from headpond.model.errors import LimitReached, QuotaReached
-from headpond.model.topic_settings import SETTINGS
+from headpond.model.topic_settings import TopicSettings
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.access import CreateToken
@@ -241,7 +241,7 @@ def test_a_tenant_may_have_half_of_what_the_node_holds() -> None:
     }
     staging = StagingSettings()
     node |= {"writers": staging.writers_max, "stages": staging.stages_max, "staged_bytes": staging.bytes_max}
-    assert {name: SETTINGS[f"tenant_{name}"].default for name in node} == {
+    assert {name: getattr(TopicSettings(), f"tenant_{name}") for name in node} == {
         name: limit // 2 for name, limit in node.items()
     }
 

@@ -1,3 +1,5 @@
+"""URLs of nodes: hosts, ports, TLS, and several addresses of one service."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,4 @@
-"""A set of entries answers in spans what a plain set answers one by one."""
+"""A set of entries behaves as a plain set of numbers."""
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_it_agrees_with_a_plain_set(steps: list[tuple[bool, int, int]], start: i
 
 
 @given(SPANS, st.lists(st.tuples(st.integers(0, 240), st.sampled_from([0, 1, 30, 2**62])), max_size=5))
-def test_what_is_in_some_of_many_spans_is_that_of_a_plain_set(
+def test_among_many_spans_equals_a_plain_set(
     steps: list[tuple[bool, int, int]], asked: list[tuple[int, int]]
 ) -> None:
     entries, model = build(steps)
@@ -49,7 +49,7 @@ def test_what_is_in_some_of_many_spans_is_that_of_a_plain_set(
     assert list(entries.among(wanted).numbers()) == sorted(each for each in model if each in wanted)
 
 
-def test_a_question_about_everything_there_could_be_costs_what_the_set_holds() -> None:
+def test_a_query_over_all_numbers_costs_only_the_content_of_the_set() -> None:
     entries = EntrySet.of([(5, 9), (70_000, 70_002)])
     assert list(entries.within(0, 2**64 - 1).numbers()) == [5, 6, 7, 8, 70_000, 70_001]
     assert list(entries.missing(0, 2**62)) == [(0, 5), (9, 70_000), (70_002, 2**62)]
@@ -77,7 +77,7 @@ def test_its_next_ones_and_its_parts_are_those_of_a_plain_set(
 
 
 @given(SPANS, SPANS)
-def test_two_sets_have_in_common_take_in_and_leave_out_what_plain_sets_do(
+def test_intersection_union_and_difference_equal_those_of_plain_sets(
     steps: list[tuple[bool, int, int]], others: list[tuple[bool, int, int]]
 ) -> None:
     entries, model = build(steps)

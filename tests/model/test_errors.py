@@ -1,4 +1,4 @@
-"""The catalogue: every error says what it is, what to do, and is found by its code."""
+"""Every error of the catalogue is complete and can be found by its code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_code_gives_its_error_back(code: str) -> None:
     assert error.hint == CATALOGUE[code].default_hint
 
 
-def test_a_hint_of_its_own_replaces_the_entrys() -> None:
+def test_a_given_hint_replaces_the_default() -> None:
     assert from_code("gap", "what", "do this").hint == "do this"
 
 

@@ -1,4 +1,4 @@
-"""An identity is written as text and read back the same; no other text is one."""
+"""An identity parses from its own text and from no other."""
 
 from __future__ import annotations
 

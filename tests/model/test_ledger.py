@@ -1,4 +1,4 @@
-"""The ledger's arithmetic: what adds up, what does not, and what a share is worth."""
+"""Accounts balance or report the difference; ratios state whether they are exact."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def shards(draw: st.DrawFn) -> SubscriptionAccount:
 
 @given(st.lists(producers(), max_size=5))
 @settings(max_examples=50)
-def test_what_balances_alone_balances_together(accounts: list[ProducerAccount]) -> None:
+def test_a_sum_of_balanced_accounts_balances(accounts: list[ProducerAccount]) -> None:
     total = sum_producers("till-1", accounts)
     assert balance(total) == "balances"
     assert total.announced == sum(account.announced for account in accounts)
@@ -106,7 +106,7 @@ def test_a_log_with_more_entries_than_messages_does_not_balance() -> None:
     assert balance(LogAccount(entries=10, messages=7)) == "3 missing"
 
 
-def test_shares_say_what_they_are_worth() -> None:
+def test_a_ratio_prints_its_bound() -> None:
     account = ProducerAccount(announced=10, stored=8, pending=2, duplicates=2)
     assert (account.reliability, account.use_ratio) == (Ratio(8, 10, EXACT), Ratio(8, 10, EXACT))
     account.unclosed, account.exact = 1, False

@@ -1,4 +1,4 @@
-"""A message shows what its producer gave, what the node added, and who it is."""
+"""A message has the fields of its producer, those of the node, and its identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A set of ranges answers as a set of its numbers does."""
+"""A set of ranges behaves as a plain set of its numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: what a value may be, and where an effective value comes from."""
+"""Settings: valid values, and the origin of an effective value."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ some_values = st.fixed_dictionaries(
 
 
 @given(st.lists(some_values, min_size=5, max_size=5))
-def test_the_nearest_place_that_says_something_decides(said: list[dict[str, Value]]) -> None:
+def test_the_nearest_place_that_sets_a_value_wins(said: list[dict[str, Value]]) -> None:
     chain = [Level(level, f"at-{level}", values) for level, values in zip(LEVELS, said, strict=True)]
     found = resolve(chain)
-    for name, setting in SETTINGS.items():
+    for name in SETTINGS:
         nearest = next((level for level in chain if name in level.values), None)
         if nearest is None:
-            assert found[name] == (setting.default, "default", "")
+            assert found[name] == (getattr(TopicSettings(), name), "default", "")
         else:
             assert found[name] == (nearest.values[name], nearest.level, nearest.place)
     settings = effective(chain)
@@ -49,7 +49,7 @@ def test_the_nearest_place_that_says_something_decides(said: list[dict[str, Valu
 
 
 @given(st.lists(some_values, min_size=5, max_size=5), st.integers(0, 4), st.sampled_from(sorted(SETTINGS)))
-def test_unsetting_gives_what_would_hold_without_it(said: list[dict[str, Value]], at: int, name: str) -> None:
+def test_unset_restores_the_inherited_value(said: list[dict[str, Value]], at: int, name: str) -> None:
     chain = [Level(level, "", dict(values)) for level, values in zip(LEVELS, said, strict=True)]
     said[at].pop(name, None)
     without = [Level(level, "", values) for level, values in zip(LEVELS, said, strict=True)]
@@ -58,13 +58,13 @@ def test_unsetting_gives_what_would_hold_without_it(said: list[dict[str, Value]]
     assert resolve(chain) == resolve(without)
 
 
-def test_none_lifts_what_would_be_inherited() -> None:
+def test_none_lifts_an_inherited_limit() -> None:
     chain = [Level("topic", "", {"hard_ttl": None}), Level("tenant", "", {"hard_ttl": 60.0})]
     assert effective(chain).hard_ttl is None
     assert effective(chain[1:]).hard_ttl == 60.0
 
 
-def test_every_setting_is_a_field_with_the_same_default() -> None:
+def test_every_setting_is_a_field_of_the_effective_settings() -> None:
     assert set(SETTINGS) == set(TopicSettings.__struct_fields__)
     assert effective([]) == TopicSettings()
 
@@ -85,7 +85,7 @@ def test_every_setting_is_a_field_with_the_same_default() -> None:
         ("dead_letter", "", ""),
     ],
 )
-def test_a_value_is_read_as_people_write_it(name: str, given: Value, stored: Value) -> None:
+def test_a_value_parses_as_people_write_it(name: str, given: Value, stored: Value) -> None:
     assert read_values({name: given}, "topic") == {name: stored}
 
 
@@ -119,7 +119,7 @@ def test_a_value_that_cannot_be_is_refused_by_the_settings_name(name: str, value
         read_values({name: value}, "topic")
 
 
-def test_an_unknown_setting_is_told_with_what_is_near() -> None:
+def test_an_unknown_setting_is_refused_with_similar_names() -> None:
     with pytest.raises(BadSetting) as caught:
         read_values({"hardttl": 1}, "topic")
     assert "hard_ttl" in caught.value.hint
@@ -128,14 +128,14 @@ def test_an_unknown_setting_is_told_with_what_is_near() -> None:
 
 
 @given(some_values)
-def test_what_is_shown_of_a_value_can_be_given_again(values: dict[str, Value]) -> None:
+def test_the_text_of_a_value_parses_to_the_value(values: dict[str, Value]) -> None:
     for name, value in values.items():
         setting = SETTINGS.get(name)
         if setting is not None and name in ("max_bytes", "durability"):
             assert setting.read(setting.shown(value)) == value
 
 
-def test_a_subscription_gets_what_it_asks_for_and_the_topics_values_for_the_rest() -> None:
+def test_a_subscription_takes_its_own_values_and_the_topics_for_the_rest() -> None:
     said = Policy(
         max_attempts=3, deadline=9.0, backoff=2.0, backoff_max=60.0, redelivery="after_backoff", lease=1.0
     )

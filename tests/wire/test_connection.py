@@ -163,7 +163,7 @@ def test_an_error_about_one_thing_leaves_the_connection_open(field: dict[str, in
     assert side.state is ConnectionState.OPEN
 
 
-def test_a_client_of_another_version_is_told_so() -> None:
+def test_a_client_of_another_version_is_refused() -> None:
     side = node_side()
     (event,) = side.receive(encode_control(Hello([99], "test")))
     assert isinstance(event, ConnectionFault)
@@ -177,7 +177,7 @@ def test_a_client_offers_several_versions_and_the_node_picks_its_own() -> None:
     assert side.state is ConnectionState.OPEN
 
 
-def test_a_node_that_picks_a_version_nobody_offered_is_left() -> None:
+def test_a_client_leaves_a_node_that_picks_a_version_it_did_not_offer() -> None:
     side = client_side()
     (event,) = side.receive(encode_control(Welcome(99, "n", "s", 1, 1, 1)))
     assert isinstance(event, ConnectionFault)
@@ -193,7 +193,7 @@ def test_events_before_a_fault_are_returned_with_it() -> None:
     assert isinstance(fault, ConnectionFault)
 
 
-def test_a_refusal_is_said_once() -> None:
+def test_a_refusal_is_sent_once() -> None:
     side = open_node()
     side.refuse(BadFrame("why"))
     side.refuse(BadFrame("again"))

@@ -1,4 +1,4 @@
-"""A frame is read back whole or not at all, however its bytes arrive and whatever became of them."""
+"""A frame is decoded whole or not at all, however its bytes arrive or change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_header_is_the_documented_eleven_bytes() -> None:
     assert len(frame) == 11 + 2 + 4
 
 
-def test_what_was_encoded_is_decoded() -> None:
+def test_a_segment_decodes_to_the_encoded_rows() -> None:
     frame = decode_at(b"??" + FRAMES[0], 2, 1000)
     assert frame is not None
     assert frame[:4] == (FrameType.SEGMENT, 3, 70_000, b"first")
@@ -107,7 +107,7 @@ def test_a_type_that_has_no_place_here_is_a_fault(kind: int) -> None:
     assert isinstance(reader.fault, UnknownFrame)
 
 
-def test_an_answer_in_http_is_told_as_what_it_is() -> None:
+def test_an_http_answer_is_recognised_in_the_error() -> None:
     reader = FrameReader(LIMITS)
     assert reader.feed(b"HTTP/1.1 400 Bad Request\r\n\r\n") == []
     assert reader.fault is not None and "HTTP" in reader.fault.message and "`ready`" in reader.fault.hint

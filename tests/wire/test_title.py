@@ -1,4 +1,4 @@
-"""A title is read back as written; what cannot be one is a BadFrame."""
+"""A title decodes unchanged; other bytes are a BadFrame."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_shard_power_above_the_limit_is_a_bad_frame() -> None:
         b"\x97" + msgspec.msgpack.encode(TITLE)[1:] + b"\x91" * 50_000 + b"\xc0",
     ],
 )
-def test_what_is_not_a_title_is_a_bad_frame(rest: bytes) -> None:
+def test_bytes_that_are_no_title_are_a_bad_frame(rest: bytes) -> None:
     with pytest.raises(BadFrame, match="cannot be read"):
         decode_title(BLOCK + b"\x00" + rest)
 

@@ -1,8 +1,6 @@
-"""Where a node listens: ``headpond://HOST:PORT``, several with commas between, or a list of such URLs.
+"""The URLs of nodes: ``headpond://HOST:PORT``, or ``headponds://HOST:PORT`` with TLS.
 
-``headponds://`` is the same with TLS.
-
-Several addresses are one service, tried in the order given.
+Several addresses, with commas between or as a list of URLs, are one service; a client tries them in order.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ SCHEME = "headpond://"
 TLS_SCHEME = "headponds://"
 PORT_DEFAULT = 7411
 DEFAULT_URL = f"{SCHEME}127.0.0.1:{PORT_DEFAULT}"
-"""Where a node listens that was told nothing else."""
+"""Where a node listens by default."""
 
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,253})")
 _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?)\](?::(.*))?")
@@ -36,7 +34,7 @@ class Address:
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only this machine can reach it. Of a name other than localhost that is not known, so not."""
+        """Whether only this machine can reach it; False for every name but localhost."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
@@ -48,7 +46,7 @@ class Address:
 
 
 def parse_addresses(url: str | Sequence[str]) -> list[Address]:
-    """The addresses of a URL or of a list of URLs, in order; a repeated one counts once."""
+    """The addresses of a URL or of a list of URLs, in order and without repeats."""
     if not isinstance(url, str | Sequence):
         raise BadURL(f"an address is text or a list of texts, not {type(url).__name__}")
     urls = [url] if isinstance(url, str) else list(url)
@@ -58,14 +56,14 @@ def parse_addresses(url: str | Sequence[str]) -> list[Address]:
     plain = next((address for address in found if not address.tls), None)
     if plain is not None and any(address.tls for address in found):
         raise BadURL(
-            f"the addresses of one service are with TLS or without; {plain.url} is without",
-            hint="With both, the loss of one node would send all in the clear. Write headponds:// for each.",
+            f"the addresses of one service must all use TLS or none; {plain.url} does not",
+            hint="Otherwise the loss of one node would end encryption. Write headponds:// for each.",
         )
     return found
 
 
 def service_url(addresses: Sequence[Address]) -> str:
-    """All addresses as one URL, which ``parse_addresses`` reads."""
+    """All addresses as one URL for ``parse_addresses``."""
     pairs = zip([None, *addresses], addresses, strict=False)
     return ",".join(str(each) if last and last.tls == each.tls else each.url for last, each in pairs)
 
@@ -81,13 +79,13 @@ def _parse_url(url: str) -> list[Address]:
         scheme, _, rest = place.strip().rpartition("://")
         if scheme not in ("", "headpond", "headponds"):
             raise BadURL(f"address {url!r} does not begin with {SCHEME} or {TLS_SCHEME}")
-        tls = scheme == "headponds" if scheme else tls  # what is said of one holds for those behind it
+        tls = scheme == "headponds" if scheme else tls  # a scheme also holds for the addresses after it
         found.append(replace(parse_place(rest, url), tls=tls))
     return found
 
 
 def parse_place(text: str, url: str | None = None) -> Address:
-    """One ``HOST:PORT``, ``HOST`` or ``[IPV6]:PORT``; ``url`` is what to name in an error."""
+    """One ``HOST:PORT``, ``HOST`` or ``[IPV6]:PORT``; errors name ``url``."""
     url = url or text
     if text.startswith("["):
         bracketed = _BRACKETED.fullmatch(text)
@@ -96,7 +94,7 @@ def parse_place(text: str, url: str | None = None) -> Address:
         return Address(bracketed[1], _parse_port(bracketed[2], url))
     host, colon, port = text.partition(":")
     if ":" in port:
-        raise BadURL(f"address {url!r}: an IPv6 address stands in brackets, as in headpond://[::1]:7411")
+        raise BadURL(f"address {url!r}: write an IPv6 address in brackets, as in headpond://[::1]:7411")
     if not _HOST.fullmatch(host):
         raise BadURL(
             f"address {url!r}: {host!r} is not a host name" if host else f"address {url!r} has no host"

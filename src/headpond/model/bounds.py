@@ -1,8 +1,8 @@
-"""Bounds of what comes from outside, declared once, as the types of the fields that hold it.
+"""The limits of all input, declared once, as the types of the fields.
 
-msgspec refuses a value beyond its bounds while it decodes a frame, before anything is built from it. A bound
-that depends on what a node holds (where a log ends, what a consumer was sent) is checked by the code that knows
-it; the description of the type names it. docs/limits.md lists every field with its bound, from these types.
+msgspec refuses a value beyond its bounds while it decodes a frame. A bound that depends on the state of a node
+(the end of a log, the deliveries of a consumer) is checked by the code that knows it; the description of the
+type names it. docs/limits.md lists every field with its bound, generated from these types.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, Any]]:
 
 
 def check_values(kind: type[msgspec.Struct], values: list[Any]) -> None:
-    """Refuses values that the fields of a struct, in order, cannot have; the error names the field."""
+    """Raises ``BadRequest`` if a value is beyond the bounds of its field; the error names the field."""
     for (name, field), value in zip(_fields(kind), values, strict=False):
         try:
             msgspec.convert(msgspec.to_builtins(value, builtin_types=_AS_SENT), field, builtin_types=_AS_SENT)
@@ -111,5 +111,5 @@ def check_values(kind: type[msgspec.Struct], values: list[Any]) -> None:
 
 
 def check_fields(struct: msgspec.Struct) -> None:
-    """Refuses a struct of this program that the other side could not take, before it is sent."""
+    """Raises ``BadRequest`` for a struct that the receiver would refuse; call it before sending."""
     check_values(type(struct), [getattr(struct, name) for name, _ in _fields(type(struct))])

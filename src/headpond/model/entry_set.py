@@ -1,8 +1,8 @@
-"""A set of entries as a compressed bitmap: a million of them, in any pattern, cost a few hundred KiB.
+"""A set of entries, stored as a compressed bitmap: a million entries in any pattern cost a few hundred KiB.
 
-Questions are asked in spans (``start <= n < end``) and answered without walking single entries. The cost of a
-question depends on what is in the set, not on the numbers in the question, which may come from anywhere.
-``of`` and ``add`` build what they are given, so their spans must be known to exist.
+Queries take spans (``start <= n < end``) and do not visit single entries. Their cost depends on the content of
+the set and not on the span, which may come from anyone. ``of`` and ``add`` build the spans they are given, so
+the entries must exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headpond.model.errors import BadFrame
 from headpond.model.ranges import RangeSet
 
 SPAN_ENTRIES_MAX = 2**40
-"""A bitmap costs memory for every 65,536 entries of a run. Only a mistake builds a set of a longer one."""
+"""A bitmap costs memory for every 65,536 entries of a run. Only a bug would add a longer span."""
 
 Span = tuple[int, int]
 
@@ -45,13 +45,13 @@ class EntrySet:
             self._bits.remove_range(start, end)
 
     def count(self, start: int, end: int) -> int:
-        """How many of ``[start, end)`` are in the set."""
-        if end - start == 1:  # most questions; a bitmap would count all that lie before
+        """The number of entries of ``[start, end)`` in the set."""
+        if end - start == 1:  # the most frequent query; the bitmap would count all entries before
             return int(start in self._bits)
         return int(self._bits.range_cardinality(start, end)) if start < end else 0
 
     def run_end(self, start: int) -> int:
-        """The first entry at or behind ``start`` that is not in the set."""
+        """The first entry at or after ``start`` that is not in the set."""
         step = 1
         while self._bits.contains_range(start, start + step):
             step *= 2
@@ -82,7 +82,7 @@ class EntrySet:
             yield at, end
 
     def common(self, other: EntrySet) -> EntrySet:
-        """What is in both."""
+        """The intersection."""
         return EntrySet(self._bits & other._bits)
 
     def include(self, other: EntrySet) -> None:
@@ -92,34 +92,34 @@ class EntrySet:
         self._bits -= other._bits
 
     def within(self, start: int, end: int) -> EntrySet:
-        """A set of its own: what is in ``[start, end)``."""
+        """A new set: the entries in ``[start, end)``."""
         if not self._bits:
             return EntrySet()
         start, end = max(start, int(self._bits.min())), min(end, int(self._bits.max()) + 1)
         return EntrySet(self._bits & BitMap64(range(start, end))) if start < end else EntrySet()
 
     def among(self, spans: RangeSet) -> EntrySet:
-        """A set of its own: what is in one of the spans, which do not overlap."""
+        """A new set: the entries in one of the spans, which do not overlap."""
         found = EntrySet()
         for start, end in spans:
             found.include(self.within(start, end))
         return found
 
     def next_ones(self, start: int, count: int) -> EntrySet:
-        """A set of its own: the first ``count`` entries at or behind ``start``."""
+        """A new set: the first ``count`` entries at or after ``start``."""
         before = int(self._bits.rank(start - 1)) if start > 0 else 0
         last = min(before + count, len(self._bits)) - 1
         return self.within(start, int(self._bits[last]) + 1) if last >= before else EntrySet()
 
     def parts(self, length: int) -> Iterator[EntrySet]:
-        """All of it, in sets that span at most ``length`` entries each."""
+        """The set, divided into sets that span at most ``length`` entries each."""
         start = self.first
         while start is not None:
             yield self.within(start, min(start + length, self.end))
             start = self._next(start + length)
 
     def meets(self, other: EntrySet) -> bool:
-        """Whether some entry is in both."""
+        """Whether the sets intersect."""
         return bool(self._bits.intersect(other._bits))
 
     def copy(self) -> EntrySet:
@@ -130,7 +130,7 @@ class EntrySet:
         return cls(BitMap64(entries))
 
     def numbers(self) -> array[int]:
-        """All of it, in order, as 64-bit numbers without sign."""
+        """All entries in order, as unsigned 64-bit integers."""
         found: array[int] = self._bits.to_array()
         return found
 
@@ -163,7 +163,7 @@ class EntrySet:
             raise BadFrame(f"a set of entries that cannot be read: {error}") from error
 
     def __le__(self, other: EntrySet) -> bool:
-        """Whether all of it is in the other one."""
+        """Whether it is a subset of the other."""
         return bool(self._bits <= other._bits)
 
     def __contains__(self, entry: int) -> bool:

@@ -1,4 +1,4 @@
-"""What somebody may do: rights, over scopes, perhaps under one name alone."""
+"""The rights of a token: what it may do, in which scopes, and optionally under which name only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Right(StrEnum):
     PRODUCE = "produce"
     CONSUME = "consume"
     ADMIN = "admin"
-    """Includes the others: whoever may make tokens could give them to themselves."""
+    """Includes the others, because an admin could make a token with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Grant:
     def parse(
         cls, rights: Sequence[str], scopes: Sequence[str], producer: str = "", subscription: str = ""
     ) -> Self:
-        """What a person asked for; what cannot be is said."""
+        """Parses a request for a token; raises ``BadRequest`` or ``BadScope``."""
         words = ", ".join(Right)
         unknown = [right for right in rights if right not in set(Right)]
         if unknown or not rights:
@@ -62,19 +62,19 @@ class Grant:
         return Right.ADMIN in self.rights or any(right in self.rights for right in wanted)
 
     def reaches(self, place: Place | None) -> bool:
-        """Whether a place and all below it is within the scopes; None stands for the whole node."""
+        """Whether the scopes include a place with everything below it; None is the whole node."""
         if place is None:
             return EVERYTHING in self.scopes
         return any(scope.holds(place) for scope in self.scopes)
 
     def covers(self, other: Grant) -> bool:
-        """Whether somebody with this grant may hand out ``other``: as an admin, and within the scopes."""
+        """Whether a token with this grant may create one with ``other``: as an admin, and within its scopes."""
         within = all(any(mine.covers(scope) for mine in self.scopes) for scope in other.scopes)
         return Right.ADMIN in self.rights and within
 
 
 ALL = Grant(rights=frozenset(Right), scopes=(EVERYTHING,))
-"""Of everybody at a node without tokens, and of its first token."""
+"""The grant of every client of a node without tokens, and of the first token."""
 NONE = Grant(rights=frozenset(), scopes=())
 
 
@@ -83,14 +83,14 @@ _WHOLE = re.compile(rf"\b{PREFIX}_([0-9a-f]{{12}})_[\w-]{{8,}}")
 
 
 def without_secret(said: str) -> str:
-    """What somebody said of a token, fit to be shown, logged and sent: of its whole text the id alone.
+    """The id in a token's full text; any other text unchanged. The result can be shown, logged and sent.
 
-    Who revokes a token that got out has its text at hand, where an id or a name is asked for.
+    A person who revokes a leaked token may paste its text where an id or a name is expected.
     """
     pieces = said.strip().split("_", 2)
     return pieces[1] if len(pieces) == 3 and pieces[0] == PREFIX else said
 
 
 def redacted(text: str) -> str:
-    """A text that somebody else made, perhaps of a token that stood where a name was asked for."""
+    """A text from elsewhere, with the secrets of any tokens in it replaced."""
     return _WHOLE.sub(rf"{PREFIX}_\1_…", text)

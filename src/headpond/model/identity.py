@@ -1,4 +1,4 @@
-"""Who a message is: assigned by its producer, the same on every path and every node.
+"""The identity of a message: its producer assigns it, and it is the same on every path and every node.
 
 A **block** is 16 random bytes that name one unbroken run of a producer. Inside a block each shard's segments
 are numbered 0, 1, 2, …; ``block/shard/segment/row`` is a message's identity.
@@ -31,10 +31,10 @@ class Identity(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Identity:
-        """Reads what ``str`` wrote; anything else is a ``ValueError``."""
+        """Parses the result of ``str``; anything else is a ``ValueError``."""
         block, shard, segment, row = text.split("/")
         found = cls(bytes.fromhex(block), int(shard), int(segment), int(row))
-        # Python reads more than it writes (spaces, underscores, signs), so what was read is written again.
+        # Python parses more than it prints (spaces, underscores, signs), so the result must print the same.
         if len(found.block) != BLOCK_BYTES or min(found[1:]) < 0 or str(found) != text:
             raise ValueError(f"not an identity: {text!r}")
         return found

@@ -1,8 +1,8 @@
 """The ledger's arithmetic: accounts of producers and subscriptions, whether they balance, R and UR of a hop.
 
-Numbers are identities in their final state, counted one by one where they come to be; the whole they must add
-up to is taken from elsewhere (ranges of segment numbers, positions in the log). So a balance is a proof, not a
-definition: ``difference`` is 0, or says how much is missing (above 0) or counted twice (below 0).
+Each state is counted where an identity enters it; the total that the counts must add up to comes from another
+source (ranges of segment numbers, positions in the log). So a balance is a proof, not a definition:
+``difference`` is 0, or the number of identities missing (above 0) or counted twice (below 0).
 
 A producer's hop, in segments::
 
@@ -13,7 +13,7 @@ A subscription's hop, in entries since its start::
 
     stored = acknowledged + skipped + dead + retention + damaged + expired + compacted + passed + unknown
              + in flight + available + unacked + dying      R = reached / stored
-                                                            UR = reached / copies handed out
+                                                            UR = reached / copies delivered
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from collections.abc import Iterable
 import msgspec
 
 COUNT_MAX = 2**53
-"""A total is no larger. What producers announce is a claim, and a sum of claims must be a number that can be
-stored and sent."""
+"""The largest total. Announcements are claims, and their sum must be a number that can be stored and sent."""
 
 REASONS_MAX = 32
-"""Reasons that are counted one by one; others are counted together."""
+"""Reasons with a separate count; all further ones share a count."""
 OTHERS = "(others)"
 
 EXACT = "exact"
@@ -36,22 +35,22 @@ AT_MOST = "at most"
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """A share that was counted, not estimated."""
+    """A share, from counts and not from estimates."""
 
     part: int
     whole: int
     bound: str = EXACT
-    """``exact``; ``at least``, ``at most``: a count in it is a lower bound."""
+    """``exact``; ``at least`` or ``at most`` if one of its counts is a lower bound."""
 
     @property
     def value(self) -> float | None:
-        """None where there is nothing to take a share of."""
+        """None if ``whole`` is 0."""
         return None if self.whole <= 0 else self.part / self.whole
 
     def __str__(self) -> str:
         if self.value is None:
             return "-"
-        # A share that is not 1 must not look like 1, however close it is.
+        # A share below 1 must not print as 1.
         digits = f"{self.value:.6f}"
         if digits == "1.000000" and self.part != self.whole:
             digits = "0.999999+" if self.part < self.whole else digits
@@ -59,38 +58,38 @@ class Ratio(msgspec.Struct, frozen=True):
 
 
 class ProducerAccount(msgspec.Struct):
-    """What became of a producer's segments: of one block, or of all blocks of one name."""
+    """The segments of a producer by outcome: of one block, or of all blocks of one name."""
 
     producer: str = ""
     blocks: int = 0
     open: int = 0
-    """Blocks that a connected client speaks of: more may follow."""
+    """Blocks that a connected client uses: more segments may follow."""
     unclosed: int = 0
-    """Blocks that were never closed and that nobody speaks of: what they held in memory is not known."""
+    """Blocks that were never closed and that no client uses: their unsent segments are unknown."""
     announced: int = 0
     stored: int = 0
     messages: int = 0
-    """In the stored segments."""
+    """Messages in the stored segments."""
     refused: dict[str, int] = {}
-    """For good, by reason: the number is used, nothing is stored."""
+    """Refused for good, by reason: the number is used, nothing is stored."""
     pending: int = 0
-    """Announced, and neither stored nor refused nor passed over: on its way, or with its producer."""
+    """Announced and neither stored, refused nor a hole: in transit, or with the producer."""
     holes: int = 0
-    """Passed over: declared missing by the sender, or lost to damage here, and not filled since."""
+    """Declared missing by the sender, or lost to damage here, and not filled since."""
     late: int = 0
     """Stored segments that filled a hole."""
     duplicates: int = 0
-    """Segments that came once more and were not stored again."""
+    """Segments that arrived again and were not stored again."""
     conflicts: int = 0
-    """Numbers that came again with other content; nothing of it was stored."""
+    """Segment numbers that arrived again with other content, which was not stored."""
     gaps: int = 0
-    """Segments turned away because one before them had not come."""
+    """Segments rejected because an earlier one was missing."""
     rejected: dict[str, int] = {}
-    """Segments turned away for now, by reason; the same one may have been turned away more than once."""
+    """Temporary rejections by reason; a segment may be rejected more than once."""
     run: int = 0
-    """The node's run in which counting began."""
+    """The node's run in which counting started."""
     counted: bool = True
-    """False where some of it was stored by a version that did not count: by then by whom is not known."""
+    """False if a version without accounts stored some of it."""
     exact: bool = True
     """Whether duplicates, conflicts, gaps and rejections are exact; else they are lower bounds."""
 
@@ -100,17 +99,17 @@ class ProducerAccount(msgspec.Struct):
 
     @property
     def reliability(self) -> Ratio:
-        """R: how much of what was announced is stored."""
+        """R: the share of announced segments that is stored."""
         return Ratio(self.stored, self.announced, AT_MOST if self.unclosed else EXACT)
 
     @property
     def use_ratio(self) -> Ratio:
-        """UR: how much of what arrived was not a repeat."""
+        """UR: the share of arrivals that were not repeats."""
         return Ratio(self.stored, self.stored + self.duplicates, EXACT if self.exact else AT_MOST)
 
 
 class SubscriptionAccount(msgspec.Struct):
-    """What became of the entries since a subscription's start, or since its place was last set."""
+    """The entries of a subscription by outcome, since its start or its last seek."""
 
     subscription: str = ""
     stored: int = 0
@@ -118,45 +117,45 @@ class SubscriptionAccount(msgspec.Struct):
     acknowledged: int = 0
     skipped: int = 0
     dead: int = 0
-    """Tried too often, and put aside."""
+    """Dead: too many attempts."""
     retention: int = 0
-    """Lost: dropped before anybody read them."""
+    """Lost: deleted by retention before they were read."""
     damaged: int = 0
-    """Lost: they cannot be read, or are missing."""
+    """Lost: unreadable or missing."""
     expired: int = 0
-    """Their own time to live was over before they were handed out."""
+    """Their time to live ended before their delivery."""
     compacted: int = 0
-    """Not the latest of their key any more."""
+    """Superseded by a later message with their key."""
     passed: int = 0
-    """Passed over when its place was set."""
+    """Skipped by a seek."""
     unknown: int = 0
-    """Settled in a version that did not count by kind."""
+    """Settled by a version that did not count by kind."""
     in_flight: int = 0
     available: int = 0
     unacked: int = 0
-    """Refused, timed out or lost with a consumer, and waiting to be offered again."""
+    """Refused, timed out or lost with a consumer; they await redelivery."""
     dying: int = 0
-    """Tried too often, and about to be put aside."""
+    """Too many attempts; about to become dead."""
     reached: int = 0
-    """Entries that a consumer was handed at least once, as far as is known."""
+    """Entries that a consumer got at least once, as far as is known."""
     since_run: int = 0
-    """The node's run in which counting copies began: its first, or the one after it was last killed."""
+    """The node's run in which counting copies started: its first, or the one after its last crash."""
     reached_since: int = 0
-    """Entries that reached a consumer since then, and had not before, as far as is known."""
+    """Entries that first reached a consumer since then, as far as is known."""
     delivered: int = 0
-    """Copies handed out since then."""
+    """Copies delivered since then."""
     redelivered: int = 0
-    """Those of them that were a further attempt."""
+    """Those of them that were redeliveries."""
     unseen: int = 0
-    """Those of them that a consumer was sent ahead and gave back unopened: they count as no copies."""
+    """Those of them that a consumer prefetched and gave back unopened; they do not count as copies."""
     elsewhere: int = 0
-    """Entries settled since then by somebody who was not handed them since then."""
+    """Entries settled since then by a consumer that had not got them since then."""
     late: int = 0
-    """Entries settled since then that had been settled before."""
+    """Entries settled since then that were already settled."""
     delivered_before: int = 0
-    """Copies handed out before then, opened or not: at least so many."""
+    """Copies delivered before then, opened or not; a lower bound."""
     exact: bool = True
-    """Whether ``reached`` is exact; else (the node was killed since it began) it is a lower bound."""
+    """Whether ``reached`` is exact; after a crash of the node it is a lower bound."""
 
     @property
     def settled(self) -> int:
@@ -173,27 +172,27 @@ class SubscriptionAccount(msgspec.Struct):
 
     @property
     def reliability(self) -> Ratio:
-        """R: how much of what is stored reached a consumer."""
+        """R: the share of stored entries that reached a consumer."""
         known = self.exact and not self.unknown
         return Ratio(self.reached, self.stored, EXACT if known else AT_LEAST)
 
     @property
     def use_ratio(self) -> Ratio:
-        """UR: how much of what was handed out was not a repeat."""
+        """UR: the share of copies that were not repeats."""
         return Ratio(self.reached_since, self.delivered - self.unseen)
 
 
 class LogAccount(msgspec.Struct):
-    """What a topic's shards hold against what its producers are said to have stored, in messages."""
+    """The messages in a topic's shards, compared with those in the accounts of its producers."""
 
     entries: int = 0
-    """Given out since counting began."""
+    """Entries assigned since counting started."""
     messages: int = 0
-    """Of all producers."""
+    """Messages stored for all producers."""
     lost: int = 0
-    """Entries that no producer can be asked about: damaged before they were counted."""
+    """Entries damaged before they were counted for a producer."""
     before: int = 0
-    """Entries stored before counting began, by a version that did not count."""
+    """Entries stored by a version that did not count."""
 
     @property
     def difference(self) -> int:
@@ -213,7 +212,7 @@ def balance(account: Account) -> str:
 
 
 def sum_producers(name: str, accounts: Iterable[ProducerAccount]) -> ProducerAccount:
-    """One account for all of them."""
+    """One account for several."""
     total = ProducerAccount(name, run=-1)
     for one in accounts:
         for field in (
@@ -227,7 +226,7 @@ def sum_producers(name: str, accounts: Iterable[ProducerAccount]) -> ProducerAcc
         total.counted &= one.counted
         total.exact &= one.exact
     total.run = max(total.run, 0)
-    if (excess := total.announced - COUNT_MAX) > 0:  # it still balances: what is claimed is pending or missing
+    if (excess := total.announced - COUNT_MAX) > 0:  # it still balances: claims are pending or holes
         total.announced -= excess
         total.pending, excess = max(total.pending - excess, 0), max(excess - total.pending, 0)
         total.holes -= excess
@@ -235,7 +234,7 @@ def sum_producers(name: str, accounts: Iterable[ProducerAccount]) -> ProducerAcc
 
 
 def sum_shards(name: str, accounts: Iterable[SubscriptionAccount]) -> SubscriptionAccount:
-    """One account of a subscription, from one a shard."""
+    """One account of a subscription, from one per shard."""
     total = SubscriptionAccount(name)
     for one in accounts:
         for field in total.__struct_fields__:

@@ -1,7 +1,7 @@
-"""A message as a consumer sees it.
+"""A message as a consumer gets it.
 
-What all rows of a segment share stands once, in ``Origin``; a ``Message`` adds its row. Messages are made by
-the hundred thousand a second, so both are msgspec structs and the rarer views are computed when asked for.
+``Origin`` holds what all rows of a segment share; a ``Message`` adds its row. A consumer makes hundreds of
+thousands of messages per second, so both are msgspec structs, and properties compute what is rarely used.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def from_micros(micros: int) -> datetime:
 
 
 def to_micros(at: datetime) -> int:
-    """The way back, to the last one of them, which a float of seconds does not have in later centuries."""
+    """The inverse of ``from_micros``, exact; a float of seconds would not be."""
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """Where a stored segment came from and where it stands."""
+    """Where a stored segment came from, and its position."""
 
     topic: str
     shard: int
@@ -37,15 +37,15 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     stored_at_us: int
     node: str
     count: int = 0
-    """Rows of the whole segment; 0 where that is not known."""
+    """Rows of the whole segment; 0 if unknown."""
     life: int = 0
-    """How often its consumer had met another incarnation of the topic when it came."""
+    """How many incarnations of the topic its consumer had met before it."""
 
 
 class Message(msgspec.Struct, gc=False):
     """One message: ``value``, ``key``, ``id``, ``headers`` from the producer, the rest from the node.
 
-    ``attempt`` is 1 if no program had the message before, as far as its node knows, and 2 or more otherwise.
+    ``attempt`` is 1 if no program got the message before, as far as its node knows, and 2 or more otherwise.
     """
 
     value: Any

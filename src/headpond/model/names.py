@@ -1,4 +1,19 @@
-"""Topic names: ``tenant/product/component/topic``; a bare name lives in ``default/default/default``."""
+"""Names of topics and of the places that hold them, scopes of tokens, patterns of links.
+
+A **topic name** is ``tenant/product/component/topic``; a bare name is in ``default/default/default``.
+
+A **place** is a tenant, a product, a component or a topic, written as its parts with slashes between. A bare
+name is below ``default``s: the product ``shop`` is ``default/shop``.
+
+A **scope** is the part of the tree that a token reaches, from the tenant down: ``*`` is everything, ``acme``
+the tenant and everything below it, ``acme/shop`` one product, ``acme/shop/till/orders`` one topic. A part is
+a name, ``*`` for any, or a prefix and a star (``orders-*``). There are no other patterns, so that it is
+decidable whether one scope lies within another.
+
+A link lists its topics as **patterns**, written as scopes; a pattern without a slash is below ``default``.
+Dead-letter topics match only a pattern that names them, because each node buries what its own subscriptions
+failed to deliver.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +26,13 @@ from headpond.model.errors import BadRequest, BadScope, BadTopicName
 
 PART_LENGTH_MAX = 128
 DEAD_SUFFIX = ".dead"
-"""A topic's dead letters go to the topic of its name and this: so that is a name too, for every topic."""
+"""A topic's dead letters go to the topic with this suffix, so every name must leave room for it."""
 TOPIC_PART_LENGTH_MAX = PART_LENGTH_MAX - len(DEAD_SUFFIX)
 _PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
 DEFAULT_PART = "default"
+LEVELS = ("tenant", "product", "component", "topic")
+ANY = "*"
+PATTERNS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,7 +44,7 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """Reads a bare name or all four parts; anything else is a ``BadTopicName`` that says which part."""
+        """Parses a bare name or all four parts; anything else is a ``BadTopicName`` that names the part."""
         if not isinstance(text, str):
             raise BadTopicName(f"a topic name is text, not {type(text).__name__}")
         parts = text.split("/")
@@ -34,10 +52,10 @@ class TopicName:
             parts = [DEFAULT_PART, DEFAULT_PART, DEFAULT_PART, *parts]
         if len(parts) != 4:
             raise BadTopicName(f"topic name {shown_name(text)} has {len(parts)} parts; it takes 1 or 4")
-        for place, part in zip(("tenant", "product", "component", "topic"), parts, strict=True):
+        for level, part in zip(LEVELS, parts, strict=True):
             if not is_part(part):
                 raise BadTopicName(
-                    f"topic name {shown_name(text)}: its {place} {shown_name(part)} is not allowed"
+                    f"topic name {shown_name(text)}: its {level} {shown_name(part)} is not allowed"
                 )
         if len(parts[-1].removesuffix(DEAD_SUFFIX)) > TOPIC_PART_LENGTH_MAX:
             raise BadTopicName(
@@ -48,12 +66,12 @@ class TopicName:
 
     @classmethod
     def of(cls, name: str) -> TopicName:
-        """A topic by its whole name, which is known to be sound."""
+        """A topic by its full name, which must be valid."""
         return cls(*name.split("/"))
 
     @property
     def short(self) -> str:
-        """The bare name where the rest is default, else the whole."""
+        """The bare name if the rest is default, else the full name."""
         if (self.tenant, self.product, self.component) == (DEFAULT_PART, DEFAULT_PART, DEFAULT_PART):
             return self.topic
         return str(self)
@@ -63,7 +81,7 @@ class TopicName:
 
 
 def is_part(text: str) -> bool:
-    """Whether a part of a name is allowed; subscriptions are named by the same rule."""
+    """Whether a part of a name is valid; the rule also holds for names of subscriptions."""
     return _PART.fullmatch(text) is not None and ".." not in text
 
 
@@ -72,21 +90,13 @@ def shown_name(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
-# Places of the tree that topics live in: a tenant, a product of it, a component of that, a topic.
-#
-# A place is written as its parts with slashes between. A bare name stands below ``default``s, as a bare topic
-# name does: the product ``shop`` is ``default/shop``.
-
-LEVELS = ("tenant", "product", "component", "topic")
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
     parts: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str, level: str) -> Place:
-        """Reads the name of a place of a level: a bare name or all its parts."""
+        """Parses the name of a place of a level: a bare name or all its parts."""
         if level not in LEVELS:
             raise BadRequest(f"there is no level {level!r}", hint=f"It is one of {', '.join(LEVELS)}.")
         depth = LEVELS.index(level) + 1
@@ -108,7 +118,7 @@ class Place:
 
     @classmethod
     def of(cls, name: str) -> Place:
-        """A place by its whole name, as ``str`` makes it; the name is known to be sound."""
+        """A place by its full name, which must be valid."""
         return cls(tuple(name.split("/")))
 
     @property
@@ -121,14 +131,14 @@ class Place:
 
     @property
     def ancestors(self) -> Iterator[Place]:
-        """Those it stands below, the nearest first."""
+        """The places above it, the nearest first."""
         place = self.parent
         while place is not None:
             yield place
             place = place.parent
 
     def holds(self, other: Place) -> bool:
-        """Whether ``other`` stands somewhere below it."""
+        """Whether ``other`` is below it, at any depth."""
         return len(other.parts) > len(self.parts) and other.parts[: len(self.parts)] == self.parts
 
     @property
@@ -139,19 +149,10 @@ class Place:
         return "/".join(self.parts)
 
 
-# Scopes: which part of the tree a token reaches, written from the tenant down.
-#
-# ``*`` is everything, ``acme`` the tenant and all below it, ``acme/shop`` one product of it,
-# ``acme/shop/till/orders`` one topic. A part is a name, ``*`` for any, or the beginning of names and a star
-# (``orders-*``). No other patterns: so that whether one scope lies within another can be said exactly.
-
-ANY = "*"
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Scope:
     parts: tuple[str, ...]
-    """At most four; what stands below the last one is within the scope too."""
+    """At most four; everything below the last one is in the scope too."""
 
     @classmethod
     def parse(cls, text: str) -> Scope:
@@ -165,12 +166,12 @@ class Scope:
             if part != ANY and not (is_part(name) or (part.endswith(ANY) and is_part(f"{name}x"))):
                 raise BadScope(f"scope {shown_name(text)}: {shown_name(part)} is not a name or a pattern")
         while len(parts) > 1 and parts[-1] == ANY:
-            parts.pop()  # all that is below is meant anyway
+            parts.pop()  # everything below is included anyway
         return cls(tuple(parts))
 
     @classmethod
     def of_topic(cls, text: str) -> Scope:
-        """One topic, or a pattern of topics: bare names stand below ``default`` as everywhere else."""
+        """One topic, or a pattern of topics; a bare name is below ``default``."""
         parts = text.split("/")
         if len(parts) == 1:
             parts = [*[DEFAULT_PART] * (len(LEVELS) - 1), *parts]
@@ -179,7 +180,7 @@ class Scope:
         return cls.parse("/".join(parts))
 
     def holds(self, place: Place) -> bool:
-        """Whether a place, and with it all that stands below it, is within the scope."""
+        """Whether a place, with everything below it, is in the scope."""
         if self.parts == (ANY,):
             return True
         if len(place.parts) < len(self.parts):
@@ -187,7 +188,7 @@ class Scope:
         return all(_matches(pattern, part) for pattern, part in zip(self.parts, place.parts, strict=False))
 
     def covers(self, other: Scope) -> bool:
-        """Whether all that ``other`` reaches is within this one."""
+        """Whether this scope includes all of ``other``."""
         return self.holds(Place(other.parts)) or self == other
 
     def __str__(self) -> str:
@@ -198,7 +199,7 @@ EVERYTHING = Scope((ANY,))
 
 
 def _matches(pattern: str, part: str) -> bool:
-    """``part`` is a name, or itself a pattern: then all that it matches must be matched."""
+    """Whether ``pattern`` matches a name, or everything that another pattern matches."""
     if pattern == ANY:
         return True
     if pattern.endswith(ANY):
@@ -206,13 +207,6 @@ def _matches(pattern: str, part: str) -> bool:
     return part == pattern
 
 
-# Which topics a link is about: names and patterns, as scopes are written.
-#
-# ``shop/*`` is everything of tenant shop, ``acme/shop/till/orders-*`` topics of one component, ``*`` all
-# there is. What has no slash is a name, or the beginning of names and a star, below ``default``. Dead-letter
-# topics follow only where a pattern names them: each node buries what its own subscriptions failed at.
-
-PATTERNS_MAX = 64
 _HINT = (
     "Write acme/shop/till/orders for a topic, 'acme/*' for a tenant's, 'orders-*' below default, '*' for all."
 )
@@ -237,7 +231,7 @@ class TopicPatterns:
         return cls(tuple(dict.fromkeys(found)))
 
     def match(self, topic: str) -> bool:
-        """Whether a topic, by its whole name, is one of these."""
+        """Whether a topic, by its full name, matches."""
         place = Place.of(topic)
         dead = topic.endswith(DEAD_SUFFIX)
         return any(scope.holds(place) and (not dead or _names_dead(scope)) for scope in self.scopes)

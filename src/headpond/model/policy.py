@@ -1,10 +1,10 @@
-"""The redelivery policy of a subscription: one object, whose effective values are echoed to whoever asks.
+"""The redelivery policy of a subscription.
 
-A message comes again when it was refused, when it was not settled within ``deadline`` seconds, or when its
-consumer was lost. A refused one waits for its own delay, or for ``backoff``, which doubles with each attempt up
-to ``backoff_max``. With ``redelivery`` after_backlog, a message that was refused or not settled in time also
-waits for the backlog. After ``max_attempts`` a message is put aside: a copy goes to the ``dead_letter`` topic,
-and it is settled.
+The node delivers a message again if a consumer refused it (nack), did not settle it within ``deadline``
+seconds, or disappeared. A refused message waits for the delay given with the nack, or for ``backoff``, which
+doubles with each attempt up to ``backoff_max``. With ``redelivery`` after_backlog, a message that was refused
+or not settled in time also waits for the backlog. After ``max_attempts`` the message is dead: the node copies
+it to the ``dead_letter`` topic and settles it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headpond.model.errors import BadRequest
 from headpond.model.names import DEAD_SUFFIX, TopicName
 
 MAX_ATTEMPTS = 16
-"""In a non-resilient subscription, unless it is said otherwise."""
+"""The default in a non-resilient subscription."""
 FAILOVER_AFTER = 3
 LEASE_S = 5.0
 LEASE_S_MIN, LEASE_S_MAX = 0.1, 600.0
@@ -34,29 +34,29 @@ Attempts = Annotated[int, msgspec.Meta(ge=0, le=ATTEMPTS_MAX)]
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left at None takes the default that the docstring of its field names."""
+    """A field of None takes the default that its docstring names."""
 
     deadline: DeadlineSeconds | None = None
-    """Seconds within which a message must be settled once it was handed out; None: there is no such limit."""
+    """Seconds in which a consumer must settle a message; None: no limit."""
     backoff: Seconds | None = None
-    """Seconds that a message waits after it was refused for the first time; doubled with each attempt; 0.1."""
+    """Seconds that a message waits after its first refusal; doubles with each attempt. None: 0.1."""
     backoff_max: Seconds | None = None
-    """Where the doubling ends; 60."""
+    """The longest backoff. None: 60."""
     redelivery: Word | None = None
-    """When a refused message comes again: ``after_backlog`` (when everything that was in the shard's log at the
-    refusal is settled, or there is nothing new to hand out) or ``after_backoff`` (as soon as its backoff is
-    over). None: after_backlog. In resilient mode the order waits for it, so it is always after_backoff."""
+    """When the node delivers a refused message again: ``after_backlog`` (when everything that was in the
+    shard's log at the refusal is settled, or there is nothing new to deliver) or ``after_backoff`` (as soon as
+    its backoff is over). None: after_backlog; in resilient mode, whose order waits, always after_backoff."""
     max_attempts: Attempts | None = None
-    """How often a message is tried; 0 is without end. None: without end in resilient mode, 16 otherwise."""
+    """Deliveries of a message; 0: no limit. None: no limit in resilient mode, 16 otherwise."""
     dead_letter: TopicText | None = None
-    """The topic that takes what was tried too often; "" for none. None: TOPIC.dead."""
+    """The topic for dead messages; "" for none. None: TOPIC.dead."""
     failover_after: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)] | None = None
-    """The active consumer of a failover subscription steps back when it failed one message this often; 3."""
+    """Failures of one message after which the active consumer of a failover subscription steps back; 3."""
     lease: LeaseSeconds | None = None
-    """Seconds for which a resilient consumer may go on without hearing from the node; 5."""
+    """Seconds that a resilient consumer may continue without contact to the node. None: 5."""
 
     def checked(self) -> Policy:
-        """Itself; values that cannot be are a ``BadRequest``."""
+        """This policy; invalid values are a ``BadRequest``."""
         check_fields(self)
         if self.redelivery not in (None, *REDELIVERIES):
             raise BadRequest(f"redelivery {self.redelivery!r} is none of {', '.join(REDELIVERIES)}")
@@ -65,12 +65,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
     def effective(self, topic: str, mode: str) -> Policy:
-        """With every default filled in, for a subscription of ``topic``."""
+        """This policy with every default filled in, for a subscription of ``topic``."""
         limit = self.max_attempts
         if limit is None:
             limit = 0 if mode == "resilient" or topic.endswith(DEAD_SUFFIX) else MAX_ATTEMPTS
         dead = self.dead_letter
-        if dead is None:  # what is dead already is not put aside once more
+        if dead is None:  # dead letters do not get dead letters
             dead = "" if topic.endswith(DEAD_SUFFIX) else f"{topic}{DEAD_SUFFIX}"
         backoff = BACKOFF_S if self.backoff is None else self.backoff
         backoff_max = BACKOFF_S_MAX if self.backoff_max is None else self.backoff_max
@@ -86,7 +86,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def backoff_s(self, deliveries: int) -> float:
-        """How long a message waits after its ``deliveries``-th refusal, without a delay of its own."""
+        """How long a message waits after its ``deliveries``-th refusal, if the nack gave no delay."""
         assert self.backoff is not None, "of an effective policy"
         assert self.backoff_max is not None, "of an effective policy"
         return min(self.backoff_max, self.backoff * 2.0 ** min(deliveries - 1, 32))

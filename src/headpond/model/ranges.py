@@ -1,7 +1,7 @@
-"""A set of whole numbers kept as sorted, disjoint, half-open ranges.
+"""A set of integers, stored as sorted, disjoint, half-open ranges.
 
-Used where numbers come mostly in runs: admitted segments, damaged or missing entries. Adding and asking
-are a binary search; memory is a pair of ints a run, however long the run.
+For numbers that come mostly in runs: admitted segments, damaged or missing entries. Adding and testing take a
+binary search; memory is a pair of ints per run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RangeSet:
         ends[left:right] = [end]
 
     def discard(self, start: int, end: int) -> None:
-        """Takes out ``start <= n < end``."""
+        """Removes ``start <= n < end``."""
         if start >= end:
             return
         left = bisect_right(self._ends, start)
@@ -86,7 +86,7 @@ class RangeSet:
 
     @property
     def count(self) -> int:
-        """How many numbers are in the set."""
+        """The number of integers in the set."""
         return sum(self._ends) - sum(self._starts)
 
     def __contains__(self, number: int) -> bool:
@@ -97,7 +97,7 @@ class RangeSet:
         return iter(zip(self._starts, self._ends, strict=True))
 
     def __len__(self) -> int:
-        """How many ranges there are."""
+        """The number of ranges."""
         return len(self._starts)
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""What became of a message that was sent, per destination."""
+"""The outcome of a send, per destination."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Outcome(StrEnum):
 
 
 class Durability(StrEnum):
-    """What was done before it was acknowledged."""
+    """How safely a message was stored before its acknowledgement: on the disk, or in the operating system."""
 
     SYNC = "sync"
     OS = "os"
@@ -25,7 +25,7 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a segment at one destination."""
+    """The outcome of a segment at one destination."""
 
     outcome: Outcome
     destination: str
@@ -33,7 +33,7 @@ class Fate:
     durability: Durability | None = None
     error: HeadpondError | None = None
     reason: HeadpondError | None = field(default=None, compare=False)
-    """Of a spilled one: why the destination did not take it in time."""
+    """For ``spilled``: why the destination did not store it in time."""
 
     @property
     def stored(self) -> bool:
@@ -44,15 +44,15 @@ _GRAVITY = (Outcome.REJECTED, Outcome.SPILLED, Outcome.STORED, Outcome.DUPLICATE
 
 
 def gravest(fates: tuple[Fate, ...]) -> Fate:
-    """Of several destinations the one that stands for all: refused before spilled before stored."""
+    """The worst fate of several destinations: rejected before spilled before stored."""
     return min(fates, key=lambda fate: _GRAVITY.index(fate.outcome))
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """One message's fate. With several destinations ``outcome`` is the gravest; ``copies`` has each.
+    """The outcome of one message. With several destinations ``outcome`` is the worst; ``copies`` has each.
 
-    ``entry`` is where it stands (of a duplicate: where the first copy stands, if that is still known).
+    ``entry`` is its position in the log (for a duplicate: that of the first copy, if still known).
     """
 
     outcome: Outcome
@@ -63,9 +63,9 @@ class Receipt:
     durability: Durability | None = None
     error: HeadpondError | None = None
     copies: tuple[Receipt, ...] = ()
-    """A receipt a destination, in the order they were given; empty where there is only one."""
+    """One receipt per destination, in the order given; empty if there is only one."""
     reason: HeadpondError | None = field(default=None, compare=False)
-    """Of a spilled one: why the destination did not take it in time, such as ``disk-full``."""
+    """For ``spilled``: why the destination did not store it in time, such as ``disk-full``."""
 
     @property
     def shard(self) -> int:
@@ -78,16 +78,16 @@ class Receipt:
 
     @property
     def safe(self) -> bool:
-        """Whether it is on a disk for every destination: the node's, or until then this machine's."""
+        """Whether it is on a disk for every destination: the node's, or this machine's until it is sent."""
         return self.outcome is not Outcome.REJECTED
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Rows that are on a node's disk and in no topic yet. A small value: it can be pickled and sent on."""
+    """Rows that are on a node's disk and in no topic yet. It is small and can be pickled."""
 
     id: bytes
-    """16 bytes, of this attempt alone."""
+    """16 bytes, unique to this attempt."""
     writer: str
     topic: str
     rows: int

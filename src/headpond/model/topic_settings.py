@@ -1,8 +1,12 @@
-"""The settings of topics, and how they are inherited: topic, else component, product, tenant, node, default.
+"""The settings of topics, and how topics inherit them: topic, else component, product, tenant, node, default.
 
-What stands at a place of the tree is a mapping from names to values. A setting that is not in it is inherited;
-one that is None there lifts a limit that would be. Names that this version does not know are kept and passed
-over, so that what a later version wrote survives an earlier one.
+A place of the tree has a mapping from names to values. It inherits a setting that is not in the mapping; a
+value of None lifts an inherited limit. Unknown names are stored and ignored, so that settings of a later
+version survive an earlier one.
+
+A value may be given as it is stored (number, boolean, text) or as a person writes it: ``90``, ``90s``,
+``1.5h``, ``7d`` for seconds, ``4096``, ``512KiB``, ``10GB`` for bytes, ``yes`` and ``no`` for a flag, and
+``none`` to lift a limit.
 """
 
 from __future__ import annotations
@@ -30,14 +34,8 @@ from headpond.model.policy import (
     Policy,
 )
 
-# One setting of a topic: its kind, its limits, and how a value of it is read and written.
-#
-# Values may be given as they are stored (numbers, booleans, text) or as a person writes them: ``90``,
-# ``90s``, ``1.5h``, ``7d`` for seconds, ``4096``, ``512KiB``, ``10GB`` for bytes, ``yes`` and ``no`` for a
-# choice, and ``none`` where a limit can be lifted.
-
 Value = bool | int | float | str | None
-"""None lifts a limit that would be inherited; where nothing is said there is no value at all."""
+"""None lifts an inherited limit; an inherited setting has no value at all."""
 
 _QUANTITY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?|\.[0-9]{1,30})\s*([A-Za-z]*)")
 _SECONDS = {
@@ -83,18 +81,17 @@ class Setting:
     name: str
     kind: SettingKind
     meaning: str
-    default: Value = None
     low: float = 0
     high: float = math.inf
     words: tuple[str, ...] = ()
     liftable: bool = False
-    """Whether ``none`` can be said, to lift a limit that would be inherited."""
+    """Whether ``none`` is allowed, to lift an inherited limit."""
     levels: tuple[str, ...] = LEVELS
     fixed: bool = False
-    """Whether it is said when a topic is created, and never changed."""
+    """Whether it is set when a topic is created, and never changed."""
 
     def read(self, value: Value) -> Value:
-        """A value in its stored form; one that cannot be is a ``BadSetting`` that names the setting."""
+        """A value in its stored form; an invalid one is a ``BadSetting`` that names the setting."""
         if value is None or (isinstance(value, str) and self.liftable and value.strip().lower() in _NONE):
             if not self.liftable:
                 raise self._refuse(value, "it cannot be none; `unset` goes back to what is inherited")
@@ -163,7 +160,7 @@ class Setting:
         return BadSetting(f"setting {self.name} cannot be {value!r:.80}: {why}")
 
     def shown(self, value: Value) -> str:
-        """A value as a person reads it."""
+        """A value as text for people."""
         if value is None:
             return "none" if self.liftable else "-"
         if isinstance(value, bool):
@@ -194,13 +191,62 @@ def _shown_bytes(size: int) -> str:
 
 
 NODE = "node"
-"""Where a value comes from that the node's own settings give."""
+"""The origin of a value from the node's own settings."""
 DEFAULT = "default"
-"""Where a value comes from that nobody gave."""
+"""The origin of a default."""
 PRODUCER_LEASE_S = 10.0
 FOREVER_S = 100 * SECONDS_MAX
 TOMBSTONE_TTL_S = 7 * 86_400.0
 
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic's effective settings, with their defaults; seconds and bytes, None for no limit."""
+
+    soft_ttl: float | None = None
+    hard_ttl: float | None = None
+    max_bytes: int | None = None
+    expires_after: float | None = None
+    durability: str = "sync"
+    message_bytes_max: int | None = None
+    state: bool = False
+    tombstone_ttl: float = TOMBSTONE_TTL_S
+    compact_share: float | None = 0.5
+    create_on_first_use: bool = True
+    producer_lease: float = PRODUCER_LEASE_S
+    deadline: float | None = None
+    backoff: float = BACKOFF_S
+    backoff_max: float = BACKOFF_S_MAX
+    redelivery: str = AFTER_BACKLOG
+    max_attempts: int | None = None
+    dead_letter: str | None = None
+    failover_after: int | None = None
+    lease: float | None = None
+    tenant_bytes_s: int | None = None
+    tenant_messages_s: int | None = None
+    connection_bytes_s: int | None = None
+    connection_messages_s: int | None = None
+    tenant_connections: int | None = 10_000
+    tenant_stored_bytes: int | None = None
+    tenant_topics: int | None = 10_000
+    tenant_shards: int | None = 20_000
+    tenant_places: int | None = 10_000
+    tenant_subscriptions: int | None = 10_000
+    tenant_producers: int | None = 100_000
+    tenant_blocks: int | None = 200_000
+    tenant_writers: int | None = 50_000
+    tenant_stages: int | None = 100_000
+    tenant_staged_bytes: int | None = 8 * 1024**3
+    tenant_creates_s: int | None = 100
+
+    def policy(self, wanted: Policy | None) -> Policy:
+        """The policy of a new subscription: the consumer's values, else the topic's."""
+        asked = msgspec.structs.asdict(wanted or Policy())
+        return Policy(
+            **{name: getattr(self, name) if value is None else value for name, value in asked.items()}
+        )
+
+
+_DEFAULTS = TopicSettings()
 _ALL: tuple[Setting, ...] = (
     Setting(
         name="soft_ttl",
@@ -236,7 +282,6 @@ _ALL: tuple[Setting, ...] = (
     Setting(
         name="durability",
         kind=SettingKind.WORD,
-        default="sync",
         words=("sync", "os"),
         meaning="What stored means: sync is on the disk, os is handed to the operating system.",
     ),
@@ -251,7 +296,6 @@ _ALL: tuple[Setting, ...] = (
     Setting(
         name="state",
         kind=SettingKind.FLAG,
-        default=False,
         levels=LEVELS[3:],
         fixed=True,
         meaning="Whether it is a state topic: the latest value a key. Said when the topic is created.",
@@ -259,14 +303,12 @@ _ALL: tuple[Setting, ...] = (
     Setting(
         name="tombstone_ttl",
         kind=SettingKind.SECONDS,
-        default=TOMBSTONE_TTL_S,
         high=FOREVER_S,
         meaning="State topics: time for which a delete is kept before compaction may take it away.",
     ),
     Setting(
         name="compact_share",
         kind=SettingKind.SHARE,
-        default=0.5,
         low=0.01,
         high=1.0,
         liftable=True,
@@ -275,14 +317,12 @@ _ALL: tuple[Setting, ...] = (
     Setting(
         name="create_on_first_use",
         kind=SettingKind.FLAG,
-        default=True,
         levels=LEVELS[:3],
         meaning="Whether topics, and places for them, come into being when they are first used.",
     ),
     Setting(
         name="producer_lease",
         kind=SettingKind.SECONDS,
-        default=PRODUCER_LEASE_S,
         low=LEASE_S_MIN,
         high=LEASE_S_MAX,
         meaning="Time after it was last heard of in which a single-access producer keeps its lease.",
@@ -298,21 +338,18 @@ _ALL: tuple[Setting, ...] = (
     Setting(
         name="backoff",
         kind=SettingKind.SECONDS,
-        default=BACKOFF_S,
         high=SECONDS_MAX,
         meaning="Redelivery: time that a refused message waits, doubled with each attempt.",
     ),
     Setting(
         name="backoff_max",
         kind=SettingKind.SECONDS,
-        default=BACKOFF_S_MAX,
         high=SECONDS_MAX,
         meaning="Redelivery: the longest such time.",
     ),
     Setting(
         name="redelivery",
         kind=SettingKind.WORD,
-        default=AFTER_BACKLOG,
         words=REDELIVERIES,
         meaning="Redelivery: whether a refused message also waits for the backlog, or for its backoff alone.",
     ),
@@ -366,7 +403,6 @@ _QUOTAS = (
     Setting(
         name="tenant_connections",
         kind=SettingKind.COUNT,
-        default=10_000,
         meaning="Quota: connections that use the tenant's topics; one more is refused, to be tried again.",
     ),
     Setting(
@@ -374,127 +410,68 @@ _QUOTAS = (
         kind=SettingKind.BYTES,
         meaning="Quota: bytes that the tenant's topics may take; past it sends are refused, to be tried again.",
     ),
-    Setting(
-        name="tenant_topics", kind=SettingKind.COUNT, default=10_000, meaning="Quota: the tenant's topics."
-    ),
-    Setting(
-        name="tenant_shards", kind=SettingKind.COUNT, default=20_000, meaning="Quota: shards in all its topics."
-    ),
+    Setting(name="tenant_topics", kind=SettingKind.COUNT, meaning="Quota: the tenant's topics."),
+    Setting(name="tenant_shards", kind=SettingKind.COUNT, meaning="Quota: shards in all its topics."),
     Setting(
         name="tenant_places",
         kind=SettingKind.COUNT,
-        default=10_000,
         meaning="Quota: the tenant's products and components that are made by command.",
     ),
     Setting(
         name="tenant_subscriptions",
         kind=SettingKind.COUNT,
-        default=10_000,
         meaning="Quota: subscriptions of all its topics.",
     ),
     Setting(
         name="tenant_producers",
         kind=SettingKind.COUNT,
-        default=100_000,
         meaning="Quota: producers that are registered by name in all its topics.",
     ),
     Setting(
         name="tenant_blocks",
         kind=SettingKind.COUNT,
-        default=200_000,
         meaning="Quota: runs of producers that its shards remember; one more is refused, to be tried again.",
     ),
     Setting(
         name="tenant_writers",
         kind=SettingKind.COUNT,
-        default=50_000,
         meaning="Quota: writers whose name begins with the tenant's and a slash.",
     ),
     Setting(
         name="tenant_stages",
         kind=SettingKind.COUNT,
-        default=100_000,
         meaning="Quota: stages for its topics that are in no batch.",
     ),
     Setting(
         name="tenant_staged_bytes",
         kind=SettingKind.BYTES,
-        default=8 * 1024**3,
         meaning="Quota: bytes in stages for its topics; past it staging is refused, to be tried again.",
     ),
     Setting(
         name="tenant_creates_s",
         kind=SettingKind.COUNT,
-        default=100,
         meaning="Quota: topics, places, subscriptions, producers and writers made a second, 1,000 at once; "
         "past it who makes them slows down.",
     ),
 )
 QUOTAS = frozenset(setting.name for setting in _QUOTAS)
-"""Said at a tenant, by an admin of the whole node, or by the node for every tenant alike."""
+"""Set at a tenant by an admin of the whole node, or in the node's settings for all tenants."""
 _ALL += tuple(replace(setting, low=1, high=2**60, liftable=True, levels=LEVELS[:1]) for setting in _QUOTAS)
 SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _ALL}
 
 
-class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic's effective settings; seconds and bytes, None for no limit."""
-
-    soft_ttl: float | None = None
-    hard_ttl: float | None = None
-    max_bytes: int | None = None
-    expires_after: float | None = None
-    durability: str = "sync"
-    message_bytes_max: int | None = None
-    state: bool = False
-    tombstone_ttl: float = TOMBSTONE_TTL_S
-    compact_share: float | None = 0.5
-    create_on_first_use: bool = True
-    producer_lease: float = PRODUCER_LEASE_S
-    deadline: float | None = None
-    backoff: float = BACKOFF_S
-    backoff_max: float = BACKOFF_S_MAX
-    redelivery: str = AFTER_BACKLOG
-    max_attempts: int | None = None
-    dead_letter: str | None = None
-    failover_after: int | None = None
-    lease: float | None = None
-    tenant_bytes_s: int | None = None
-    tenant_messages_s: int | None = None
-    connection_bytes_s: int | None = None
-    connection_messages_s: int | None = None
-    tenant_connections: int | None = 10_000
-    tenant_stored_bytes: int | None = None
-    tenant_topics: int | None = 10_000
-    tenant_shards: int | None = 20_000
-    tenant_places: int | None = 10_000
-    tenant_subscriptions: int | None = 10_000
-    tenant_producers: int | None = 100_000
-    tenant_blocks: int | None = 200_000
-    tenant_writers: int | None = 50_000
-    tenant_stages: int | None = 100_000
-    tenant_staged_bytes: int | None = 8 * 1024**3
-    tenant_creates_s: int | None = 100
-
-    def policy(self, wanted: Policy | None) -> Policy:
-        """What a new subscription gets: what its consumer wants, else what the topic says."""
-        asked = msgspec.structs.asdict(wanted or Policy())
-        return Policy(
-            **{name: getattr(self, name) if value is None else value for name, value in asked.items()}
-        )
-
-
 class SettingOrigin(NamedTuple):
-    """A value and where it was said."""
+    """A value and the place that sets it."""
 
     value: Value
     level: str
     """``topic``, ``component``, ``product``, ``tenant``, ``node`` or ``default``."""
     place: str
-    """The whole name of the place; empty for the last two."""
+    """The full name of the place; empty for the last two."""
 
 
 class Level(NamedTuple):
-    """What one place says."""
+    """The settings of one place."""
 
     level: str
     place: str
@@ -502,15 +479,15 @@ class Level(NamedTuple):
 
 
 def resolve(chain: Iterable[Level]) -> dict[str, SettingOrigin]:
-    """Every setting with its effective value and its origin; ``chain`` begins with the nearest place."""
+    """Every setting with its effective value and origin; ``chain`` begins with the nearest place."""
     levels = list(chain)
     found: dict[str, SettingOrigin] = {}
-    for name, setting in SETTINGS.items():
-        said = next((level for level in levels if name in level.values), None)
-        if said is None:
-            found[name] = SettingOrigin(setting.default, DEFAULT, "")
+    for name in SETTINGS:
+        nearest = next((level for level in levels if name in level.values), None)
+        if nearest is None:
+            found[name] = SettingOrigin(getattr(_DEFAULTS, name), DEFAULT, "")
         else:
-            found[name] = SettingOrigin(said.values[name], said.level, said.place)
+            found[name] = SettingOrigin(nearest.values[name], nearest.level, nearest.place)
     return found
 
 
@@ -519,12 +496,12 @@ def effective(chain: Iterable[Level]) -> TopicSettings:
 
 
 def read_values(values: Mapping[str, Value], level: str) -> dict[str, Value]:
-    """Values for a place of a level, in their stored form; what cannot be is a ``BadSetting``."""
+    """Values for a place of a level, in their stored form; an invalid one is a ``BadSetting``."""
     return {name: _setting(name, level).read(value) for name, value in values.items()}
 
 
 def check_changeable(names: Iterable[str]) -> None:
-    """Refuses settings that are said once, when their topic is created."""
+    """Refuses settings that are fixed when their topic is created."""
     for name in names:
         if name in SETTINGS and SETTINGS[name].fixed:
             raise BadSetting(
@@ -534,7 +511,7 @@ def check_changeable(names: Iterable[str]) -> None:
 
 
 def check_names(names: Iterable[str], level: str) -> None:
-    """Names that are to be unset at a place of a level."""
+    """Refuses names that cannot be unset at a place of a level."""
     for name in names:
         _setting(name, level)
 

@@ -1,7 +1,7 @@
-"""The connection machine: tells a conversation from noise, with no IO.
+"""The state machine of a connection, one per side, without IO.
 
-One machine a side. Feed it bytes; it returns events in order. What is to be written meanwhile waits in
-``data_to_send()``. States and what each lets in:
+Feed it bytes and it returns events in order; ``data_to_send()`` returns the bytes to write. The states, and the
+frames that each accepts:
 
 ====================  ===============================================  ==================
 state                 the node's side takes                            the client's side takes
@@ -11,9 +11,9 @@ OPEN                  the client's frames (``FROM_CLIENT``)            the node'
 CLOSED                nothing: bytes are dropped                       nothing
 ====================  ===============================================  ==================
 
-A frame out of place, a checksum that fails or a claim over the limit ends the connection: the stream cannot be
-trusted any more. The node's side says why in a last ERROR frame. A REQUEST, SUBSCRIBE or SETTLE with a field
-beyond its bounds (model/bounds.py) is a ``Misfit``: the node refuses it by its number.
+An unexpected frame, a wrong checksum or a size over the limit ends the connection, because the stream can no
+longer be trusted. The node's side gives the reason in a last ERROR frame. A REQUEST, SUBSCRIBE or SETTLE with a
+field beyond its bounds (model/bounds.py) is a ``Misfit``: the node refuses it by its number.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ FROM_CLIENT: Final[Mapping[int, int]] = {
     FrameType.STAGE: STAGE_FRAME_BYTES_MAX,
     FrameType.PEER: FILE_BODY_BYTES_MAX,
 }
-"""What a client may send once it is welcome, and how large its body may be."""
+"""Frames that a client may send after WELCOME, with the largest body of each."""
 
 FROM_NODE: Final[Mapping[int, int]] = {
     FrameType.SEGMENT: FILE_BODY_BYTES_MAX,
@@ -73,7 +73,7 @@ FROM_NODE: Final[Mapping[int, int]] = {
     FrameType.LOST: CONTROL_BYTES_MAX,
     FrameType.FETCHED: CONTROL_BYTES_MAX,
 }
-"""What a node may send once it has welcomed a client."""
+"""Frames that a node may send after WELCOME, with the largest body of each."""
 
 _RAW = frozenset((FrameType.TITLE, FrameType.SEGMENT, FrameType.SNAPSHOT, FrameType.STAGE, FrameType.PEER))
 
@@ -86,17 +86,17 @@ class ConnectionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFault:
-    """The connection ended, by this side's judgement or by the other's ERROR."""
+    """The connection ended, by this side or by an ERROR from the other."""
 
     error: HeadpondError
 
 
 Event = Frame | Control | Misfit | ConnectionFault
-"""TITLE, SEGMENT, SNAPSHOT, STAGE and PEER come as frames; the conversation as structs; the end as a Fault."""
+"""TITLE, SEGMENT, SNAPSHOT, STAGE and PEER are frames, other messages structs, the end a ConnectionFault."""
 
 
 class _Side:
-    """What both sides share: reading frames, and ending when they cannot be trusted."""
+    """What both sides share: reading frames, and ending the connection on a fault."""
 
     def __init__(self, greeting: Mapping[int, int], traffic: Mapping[int, int]) -> None:
         self.state = ConnectionState.GREETING
@@ -113,7 +113,7 @@ class _Side:
         return self._reader.partial_bytes
 
     def data_to_send(self) -> list[bytes]:
-        """What is to be written now, in order; asking takes it."""
+        """The bytes to write, in order; each is returned once."""
         out, self._out = self._out, []
         return out
 
@@ -155,7 +155,7 @@ class _Side:
 
 
 class NodeSide(_Side):
-    """The node's half: waits for HELLO, answers WELCOME or ERROR."""
+    """The node's side: waits for HELLO, answers WELCOME or ERROR."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class NodeSide(_Side):
         successor: str = "",
         greet: Callable[[Hello], None] = lambda hello: None,
     ) -> None:
-        """``greet`` raises where a client is not to be let in: that is what it hears in place of WELCOME."""
+        """``greet`` raises an error to refuse a client, which gets that error instead of WELCOME."""
         super().__init__({FrameType.HELLO: CONTROL_BYTES_MAX}, FROM_CLIENT)
         self._node = node
         self._software = software
@@ -195,7 +195,7 @@ class NodeSide(_Side):
         return message
 
     def _decode(self, frame: Frame) -> Control | Misfit:
-        """A request or a consumer that asks for what cannot be is refused alone."""
+        """An invalid request or consumer is refused by itself; the connection stays open."""
         try:
             return super()._decode(frame)
         except BadFrame:
@@ -208,7 +208,7 @@ class NodeSide(_Side):
         return super()._end(error)
 
     def refuse(self, error: HeadpondError) -> None:
-        """Queues the last ERROR frame of a connection that is about to be closed."""
+        """Queues an ERROR as the last frame and closes this side."""
         if self.state is not ConnectionState.CLOSED:
             successor = error.successor if isinstance(error, NodeStopping) else ""
             last = Error(error.code, error.message, error.hint, error.retryable, successor=successor)
@@ -218,7 +218,7 @@ class NodeSide(_Side):
 
 
 class ClientSide(_Side):
-    """The client's half: says HELLO, waits for WELCOME."""
+    """The client's side: sends HELLO, waits for WELCOME."""
 
     def __init__(self, *, client: str, token: str | None = None) -> None:
         super().__init__({FrameType.WELCOME: CONTROL_BYTES_MAX}, FROM_NODE)

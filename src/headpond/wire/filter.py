@@ -1,4 +1,4 @@
-"""Which rows are wanted: a small language, read into steps of Arrow compute and nothing else.
+"""A small language that selects rows, compiled to Arrow compute kernels.
 
 ::
 
@@ -13,11 +13,11 @@
     literal    =  number  |  text in single quotes, '' for a quote  |  "true"  |  "false"
 
 Columns are those of a message (value, key, id, headers, sent_at) and what the node adds (shard, entry,
-stored_at); in a typed topic ``value.NAME`` are the schema's. A text beside bytes is taken as UTF-8, beside a
-time (2026-01-31T12:00:00+00:00), a date (2026-01-31) or a time of day (12:00:30) as one, a number beside a
-duration as its seconds. A row is wanted if the filter is true of it: what is null is neither
-true nor false. Faults are a ``BadFilter`` that names the place; size, depth and number of tests are bounded,
-since filters come from anyone.
+stored_at); in a typed topic ``value.NAME`` are the schema's. A text compared with bytes
+is UTF-8; compared with a time (2026-01-31T12:00:00+00:00), a date (2026-01-31) or a time of day (12:00:30) it
+is parsed as one; a number compared with a duration is seconds. The filter selects the rows for which it is
+true; a test of a null is neither true nor false. A fault is a ``BadFilter`` that names its position. Length,
+depth and number of tests are limited, because filters may come from anyone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FILTER_LENGTH_MAX: Final = 4096
 DEPTH_MAX: Final = 32
 TESTS_MAX: Final = 256
 DIGITS_MAX: Final = 76
-"""Of Arrow's longest decimals."""
+"""Digits of Arrow's longest decimals."""
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<text>'(?:[^']|'')*')"
@@ -61,17 +61,17 @@ _FAULTS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyEr
 
 Columns = Mapping[str, pa.Array]
 Step = Callable[[Columns], pa.Array]
-"""Which rows a part of a filter is true of."""
+"""The rows for which a part of a filter is true."""
 
 
 class Filter:
-    """A filter that was read; ``mask`` tells which rows are wanted."""
+    """A parsed filter; ``mask`` selects rows."""
 
     def __init__(self, text: str) -> None:
         self._step = _Parser(text).whole()
 
     def check(self, columns: Columns) -> None:
-        """Refuses a filter that these columns cannot be held against; they may be empty."""
+        """Refuses a filter that does not fit these columns, which may be empty."""
         self._step(columns)
 
     def mask(self, columns: Columns) -> pa.Array:
@@ -218,14 +218,14 @@ class _Parser:
 
 
 def _cut(text: str) -> list[tuple[str, str, int]]:
-    """Kind, text and place of each token, and the end."""
+    """Kind, text and position of each token, and the end."""
     found: list[tuple[str, str, int]] = []
     at = 0
     while at < len(text.rstrip()):
         token = _TOKEN.match(text, at)
         if token is None:
             place = at + len(text[at:]) - len(text[at:].lstrip())
-            raise BadFilter(f"at character {place + 1} of the filter: {text[place]!r} makes no sense there")
+            raise BadFilter(f"at character {place + 1} of the filter: {text[place]!r} is not allowed")
         kind = str(token.lastgroup)
         word, start = token[kind], token.start(kind)
         if kind == "name" and word.lower() in _WORDS:
@@ -239,7 +239,7 @@ def _cut(text: str) -> list[tuple[str, str, int]]:
 
 
 def _placed(place: int, step: Step) -> Step:
-    """The step, whose faults name its place."""
+    """The step, with faults that name its position."""
 
     def run(columns: Columns) -> pa.Array:
         try:
@@ -289,7 +289,7 @@ def _compare_column(how: Callable[..., Any], found: pa.Array, literal: Any) -> p
         return _compare_whole(how, found, literal)
     if pt.is_decimal(found.type) and _is_number(literal):
         return _compare_decimal(how, found, literal)
-    if pt.is_float16(found.type):  # Arrow compares none
+    if pt.is_float16(found.type):  # Arrow cannot compare these
         found = pc.cast(found, pa.float32())
     value = _scalar(literal, found.type)
     if value.type.equals(found.type):
@@ -301,7 +301,7 @@ def _compare_column(how: Callable[..., Any], found: pa.Array, literal: Any) -> p
 
 
 def _compare_decimal(how: Callable[..., Any], found: pa.Array, literal: int | float) -> pa.Array:
-    if found.type.scale < 0:  # Arrow compares none that end before the point
+    if found.type.scale < 0:  # Arrow cannot compare a negative scale
         digits = found.type.precision - found.type.scale
         found = pc.cast(found, pa.decimal256(min(digits, DIGITS_MAX), 0))
     try:
@@ -311,23 +311,23 @@ def _compare_decimal(how: Callable[..., Any], found: pa.Array, literal: int | fl
 
 
 def _compare_whole(how: Callable[..., Any], found: pa.Array, literal: int | float) -> pa.Array:
-    """Whole numbers beside any number, exactly: Arrow makes both of one type first, and fails of large ones."""
+    """Compares integers with any number exactly; Arrow would cast both to one type and fail for large ones."""
     if _is_one_of(literal, found.type):
         return how(found, pa.scalar(int(literal), found.type))
     low, high = _extent(found.type)
     if low < literal < high:
         return _compare_between(how, found, pa.scalar(math.floor(literal), found.type))
     above = literal > high
-    always = pc.equal(found, found)  # null where there is none
+    always = pc.equal(found, found)  # null for null
     if how in (pc.equal, pc.not_equal):
         return always if how is pc.not_equal else pc.invert(always)
     return always if above == (how in (pc.less, pc.less_equal)) else pc.invert(always)
 
 
 def _compare_between(how: Callable[..., Any], found: pa.Array, floor: pa.Scalar) -> pa.Array:
-    """A column beside a literal that it cannot hold, and whose next smaller value is ``floor``."""
+    """Compares a column with a literal between two of its values, of which ``floor`` is the smaller."""
     if how in (pc.equal, pc.not_equal):
-        always = pc.equal(found, found)  # null where there is none
+        always = pc.equal(found, found)  # null for null
         return always if how is pc.not_equal else pc.invert(always)
     below = pc.less_equal(found, floor)
     return below if how in (pc.less, pc.less_equal) else pc.invert(below)
@@ -349,12 +349,12 @@ def _is_in(column: Step, literals: list[Any], columns: Columns) -> pa.Array:
 def _like(column: Step, pattern: str, columns: Columns) -> pa.Array:
     found = column(columns)
     if not (_is_text(found.type) or _is_bytes(found.type)) or pt.is_fixed_size_binary(found.type):
-        raise TypeError(f"{found.type} is not like a text")
+        raise TypeError(f"'like' needs text or bytes, not {found.type}")
     return pc.match_like(found, pattern)
 
 
 def _scalar(literal: Any, kind: pa.DataType) -> pa.Scalar:
-    """A literal as what stands in the column beside it; finer, where the column has whole seconds."""
+    """A literal in the type of the column it is compared with; in microseconds for coarser times."""
     if isinstance(literal, str):
         if _is_bytes(kind):
             return pa.scalar(literal.encode(), kind)
@@ -368,13 +368,13 @@ def _scalar(literal: Any, kind: pa.DataType) -> pa.Scalar:
         if pt.is_time(kind):
             o_clock = time.fromisoformat(literal)
             if o_clock.tzinfo is not None:
-                raise ValueError(f"{literal!r} has an offset, and times of day have none")
+                raise ValueError(f"{literal!r} has an offset; times of day have none")
             return pa.scalar(o_clock, kind if kind == pa.time64("ns") else pa.time64("us"))
         if _is_text(kind):
             return pa.scalar(literal, kind)
-        raise TypeError(f"a text cannot be held against {kind}")
+        raise TypeError(f"a text cannot be compared with {kind}")
     if isinstance(literal, bool) != bool(pt.is_boolean(kind)):
-        raise TypeError(f"{literal!r} cannot be held against {kind}")
+        raise TypeError(f"{literal!r} cannot be compared with {kind}")
     if pt.is_boolean(kind):
         return pa.scalar(literal)
     if pt.is_floating(kind):
@@ -382,7 +382,7 @@ def _scalar(literal: Any, kind: pa.DataType) -> pa.Scalar:
     if pt.is_duration(kind):
         seconds = timedelta(seconds=literal)
         return pa.scalar(seconds, kind if kind.unit == "ns" else pa.duration("us"))
-    raise TypeError(f"a number cannot be held against {kind}")
+    raise TypeError(f"a number cannot be compared with {kind}")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -398,7 +398,7 @@ def _is_number(literal: Any) -> bool:
 
 
 def _is_one_of(literal: int | float, kind: pa.DataType) -> bool:
-    """Whether a number is one that a column of whole numbers can hold."""
+    """Whether a column of integers can hold a number."""
     low, high = _extent(kind)
     return low <= literal <= high and literal == math.floor(literal)
 

@@ -1,12 +1,12 @@
-"""The frame: the one envelope on the wire and in every file.
+"""The frame: the envelope of everything on a connection and in a file.
 
 Little endian::
 
     type u8 | shard u16 | segment u32 | size u32 | body: size bytes | crc32c u32 over header and body
 
-The checksum is computed where the frame is made and checked at every boundary. ``size`` is checked against
-the limit of its type before a byte is kept for it. Type 0 is never valid, so preallocated zeros in a file
-are not mistaken for frames.
+The maker of a frame computes its checksum, and every boundary checks it. A reader checks ``size`` against the
+limit of the type before it allocates memory. Type 0 is never valid, so preallocated zeros in a file are not
+mistaken for frames.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ CONTROL_BYTES_MAX = 1024 * 1024
 """The largest control frame."""
 TITLE_BYTES_MAX = 64 * 1024
 RESPONSE_BYTES_MAX = 16 * 1024 * 1024
-"""The largest answer to a request: a list of everything there is."""
+"""The largest answer to a request, such as a list of all topics."""
 _NOT_THAT_PORT = (
-    "Give the node's own address, which `headpond node` prints behind `ready`, not that of its HTTP."
+    "Give the node's own address, which `headpond node` prints after `ready`, not its HTTP address."
 )
 
 
 class FrameType(IntEnum):
-    # The transport document's.
+    # Segments and their context (docs/transport.md).
     TITLE = 1
     DESTINATIONS = 2
     SNAPSHOT = 3
     SEGMENT = 4
     STATUS = 5
     REJECT = 6
-    # In files only.
+    # Only in files.
     MARKS = 7
     RECORD = 8
     INDEX = 9
-    # The conversation; bodies are msgpack (wire/control/codec.py).
+    # Messages between a client and a node; their bodies are msgpack (wire/control/codec.py).
     HELLO = 16
     WELCOME = 17
     ERROR = 18
@@ -87,13 +87,13 @@ class Frame(NamedTuple):
 
 
 def encode(type: int, body: bytes, *, shard: int = 0, segment: int = 0) -> bytes:
-    """A whole frame as one piece."""
+    """A whole frame."""
     header = HEADER.pack(type, shard, segment, len(body))
     return b"".join((header, body, TRAILER.pack(extend(value(header), body))))
 
 
 def decode_at(data: bytes, at: int, body_bytes_max: int) -> Frame | None:
-    """The frame that stands whole at ``at``, or None where the bytes end first. Faults are ``BadFrame``."""
+    """The frame at ``at``, or None if the bytes end before it does. Faults are ``BadFrame``."""
     if len(data) - at < HEADER_BYTES:
         return None
     type_, shard, segment, size = HEADER.unpack_from(data, at)
@@ -115,9 +115,9 @@ def decode_at(data: bytes, at: int, body_bytes_max: int) -> Frame | None:
 class FrameReader:
     """Cuts a stream of bytes into frames, however the bytes arrive.
 
-    ``limits`` maps each frame type that may come to the largest body it may have. After a fault (an unknown
-    type, a claim over the limit, a bad checksum) the stream cannot be trusted: ``fault`` says what it was,
-    and nothing more is read.
+    ``limits`` maps each accepted frame type to its largest body. After a fault (an unknown type, a size over
+    the limit, a wrong checksum) the stream cannot be trusted: ``fault`` holds the error, and the reader
+    ignores all further bytes.
     """
 
     def __init__(self, limits: Mapping[int, int]) -> None:
@@ -129,16 +129,16 @@ class FrameReader:
 
     @property
     def mid_frame(self) -> bool:
-        """Whether part of a frame has come and the rest has not."""
+        """Whether a frame has arrived in part."""
         return self._have > 0
 
     @property
     def partial_bytes(self) -> int:
-        """How many bytes of an unfinished frame are kept."""
+        """The bytes in memory of an incomplete frame."""
         return self._have
 
     def clear(self) -> None:
-        """Lets go of an unfinished frame: nothing more is read."""
+        """Drops an incomplete frame."""
         self._chunks.clear()
         self._have = 0
 
@@ -170,7 +170,7 @@ class FrameReader:
         return frames
 
     def _total_at(self, buffer: bytes, at: int) -> int:
-        """How many bytes the frame at ``at`` takes in all; of a header still cut short, the header's."""
+        """The size of the frame at ``at``; of its header while that is incomplete."""
         if len(buffer) - at < HEADER_BYTES:
             return HEADER_BYTES
         type_, _, _, size = HEADER.unpack_from(buffer, at)
@@ -178,7 +178,7 @@ class FrameReader:
         if limit is None:
             if buffer.startswith(b"HTTP/", at):
                 raise UnknownFrame("the other side speaks HTTP, not Headpond", hint=_NOT_THAT_PORT)
-            raise UnknownFrame(f"a frame of type {type_}, which has no place here")
+            raise UnknownFrame(f"a frame of type {type_}, which is not accepted here")
         if size > limit:
             raise FrameTooLarge(f"a frame of type {type_} claims {size:,} bytes; at most {limit:,} are allowed")
         return OVERHEAD_BYTES + int(size)

@@ -1,13 +1,20 @@
-"""A stored segment: what a log file holds and what is delivered, byte for byte the same.
+"""A stored segment: the same bytes in a log file and in a delivery.
 
-The body of a SEGMENT frame in a log file (and behind DELIVER on the wire)::
+The body of a SEGMENT frame in a log file (and after DELIVER on a connection)::
 
-    first_entry u64 | count u32 | block: 16 bytes | stored_at i64 µs | origin_crc u32 | the segment as it came
+    first_entry u64 | count u32 | block: 16 bytes | stored_at i64 µs | origin_crc u32 | the segment as received
 
-``origin_crc`` is the crc32c of the producer's own frame: it tells a repeat from a conflict. A record of
-count 0 and an empty segment is a refusal that moved the mark (its reason stands in its place).
+``origin_crc`` is the crc32c of the producer's frame: it distinguishes a repeat from a conflict. A record with
+count 0 is a refusal that moved the mark; the reason replaces the segment.
 
-In a compacted file it may be a stub, which stands for segments that have no rows left.
+A **stub** replaces segments of a compacted log file that have no rows left; it is never delivered. It is a
+record whose header has the entries of all these segments and their block; the frame has the number of the
+first segment, and ``stored_at`` is that of the last. Instead of the segment::
+
+    form u8 = 6 | 197 u8 | 23644 u16 | segments u32 | segments x (origin_crc u32, rows u32)
+
+The segments are numbered consecutively, so a repeat of each can still be distinguished from a conflict. After
+the marks have forgotten a block, the block is 16 zero bytes and the stub lists no segments.
 """
 
 from __future__ import annotations
@@ -24,7 +31,7 @@ RECORD_HEADER_BYTES = RECORD_HEADER.size
 
 class RecordHeader(NamedTuple):
     first_entry: int
-    count: int  # type: ignore[assignment]  # a record counts its rows; the tuple's method is not used
+    count: int  # type: ignore[assignment]  # hides the tuple's method, which is not used
     block: bytes
     stored_at_us: int
     origin_crc: int
@@ -38,21 +45,13 @@ class RecordHeader(NamedTuple):
 
 
 def decode_record_header(body: bytes) -> RecordHeader:
-    """Reads the fixed part of a stored segment's body."""
+    """The header of a stored segment's body."""
     if len(body) < RECORD_HEADER_BYTES:
         raise BadFrame(f"a stored segment of {len(body)} bytes is too short")
     return RecordHeader._make(RECORD_HEADER.unpack_from(body))
 
 
-# A stub: what stands in a compacted log file for stored segments that have no rows left. Never delivered.
-#
-# It is a record (record.py) whose header tells the entries of all its segments together, and their block; the
-# frame tells the number of the first, and ``stored_at`` is the last one's. In the place of the segment::
-#
-#     form u8 = 6 | 197 u8 | 23644 u16 | segments u32 | segments x (origin_crc u32, rows u32)
-#
-# They are numbered one after the other. So each of them, sent again, is still told from a conflict. Where
-# nobody remembers their blocks any more, the block is 16 zero bytes and no segment is listed.
+# --- stubs -------------------------------------------------------------------------------------------
 
 FORM_STUB = 6
 SEGMENTS_MAX = 64 * 1024
@@ -71,7 +70,7 @@ class Stubbed(NamedTuple):
 
 
 def encode_stub(segments: Iterable[tuple[int, int]]) -> bytes:
-    """``segments`` are the origin_crc and the rows of each."""
+    """The stub for segments, each given by its origin_crc and its rows."""
     listed = [_SEGMENT.pack(*each) for each in segments]
     return b"".join((_MAGIC, len(listed).to_bytes(4, "little"), *listed))
 
@@ -81,7 +80,7 @@ def is_stub(segment: bytes) -> bool:
 
 
 def segments_of(header: RecordHeader, segment: int, body: bytes) -> Iterator[Stubbed]:
-    """The segments that a record is for: itself, or the ones that a stub lists."""
+    """The segments of a record: itself, or those that a stub lists."""
     if not is_stub(body):
         yield Stubbed(segment, header.origin_crc, header.first_entry, header.count)
         return

@@ -1,11 +1,11 @@
-"""TITLE: what sets the context of the frames that follow, on the wire as in a file.
+"""TITLE sets the context of the frames after it, on a connection and in a file.
 
 ::
 
     block: 16 bytes | shard power u8 | msgpack of Title's other fields, by position
 
-The first 17 bytes are the transport document's. A connection may carry several producers; each TITLE switches
-to its block. A repeated TITLE of a known block only switches.
+A connection may carry several producers; each TITLE switches to its block. A repeated TITLE of a known block
+only switches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headpond.model.identity import BLOCK_BYTES, SHARD_POWER_MAX
 
 
 class Predecessor(msgspec.Struct, frozen=True, array_like=True):
-    """The block a producer wrote before, and one past its last segment on each shard."""
+    """The previous block of a producer, and one past its last segment in each shard."""
 
     block: Block
     segments_next: SegmentEnds
@@ -29,20 +29,20 @@ class Predecessor(msgspec.Struct, frozen=True, array_like=True):
 class Title(msgspec.Struct, frozen=True, array_like=True):
     topic: TopicText
     topic_uuid: Annotated[bytes, msgspec.Meta(max_length=16)]
-    """16 bytes, as the node told when the topic was opened."""
+    """16 bytes, from the node's answer when the topic was opened."""
     producer: Name = ""
     epoch: Epoch = 0
-    """Of the producer's lease, with single access; else 0."""
+    """The epoch of the producer's lease with single access; else 0."""
     schema: SchemaBytes | None = None
-    """Of a typed topic: the columns that the block was encoded with, as an Arrow IPC schema; else None.
+    """For a typed topic: the columns of the block's encoder, as an Arrow IPC schema; else None.
 
-    They are the topic's own columns, without the envelope (key, id, headers, time) that goes with them.
+    They are the topic's own columns, without the envelope (key, id, headers, time).
     """
     predecessor: Predecessor | None = None
     schemas: SchemaList = []
-    """In a log file of a typed topic: all its schemas, oldest first, so that the file can be read by itself."""
+    """In a log file of a typed topic: all its schemas, oldest first, so that the file is self-contained."""
     late: bool = False
-    """What an instance kept that was taken over, sent on purpose: its producer's epoch does not matter."""
+    """Segments of a fenced instance, sent on purpose: the node ignores the producer's epoch."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,4 +1,4 @@
-"""The part of the conversation that is about tokens, rights, and the log of administration."""
+"""Messages about tokens, rights, and the audit log of administration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADMIN_RECORDS_MAX = 10_000
 
 
 class CreateToken(Control, frozen=True, tag="create_token"):
-    """Makes a token; ``TokenCreated`` is the answer, and the only time that its text is shown."""
+    """Makes a token; the answer is ``TokenCreated``, the only message that contains its text."""
 
     name: Name
     """For people: who or what uses it."""
@@ -30,27 +30,27 @@ class CreateToken(Control, frozen=True, tag="create_token"):
     subscription: Name = ""
     """The only subscription that it may consume; empty for any."""
     lasts_s: Annotated[float, msgspec.Meta(gt=0.0, le=LASTS_S_MAX)] | None = None
-    """How long it is good for; None: until it is revoked."""
+    """How long it is valid; None: until it is revoked."""
 
 
 class ListTokens(Control, frozen=True, tag="list_tokens"):
-    """The tokens within the scope of the one that asks."""
+    """Lists the tokens within the scope of the caller's token."""
 
 
 class ShowToken(Control, frozen=True, tag="show_token"):
     token: Name
-    """Its id, or its name if that is no other's."""
+    """Its id, or its name if no other token has that name."""
 
 
 class RevokeToken(Control, frozen=True, tag="revoke_token"):
-    """Ends a token, and at once every connection that was opened with it."""
+    """Revokes a token and closes every connection that uses it."""
 
     token: Name
 
 
 class TokenInfo(msgspec.Struct, frozen=True):
     token: str
-    """Its id. Nothing of the secret is kept but a hash."""
+    """Its id. The node stores only a hash of the secret."""
     name: str
     rights: list[str]
     scopes: list[str]
@@ -62,9 +62,9 @@ class TokenInfo(msgspec.Struct, frozen=True):
     expires_at_us: int | None = None
     revoked_at_us: int | None = None
     connections: int = 0
-    """Open with it now."""
+    """Connections that use it now."""
     used_at_us: int = 0
-    """When a connection was last opened with it, since the node was started; 0 for never."""
+    """When a connection last opened with it, since the node started; 0: never."""
 
 
 class TokenCreated(msgspec.Struct, frozen=True):
@@ -76,18 +76,18 @@ class TokenCreated(msgspec.Struct, frozen=True):
         return f"TokenCreated(secret='…', info={self.info!r})"
 
 
-# --- who am I ---------------------------------------------------------------------------------------
+# --- own rights -------------------------------------------------------------------------------------
 
 
 class ShowAccess(Control, frozen=True, tag="show_access"):
-    """What this connection may do; anybody may ask."""
+    """Asks what this connection may do; needs no right."""
 
 
 class AccessInfo(msgspec.Struct, frozen=True):
     """The answer to ``show_access``."""
 
     guarded: bool
-    """Whether the node asks for tokens."""
+    """Whether the node requires tokens."""
     token: str
     name: str
     rights: list[str]
@@ -98,22 +98,22 @@ class AccessInfo(msgspec.Struct, frozen=True):
     now_us: int = 0
     """The node's time of day."""
     free_bytes: int | None = None
-    """Room on the node's disk, for an admin of everything."""
+    """Free space on the node's disk, for an admin of everything."""
     free_bytes_min: int | None = None
     """Below this the node refuses sends."""
     disk_full: bool | None = None
-    """Whether sends are refused for lack of room, for an admin of everything."""
+    """Whether the node refuses sends for lack of space, for an admin of everything."""
     last_stop: str = ""
-    """How the run before this one ended, for an admin of everything: ``clean``, ``cut_short``; empty: none."""
+    """How the previous run ended, for an admin of everything: ``clean``, ``cut_short``; empty: no run."""
     recovered: list[str] = []
-    """What the node found damaged, missing or torn when it started; for an admin of everything."""
+    """What recovery found damaged, missing or torn at the start; for an admin of everything."""
 
 
 # --- the log of administration ----------------------------------------------------------------------
 
 
 class ListAdminLog(Control, frozen=True, tag="list_admin_log"):
-    """What was administered, the latest ``count``, oldest first."""
+    """Lists the latest ``count`` administrative operations, oldest first."""
 
     count: Annotated[int, msgspec.Meta(ge=0, le=ADMIN_RECORDS_MAX)] = 100
 
@@ -123,12 +123,12 @@ class AdminRecord(msgspec.Struct, array_like=True, frozen=True):
     token: str
     """The id of the token; empty at a node without tokens."""
     name: str
-    """The token's."""
+    """The name of the token."""
     client: str
-    """What the client called itself."""
+    """The name that the client gave in HELLO."""
     operation: str
     what: str
-    """What it was done to."""
+    """The object of the operation."""
     result: str
     """``done``, or the code of the error."""
     detail: str = ""

@@ -52,11 +52,11 @@ class DeletePlace(Control, frozen=True, tag="delete_place"):
     level: Word
     place: TopicText
     recursive: bool = False
-    """Without it a place that holds something is not deleted."""
+    """Whether to delete a place that is not empty, with everything in it."""
 
 
 class ChangeSettings(Control, frozen=True, tag="change_settings"):
-    """Sets and unsets what a place says, in one step; the answer is a ``PlaceInfo``, or a topic's info."""
+    """Sets and unsets settings of a place in one step; the answer is a ``PlaceInfo``, or a ``TopicInfo``."""
 
     level: Word
     place: TopicText
@@ -69,9 +69,9 @@ class SettingInfo(msgspec.Struct, frozen=True):
     value: SettingValue
     """In seconds, bytes, a number, a word; None for no limit."""
     origin: Word
-    """``topic``, ``component``, ``product``, ``tenant``, ``node`` or ``default``: where it was said."""
+    """``topic``, ``component``, ``product``, ``tenant``, ``node`` or ``default``: the level that sets it."""
     place: TopicText
-    """The whole name of that place; empty for a node's or the default."""
+    """The full name of that place; empty for ``node`` and ``default``."""
 
 
 class PlaceInfo(msgspec.Struct, frozen=True):
@@ -79,28 +79,28 @@ class PlaceInfo(msgspec.Struct, frozen=True):
     level: str
     created_at_us: int
     settings: list[SettingInfo]
-    """Every setting as a topic right here would have it."""
+    """Every setting, as a topic directly below this place would inherit it."""
     places: int
-    """Places below it, topics left out."""
+    """Places below it, without topics."""
     topics: int
     topic_list: list[str] = []
-    """The topics below it, in ``show_place`` alone; at most 10,000."""
+    """The topics below it, only in ``show_place``; at most 10,000."""
     place_list: list[str] = []
     entries: int = 0
-    """Kept in these topics; in ``show_place`` alone, as are the rest."""
+    """Entries stored in these topics. This field and those after it are only in ``show_place``."""
     bytes: int = 0
     subscriptions: int = 0
     producers: int = 0
     connections: int = 0
-    """Of a tenant: connections that use its topics now."""
+    """For a tenant: connections that use its topics now."""
     quota_slowed: int = 0
-    """Of a tenant: how often a connection was slowed down by a quota, since the node was started."""
+    """For a tenant: how often a quota slowed down a connection, since the node started."""
     quota_refused: int = 0
-    """Of a tenant: connections and segments that a quota refused, since the node was started."""
+    """For a tenant: connections and segments that a quota refused, since the node started."""
 
 
 class PlaceDeleted(msgspec.Struct, frozen=True):
-    """The answer to ``delete_place``: what is gone."""
+    """The answer to ``delete_place``: the places and topics that were deleted."""
 
     place: str
     level: str
@@ -112,7 +112,7 @@ class PlaceDeleted(msgspec.Struct, frozen=True):
 
 
 class OpenTopic(Control, frozen=True, tag="open_topic"):
-    """Reads a topic's settings; creates it if asked to and the node allows creation on first use."""
+    """Reads a topic's settings; with ``create``, creates the topic if the node allows that on first use."""
 
     topic: TopicText
     create: bool = False
@@ -125,7 +125,7 @@ class CreateTopic(Control, frozen=True, tag="create_topic"):
     schema: SchemaBytes | None = None
     """Makes the topic typed: its columns, as an Arrow IPC schema."""
     settings: SettingValues = msgspec.field(default_factory=dict)
-    """What the topic itself says; anything else is inherited."""
+    """The topic's own settings; it inherits the others."""
 
 
 class AlterTopic(Control, frozen=True, tag="alter_topic"):
@@ -148,7 +148,7 @@ class DeleteTopic(Control, frozen=True, tag="delete_topic"):
 
 
 class CompactTopic(Control, frozen=True, tag="compact_topic"):
-    """Takes superseded messages out of a state topic's files now; answered when it is done."""
+    """Removes superseded messages from a state topic's files now; the node answers when it is done."""
 
     topic: TopicText
 
@@ -157,14 +157,14 @@ class ShardInfo(msgspec.Struct, frozen=True):
     shard: Shard
     incarnation: Total
     entry_first: Entry
-    """The first entry that is still kept."""
+    """The first entry that is still stored."""
     entry_next: Entry
     """One past the last durable entry."""
     bytes: Total
     damaged: Spans
     """Entries that failed their checksum or are missing; they are never served."""
     compacted: Total = 0
-    """How many of the entries between the two compaction took out; every subscription has settled them."""
+    """Entries between the two that compaction removed; they count as settled in every subscription."""
 
 
 class ShardCompaction(msgspec.Struct, frozen=True):
@@ -172,7 +172,7 @@ class ShardCompaction(msgspec.Struct, frozen=True):
     bytes_before: int
     bytes_after: int
     compacted: int
-    """How many entries were taken out."""
+    """Entries removed."""
 
 
 class TopicCompaction(msgspec.Struct, frozen=True):
@@ -187,15 +187,15 @@ class TopicInfo(msgspec.Struct, frozen=True):
     created_at_us: TimeUs
     durability: Word
     schema: SchemaBytes | None = None
-    """Of a typed topic: its newest columns, as an Arrow IPC schema."""
+    """For a typed topic: its newest columns, as an Arrow IPC schema."""
     shard_list: Annotated[list[ShardInfo], msgspec.Meta(max_length=SHARDS_MAX)] = []
     schema_version: Count | None = None
-    """Of a typed topic: the number of its newest schema; the first is 1."""
+    """For a typed topic: the number of its newest schema; the first is 1."""
     schemas: SchemaList = []
     """Every version, oldest first; not in a list of topics."""
     message_bytes_max: ByteCount | None = None
-    """Bytes that one message's value may take, if the topic says so."""
+    """The largest value of a message in bytes; None: no limit but the segment's."""
     settings: Annotated[list[SettingInfo], msgspec.Meta(max_length=256)] = []
-    """Every setting with its origin; not in a list of topics, nor for who only opens it."""
+    """Every setting with its origin; not in a list of topics, nor in the answer to ``open_topic``."""
     state: bool | None = None
-    """Whether it is a state topic: every message has a key, and one without a value deletes it."""
+    """Whether it is a state topic: every message has a key, and a message without a value deletes its key."""

@@ -139,7 +139,7 @@ class Request(Control, frozen=True):
 
 
 class Response(Control, frozen=True):
-    """The answer to a request: plain data, documented with each ``*Info`` struct below."""
+    """The answer to a request: plain data, which ``read_result`` converts to an ``*Info`` struct."""
 
     number: Number
     result: Any
@@ -180,44 +180,44 @@ Info = TypeVar("Info")
 
 
 def encode_control(message: Control) -> bytes:
-    """The whole frame of a conversation message."""
+    """The frame of a message."""
     body = _encoder.encode(message)
     limit = RESPONSE_BYTES_MAX if type(message) is Response else CONTROL_BYTES_MAX
     if len(body) > limit:
-        raise LimitReached(f"a {type(message).__name__} of {len(body):,} bytes; the limit is {limit:,}")
+        raise LimitReached(f"a {type(message).__name__} has {len(body):,} bytes; the limit is {limit:,}")
     return encode(CONTROL_TYPES[type(message)], body)
 
 
 def encode_refusal(error: HeadpondError, *, request: int | None = None, consumer: int | None = None) -> bytes:
-    """The whole frame that tells of an error, of a request or a consumer."""
+    """The ERROR frame for a request or a consumer."""
     return encode_control(Error(error.code, error.message, error.hint, error.retryable, request, consumer))
 
 
 def decode_control(frame_type: int, body: bytes) -> Control:
-    """The message in a frame of a conversation type; anything unreadable is a ``BadFrame``."""
+    """The message in a frame; raises ``BadFrame`` if the body cannot be decoded."""
     try:
         message: Control = _decoders[frame_type].decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadFrame(f"a {FrameType(frame_type).name} frame that cannot be read: {error}") from error
+        raise BadFrame(f"cannot decode a {FrameType(frame_type).name} frame: {error}") from error
     return message
 
 
 class Misfit(NamedTuple):
-    """A message that cannot be taken as it is. Its sender is told which; the conversation goes on."""
+    """A message with an invalid field. The node refuses it by its number and keeps the connection."""
 
     kind: type[Control]
     number: int
-    """Of the request or the consumer."""
+    """The number of the request or the consumer."""
     error: BadRequest
 
 
 _ANSWERED: dict[int, type[Control]] = {int(CONTROL_TYPES[kind]): kind for kind in (Request, Subscribe, Settle)}
-"""Messages that can be refused by the number in their first field, without ending the connection."""
+"""Messages that the node can refuse by the number in their first field, and keep the connection."""
 _OPERATIONS: dict[Any, type[Control]] = {kind.__struct_config__.tag: kind for kind in get_args(Operation)}
 
 
 def read_misfit(frame_type: int, body: bytes) -> Misfit | None:
-    """What is wrong with a body that ``decode_control`` refused, if its sender can be told by a number."""
+    """The error in a body that ``decode_control`` could not decode; None if it has no number to refuse by."""
     kind = _ANSWERED.get(frame_type)
     try:
         match msgspec.msgpack.decode(body):
@@ -236,7 +236,7 @@ def _misfit_error(kind: type[Control], values: list[Any]) -> BadRequest:
         check_values(kind, values)
     except BadRequest as error:
         return error
-    return BadRequest(f"a {kind.__name__} that has too few fields, or is not known here")
+    return BadRequest(f"a {kind.__name__} has too few fields, or this node does not know it")
 
 
 def read_result(result: Any, kind: type[Info]) -> Info:

@@ -1,6 +1,6 @@
-"""The part of the conversation that is about subscriptions: consuming, and looking after them.
+"""Messages about subscriptions: administering them, and consuming from them.
 
-``consumer`` is a number that the client chose, unique on its connection.
+``consumer`` is a number that the client chooses, unique on its connection.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from headpond.model.policy import Policy
 from headpond.wire.control.greeting import Control
 
 Refusals = Annotated[list[tuple[Entry, Seconds | None]], msgspec.Meta(max_length=SPANS_MAX)]
-"""Entry, and the delay after which it comes again; None for the policy's backoff."""
+"""Entry, and the delay in seconds before its redelivery; None: the policy's backoff."""
 
 # --- requests ---------------------------------------------------------------------------------------
 
 
 class CreateSubscription(Control, frozen=True, tag="create_subscription"):
-    """Makes a subscription that nobody reads yet: from now on it holds what is stored."""
+    """Creates a subscription without a consumer: the node keeps messages for it from now on."""
 
     topic: TopicText
     subscription: Name
@@ -56,14 +56,14 @@ class CreateSubscription(Control, frozen=True, tag="create_subscription"):
     policy: Policy | None = None
     exist_ok: bool = False
     positions: ShardEntries | None = None
-    """Where to start in each shard, in the place of ``start``."""
+    """Where to start in each shard, instead of ``start``."""
     incarnations: ShardTotals | None = None
-    """Of the positions: a log that is another one up to there is refused as incarnation-changed."""
+    """Of the positions: if a log up to there is another one, the answer is incarnation-changed."""
 
 
 class ListSubscriptions(Control, frozen=True, tag="list_subscriptions"):
     topic: TopicText
-    """An empty name asks for those of all topics."""
+    """Empty: all topics."""
 
 
 class ShowSubscription(Control, frozen=True, tag="show_subscription"):
@@ -77,13 +77,13 @@ PageLimit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
 
 
 class ListUnacked(Control, frozen=True, tag="list_unacked"):
-    """Entries that a consumer had and did not settle, and that come again; ``UnackedPage`` is the answer."""
+    """Lists entries that await redelivery: a consumer got them and did not settle them. ``UnackedPage``."""
 
     topic: TopicText
     subscription: Name
     shard: Shard = 0
     entry: Entry = 0
-    """Where to begin: this entry of this shard."""
+    """The list starts at this entry of this shard."""
     limit: PageLimit = PAGE_MAX
 
 
@@ -93,24 +93,24 @@ class UnackedEntry(msgspec.Struct, frozen=True):
     attempts: int
     """How often it was delivered."""
     due_at_us: int
-    """It does not come again before this time of day; 0: its time has come."""
+    """Not redelivered before this time of day; 0: due now."""
     bound: int
-    """It comes again when everything before this entry is settled; 0: it does not wait for that."""
+    """Redelivered when everything before this entry is settled; 0: it does not wait for that."""
 
     @property
     def waits_for(self) -> str:
-        """``time``, ``backlog``, or ``consumer``: it is offered to the next one with room."""
+        """What its redelivery waits for: ``time``, ``backlog``, or ``consumer`` (the next one with credit)."""
         return "time" if self.due_at_us else "backlog" if self.bound else "consumer"
 
 
 class UnackedPage(msgspec.Struct, frozen=True):
     entries: list[UnackedEntry]
     next: tuple[int, int] | None = None
-    """Shard and entry at which the next page begins; None: this is the last one."""
+    """Shard and entry where the next page starts; None: this is the last page."""
 
 
 class ListSkipped(Control, frozen=True, tag="list_skipped"):
-    """Entries that consumers skipped, as ranges; ``SkippedPage`` is the answer."""
+    """Lists the entries that consumers skipped, as ranges in a ``SkippedPage``."""
 
     topic: TopicText
     subscription: Name
@@ -131,7 +131,7 @@ class DeleteSubscription(Control, frozen=True, tag="delete_subscription"):
 
 
 class SeekSubscription(Control, frozen=True, tag="seek_subscription"):
-    """What lies before ``to`` counts as settled, what lies behind it comes (again). Attempts begin anew."""
+    """Entries before ``to`` count as settled; the node delivers later ones (again), as first attempts."""
 
     topic: TopicText
     subscription: Name
@@ -148,16 +148,16 @@ class PauseSubscription(Control, frozen=True, tag="pause_subscription"):
 
 
 class Redrive(Control, frozen=True, tag="redrive"):
-    """Offers dead entries again, to their own subscription alone, with attempts counted anew."""
+    """Delivers dead entries again, only to their own subscription, as first attempts."""
 
     topic: TopicText
     subscription: Name
     entries: ShardSpans | None = None
-    """(shard, start, end); None: all that are dead."""
+    """(shard, start, end); None: all dead entries."""
 
 
 class Browse(Control, frozen=True, tag="browse"):
-    """Reads stored records without a subscription; ``Browsed`` is the answer."""
+    """Reads stored records without a subscription; the answer is ``Browsed``."""
 
     topic: TopicText
     shard: Shard
@@ -167,14 +167,14 @@ class Browse(Control, frozen=True, tag="browse"):
 
 class Browsed(msgspec.Struct, frozen=True):
     records: Annotated[list[Framed], msgspec.Meta(max_length=SPANS_MAX)]
-    """Whole SEGMENT frames, as stored; the first one holds the entry that was asked for."""
+    """Whole SEGMENT frames, as stored; the first one holds the requested entry."""
     entry_next: Entry
-    """Where to read on."""
+    """Where the next read starts."""
     entry_end: Entry
     """One past the last durable entry."""
     lost: Spans
     compacted: Framed = b""
-    """Which entries of the records were taken out of a state topic, as a bitmap: their rows are nobody's."""
+    """A bitmap of the records' entries that compaction removed from a state topic; ignore their rows."""
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True):
@@ -183,16 +183,16 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     kind: str
     mode: str
     consumers: list[str]
-    """The active one of a failover subscription first."""
+    """In a failover subscription the active consumer comes first."""
     settled: int
     """Entries settled, in all shards."""
     unsettled: int
     """Entries neither settled nor lost: available or in flight."""
     in_flight: int
     unacked: int
-    """Entries that a consumer had and did not settle, and that wait to be offered again."""
+    """Entries that a consumer got and did not settle, and that await redelivery."""
     lost: int
-    """Entries that cannot be delivered any more: damaged, or deleted by retention before they were read."""
+    """Entries that can no longer be delivered: damaged, or deleted by retention before they were read."""
     positions: list[int]
     """The first entry of each shard that is not settled."""
     policy: Policy | None = None
@@ -202,53 +202,52 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     acked: int = 0
     skipped: int = 0
     dead: int = 0
-    """Entries that were tried too often and were not re-driven since."""
+    """Entries that reached their maximum of attempts and were not redriven since."""
     nacked: int = 0
     late: int = 0
-    """Settlements of entries that had been settled before, since the node was started."""
+    """Settlements of entries that were already settled, since the node started."""
     delivered: int = 0
-    """Since the node was started."""
+    """Since the node started."""
     redelivered: int = 0
     redriven: int = 0
     dead_entries: list[tuple[int, int, int]] = []
-    """(shard, start, end) of dead entries, in ``show_subscription`` alone; at most 10,000."""
+    """(shard, start, end) of dead entries, only in ``show_subscription``; at most 10,000."""
     expired: int = 0
-    """Messages whose own time to live was over before they were delivered."""
+    """Messages whose time to live ended before their delivery."""
     lost_ranges: list[tuple[int, int, int, str, int]] = []
-    """(shard, start, end, reason, when in µs) of lost entries, in ``show_subscription`` alone; the latest
-    1,000.
+    """(shard, start, end, reason, time in µs) of the latest 1,000 losses, only in ``show_subscription``.
 
     The reason is ``retention`` (deleted before they were read) or ``damaged``.
     """
     seen_at_us: int = 0
+    """When a consumer was last connected; 0 if unknown."""
     compacted: int = 0
-    """Messages of a state topic that were superseded before it came to them: they count as settled."""
-    """When a consumer was last connected; 0 where that is not known."""
+    """Messages of a state topic that were superseded before their delivery; they count as settled."""
     bury_fault: str = ""
-    """Why messages that were tried too often cannot be put aside now; it is tried again and again."""
+    """Why dead messages cannot be copied to the dead-letter topic now; the node keeps trying."""
     passive: bool = False
-    """It is a copy of another node's subscription, until it is promoted."""
+    """Whether it is a copy of another node's subscription that was not promoted."""
     node: str = ""
-    """The id of the node that it is a copy of, or was."""
+    """The id of the node that it is, or was, a copy of."""
     link: str = ""
-    """The link that brings, or brought, what is settled there."""
+    """The link that copies, or copied, the settlements of that node."""
     epoch: int = 0
     """How often it was promoted."""
     behind: int | None = None
-    """Of a copy: entries of which the other node had more to tell when it last did; None: not heard of yet."""
+    """For a copy: entries whose settlements were not copied yet at the last contact; None: no contact."""
     told_at_us: int = 0
-    """When that was; 0: not since this node was started."""
+    """When that contact was; 0: not since this node started."""
     ignored: int = 0
-    """Settlements that came from the other node after this one was promoted; since the node was started."""
+    """Settlements that the other node sent after this copy was promoted, since the node started."""
     elsewhere: str = ""
-    """The id of a node on which a copy of this was promoted, while this is active: both hand out messages."""
+    """The id of a node that promoted a copy of this active subscription: both nodes deliver messages."""
 
 
 # --- consuming --------------------------------------------------------------------------------------
 
 
 class KnownRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A stored record as a consumer knows it: in a log that was restored from an old copy it is not there."""
+    """A stored record that a consumer knows; a log restored from an old copy does not have it."""
 
     shard: Shard
     first_entry: Entry
@@ -264,35 +263,36 @@ class Subscribe(Control, frozen=True):
     kind: Word
     mode: Word
     start: Start
-    """``earliest``, ``latest``, an entry (of every shard) or a time; of use only to a new subscription."""
+    """``earliest``, ``latest``, an entry (of every shard) or a time; only for a new subscription."""
     credit_bytes: Total
-    """0 for one that comes back: it settles first, and CREDIT follows."""
+    """0 for a consumer that reconnects: it settles first and then sends CREDIT."""
     name: Name = ""
     create_topic: bool = False
     topic_uuid: Uuid | None = None
-    """The topic that the consumer read before it reconnected; another one of that name is refused."""
+    """The topic that the consumer read before it reconnected; the node refuses another one with that name."""
     policy: Policy | None = None
-    """Used only when the subscription is created."""
+    """Only for a new subscription."""
     instance: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
-    """The same for one consumer over all its connections: its lease is its own also after a reconnect."""
+    """Identifies a consumer across its connections, so that it keeps its lease when it reconnects."""
     keeps: bool = False
-    """Whether it keeps the last record that came alone on a shard in key_shared subscriptions too."""
+    """Whether it also keeps the last single record of a shard in key_shared subscriptions (see ``Deliver``)."""
     seen: ShardSpans | None = None
-    """Of a consumer that comes back: (shard, start, end) of what its application has in hand.
+    """From a consumer that reconnects: (shard, start, end) of entries that its application holds.
 
-    What else it was sent before, it dropped: that counts as no attempt. None: all of it may have been seen.
+    It dropped all other entries it was sent, which does not count as an attempt. None: the application may have
+    seen all of them.
     """
     known: Annotated[list[KnownRecord], msgspec.Meta(max_length=SHARDS_MAX)] = msgspec.field(
         default_factory=list
     )
-    """The last record of each shard that the consumer knows. Where others stand in their places, ERROR
-    incarnation-changed is the answer: its entries mean other messages."""
+    """The last record of each shard that the consumer knows. If the log has other records there, the answer is
+    ERROR incarnation-changed: the consumer's entries mean other messages."""
 
 
 class Subscribed(Control, frozen=True):
-    """The consumer is attached. The effective values are the subscription's, whoever created it.
+    """The consumer is attached; the values are those of the subscription, even if SUBSCRIBE asked for others.
 
-    It comes again whenever something of it changes, and in answer to RENEW.
+    The node sends it again when one of the values changes, and in answer to RENEW.
     """
 
     consumer: Number
@@ -304,23 +304,23 @@ class Subscribed(Control, frozen=True):
     positions: ShardEntries
     schema: SchemaBytes | None = None
     schemas: SchemaList = msgspec.field(default_factory=list)
-    """Every version of a typed topic's schema, oldest first. With a new one SUBSCRIBED comes again."""
+    """Every version of a typed topic's schema, oldest first."""
     policy: Policy | None = None
     active: bool = True
-    """False while the consumer stands by: what it was sent and has not handed out is void."""
+    """False for a standby: it discards entries that its application has not received."""
     paused: bool = False
     lease_s: Seconds = 0.0
-    """For how long after its last RENEW the consumer may hand out messages; 0: there is no lease."""
+    """How long after its last RENEW the consumer may pass on messages; 0: there is no lease."""
     renewal: Number = 0
     """The number of the last RENEW."""
     recall: bool = False
-    """The consumer is to give back what it has not handed out. Nothing is sent to it before it has answered."""
+    """The consumer must give back entries that its application has not received; until then it gets nothing."""
 
 
 class Unsubscribe(Control, frozen=True):
-    """The consumer leaves. ``seen`` holds (shard, start, end) of what its application was handed.
+    """The consumer leaves. ``seen`` holds (shard, start, end) of entries that its application received.
 
-    Anything else that was delivered was only sent ahead, and does not count as an attempt. None: all was seen.
+    Other deliveries were prefetched and do not count as attempts. None: the application received all.
     """
 
     consumer: Number
@@ -328,22 +328,22 @@ class Unsubscribe(Control, frozen=True):
 
 
 class Unsubscribed(Control, frozen=True):
-    """The consumer is detached; everything it settled before is durable."""
+    """The consumer is detached; all its settlements are durable."""
 
     consumer: Number
 
 
 class Credit(Control, frozen=True):
-    """The consumer can take this many bytes more."""
+    """The consumer can receive this many more bytes."""
 
     consumer: Number
     bytes: ByteCount
 
 
 class Deliver(Control, frozen=True):
-    """``records`` SEGMENT frames follow at once, as stored. Of their rows only ``spans`` are meant.
+    """``records`` SEGMENT frames follow at once, as stored. Of their rows only ``spans`` are delivered.
 
-    With ``records`` 0 the rows are those of the last record that came alone on that shard.
+    With ``records`` 0 the rows are in the last record that this shard delivered alone.
     """
 
     consumer: Number
@@ -354,7 +354,7 @@ class Deliver(Control, frozen=True):
 
 
 class Settle(Control, frozen=True):
-    """What became of entries. Idempotent; ``number`` comes back in SETTLED once it is on the node's disk.
+    """Settles entries. Idempotent; the node answers ``number`` in SETTLED once the settlement is durable.
 
     An empty one is a flush. ``nacked`` holds (entry, delay in seconds or None for the policy's backoff).
     """
@@ -366,20 +366,20 @@ class Settle(Control, frozen=True):
     skipped: Spans = msgspec.field(default_factory=list)
     nacked: Refusals = msgspec.field(default_factory=list)
     upto: Entry | None = None
-    """Everything before this entry is acknowledged; not in shared and key_shared subscriptions."""
+    """Acknowledges everything before this entry; not in shared and key_shared subscriptions."""
 
 
 class Settled(Control, frozen=True):
-    """Every settlement up to and with ``number`` is durable."""
+    """Every settlement up to and including ``number`` is durable."""
 
     consumer: Number
     number: Number
     late: Total = 0
-    """How many entries of the settlements that it confirms had been settled before."""
+    """Entries in the confirmed settlements that were already settled."""
 
 
 class Extend(Control, frozen=True):
-    """The consumer needs longer: the deadline of what it holds of ``spans`` is ``seconds`` from now.
+    """Extends the deadline of entries in ``spans`` that the consumer holds, to ``seconds`` from now.
 
     None: the policy's deadline from now.
     """
@@ -391,28 +391,28 @@ class Extend(Control, frozen=True):
 
 
 class GiveBack(Control, frozen=True):
-    """Entries that were only sent ahead: they go to whoever can take them, and count as no attempt."""
+    """Returns prefetched entries: they go to a consumer with credit, and do not count as attempts."""
 
     consumer: Number
     shard: Shard
     spans: Spans
     done: bool = False
-    """Ends the answer to a recall: whatever the consumer still holds, its application has."""
+    """Ends the answer to a recall: the application has all entries that the consumer still holds."""
 
 
 class Renew(Control, frozen=True):
-    """The consumer lives: its lease begins anew. SUBSCRIBED with this number answers."""
+    """Renews the consumer's lease; the answer is SUBSCRIBED with this number."""
 
     consumer: Number
     number: Number
 
 
 class Lost(Control, frozen=True):
-    """Entries that this subscription will not get.
+    """Entries that the consumer will not get.
 
-    ``reason`` is damaged (rot, or a file gone), retention (deleted before they were read), expired (their own
-    time to live is over), dead (tried too often; the dead-letter topic has a copy) or settled (another consumer
-    settled them while this one held them or waited for them).
+    ``reason`` is damaged (bit rot, or a lost file), retention (deleted before they were read), expired (their
+    time to live is over), dead (too many attempts; the dead-letter topic has a copy) or settled (another
+    consumer settled them while this one held or awaited them).
     """
 
     consumer: Number

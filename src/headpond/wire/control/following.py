@@ -1,9 +1,9 @@
-"""The part of the conversation in which subscriptions follow their data from one node to another.
+"""Messages that copy subscriptions from one node to another, after their messages.
 
-What was settled is told by identity (block, segment, rows), since entries are each node's own. The source is
-asked ``follow_subscriptions`` (which there are, and which of them changed) and ``read_settled`` (what became of
-their entries since it was last asked, a piece at a time); the sink ``open_copy`` and ``apply_settled``. Nothing
-is told of records that the sink does not have yet: how far it has them stands in ``upto``.
+Settlements name messages by identity (block, segment, rows), because entries differ between nodes. The source
+answers ``follow_subscriptions`` (which subscriptions exist, which changed) and ``read_settled`` (settlements
+since the last answer, in pieces); the sink answers ``open_copy`` and ``apply_settled``. The source sends no
+settlements of records that the sink does not have yet: ``upto`` says how far it has them.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ from headpond.model.policy import Policy
 from headpond.wire.control.greeting import Control
 
 SUBSCRIPTIONS_MAX = 1000
-"""That one link follows."""
+"""Subscriptions that one link copies."""
 SPANS_MAX = 16_384
-"""Rows in pieces, in one answer."""
+"""Ranges of rows in one answer."""
 
 SEGMENTS_MAX = 1024
-"""Segments that one ``apply_settled`` names."""
+"""Segments in one ``apply_settled``."""
 DROPPED_MAX = 8192
 """Ranges of segments in one ``apply_dropped``."""
 
 Rows = tuple[Count, Count]
-"""From and to, of a segment."""
+"""First row, and one past the last, of a segment."""
 RowSpans = Annotated[list[Rows], msgspec.Meta(max_length=SPANS_MAX, description="cut to the segment's rows")]
 WholeSegments = tuple[Block, Segment, SegmentEnd]
-"""Block, first segment and one past the last: all of their rows are settled."""
+"""Block, first segment, and one past the last: all their rows are settled."""
 
 
 class PromoteSubscription(Control, frozen=True, tag="promote_subscription"):
-    """Makes the copy of another node's subscription an active one; ``SubscriptionInfo`` is the answer."""
+    """Makes the copy of another node's subscription active; the answer is ``SubscriptionInfo``."""
 
     topic: TopicText
     subscription: Name
 
 
-# --- what a source is asked ---------------------------------------------------------------------------
+# --- requests to a source -----------------------------------------------------------------------------
 
 
 class FollowSubscriptions(Control, frozen=True, tag="follow_subscriptions"):
-    """The active subscriptions of topics that match; a list of ``FollowedSubscription`` is the answer."""
+    """Lists the active subscriptions of matching topics, as ``FollowedSubscription``."""
 
     topics: Patterns
     subscriptions: Patterns
-    """Names, or beginnings of names with a star."""
+    """Names, or prefixes with a star."""
 
 
 class FollowedSubscription(msgspec.Struct, frozen=True, array_like=True):
@@ -76,18 +76,18 @@ class FollowedSubscription(msgspec.Struct, frozen=True, array_like=True):
     mode: Word
     policy: Policy
     created_at_us: TimeUs
-    """It is the same in all copies, and tells them from another subscription of that name."""
+    """The same in all copies; distinguishes them from another subscription with that name."""
     epoch: Epoch
-    """How often it was promoted: what was promoted last is the one that counts."""
+    """How often it was promoted; the highest one wins."""
     generation: Epoch
-    """How often something was taken back: its place was set, or dead entries were offered again."""
+    """How often settlements were taken back, by a seek or a redrive."""
     consumers: Count
     stamps: Annotated[list[Count], msgspec.Meta(max_length=SHARDS_MAX)]
-    """Of each shard; another one says that something changed."""
+    """One per shard; a stamp changes with the shard's settlements."""
 
 
 class ReadSettled(Control, frozen=True, tag="read_settled"):
-    """What became of the entries of a shard before ``upto``, as far as it was not told yet."""
+    """Asks for new settlements in a shard, of entries before ``upto``."""
 
     topic: Uuid
     subscription: Name
@@ -95,23 +95,23 @@ class ReadSettled(Control, frozen=True, tag="read_settled"):
     created_at_us: TimeUs
     generation: Epoch
     upto: Entry
-    """Everything before it is at the sink."""
+    """The sink has every entry before it."""
     floor: Entry
-    """Everything before it is settled, and applied at the sink. Of use where ``number`` is 0."""
+    """The sink has settled everything before it. Only used if ``number`` is 0."""
     number: Number = 0
-    """Of the last answer on this connection that was applied; 0: everything is to be told anew."""
+    """The number of the last answer on this connection that the sink applied; 0: send all settlements."""
 
 
 class PartlySettled(msgspec.Struct, frozen=True, array_like=True):
-    """A segment some rows of which are settled, or were delivered."""
+    """A segment with some rows settled or delivered."""
 
     block: Block
     segment: Segment
     settled: RowSpans
     dead: RowSpans
-    """Those of the settled that were tried too often."""
+    """The settled rows that are dead."""
     returned: Annotated[list[tuple[Count, Count, Count]], msgspec.Meta(max_length=SPANS_MAX)]
-    """From, to, and how often they were delivered: not settled, came back or is with a consumer."""
+    """First row, one past the last, and attempts, of rows that were delivered and are not settled."""
 
 
 class Settlements(msgspec.Struct, frozen=True):
@@ -119,22 +119,22 @@ class Settlements(msgspec.Struct, frozen=True):
     whole: Annotated[list[WholeSegments], msgspec.Meta(max_length=SPANS_MAX)] = []
     parts: Annotated[list[PartlySettled], msgspec.Meta(max_length=SPANS_MAX)] = []
     floor: Entry = 0
-    """Everything before it is settled, once this is applied."""
+    """After this is applied, everything before it is settled."""
     left: Total = 0
-    """Entries that there is something more to tell of, now or when the sink has them."""
+    """Entries whose settlements are still to be sent, now or when the sink has them."""
     more: bool = False
     """Whether to ask again at once."""
 
 
 class ReadDropped(Control, frozen=True, tag="read_dropped"):
-    """What a shard had and retention took out; a list of ``WholeSegments`` is the answer."""
+    """Asks for the segments that retention deleted from a shard, as a list of ``WholeSegments``."""
 
     topic: Uuid
     shard: Shard
 
 
 class TellPromoted(Control, frozen=True, tag="tell_promoted"):
-    """A copy of this subscription was promoted on another node, while it is active here."""
+    """Another node promoted a copy of this subscription, which is active here."""
 
     topic: Uuid
     subscription: Name
@@ -143,11 +143,11 @@ class TellPromoted(Control, frozen=True, tag="tell_promoted"):
     node: Word
 
 
-# --- what a sink is asked -----------------------------------------------------------------------------
+# --- requests to a sink -------------------------------------------------------------------------------
 
 
 class OpenCopy(Control, frozen=True, tag="open_copy"):
-    """Finds the copy of a source's subscription, or makes it; ``CopyOpened`` is the answer."""
+    """Finds or creates the copy of a source's subscription; the answer is ``CopyOpened``."""
 
     topic: Uuid
     node: Word
@@ -161,19 +161,19 @@ class OpenCopy(Control, frozen=True, tag="open_copy"):
     generation: Epoch
     link: Name
     url: Name = ""
-    """Where the source is, if that is known here."""
+    """The URL of the source, if known."""
 
 
 class CopyOpened(msgspec.Struct, frozen=True):
     state: Word
-    """``following``; ``promoted``: it is active here, and stays so; ``own``: another one of that name is."""
+    """``following``; ``promoted``: it is active here and stays so; ``own``: another one has that name."""
     floors: ShardEntries = []
-    """By shard: everything before this entry of the source's log is settled here."""
+    """By shard: everything before this entry of the source's log is settled at the sink."""
     epoch: Epoch = 0
 
 
 class ApplySettled(Control, frozen=True, tag="apply_settled"):
-    """Settles here what was settled there; answered by ``CopyApplied`` when it is durable."""
+    """Applies the source's settlements to the copy; the answer is ``CopyApplied`` when they are durable."""
 
     topic: Uuid
     node: Word
@@ -190,7 +190,7 @@ class ApplySettled(Control, frozen=True, tag="apply_settled"):
 
 
 class ApplyDropped(Control, frozen=True, tag="apply_dropped"):
-    """Settles in a copy what the source has no more; answered by ``CopyApplied``."""
+    """Settles in a copy the segments that the source deleted; the answer is ``CopyApplied``."""
 
     topic: Uuid
     node: Word
@@ -204,11 +204,11 @@ class ApplyDropped(Control, frozen=True, tag="apply_dropped"):
 
 class CopyApplied(msgspec.Struct, frozen=True):
     state: Word
-    """``following``, or ``ignored``: it is no copy of that subscription any more."""
+    """``following``, or ``ignored``: it is no longer a copy of that subscription."""
     settled: Total = 0
-    """Entries that were not settled before."""
+    """Entries that this request settled."""
     unknown: Total = 0
-    """Segments that this node does not have and never had."""
+    """Segments that this node never had."""
 
 
 FollowOperation = (

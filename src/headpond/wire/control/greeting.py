@@ -1,4 +1,4 @@
-"""The part of the conversation that begins and ends it: HELLO, WELCOME, and ERROR."""
+"""Messages that open, probe and end a conversation: HELLO, WELCOME, PING, PONG and ERROR."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headpond.model.errors import HeadpondError, NodeStopping, from_code
 
 
 class Control(msgspec.Struct, array_like=True, frozen=True):
-    """The base of all conversation frames."""
+    """The base of all messages: a frame's body, or an operation in a REQUEST."""
 
 
 LongText = Annotated[str, msgspec.Meta(max_length=64 * 1024)]
@@ -31,7 +31,7 @@ class Hello(Control, frozen=True):
 
 
 class Welcome(Control, frozen=True):
-    """The node's answer: the version both will speak, who the node is, and its limits."""
+    """The node's answer: the version that both sides use, the node's id, and its limits."""
 
     version: Count
     node: Word
@@ -39,13 +39,13 @@ class Welcome(Control, frozen=True):
     segment_bytes_max: ByteCount
     control_bytes_max: ByteCount
     window_bytes_max: ByteCount
-    """How many bytes of unacknowledged segments the node takes from one connection before it stops reading."""
+    """Bytes of unacknowledged segments after which the node stops reading from a connection."""
     successor: Text = ""
-    """The URL of the node that goes on in its place when it stops, if it names one."""
+    """The URL of the node that replaces it when it stops, if it names one."""
 
 
 class Error(Control, frozen=True):
-    """Something was refused. With no reference it concerns the connection, which then closes."""
+    """The node refused a request, a consumer or a block; or else the connection, which then closes."""
 
     code: Word
     message: LongText
@@ -55,7 +55,7 @@ class Error(Control, frozen=True):
     consumer: Number | None = None
     block: Block | None = None
     successor: Text = ""
-    """Of a node that stops: the URL of the one that goes on in its place."""
+    """From a node that stops: the URL of the node that replaces it."""
 
     def as_exception(self) -> HeadpondError:
         error = from_code(self.code, self.message, self.hint)

@@ -1,4 +1,4 @@
-"""The part of the conversation that is about what became of everything: the ledger of a topic."""
+"""Messages about the ledger of a topic: what producers sent, what the log has, what consumers settled."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from headpond.model.ledger import LogAccount, ProducerAccount, SubscriptionAccou
 from headpond.wire.control.greeting import Control
 
 BLOCKS_MAX = 1000
-"""Blocks in one answer; the longest silent are left out, and counted."""
+"""Blocks in one answer; the answer counts those it leaves out, the longest silent ones."""
 RANGES_MAX = 1000
 SEGMENT_RANGES_MAX = 100_000
-"""Ranges of segments in one answer; blocks beyond that are left out, and counted."""
+"""Ranges of segments in one answer; the answer counts the blocks it leaves out."""
 
 
 class ShowLedger(Control, frozen=True, tag="show_ledger"):
@@ -20,13 +20,13 @@ class ShowLedger(Control, frozen=True, tag="show_ledger"):
 
     topic: TopicText
     producer: Name | None = None
-    """Of one producer alone."""
+    """Only this producer."""
     subscription: Name | None = None
-    """Of one subscription alone."""
+    """Only this subscription."""
     blocks: bool = False
-    """Whether every block is told of by itself."""
+    """Whether to list every block."""
     segments: bool = False
-    """Whether of every block it is told which of its segments exist, and which came to be stored or refused."""
+    """Whether to list for every block its known segments, and those stored or refused."""
 
 
 class BlockSegments(msgspec.Struct, frozen=True, array_like=True):
@@ -43,11 +43,11 @@ class BlockAccount(msgspec.Struct, frozen=True):
     block: bytes
     account: ProducerAccount
     closed: bool
-    """Whether its producer said that nothing follows."""
+    """Whether its producer declared its end."""
     touched_at_us: int
-    """When something of it last came."""
+    """When the node last received something of it."""
     segments: list[BlockSegments] = []
-    """By shard, if that was asked for."""
+    """By shard, if requested."""
 
 
 class SubscriptionLedger(msgspec.Struct, frozen=True):
@@ -56,19 +56,19 @@ class SubscriptionLedger(msgspec.Struct, frozen=True):
     mode: str
     consumers: int
     lost_ranges: list[tuple[int, int, int, str, int]]
-    """(shard, start, end, reason, when) of what it will not get."""
+    """(shard, start, end, reason, time) of entries it will not get."""
 
 
 class LedgerInfo(msgspec.Struct, frozen=True):
     topic: str
     at_us: int
     run: int
-    """How often the node has been started with this data."""
+    """How often the node has started with this data."""
     crashed: int
-    """The last of these runs that did not end in good order; 0 for none."""
+    """The latest run that did not end cleanly; 0: none."""
     log: LogAccount
     producers: list[ProducerAccount]
-    """By name; blocks that were forgotten are in them."""
+    """By name; they include forgotten blocks."""
     subscriptions: list[SubscriptionLedger]
     blocks: list[BlockAccount] = []
     blocks_left_out: int = 0

@@ -1,14 +1,14 @@
-"""The part of the conversation that is about links between nodes.
+"""Messages about links between nodes.
 
-A node that gives (the *source*) is asked for ``follow_topics``, ``read_heads`` and ``fetch``; one that takes
-(the *sink*) for ``open_feed``, ``offer_heads``, then PEER frames and ``admit_records``. Whoever dialled the
-connection asks both kinds, so one connection carries a link in both directions.
+The node that has messages (the *source*) answers ``follow_topics``, ``read_heads`` and ``fetch``; the node that
+copies them (the *sink*) answers ``open_feed`` and ``offer_heads``, takes PEER frames and answers
+``admit_records``. The node that dialled sends both kinds, so one connection carries a link in both directions.
 
-The body of a PEER frame (shard and segment stand in its header)::
+The body of a PEER frame (shard and segment are in its header)::
 
     topic uuid: 16 bytes | a stored segment, as in a log (record.py)
 
-Settlements follow their data by further requests: following.py.
+Settlements follow their messages by further requests: following.py.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ from headpond.wire.record import RecordHeader, decode_record_header
 
 UUID_BYTES = 16
 HEADS_MAX = 1024
-"""Records that one ``read_heads`` tells of, and one ``offer_heads`` asks about."""
+"""Records in the answer to one ``read_heads``, and in one ``offer_heads``."""
 WANTED, KNOWN, CONFLICTING = 0, 1, 2
-"""What a sink says of a head."""
+"""A sink's answer to an offered head."""
 REFUSAL_BYTES_MAX = 4096
-"""Why a segment was refused."""
+"""The longest reason for a refused segment."""
 
-# --- links, for who administers a node ----------------------------------------------------------------
+# --- administration of links --------------------------------------------------------------------------
 
 
 class AddPeer(Control, frozen=True, tag="add_peer"):
-    """Makes a link to another node; ``PeerInfo`` is the answer. The same one again changes nothing."""
+    """Adds a link to another node; the answer is ``PeerInfo``. Idempotent."""
 
     url: TopicText
     topics: Patterns
     direction: Word = "pull"
-    """``pull``: the other's messages come here; ``push``: those of this node go there; ``both``."""
+    """``pull``: from the other node to this one; ``push``: from this node to the other; ``both``."""
     name: Word = ""
     """Empty: the address."""
     secret: Name | None = None
-    """For the other node. It is kept, since it is needed at every connection, and never shown."""
+    """The token for the other node. This node stores it, to connect again, and never shows it."""
     subscriptions: Patterns = msgspec.field(default_factory=list)
-    """Subscriptions that follow: names, or beginnings of names with a star; none: messages alone."""
+    """Subscriptions to copy: names, or prefixes with a star; none: only messages."""
 
     def __repr__(self) -> str:
         return f"AddPeer(url={self.url!r}, topics={self.topics!r}, name={self.name!r})"
@@ -78,13 +78,13 @@ class ListPeers(Control, frozen=True, tag="list_peers"):
 
 
 class ShowPeer(Control, frozen=True, tag="show_peer"):
-    """One link, with its topics."""
+    """Shows one link with its topics."""
 
     peer: Name
 
 
 class RemovePeer(Control, frozen=True, tag="remove_peer"):
-    """Ends a link. What it brought stays."""
+    """Removes a link. The messages that it copied stay."""
 
     peer: Name
 
@@ -98,23 +98,23 @@ class PeerTopicInfo(msgspec.Struct, frozen=True):
     state: str
     """``opening``, ``following``, ``catching up``, ``refused``, ``elsewhere`` (another link has it)"""
     lag: int
-    """Entries that the one side has and the other has not looked at."""
+    """Entries of the source that the sink has not compared yet."""
     code: str = ""
-    """Of what keeps it from following."""
+    """The code of the error that stops it."""
     message: str = ""
 
 
 class PeerSubscriptionInfo(msgspec.Struct, frozen=True):
-    """A subscription that a link follows, in one direction."""
+    """A subscription that a link copies, in one direction."""
 
     topic: str
     subscription: str
     direction: str
     state: str
-    """``following``; ``catching up``; ``promoted``: the copy is active, and so is the one that it followed;
-    ``own``: there is another one of that name; ``refused``; ``orphan``: its source is gone"""
+    """``following``; ``catching up``; ``promoted``: both the copy and its source are active; ``own``: the sink
+    has another subscription with that name; ``refused``; ``orphan``: its source is gone"""
     behind: int
-    """Entries that there is more to tell of."""
+    """Entries whose settlements were not copied yet."""
     message: str = ""
 
 
@@ -129,36 +129,36 @@ class PeerInfo(msgspec.Struct, frozen=True):
     state: str
     """``connecting``, ``waiting`` (to try again), ``catching up`` or ``connected``"""
     since_us: int
-    """When it came into that state."""
+    """When it entered that state."""
     node: str = ""
-    """The other node's id, once it was reached."""
+    """The other node's id, after the first contact."""
     lag: int = 0
     following: int = 0
-    """Topics that follow, a direction at a time."""
+    """Topics that follow, counted per direction."""
     refused: int = 0
     error: str = ""
-    """What kept it from being connected last."""
+    """The last error that prevented a connection."""
     error_code: str = ""
     counts: dict[str, int] = {}
-    """Since the node was started: records, messages and bytes in and out, duplicates, conflicts, late, holes,
+    """Since the node started: records, messages and bytes in and out, duplicates, conflicts, late, holes,
     lost, unreadable, rewinds, connections"""
     topic_list: list[PeerTopicInfo] = []
-    """Not in a list of links; at most 1,000, those that do not follow first."""
+    """Not in a list of links; at most 1,000, first those that do not follow."""
     subscriptions: list[str] = []
-    """Which subscriptions follow, by name or pattern."""
+    """The subscriptions to copy, by name or pattern."""
     subscription_list: list[PeerSubscriptionInfo] = []
     """Not in a list of links."""
 
 
-# --- what a source is asked ---------------------------------------------------------------------------
+# --- requests to a source -----------------------------------------------------------------------------
 
 
 class FollowTopics(Control, frozen=True, tag="follow_topics"):
-    """The topics that match and that changed since ``seen``; waits, ``wait_s`` at most, until there is one."""
+    """Lists matching topics that changed since ``seen``; waits up to ``wait_s`` until there is one."""
 
     topics: Patterns
     seen: Number = 0
-    """The highest stamp that was told on this connection."""
+    """The highest stamp received on this connection."""
     wait_s: Wait = 0.0
 
 
@@ -169,11 +169,11 @@ class Followed(msgspec.Struct, frozen=True):
     stamp: Number
     schema_version: Count | None
     shards: Annotated[list[tuple[Entry, Entry]], msgspec.Meta(max_length=SHARDS_MAX)]
-    """First kept and next durable entry of each."""
+    """The first stored and the next durable entry of each."""
 
 
 class ReadHeads(Control, frozen=True, tag="read_heads"):
-    """What stands in a shard from the record of ``entry`` on, without its rows."""
+    """Lists the records of a shard, from the one of ``entry`` on, without their rows."""
 
     topic: Uuid
     shard: Shard
@@ -183,13 +183,13 @@ class ReadHeads(Control, frozen=True, tag="read_heads"):
 class RecordHead(msgspec.Struct, frozen=True, array_like=True):
     first_entry: Entry
     count: Count
-    """0: the segment was refused for good; ``refusal`` says why."""
+    """0: the node refused the segment for good; ``refusal`` says why."""
     block: Block
     segment: Segment
     origin_crc: Count
     size: Count
     stored_at_us: TimeUs = 0
-    """At the source: the same record stored once more, as after restoring an old copy, has another one."""
+    """The time at the source: a record stored again, as after restoring an old copy, has another time."""
     refusal: Annotated[bytes, msgspec.Meta(max_length=REFUSAL_BYTES_MAX)] = b""
 
     @property
@@ -198,13 +198,13 @@ class RecordHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 COMPACTED_AWAY = msgspec.msgpack.encode(["compacted", "every row of it was superseded"])
-"""The refusal of a state topic's segment without rows: whoever follows uses its number and stores nothing."""
+"""The refusal of a state topic's segment without rows: a sink marks its number and stores nothing."""
 
 
 class BlockName(msgspec.Struct, frozen=True, array_like=True):
     producer: Name = ""
     sparse: bool = False
-    """Its numbers are chosen, not counted up, so that what lies between them is no hole."""
+    """Its segment numbers are not consecutive, so numbers between them are not holes."""
 
 
 HeadList = Annotated[list[RecordHead], msgspec.Meta(max_length=HEADS_MAX)]
@@ -215,49 +215,49 @@ class Heads(msgspec.Struct, frozen=True):
     heads: HeadList
     blocks: BlockNames
     entry_next: Entry
-    """Where to read on."""
+    """Where the next read starts."""
     entry_end: Entry
     """One past the last durable entry."""
     lost: Annotated[list[tuple[Entry, Entry]], msgspec.Meta(max_length=HEADS_MAX)] = []
-    """Entries on the way that cannot be had any more: dropped or damaged."""
+    """Entries in between that no longer exist: deleted or damaged."""
 
 
-# --- what a sink is asked -----------------------------------------------------------------------------
+# --- requests to a sink -------------------------------------------------------------------------------
 
 
 class SourcePosition(msgspec.Struct, frozen=True, array_like=True):
-    """How far a sink has a source's shard."""
+    """How much of a source's shard a sink has."""
 
     uuid: Uuid
-    """The source's topic."""
+    """The topic at the source."""
     entry: Entry
     last: RecordHead | None = None
-    """The last record before it, by which another log of the same name is told from this one."""
+    """The last record before it, which identifies the log."""
 
 
 class OpenFeed(Control, frozen=True, tag="open_feed"):
-    """Finds a topic that records are to come for, or makes it like the source's; answered by ``FeedOpened``."""
+    """Finds the topic to copy records to, or creates it like the source's; the answer is ``FeedOpened``."""
 
     topic: TopicText
     node: Word
     """The source's id."""
     uuid: Uuid
-    """Of the topic at the source."""
+    """The topic at the source."""
     shards: Shards
     schemas: SchemaList = msgspec.field(default_factory=list)
     state: bool = False
     settings: SettingValues = msgspec.field(default_factory=dict)
-    """What the source's topic says itself; used where it is made."""
+    """The own settings of the source's topic, for a topic that is created."""
 
 
 class FeedOpened(msgspec.Struct, frozen=True):
     uuid: Uuid
     places: Annotated[list[SourcePosition | None], msgspec.Meta(max_length=SHARDS_MAX)]
-    """Of each shard, as far as is known."""
+    """By shard; None: unknown."""
 
 
 class OfferHeads(Control, frozen=True, tag="offer_heads"):
-    """Which of these records are wanted: a list of WANTED, KNOWN or CONFLICTING."""
+    """Asks which of these records to send: a list of WANTED, KNOWN or CONFLICTING."""
 
     topic: Uuid
     shard: Shard
@@ -266,7 +266,7 @@ class OfferHeads(Control, frozen=True, tag="offer_heads"):
 
 
 class AdmitRecords(Control, frozen=True, tag="admit_records"):
-    """All that came for a shard since the last such request; ``Admitted`` is the answer, when it is durable."""
+    """Admits the PEER frames of a shard since the last request; ``Admitted`` once they are durable."""
 
     topic: Uuid
     shard: Shard
@@ -281,11 +281,11 @@ class Admitted(msgspec.Struct, frozen=True):
     duplicates: Total = 0
     late: Total = 0
     holes: Total = 0
-    """Segments that the source has nothing of."""
+    """Segments that the source does not have."""
     unreadable: Total = 0
-    """Records that are none; they were not taken."""
+    """Invalid records; the sink did not store them."""
     conflicts: Total = 0
-    """Records whose number was used for something else between the offer and now; they were not taken."""
+    """Records whose number was used for another record since the offer; the sink did not store them."""
 
 
 PeerOperation = (

@@ -38,7 +38,7 @@ class CreateProducer(Control, frozen=True, tag="create_producer"):
 
 class ListProducers(Control, frozen=True, tag="list_producers"):
     topic: TopicText
-    """An empty name asks for those of all topics."""
+    """Empty: all topics."""
 
 
 class ShowProducer(Control, frozen=True, tag="show_producer"):
@@ -52,17 +52,17 @@ class DeleteProducer(Control, frozen=True, tag="delete_producer"):
 
 
 class OpenProducer(Control, frozen=True, tag="open_producer"):
-    """A named producer begins to send over this connection; for single access this asks for the lease.
+    """A named producer starts sending over this connection; with single access, it asks for the lease.
 
-    It is asked again on each new connection, with the epoch that it was granted.
+    The producer asks again on each new connection, with the epoch that the node granted.
     """
 
     topic: TopicText
     producer: Name
     instance: Uuid
-    """16 random bytes that name one opened producer over all its connections."""
+    """16 random bytes that identify one open producer across its connections."""
     access: Word = ""
-    """Empty: as it is registered, else ``multiple``."""
+    """Empty: the registered access, or ``multiple`` if the producer is not registered."""
     epoch: Epoch = 0
     """The epoch it holds; 0 before it was granted one."""
     elsewhere: bool = False
@@ -82,9 +82,9 @@ class ProducerOpened(msgspec.Struct, frozen=True):
 
     access: Word
     epoch: Epoch
-    """Goes into every TITLE; 0 with multiple access."""
+    """The producer repeats it in every TITLE; 0 with multiple access."""
     lease_s: Seconds
-    """How long the lease stands after its holder was last heard of; 0 with multiple access."""
+    """How long the lease lasts after the last sign of life of its holder; 0 with multiple access."""
     registered: bool
 
 
@@ -94,17 +94,17 @@ class ProducerInfo(msgspec.Struct, frozen=True):
     access: str
     registered_at_us: int
     seen_at_us: int
-    """When it was last opened, closed or lost; 0 for never."""
+    """When it last opened, closed or lost its connection; 0: never."""
     epoch: int
-    """How often the lease was granted to another instance; 0 with multiple access."""
+    """How often the lease passed to another instance; 0 with multiple access."""
     holder: str
-    """Of single access: the client that holds the lease; empty if it is free."""
+    """With single access: the client that holds the lease; empty if it is free."""
     connections: list[int]
-    """The numbers of the node's connections that it is open on."""
+    """The numbers of the connections it is open on."""
     lapses_in_s: float | None = None
-    """Of a holder whose connection was lost: when its lease lapses."""
+    """For a holder that lost its connection: seconds until its lease lapses."""
     clients: list[str] = []
-    """The names of the clients it is open at."""
+    """The names of the clients that have it open."""
 
 
 # --- segments -------------------------------------------------------------------------------------
@@ -115,11 +115,11 @@ class AckItem(Control, frozen=True):
     outcome: Word
     """stored | duplicate | rejected"""
     first_entry: Entry | None = None
-    """Where row 0 stands; None where it is not known (rejected, or a duplicate of a dropped entry)."""
+    """The entry of row 0; None if it is unknown (rejected, or a duplicate of a deleted entry)."""
     code: Word = ""
     message: Text = ""
     expected: SegmentEnd | None = None
-    """Of a ``gap``: the segment to go back to."""
+    """For a ``gap``: the segment to go back to."""
 
 
 class Ack(Control, frozen=True):
@@ -130,7 +130,7 @@ class Ack(Control, frozen=True):
 
 
 class Hole(Control, frozen=True):
-    """The sender has nothing between what was admitted and ``segment``: admission goes on from there."""
+    """The sender has no segments between the last admitted one and ``segment``; admission continues there."""
 
     block: Block
     shard: Shard

@@ -1,7 +1,7 @@
-"""The part of the conversation that is about reading by position, without a subscription.
+"""Messages about reading by position, without a subscription.
 
-A position is (topic uuid, shard, incarnation, entry). ``fetch`` is answered by a FETCHED frame and the records
-behind it, byte for byte as they stand in the log; the other requests by a RESPONSE.
+A position is (topic uuid, shard, incarnation, entry). The node answers ``fetch`` with a FETCHED frame followed
+by records, byte for byte as in the log, and the other requests with a RESPONSE.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from headpond.model.bounds import (
 from headpond.wire.control.greeting import Control
 
 TOPICS_MAX = 1024
-"""Topics in one question."""
+"""Topics in one request."""
 
 
 class ReadEnds(Control, frozen=True, tag="read_ends"):
-    """How far topics reach; the answer is a list of ``Ends``, in the order of the names.
+    """Asks for the ends of topics; the answer is a list of ``Ends``, in the order of the names.
 
     With ``known`` (the next entry of every shard, by topic) the answer waits, for ``wait_s`` at most, until one
     of them has grown, or one of the topics is deleted or altered.
@@ -48,29 +48,29 @@ class ReadEnds(Control, frozen=True, tag="read_ends"):
     known: Annotated[list[ShardEntries], msgspec.Meta(max_length=TOPICS_MAX)] | None = None
     wait_s: Wait = 0.0
     subscription: Name = ""
-    """Whose place the reader keeps, if it keeps one: a token bound to that one may read in its name."""
+    """The subscription whose position the reader advances, if any: a token bound to it may read."""
 
 
 class ShardEnds(msgspec.Struct, frozen=True, array_like=True):
     incarnation: Total
-    """Of ``entry_next`` as a position: that of the last entry before it. It stays good after a restart."""
+    """Of ``entry_next`` as a position: the incarnation of the last entry before it. A restart keeps it."""
     entry_first: Entry
-    """The first entry that is still kept."""
+    """The first entry that is still stored."""
     entry_next: Entry
     """One past the last durable entry."""
     bytes: Total
     stored_at_us: TimeUs = 0
-    """When the last of them was stored, or later; 0 where that is not told.
+    """When the last entry was stored, or a later time; 0 if unknown.
 
-    Stored times never fall within a shard, so whoever has read up to ``entry_next`` recognises an old copy of
-    the log however far it has grown: something before that place was stored later than this.
+    Stored times never decrease within a shard. A reader that has read up to ``entry_next`` can therefore
+    recognise an old copy of the log that has grown since: an entry before that position was stored later.
     """
 
 
 class Ends(msgspec.Struct, frozen=True):
     topic: TopicText
     uuid: Uuid | None
-    """None: there is no topic of that name."""
+    """None: no topic has that name."""
     schema_version: Count | None
     shards: Annotated[list[ShardEnds], msgspec.Meta(max_length=SHARDS_MAX)]
 
@@ -88,58 +88,58 @@ class FetchEntries(Control, frozen=True, tag="fetch"):
     """Reads stored records from ``entry`` up to ``end``, as many as fit into ``bytes_max``, at least one."""
 
     topic: Uuid
-    """Its uuid: another topic of the same name is not read by mistake."""
+    """By uuid, so that a reader cannot mistake another topic with the same name for it."""
     shard: Shard
     entry: Entry
     end: Entry | None = None
     """None: to the last durable entry."""
     incarnation: Total | None = None
-    """Of ``end``, or of ``entry`` without one. Another log than that incarnation's up to there, as an old copy
-    that went on, is refused as incarnation-changed. None: whatever stands there now."""
+    """The incarnation of ``end``, or of ``entry`` without an end. If the log up to there is another one,
+    such as an old copy that has grown, the node answers incarnation-changed. None: no check."""
     bytes_max: ByteCount = 1024 * 1024
     filter: Text = ""
-    """Which rows are wanted (wire/filter.py); bytes are counted before it."""
+    """Selects rows (wire/filter.py); ``bytes_max`` counts rows before the filter."""
     columns: Annotated[list[Name], msgspec.Meta(max_length=64)] | None = None
-    """Of the messages, those that are wanted: the node leaves the others out, and signs what is left anew."""
+    """Columns of the messages to return: the node leaves out the others and computes new checksums."""
     named: bool = False
-    """Whether the names of the records' producers are to be told."""
+    """Whether to return the names of the records' producers."""
     subscription: Name = ""
     """As in ``ReadEnds``."""
 
 
 class Fetched(Control, frozen=True):
-    """``records`` SEGMENT frames follow at once, as stored. The first may begin before the entry asked for."""
+    """``records`` SEGMENT frames follow at once, as stored. The first may begin before the entry requested."""
 
     number: Number
-    """Of the request."""
+    """The number of the request."""
     records: Count
     entry_next: Entry
-    """Where to read on."""
+    """Where the next fetch starts."""
     entry_end: Entry
     """One past the last durable entry."""
     lost: Annotated[list[tuple[Entry, Entry, Word]], msgspec.Meta(max_length=2 * SPANS_MAX)] = msgspec.field(
         default_factory=list
     )
-    """(start, end, reason) of entries that cannot be had: ``retention`` or ``damaged``."""
+    """(start, end, reason) of entries that cannot be read: ``retention`` or ``damaged``."""
     masks: Annotated[list[Framed], msgspec.Meta(max_length=SPANS_MAX)] | None = None
-    """With a filter: of each record a bit a row, as Arrow packs them; records without any set are left out."""
+    """With a filter: per record, one bit per row as Arrow packs them; records without a match are left out."""
     compacted: Framed = b""
-    """Which entries of the records were taken out of a state topic, as a bitmap: their rows are nobody's."""
+    """A bitmap of the records' entries that compaction removed from a state topic; ignore their rows."""
     producers: Annotated[dict[Block, Name], msgspec.Meta(max_length=SPANS_MAX)] = msgspec.field(
         default_factory=dict
     )
-    """If asked for: by block, the name of who sent it, as far as it has one that the node still knows."""
+    """If requested: the producer's name by block, where it has one that the node still knows."""
     incarnation: Total = 0
-    """Of ``entry_next`` as a position."""
+    """The incarnation of ``entry_next`` as a position."""
 
 
 class AdvanceSubscription(Control, frozen=True, tag="advance_subscription"):
-    """Everything before these positions, one a shard, is acknowledged; what was settled before stays so."""
+    """Acknowledges everything before these positions, one per shard; other settlements stay."""
 
     topic: TopicText
     subscription: Name
     positions: ShardEntries
     topic_uuid: Uuid | None = None
-    """Another topic of the same name is refused."""
+    """The node refuses another topic with the same name."""
     incarnations: ShardTotals | None = None
-    """Of the positions: a log that is another one up to there is refused as incarnation-changed."""
+    """Of the positions: if a log up to there is another one, the answer is incarnation-changed."""

@@ -1,14 +1,14 @@
-"""The part of the conversation that is about staged writes.
+"""Messages about staged writes.
 
-A stage is opened by a request, filled by STAGE frames and finished by a request; a batch of a writer then names
-the stages that count, in one request. All of it may be said again after a lost connection: a stage goes by its
-uuid, what it holds by number, a batch by writer and number.
+A client opens a stage by a request, fills it with STAGE frames and finishes it by a request. One more request
+commits a batch of a writer, which names its stages. All of it is idempotent, so a client can repeat it after a
+lost connection: a stage is identified by its uuid, a chunk by its number, a batch by writer and number.
 
 A STAGE frame has the topic's shard and the number of the chunk in its header; its body is::
 
     stage: 16 bytes | a segment, self-contained: a plain topic's, or a typed topic's as it is stored
 
-It is not answered for itself: what was wrong with a chunk is the answer to ``FinishStage``.
+The node does not answer a STAGE frame: the answer to ``FinishStage`` reports a faulty chunk.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from headpond.wire.control.greeting import Control
 from headpond.wire.frame import HEADER, SEGMENT_BYTES_MAX, TRAILER, FrameType
 
 STAGE_BYTES = 16
-"""A stage's uuid."""
+"""The length of a stage's uuid."""
 STAGE_FRAME_BYTES_MAX = SEGMENT_BYTES_MAX + STAGE_BYTES
 STAGES_MAX = 50_000
-"""Stages in one batch: they are named in one frame."""
+"""Stages in one batch: one frame names them all."""
 WRITER_LENGTH_MAX = 1000
 BATCH_MAX = NUMBER_MAX
 ON_REPEAT = ("compare", "drop")
@@ -37,7 +37,7 @@ Stages = Annotated[list[Uuid], msgspec.Meta(max_length=STAGES_MAX)]
 
 
 class OpenStage(Control, frozen=True, tag="open_stage"):
-    """Begins a stage of a writer for a topic, or finds it as it is; answered with ``StageOpened``."""
+    """Begins a stage of a writer for a topic, or finds it; the answer is ``StageOpened``."""
 
     stage: Uuid
     writer: Writer
@@ -46,28 +46,28 @@ class OpenStage(Control, frozen=True, tag="open_stage"):
 
 
 class FinishStage(Control, frozen=True, tag="finish_stage"):
-    """So many chunks were sent: answered with ``StageInfo`` once all are durable, or with what was wrong."""
+    """The client sent this many chunks; the answer is ``StageInfo`` once all are durable, or the error."""
 
     stage: Uuid
     chunks: Count
     last: bool = True
-    """Whether nothing follows; without it the stage goes on."""
+    """Whether this is the end of the stage; otherwise more chunks follow."""
 
 
 class CommitBatch(Control, frozen=True, tag="commit_batch"):
-    """Publishes these stages, all or none; answered with ``BatchInfo`` once they are in their topics."""
+    """Publishes these stages, all or none; the answer is ``BatchInfo`` once they are in their topics."""
 
     writer: Writer
     batch: Number
     stages: Stages
     holder: Name = ""
-    """Who commits, if several may use the writer's name: a query of Spark's."""
+    """Identifies the committer if several may use the writer's name, such as a Spark query."""
     on_repeat: Word = "compare"
-    """A batch that was committed before: whether its rows are compared with those, or it is dropped unseen."""
+    """For a batch that is already committed: ``compare`` its rows with the first ones, or ``drop`` them."""
 
 
 class AbortStages(Control, frozen=True, tag="abort_stages"):
-    """Drops stages that no batch has; others, and unknown ones, are left alone. Answered with their number."""
+    """Drops those of the stages that are in no batch; the answer is how many."""
 
     writer: Writer
     stages: Stages
@@ -82,14 +82,14 @@ class ShowWriter(Control, frozen=True, tag="show_writer"):
 
 
 class DeleteWriter(Control, frozen=True, tag="delete_writer"):
-    """Forgets a writer's batches and drops its stages; what it published stays."""
+    """Forgets a writer's batches and drops its stages; published messages stay."""
 
     writer: Writer
 
 
 class StageOpened(msgspec.Struct, frozen=True):
     chunks: Count
-    """How many the node has: the next one carries this number."""
+    """Chunks that the node has; the next chunk carries this number."""
     finished: bool
     topic_uuid: Uuid
 
@@ -113,26 +113,26 @@ class BatchInfo(msgspec.Struct, frozen=True):
     recorded: Number
     """The writer's newest batch."""
     rows: Total
-    """What this commit published; 0 of a duplicate."""
+    """Rows that this commit published; 0 for a duplicate."""
 
 
 class WriterInfo(msgspec.Struct, frozen=True):
     writer: str
     batch: int | None
-    """The newest one recorded; None of a writer that has only staged."""
+    """The newest recorded batch; None if the writer has only staged."""
     committed_at_us: int | None
     created_at_us: int | None
     batches: int
     rows: int
     size_bytes: int
     publishing: bool
-    """Whether its newest batch is on its way into the topics."""
+    """Whether the node is still copying its newest batch into the topics."""
     holder: str
-    """Who committed it; empty where nobody said."""
+    """The committer of that batch; empty if it gave none."""
     topics: list[str]
-    """Those that it published to and that are still there."""
+    """The topics that it published to and that still exist."""
     stages: int
-    """Opened and in no batch."""
+    """Stages that are open and in no batch."""
     staged_bytes: int
     stage_list: list[StageInfo] = []
     """Not in a list of writers; at most 1,000."""

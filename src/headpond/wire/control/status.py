@@ -16,23 +16,23 @@ ROWS_MAX = 1000
 
 
 class ShowNode(Control, frozen=True, tag="show_node"):
-    """Counters, limits and what recovery found."""
+    """Asks for counters, limits and the findings of recovery."""
 
 
 class ShowTop(Control, frozen=True, tag="show_top"):
     """The answer is a ``TopInfo``."""
 
     pattern: Annotated[str, msgspec.Meta(max_length=600)] = ""
-    """Topics whose whole name, or short one, has this form (``*`` and ``?``); empty for all."""
+    """Topics whose full or short name matches (``*`` and ``?``); empty: all."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=ROWS_MAX)] = 50
-    """Topics, and subscriptions, in the answer; those with the most to show are kept."""
+    """The most topics, and the most subscriptions, in the answer; the busiest come first."""
 
 
 class TopNode(msgspec.Struct, frozen=True):
     node: str
     software: str
     clock_us: int
-    """What rates are measured with; it is never set back while the node runs."""
+    """The clock for rates; it never goes back while the node runs."""
     uptime_us: int
     connections: int
     topics: int
@@ -40,39 +40,39 @@ class TopNode(msgspec.Struct, frozen=True):
     messages_stored: int
     messages_delivered: int
     unacked_bytes: int
-    """Of segments taken in and not answered yet."""
+    """Bytes of segments received and not yet acknowledged."""
     disk_free_bytes: int
     disk_full: bool = False
-    """Whether sends are refused for lack of room."""
+    """Whether the node refuses sends for lack of space."""
     cpu_us: int | None = None
-    """Time of the processor that the node has used."""
+    """CPU time that the node has used."""
     rss_bytes: int | None = None
 
 
 class TopTopic(msgspec.Struct, frozen=True):
     topic: str
     messages_in: int
-    """Entries given out, ever."""
+    """Entries assigned since the topic was created."""
     bytes_in: int
-    """Written to its logs in this run."""
+    """Bytes written to its logs in this run."""
     stored: int
-    """Entries that are kept."""
+    """Entries that are stored."""
     bytes: int
     lag: int
-    """Of the subscription that is furthest behind."""
+    """The lag of the subscription that is furthest behind."""
     announced: int = 0
-    """Segments that its producers are known to have made."""
+    """Segments that its producers made, as far as the node knows."""
     segments: int = 0
-    """Those of them that are stored: R of the hop is ``segments / announced``."""
+    """Those of them that are stored. R of the hop is ``segments / announced``."""
     duplicates: int = 0
-    """Segments that came again: UR of the hop is ``segments / (segments + duplicates)``."""
+    """Segments that arrived again. UR of the hop is ``segments / (segments + duplicates)``."""
 
 
 class TopSubscription(msgspec.Struct, frozen=True):
     topic: str
     subscription: str
     lag: int
-    """Entries that are not settled."""
+    """Unsettled entries."""
     delivered: int
     settled: int
     in_flight: int
@@ -84,26 +84,26 @@ class TopSubscription(msgspec.Struct, frozen=True):
     entries: int = 0
     """From its start to the end of the log."""
     reached: int = 0
-    """Those of them that a consumer was handed: R of the hop is ``reached / entries``."""
+    """Those of them that a consumer got. R of the hop is ``reached / entries``."""
     copies: int = 0
-    """Handed out and opened, since the node was last killed."""
+    """Deliveries that consumers opened, since the node last crashed."""
     first_copies: int = 0
-    """Those of them that were no repeat: UR of the hop is ``first_copies / copies``."""
+    """Those of them that were not repeats. UR of the hop is ``first_copies / copies``."""
 
 
 class TopLink(msgspec.Struct, frozen=True):
-    """A link to another node, in short."""
+    """A summary of a link to another node."""
 
     link: str
     state: str
     lag: int
     refused: int
-    """Topics that it cannot bring."""
+    """Topics that it cannot copy."""
     messages: int = 0
-    """Brought since the node was started: R of the hop is ``messages / (messages + lag)``."""
+    """Copied since the node started. R of the hop is ``messages / (messages + lag)``."""
     records: int = 0
     duplicates: int = 0
-    """Records that came again: UR of the hop is ``records / (records + duplicates)``."""
+    """Records that arrived again. UR of the hop is ``records / (records + duplicates)``."""
 
 
 class TopInfo(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from headpond.model.errors import BadRequest, SchemaMismatch, SegmentTooLarge
+from headpond.model.errors import BadRequest, BadSegment, SchemaMismatch, SegmentTooLarge
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 
 PLAIN_SCHEMA: Final[pa.Schema] = pa.schema(
@@ -28,14 +28,14 @@ TYPES: Final[list[pa.DataType]] = PLAIN_SCHEMA.types
 SCHEMAS: Final[list[pa.Schema]] = [
     pa.schema([PLAIN_SCHEMA.field(i) for i in range(len(NAMES)) if mask >> i & 1]) for mask in range(32)
 ]
-"""The schema of each choice of columns: bit i of the index stands for column i."""
+"""The schema for each choice of columns: bit i of the index is column i."""
 
 SENT_AT_US_MIN: Final = -62_135_596_800_000_000
 SENT_AT_US_MAX: Final = 253_402_300_799_999_999
-"""The years 1 to 9999: what every reader's calendar can show."""
+"""The years 1 to 9999, which every reader's calendar can show."""
 SENT_AT_US_UNKNOWN: Final = SENT_AT_US_MIN
-"""A sender that does not say when (an HTTP request that may be a repeat, so that it is the same byte for byte):
-readers see when the node stored the message."""
+"""From a sender that gives no time, such as an HTTP request, whose repeat must have the same bytes: readers see
+the time when the node stored the message."""
 
 ALLOWED: Final[Mapping[str, str]] = {
     "value": "binary or string, in any of their layouts",
@@ -46,7 +46,7 @@ ALLOWED: Final[Mapping[str, str]] = {
 }
 
 _ENCODED_SLACK_BYTES = 4096
-"""What encoding adds to a batch at most: IPC metadata, header and padding."""
+"""The most that encoding adds to a batch: IPC metadata, header and padding."""
 _FEW_ROWS = 512
 _CHUNK_BYTES_MAX = 2**30
 """A chunk above this may not fit the 32-bit offsets of ``binary``; it is halved when its cast fails."""
@@ -59,7 +59,7 @@ def rows_to_batch(
     headers: list[Mapping[str, str] | None] | None,
     sent_at_us: list[int],
 ) -> pa.RecordBatch:
-    """Rows as a batch; None for a list leaves its column out. What Arrow cannot take is a ``BadRequest``."""
+    """Rows as a batch; None for a list leaves its column out. A value that Arrow refuses: ``BadRequest``."""
     pairs = None if headers is None else [None if h is None else list(h.items()) for h in headers]
     arrays: list[Any] = []
     mask = 0
@@ -76,20 +76,8 @@ def rows_to_batch(
         raise BadRequest(f"the columns do not make a batch: {error}") from error
 
 
-def fill_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with all columns of ``PLAIN_SCHEMA``: the ones left out come back as nulls."""
-    if batch.num_columns == len(NAMES):
-        return batch
-    present = dict(zip(batch.schema.names, batch.columns, strict=True))
-    arrays = [
-        present[name] if name in present else pa.nulls(batch.num_rows, kind)
-        for name, kind in zip(NAMES, TYPES, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=PLAIN_SCHEMA)
-
-
 def fill_times(batch: pa.RecordBatch, stored_at_us: int) -> pa.RecordBatch:
-    """Rows as readers see them: those that do not say when they were sent were sent when they were stored."""
+    """Rows as readers see them: an unknown ``sent_at`` is the time of storage."""
     place = batch.schema.get_field_index("sent_at")
     sent_at = batch.column(place)
     if extent_us(sent_at)[0] != SENT_AT_US_UNKNOWN:
@@ -100,7 +88,7 @@ def fill_times(batch: pa.RecordBatch, stored_at_us: int) -> pa.RecordBatch:
 
 
 def extent_us(sent_at: pa.Array) -> tuple[int, int]:
-    """The least and the greatest time; Arrow's kernel has a fixed cost that a few rows do not repay."""
+    """The least and the greatest time; for a few rows Python is faster than Arrow's kernel."""
     if len(sent_at) > _FEW_ROWS:
         extent = pc.min_max(sent_at.view(pa.int64())).as_py()
         return extent["min"], extent["max"]
@@ -109,13 +97,22 @@ def extent_us(sent_at: pa.Array) -> tuple[int, int]:
     return min(times), max(times)
 
 
+def check_sent_at(sent_at: pa.Array) -> None:
+    """Refuses a row without a time, or with one that some reader's calendar cannot show."""
+    if sent_at.null_count:
+        raise BadSegment("a row without sent_at")
+    first, last = extent_us(sent_at)
+    if first < SENT_AT_US_MIN or last > SENT_AT_US_MAX:
+        raise BadSegment("a row whose sent_at is outside the years 1 to 9999")
+
+
 def table_to_batches(
     table: pa.Table | pa.RecordBatch, sent_at_us: int, bytes_target: int
 ) -> list[pa.RecordBatch]:
     """A user's table as batches of about ``bytes_target`` bytes, slices of its own memory where types allow.
 
-    It needs ``value`` and may have the other columns; what is wrong with it is a ``SchemaMismatch`` that names
-    the column. A missing ``sent_at`` is ``sent_at_us``. A row too large for a segment is a ``SegmentTooLarge``.
+    It needs ``value`` and may have the other columns; a fault is a ``SchemaMismatch`` that names the column.
+    A missing ``sent_at`` is ``sent_at_us``. A row too large for a segment is a ``SegmentTooLarge``.
     """
     names = table.schema.names
     for field in table.schema:
@@ -143,13 +140,13 @@ def _castable(name: str, kind: pa.DataType) -> bool:
     if pt.is_null(kind):
         return True
     if name == "headers":
-        return bool(pt.is_map(kind)) and _is_text(kind.key_type) and _is_text(kind.item_type)
+        return bool(pt.is_map(kind)) and is_text(kind.key_type) and is_text(kind.item_type)
     if name == "sent_at":
         return bool(pt.is_timestamp(kind)) and kind.tz is not None
-    return _is_text(kind) or (name != "id" and _is_bytes(kind))
+    return is_text(kind) or (name != "id" and _is_bytes(kind))
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
 
 
@@ -175,7 +172,7 @@ def _cast(chunk: pa.RecordBatch, sent_at_us: int) -> Iterator[pa.RecordBatch]:
             continue
         column = chunk.column(place)
         if TYPES[index] == pa.binary() and column.type == pa.string():
-            column = column.view(TYPES[index])  # it is stored as it is, so nobody asks whether it is text
+            column = column.view(TYPES[index])  # stored as it is, so no check for valid UTF-8
         try:
             column.validate(full=True)
             arrays.append(_cast_column(name, column, TYPES[index], sent_at_us))
@@ -202,8 +199,8 @@ def _cast_column(name: str, column: pa.Array, kind: pa.DataType, sent_at_us: int
             raise ValueError("a time out of range")
         return column
     if column.type != kind:
-        if name != "headers" and not pt.is_null(column.type) and not _is_text(column.type):
-            # From views and fixed sizes there may be no direct way; large_binary leads everywhere.
+        if name != "headers" and not pt.is_null(column.type) and not is_text(column.type):
+            # Arrow may have no direct cast from views; large_binary casts to everything.
             column = column.cast(pa.large_binary()) if pt.is_binary_view(column.type) else column
         column = column.cast(kind)
     if name == "headers" and column.items.null_count:
@@ -212,7 +209,7 @@ def _cast_column(name: str, column: pa.Array, kind: pa.DataType, sent_at_us: int
 
 
 def cut_batch(batch: pa.RecordBatch, bytes_target: int) -> Iterator[pa.RecordBatch]:
-    """Even slices of about the target; where rows differ much in size, one of twice that and more is halved."""
+    """Even slices of about the target; a slice above twice the target is halved again."""
     bytes_max = min(2 * bytes_target, SEGMENT_BYTES_MAX - _ENCODED_SLACK_BYTES)
     rows = batch.num_rows
     pieces = max(1, round(batch.nbytes / bytes_target))

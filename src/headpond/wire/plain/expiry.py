@@ -1,9 +1,8 @@
-"""A message's own time to live: the reserved header ``headpond-ttl``, in seconds, counted from when it was
-stored.
+"""The time to live of a message: the reserved header ``headpond-ttl``, in seconds since it was stored.
 
-``stored_at`` is the node's clock, so a producer's clock that is wrong makes nothing vanish. A text that is no
-number of seconds is no limit. Most segments have no headers at all, which their second byte tells; the others
-are looked into only where the name occurs.
+``stored_at`` is the node's clock, so a wrong clock of a producer does not make messages vanish. A text that is
+not a number of seconds sets no limit. Most segments have no headers, as their second byte shows; the others are
+decoded only if they contain the name.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ _HEADERS = 1 << NAMES.index("headers")
 
 
 def with_ttl(headers: Mapping[str, str] | None, seconds: float) -> dict[str, str]:
-    """Headers that say that a message expires so many seconds after it was stored."""
+    """Headers with a time to live of ``seconds`` after the message is stored."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= TTL_S_MAX:
         raise BadRequest(f"a time to live of {seconds!r} s is not between 0 and {TTL_S_MAX:.0f}")
     return {**(headers or {}), TTL_HEADER: f"{seconds:.6f}".rstrip("0").rstrip(".")}
 
 
 def may_expire(segment: bytes, schemas: SchemaVersions | None) -> bool:
-    """Whether a stored segment could have a message with a time to live; cheap, and never wrongly False."""
+    """Whether a stored segment may have a message with a time to live; cheap, and never wrongly False."""
     if len(segment) < HEADER_BYTES:
         return False
     if schemas is None:
         return bool(segment[1] & _HEADERS) and (segment[0] == FORM_FOLDED or _NAME in segment)
     if not is_typed_record(segment):
         return False
-    try:  # its buffers may be compressed, so that the name cannot be looked for
+    try:  # its buffers may be compressed, which hides the name
         place = schemas.messages(version_of(segment)).get_field_index("headers")
     except BadSegment:
         return False
@@ -50,7 +49,7 @@ def may_expire(segment: bytes, schemas: SchemaVersions | None) -> bool:
 
 
 def expiries_us(segment: bytes, schemas: SchemaVersions | None, stored_at_us: int) -> list[int | None] | None:
-    """When each row expires (None: never); None where no row does."""
+    """When each row expires (None: never); None if no row does."""
     if not may_expire(segment, schemas):
         return None
     try:
@@ -70,7 +69,7 @@ def expiries_us(segment: bytes, schemas: SchemaVersions | None, stored_at_us: in
 
 
 def _ttls(headers: pa.MapArray) -> dict[int, float]:
-    """By row: the seconds that its header tells."""
+    """The seconds in its header, by row."""
     found: dict[int, float] = {}
     if not len(headers.keys):
         return found
@@ -97,7 +96,7 @@ def _seconds(text: str) -> float | None:
 
 
 def last_us(expiries: list[int | None] | None) -> int | None:
-    """When all rows have expired; None where some never do."""
+    """When all rows have expired; None if some never do."""
     if expiries is None:
         return None
     times = [time for time in expiries if time is not None]

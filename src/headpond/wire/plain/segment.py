@@ -1,19 +1,19 @@
-"""A plain topic's segment: rows of ``PLAIN_SCHEMA``, self-contained, stored by the node as it came.
+"""A plain topic's segment: rows of ``PLAIN_SCHEMA``, self-contained; the node stores it as received.
 
 Little endian; the first 8 bytes are the same in all forms::
 
     form u8 | columns u8 | nulls u8 | 0 u8 | rows u32
 
-``columns`` has bit i for column i of ``PLAIN_SCHEMA``; one that is all null is left out (``sent_at`` never).
+``columns`` has bit i for column i of ``PLAIN_SCHEMA``; a column of nulls is left out (``sent_at`` never).
 
 Form 1, IPC, for segments above ``BARE_BYTES_MAX``: ``nulls`` is 0 and one encapsulated Arrow IPC record batch
 message of the columns follows (no schema, no dictionaries, no body compression), to the last byte.
 
-Form 7, folded: the same message with LZ4-compressed buffers, for segments of more than ``FOLD_BYTES_MIN`` whose
-values become smaller by it. What all buffers unfold to is at most ``UNFOLDED_BYTES_MAX``.
+Form 7, folded: the same message with LZ4-compressed buffers, for segments of more than ``FOLD_BYTES_MIN`` if
+that makes them smaller. All buffers together unfold to at most ``UNFOLDED_BYTES_MAX``.
 
-Form 2, bare, for small ones: the Arrow buffers with no metadata between them, since IPC's costs 630 bytes for a
-row of five columns, and this 64. ``nulls`` has bit i for a column that has a validity bitmap. In this order::
+Form 2, bare, for small ones: the Arrow buffers without metadata, because IPC costs 630 bytes for a row of five
+columns, and this form 64. ``nulls`` has bit i for a column that has a validity bitmap. In this order::
 
     sent_at i64[rows]
     offsets i32[rows + 1]                of value, key, id, headers: each that is in ``columns``
@@ -21,9 +21,9 @@ row of five columns, and this 64. ``nulls`` has bit i for a column that has a va
     bitmap, ceil(rows / 8) bytes         of each column in ``nulls``
     data                                 of value, key, id, the headers' names, the headers' texts
 
-Offsets begin at 0, and the last one is the length of the data they speak of, so nothing else needs a length.
+Offsets begin at 0, and the last one is the length of their data, so nothing else needs a length.
 
-The bytes come from anyone: whatever is wrong with them is a ``BadSegment``, found before memory is spent on it.
+The bytes may come from anyone: every fault is a ``BadSegment``, found before memory is allocated.
 """
 
 from __future__ import annotations
@@ -36,14 +36,7 @@ import pyarrow.compute as pc
 
 from headpond.model.errors import BadSegment, KeyMissing, SchemaMismatch, SegmentTooLarge, ValueMissing
 from headpond.wire.frame import SEGMENT_BYTES_MAX
-from headpond.wire.plain.columns import (
-    NAMES,
-    SCHEMAS,
-    SENT_AT_US_MAX,
-    SENT_AT_US_MIN,
-    TYPES,
-    extent_us,
-)
+from headpond.wire.plain.columns import NAMES, SCHEMAS, TYPES, check_sent_at
 from headpond.wire.plain.ipc import check_unfolded, fold, is_worth_folding, record_batch_claims, unfold
 
 FORM_IPC: Final = 1
@@ -51,17 +44,17 @@ FORM_BARE: Final = 2
 FORM_FOLDED: Final = 7
 
 BARE_BYTES_MAX = 8 * 1024
-"""Above this much data IPC's metadata is under 8 % and both forms take the same time."""
+"""Above this size IPC's metadata is under 8 %, and both forms take the same time."""
 BARE_ROWS_MAX = 512
 FOLD_BYTES_MIN = 16 * 1024
-"""Below this folding saves little: a few hundred of its bytes are metadata."""
+"""Below this size folding saves little: a few hundred bytes are metadata."""
 FOLDED_MAX = 0.9
-"""What folding must come to, of the bytes as they are, for readers to be given the work of unfolding."""
+"""Folding must shrink the bytes to less than this share, or readers would unfold for little."""
 UNFOLDED_BYTES_MAX = SEGMENT_BYTES_MAX * 9 // 8
-"""What anybody unfolds. It is more than is taken in: rows that compaction takes out leave nulls, and a column
-that had none before gets a bitmap."""
+"""The most that a reader unfolds. It is above the limit for senders, because compaction replaces rows by nulls,
+which may add a bitmap to a column."""
 TAKEN_BYTES_MAX = SEGMENT_BYTES_MAX + 4096
-"""A segment's rows where a node takes them in, and what Arrow puts between their buffers."""
+"""The rows of a segment that a node accepts, with Arrow's padding between buffers."""
 
 HEADER = struct.Struct("<BBBBI")
 HEADER_BYTES = HEADER.size
@@ -70,7 +63,7 @@ _HEADERS, _SENT_AT = 3, 4
 _TEXT: Final = pa.string()
 _ENTRY: Final = pa.struct([TYPES[_HEADERS].key_field, TYPES[_HEADERS].item_field])
 _BEGINNINGS: Final = [bytes(schema.serialize()) for schema in SCHEMAS]
-"""What an Arrow stream of each choice of columns begins with."""
+"""The beginning of an Arrow stream, for each choice of columns."""
 _FIRST = struct.Struct("<i")
 _ARROW_FAULTS: Final = (pa.ArrowException, ValueError, OSError, EOFError, struct.error)
 
@@ -79,9 +72,9 @@ _ARROW_FAULTS: Final = (pa.ArrowException, ValueError, OSError, EOFError, struct
 
 
 def encode_plain(batch: pa.RecordBatch, rows_bytes_max: int = SEGMENT_BYTES_MAX) -> bytes:
-    """The segment of a batch, whichever form is smaller for its size; slices are cut to their rows.
+    """The segment of a batch, in the best form for its size; slices are cut to their rows.
 
-    Rows of more than ``rows_bytes_max`` are not folded, so that they are too large for a segment.
+    Rows above ``rows_bytes_max`` are not folded, so they are too large for a segment.
     """
     rows = batch.num_rows
     if rows == 0:
@@ -97,7 +90,7 @@ def encode_plain(batch: pa.RecordBatch, rows_bytes_max: int = SEGMENT_BYTES_MAX)
         return b"".join((HEADER.pack(FORM_FOLDED, mask, 0, 0, rows), folded))
     message = kept.serialize()
     if message.size <= BARE_BYTES_MAX and rows <= BARE_ROWS_MAX:
-        # A slice: writing it as IPC has rebased its offsets, so its buffers now begin at its first row.
+        # A slice: IPC has rebased its offsets, so its buffers now begin at its first row.
         whole = pa.ipc.read_record_batch(message, SCHEMAS[mask])
         small = _bare(dict(zip(columns, whole.columns, strict=True)), rows)
         if small is not None:
@@ -107,7 +100,7 @@ def encode_plain(batch: pa.RecordBatch, rows_bytes_max: int = SEGMENT_BYTES_MAX)
 
 
 def _columns_of(batch: pa.RecordBatch) -> dict[int, pa.Array]:
-    """The batch's columns that are not all null, by their place in the schema and in its order."""
+    """The columns of the batch that are not all null, by their index in the schema, in order."""
     found: dict[int, pa.Array] = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         try:
@@ -126,7 +119,7 @@ def _columns_of(batch: pa.RecordBatch) -> dict[int, pa.Array]:
 
 
 def _folded(batch: pa.RecordBatch, bytes_max: int) -> pa.Buffer | None:
-    """The batch as a compressed message, where that is worth it."""
+    """The batch as a compressed message; None if compression saves too little."""
     size = batch.nbytes
     if not FOLD_BYTES_MIN < size <= bytes_max:
         return None
@@ -138,7 +131,7 @@ def _folded(batch: pa.RecordBatch, bytes_max: int) -> pa.Buffer | None:
 
 
 def _data_of(column: pa.BinaryArray) -> pa.Buffer | None:
-    """The bytes of all values, without what stands around a slice."""
+    """The bytes of all values, without those around a slice."""
     _, offsets, data = column.buffers()
     if data is None:
         return None
@@ -148,7 +141,7 @@ def _data_of(column: pa.BinaryArray) -> pa.Buffer | None:
 
 
 def _bare(columns: dict[int, pa.Array], rows: int) -> bytes | None:
-    """The bare form; None if it would be too large, or if an offset of a slice would have to be moved."""
+    """The bare form; None if it would be too large, or for a slice whose offsets do not begin at 0."""
     if rows > BARE_ROWS_MAX:
         return None
     offsets: list[Any] = []
@@ -177,7 +170,7 @@ def _bare(columns: dict[int, pa.Array], rows: int) -> bytes | None:
 
 
 def _bare_bytes(buffers: list[Any], count: int) -> tuple[list[Any], list[Any]] | None:
-    """Offsets and data of a binary or text array; None where the offsets do not begin at 0."""
+    """Offsets and data of a binary or text array; None if the offsets do not begin at 0."""
     offsets = buffers[0][: 4 * (count + 1)]
     if _FIRST.unpack_from(offsets)[0]:
         return None
@@ -190,7 +183,7 @@ def _bare_headers(column: pa.Array, buffers: list[Any], rows: int) -> tuple[list
     if _FIRST.unpack_from(offsets)[0] or column.keys.offset or column.items.offset:
         return None
     (entries,) = _FIRST.unpack_from(offsets, 4 * rows)
-    if entries == 0:  # an empty array may come without any buffers
+    if entries == 0:  # an empty array may have no buffers
         return [offsets, bytes(8)], []
     names = _bare_bytes(buffers[4:6], entries)
     texts = _bare_bytes(buffers[7:9], entries)
@@ -208,7 +201,7 @@ def _check_size(size: int) -> None:
 
 
 def decode_plain(data: bytes) -> pa.RecordBatch:
-    """The batch in a segment, fully validated, over the same memory: the columns it has, in schema order."""
+    """The batch in a segment, fully validated, over the same memory: the segment's columns in schema order."""
     _check_size(len(data))
     if len(data) < HEADER_BYTES:
         raise BadSegment(f"a segment of {len(data)} bytes is too short")
@@ -227,16 +220,18 @@ def decode_plain(data: bytes) -> pa.RecordBatch:
         else:
             raise BadSegment(f"a segment of form {form}")
         batch.validate(full=True)
-        _check_rows(batch, mask)
+        check_sent_at(batch.column(batch.num_columns - 1))
+        if mask >> _HEADERS & 1:
+            _check_headers(batch.column(batch.num_columns - 2))
     except _ARROW_FAULTS as error:
         raise BadSegment(f"a segment that cannot be read: {error}") from error
     return batch
 
 
 def check_state_rows(data: bytes, *, state: bool, message_bytes_max: int | None = None) -> int:
-    """How many rows a segment has, after checking all of it and what a topic asks of keys and values.
+    """The number of rows of a segment, after full validation and the topic's rules for keys and values.
 
-    Rows of a state topic have a key; those of others have a value. None is longer than ``message_bytes_max``.
+    Rows of a state topic have a key; those of others have a value. No value exceeds ``message_bytes_max``.
     """
     batch = decode_plain(data)
     if batch.nbytes > TAKEN_BYTES_MAX:
@@ -262,13 +257,8 @@ def _check_message_bytes(values: pa.BinaryArray, bytes_max: int) -> None:
         )
 
 
-def count_rows(data: bytes) -> int:
-    """How many rows a segment has, after checking all of it."""
-    return int(decode_plain(data).num_rows)
-
-
 def _aligned(data: bytes) -> pa.Buffer:
-    """The bytes as a buffer; copied in the rare case that they do not stand at a multiple of 8."""
+    """The bytes as a buffer; copied in the rare case that their address is no multiple of 8."""
     buffer = pa.py_buffer(data)
     return buffer if buffer.address % 8 == 0 else pa.py_buffer(bytes(data))
 
@@ -288,7 +278,7 @@ def _decode_ipc(data: bytes, mask: int, rows: int, *, folded: bool) -> pa.Record
 
 
 class _Cursor:
-    """Takes the bare form's buffers in order; one that would pass the end is a ``BadSegment``."""
+    """Reads the buffers of the bare form in order; one beyond the end is a ``BadSegment``."""
 
     __slots__ = ("at", "buffer", "data", "size")
 
@@ -302,11 +292,11 @@ class _Cursor:
         at = self.at
         self.at = end = at + size
         if end > self.size:
-            raise BadSegment(f"a segment of {self.size:,} bytes that speaks of {end:,}")
+            raise BadSegment(f"a segment of {self.size:,} bytes that refers to byte {end:,}")
         return self.buffer.slice(at, size)
 
     def take_offsets(self, count: int) -> tuple[pa.Buffer, int]:
-        """``count + 1`` offsets and the last of them; the ones between are for Arrow's validation."""
+        """``count + 1`` offsets and the last of them; Arrow validates those between."""
         offsets = self.take(4 * (count + 1))
         (last,) = _FIRST.unpack_from(self.data, self.at - 4)
         if last < 0 or _FIRST.unpack_from(self.data, self.at - 4 * (count + 1))[0]:
@@ -337,15 +327,6 @@ def _decode_bare(data: bytes, mask: int, nulls: int, rows: int) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays([*arrays, sent_at], schema=SCHEMAS[mask])
 
 
-def _check_rows(batch: pa.RecordBatch, mask: int) -> None:
-    """What Arrow's validation leaves: no nulls where there may be none, and times that a calendar can show."""
-    sent_at = batch.column(batch.num_columns - 1)
-    if sent_at.null_count:
-        raise BadSegment("a row without sent_at")
-    first, last = extent_us(sent_at)
-    if first < SENT_AT_US_MIN or last > SENT_AT_US_MAX:
-        raise BadSegment("a row whose sent_at is outside the years 1 to 9999")
-    if mask >> _HEADERS & 1:
-        headers = batch.column(batch.num_columns - 2)
-        if headers.items.null_count or headers.keys.null_count:
-            raise BadSegment("a header without name or text")
+def _check_headers(headers: pa.MapArray) -> None:
+    if headers.items.null_count or headers.keys.null_count:
+        raise BadSegment("a header without name or text")

@@ -40,19 +40,20 @@ from headpond.wire.typed.form import (
     varint,
 )
 from headpond.wire.typed.leaves import BYTES, TEXT, ColumnForm, check_schema, columns_of, is_labels, leaves_of
+from headpond.wire.typed.schema import shown_schema
 
 _SNAPSHOT_HEADER: Final = struct.Struct("<BI")
 
 
 class RowEncoder:
-    """Encodes the rows of one shard; its segments are numbered on from ``first_segment``."""
+    """Encodes the rows of one shard as segments ``first_segment``, ``first_segment + 1``, …."""
 
     def __init__(self, schema: pa.Schema, shard: int, first_segment: int = 0) -> None:
         check_schema(schema)
         self.schema = schema
         self.shard = shard
         self.last_segment = first_segment - 1
-        """The number of the segment encoded last; one before the first of them, if there was none."""
+        """The number of the last encoded segment; ``first_segment - 1`` before the first."""
         self._columns = columns_of(schema)
         self._strict = strict_columns(schema)
         self._words = [Vocabulary(_leaf_kind(leaf.part)) for leaf in leaves_of(schema)]
@@ -63,7 +64,7 @@ class RowEncoder:
         return sum(words.bytes for words in self._words if not words.plain)
 
     def encode(self, rows: pa.RecordBatch) -> tuple[TypedSegment, Redundant]:
-        """The next segment. A fault (wrong columns, too large) leaves the encoder as it was."""
+        """The next segment. A fault (wrong columns, too large) leaves the encoder unchanged."""
         columns = self._checked(rows)
         before = Redundant(self.last_segment + 1, tuple(self._lengths()))
         writer = ColumnWriter(self._words, typed_form.STATE_BYTES_MAX - self.state_bytes)
@@ -80,9 +81,9 @@ class RowEncoder:
         return TypedSegment(SegmentKey(self.shard, self.last_segment), body), before
 
     def snapshot(self, redundants: Sequence[Redundant]) -> Snapshot:
-        """The snapshot at the first of ``redundants``, which are those of k, k + 1, …, ``last_segment``.
+        """The snapshot at segment k, from the redundants of k, k + 1, …, ``last_segment``.
 
-        With none of them it is the present state: the snapshot at the segment that comes next.
+        Without redundants it is the snapshot at the next segment.
         """
         first = self.last_segment + 1 - len(redundants)
         if [redundant.segment for redundant in redundants] != list(range(first, self.last_segment + 1)):
@@ -98,9 +99,10 @@ class RowEncoder:
         return [PLAIN if words.plain else len(words.places) for words in self._words]
 
     def _checked(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        """The columns, each of which begins at its first row."""
+        """The columns, cut so that each begins at its first row."""
         if not rows.schema.equals(self.schema):
-            raise SchemaMismatch(f"rows of {shown(rows.schema)}; the topic has {shown(self.schema)}")
+            given, wanted = shown_schema(rows.schema), shown_schema(self.schema)
+            raise SchemaMismatch(f"rows of {given}; the topic has {wanted}")
         if rows.num_rows == 0:
             raise BadSegment("a segment without rows")
         try:
@@ -112,17 +114,17 @@ class RowEncoder:
         if fault:
             raise SchemaMismatch(fault)
         if any(
-            column.offset or (plan.way == ColumnForm.SETS and not is_whole(column))
+            column.offset or (plan.form == ColumnForm.SETS and not is_whole(column))
             for plan, column in zip(self._columns, columns, strict=True)
         ):
-            # Through IPC a slice is cut to its own rows; a leaf must not learn its neighbours' words.
+            # IPC cuts a slice to its rows: a leaf must not learn the values around the slice.
             rows = pa.ipc.read_record_batch(rows.serialize(), self.schema)
             columns = rows.columns
         self._check_size(rows, columns)
         return columns
 
     def _check_size(self, rows: pa.RecordBatch, columns: list[pa.Array]) -> None:
-        """Refuses rows that no decoder would unfold again."""
+        """Refuses rows that exceed the decoder's limit."""
         count = rows.num_rows
         nulls = sum(
             plan.null_bytes * count
@@ -130,7 +132,7 @@ class RowEncoder:
             if column.null_count == count
         )
         size_max = typed_form.DECODED_BYTES_MAX
-        # The exact size takes longer. The other counts a buffer once that several arrays share.
+        # The exact size takes longer. This estimate counts a buffer that several arrays share only once.
         if nulls + 2 * len(columns) * rows.get_total_buffer_size() <= size_max:
             return
         if nulls + rows.nbytes > size_max:
@@ -147,11 +149,11 @@ class RowDecoder:
         self._columns = columns_of(schema)
         self._strict = strict_columns(schema)
         self._known: list[Glossary | None] = [Glossary(_leaf_kind(leaf.part)) for leaf in leaves_of(schema)]
-        """Each leaf's dictionary; None once it is plain."""
+        """The dictionary of each leaf; None after it has gone plain."""
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, schema: pa.Schema | None = None) -> RowDecoder:
-        """A decoder that begins at the snapshot's segment; ``schema`` is the topic's, to compare."""
+        """A decoder that begins at the snapshot's segment; the snapshot must have ``schema``, if given."""
         if len(snapshot.body) > SEGMENT_BYTES_MAX:
             raise SegmentTooLarge(f"a snapshot of {len(snapshot.body):,} bytes")
         try:
@@ -168,7 +170,8 @@ class RowDecoder:
         reader.take(_SNAPSHOT_HEADER.size)
         schema = _read_schema(reader.aligned(size))
         if expected is not None and not schema.equals(expected):
-            raise SchemaMismatch(f"a snapshot of {shown(schema)}; the topic has {shown(expected)}")
+            given, wanted = shown_schema(schema), shown_schema(expected)
+            raise SchemaMismatch(f"a snapshot of {given}; the topic has {wanted}")
         decoder = cls(schema if expected is None else expected)
         decoder.next_segment = snapshot.segment
         columns = ColumnReader(reader, decoder._known, 0)
@@ -185,9 +188,9 @@ class RowDecoder:
         return sum(known.bytes for known in self._known if known is not None)
 
     def decode(self, segment: TypedSegment) -> pa.RecordBatch:
-        """The rows of the segment that comes next. A fault leaves the decoder as it was."""
+        """The rows of the next segment. A fault leaves the decoder unchanged."""
         if segment.key.segment != self.next_segment:
-            raise SnapshotNeeded(f"segment {segment.key.segment} came where {self.next_segment} comes next")
+            raise SnapshotNeeded(f"segment {segment.key.segment} arrived, and {self.next_segment} is next")
         if len(segment.body) > SEGMENT_BYTES_MAX:
             raise SegmentTooLarge(f"a segment of {len(segment.body):,} bytes")
         try:
@@ -234,7 +237,7 @@ def _read_schema(buffer: pa.Buffer) -> pa.Schema:
 
 
 def strict_columns(schema: pa.Schema) -> list[int]:
-    """The columns that take no nulls, or no labels without text."""
+    """The columns that accept no nulls, or no labels without text."""
     return [
         index
         for index, field in enumerate(schema)
@@ -243,7 +246,7 @@ def strict_columns(schema: pa.Schema) -> list[int]:
 
 
 def null_fault(columns: list[pa.Array], strict: list[int], schema: pa.Schema) -> str:
-    """What is wrong where a column that takes no nulls has one; empty if nothing is."""
+    """The fault of a column that accepts no nulls and has one; empty if there is none."""
     for index in strict:
         field, column = schema.field(index), columns[index]
         if not field.nullable and column.null_count:
@@ -251,7 +254,3 @@ def null_fault(columns: list[pa.Array], strict: list[int], schema: pa.Schema) ->
         if is_labels(field.type) and not field.type.item_field.nullable and column.items.null_count:
             return f"column {field.name!r} takes no labels without text"
     return ""
-
-
-def shown(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)

@@ -1,4 +1,8 @@
-"""Writes the columns of one typed segment; the bytes are in typed_form, the dictionaries in typed_words."""
+"""Writes and reads the columns of one typed segment; form.py documents the bytes.
+
+The bytes to read may come from anyone. The reader checks indices, sizes and texts as it reads them, and adds up
+what a column unfolds to before it allocates it. Texts in a dictionary were validated when it learnt them.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,8 @@ from headpond.wire.typed.form import (
 )
 from headpond.wire.typed.leaves import INSTEAD, STORED, TEXT, Column, ColumnForm
 
+_INT64: Final = pa.int64()
+
 
 class ColumnWriter:
     """Writes columns that each begin at their first row, and remembers what the vocabularies must learn."""
@@ -44,17 +50,17 @@ class ColumnWriter:
         self._plain: list[Vocabulary] = []
 
     def learn(self) -> None:
-        """Does to the vocabularies what the segment did; nothing has happened to them before."""
+        """Applies the segment's gains to the vocabularies, which ``write`` leaves unchanged."""
         for words, gain in self._gains:
             words.learn(gain)
         for words in self._plain:
             words.plain = True
 
     def write(self, plan: Column, column: pa.Array) -> list[Any]:
-        """The column's way and what the way says."""
+        """The column's form and its content in that form."""
         if column.null_count == len(column):
             return [bytes((ColumnForm.ABSENT,))]
-        match plan.way:
+        match plan.form:
             case ColumnForm.CODED:
                 return _coded(self._gain(self._words[plan.leaf], column), column)
             case ColumnForm.SETS:
@@ -68,7 +74,7 @@ class ColumnWriter:
         return _ipc(column)
 
     def _labels(self, plan: Column, column: pa.Array) -> list[Any]:
-        """As whole sets; if they have gone plain, by their parts."""
+        """Labels as whole sets; as names and texts if the sets have gone plain."""
         name_words, text_words, set_words = self._words[plan.leaf : plan.leaf + 3]
         keys, items = column.keys, column.items
         names, texts = self._gain(name_words, keys), self._gain(text_words, items)
@@ -100,17 +106,17 @@ class ColumnWriter:
             self._room += words.bytes
 
 
-def _head(way: ColumnForm, column: pa.Array) -> list[Any]:
-    """The way and, where a row is null, the bitmap."""
+def _head(form: ColumnForm, column: pa.Array) -> list[Any]:
+    """The form and, if a row is null, the bitmap."""
     if not column.null_count:
-        return [bytes((way,))]
+        return [bytes((form,))]
     if column.offset:
         raise ValueError("a bitmap is written from its first row")
-    return [bytes((way | NULLS,)), column.buffers()[0].slice(0, (len(column) + 7) // 8)]
+    return [bytes((form | NULLS,)), column.buffers()[0].slice(0, (len(column) + 7) // 8)]
 
 
 def _coded(gain: Gain | None, texts: pa.Array) -> list[Any]:
-    """Texts as indices; as they are, where there is no dictionary."""
+    """Texts as indices, or as they are without a dictionary."""
     if gain is None:
         return [*_head(ColumnForm.TEXTS, texts), *texts_of(texts)]
     return [*_head(ColumnForm.CODED, texts), *gain.written(), *gain.indices_written()]
@@ -123,21 +129,13 @@ def _ints(column: pa.Array, code: str) -> list[Any]:
 
 
 def _ipc(column: pa.Array) -> list[Any]:
-    """A record batch of this one column, as Arrow itself would send it."""
+    """A record batch of this one column, as an IPC message."""
     message = pa.RecordBatch.from_arrays([column], names=[""]).serialize()
     return [bytes((ColumnForm.IPC,)), varint(message.size), message]
 
 
-# Reads the columns of one typed segment, which may come from anyone; the bytes are in typed_form.
-#
-# Indices, sizes and texts are checked where they are read, and what a column unfolds to is added up before it
-# does. Texts that stand in a dictionary were validated when it learnt them.
-
-_INT64: Final = pa.int64()
-
-
 class ColumnReader:
-    """Reads columns in schema order. ``known`` becomes what the dictionaries are after the segment."""
+    """Reads columns in schema order; afterwards ``known`` holds the dictionaries after the segment."""
 
     def __init__(self, reader: BodyReader, known: Sequence[Glossary | None], rows: int) -> None:
         self._reader = reader
@@ -146,28 +144,28 @@ class ColumnReader:
 
     def read(self, plan: Column) -> pa.Array:
         """The next column, of exactly the plan's type."""
-        way, bitmap = self._head(self._rows)
-        if way == ColumnForm.ABSENT and bitmap is None:
+        form, bitmap = self._head(self._rows)
+        if form == ColumnForm.ABSENT and bitmap is None:
             self._reader.spend(plan.null_bytes * self._rows)
             return pa.nulls(self._rows, plan.kind)
-        if way not in (plan.way, INSTEAD.get(plan.way)) or way == ColumnForm.ABSENT:
-            raise BadSegment(f"a column of {plan.kind} that comes as way {way}")
-        match way:
+        if form not in (plan.form, INSTEAD.get(plan.form)) or form == ColumnForm.ABSENT:
+            raise BadSegment(f"a column of {plan.kind} that has form {form}")
+        match form:
             case ColumnForm.CODED | ColumnForm.TEXTS if plan.kind == TEXT:
-                return self._coded(plan.leaf, way, self._rows, bitmap)
+                return self._coded(plan.leaf, form, self._rows, bitmap)
             case ColumnForm.TEXTS:
                 return self._texts(plan.kind, self._rows, bitmap)
             case ColumnForm.SETS:
                 return self._sets(plan, bitmap)
             case ColumnForm.LABELS:
                 return self._labels(plan, bitmap)
-        found = self._ipc(plan.kind) if way == ColumnForm.IPC else self._numbers(plan, bitmap)
+        found = self._ipc(plan.kind) if form == ColumnForm.IPC else self._numbers(plan, bitmap)
         found.validate(full=True)
         return found
 
     def read_dictionaries(self, plan: Column) -> None:
         """The dictionaries of a column as a snapshot has them."""
-        leaves = {ColumnForm.CODED: 1, ColumnForm.SETS: 3}.get(plan.way, 0)
+        leaves = {ColumnForm.CODED: 1, ColumnForm.SETS: 3}.get(plan.form, 0)
         for leaf in range(plan.leaf, plan.leaf + leaves):
             is_plain = self._reader.byte()
             if is_plain > 1:
@@ -189,7 +187,7 @@ class ColumnReader:
     def _known(self, leaf: int) -> Glossary:
         known = self.known[leaf]
         if known is None:
-            raise SnapshotNeeded("a segment with a dictionary where its decoder has none any more")
+            raise SnapshotNeeded("a segment with a dictionary that its decoder no longer has")
         return known
 
     def _learn(self, leaf: int) -> Glossary:
@@ -205,7 +203,7 @@ class ColumnReader:
         return known
 
     def _indices(self, count: int, bitmap: pa.Buffer | None) -> pa.Array:
-        self._reader.spend(OFFSET_BYTES * count)  # for each, its text will have an offset
+        self._reader.spend(OFFSET_BYTES * count)  # each text will have an offset
         nulls = 0 if bitmap is None else -1
         return pa.Array.from_buffers(_INT64, count, [bitmap, self._reader.ints(count)], nulls)
 
@@ -213,9 +211,9 @@ class ColumnReader:
         self._reader.spend(OFFSET_BYTES * count)
         return self._reader.texts(kind, count, bitmap)
 
-    def _coded(self, leaf: int, way: int, count: int, bitmap: pa.Buffer | None) -> pa.Array:
-        """Texts by their dictionary, or as they are: then the leaf has gone plain."""
-        if way == ColumnForm.TEXTS:
+    def _coded(self, leaf: int, form: int, count: int, bitmap: pa.Buffer | None) -> pa.Array:
+        """Texts by their dictionary, or as they are, which means that the leaf has gone plain."""
+        if form == ColumnForm.TEXTS:
             self.known[leaf] = None
             return self._texts(TEXT, count, bitmap)
         known = self._learn(leaf)
@@ -228,23 +226,23 @@ class ColumnReader:
         return unfold_sets(self._reader, plan.kind, indices, names, texts, sets)
 
     def _labels(self, plan: Column, bitmap: pa.Buffer | None) -> pa.Array:
-        """Labels by their parts: the sets have gone plain."""
+        """Labels as names and texts, which means that the sets have gone plain."""
         self.known[plan.leaf + 2] = None
         self._reader.spend(OFFSET_BYTES * self._rows)
         ends, count = self._reader.offsets(self._rows)
         parts = []
         for leaf in (plan.leaf, plan.leaf + 1):
-            way, part_bitmap = self._head(count)
-            if way not in (ColumnForm.CODED, ColumnForm.TEXTS):
-                raise BadSegment(f"labels whose part comes as way {way}")
-            parts.append(self._coded(leaf, way, count, part_bitmap))
+            form, part_bitmap = self._head(count)
+            if form not in (ColumnForm.CODED, ColumnForm.TEXTS):
+                raise BadSegment(f"labels whose part has form {form}")
+            parts.append(self._coded(leaf, form, count, part_bitmap))
         found = map_array(plan.kind, self._rows, bitmap, ends, *parts)
         found.validate(full=True)
         return found
 
     def _numbers(self, plan: Column, bitmap: pa.Buffer | None) -> pa.Array:
         rows, nulls = self._rows, 0 if bitmap is None else -1
-        if plan.way == ColumnForm.INTS:
+        if plan.form == ColumnForm.INTS:
             self._reader.spend(plan.bits // 8 * rows)
             values = self._reader.ints(rows, plan.code)
         else:
@@ -256,7 +254,7 @@ class ColumnReader:
         message = pa.ipc.read_message(buffer)
         claims = record_batch_claims(message, buffer.size)
         if claims.compressed or claims.rows != self._rows:
-            raise BadSegment(f"a column of {self._rows:,} rows in a message that is compressed or of others")
+            raise BadSegment(f"a compressed column, or one of other than {self._rows:,} rows")
         batch = pa.ipc.read_record_batch(message, pa.schema([pa.field("", kind)]))
         batch.validate()
         return batch.column(0)

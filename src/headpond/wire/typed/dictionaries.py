@@ -1,7 +1,11 @@
-"""The growing dictionary of one leaf: ``Vocabulary`` as its encoder has it, ``Glossary`` as a decoder has it.
+"""The growing dictionary of one leaf: ``Vocabulary`` for its encoder, ``Glossary`` for a decoder.
 
-Both only grow, so that a state of the past is the same dictionary cut short, and an attempt that failed is
-forgotten by not keeping its length.
+Both only grow: an earlier state is the same dictionary cut to its earlier length, and so is the state before a
+failed attempt.
+
+Labels, which are ``map<string, string>``, are coded as whole sets: a set is one value of a dictionary. The
+value is, for each label in its order, the index of its name and of its text (u16 each), so equal sets are
+equal bytes, and Arrow's kernels for binary values work for sets too.
 """
 
 from __future__ import annotations
@@ -22,20 +26,20 @@ from headpond.wire.typed.leaves import BYTES, TEXT
 
 _INT64: Final = pa.int64()
 _EXACT_FROM_BYTES: Final = 64 * 1024
-"""What surely unfolds to less than this is not added up."""
+"""Below this upper estimate of a size, the exact size is not computed."""
 
 
-# --- the encoder's -----------------------------------------------------------------------------------
+# --- encoder -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What one segment does to a vocabulary; nothing of it has happened yet."""
+    """What one segment adds to a vocabulary, before ``learn`` applies it."""
 
     base: int
     added: list[Any]
     new: list[Any]
-    """``added`` as bytes, to be written."""
+    """``added``, encoded."""
     bytes: int
     indices: Sequence[int | None] | pa.Array
 
@@ -43,7 +47,7 @@ class Gain:
         return [varint(self.base), varint(len(self.added)), *self.new]
 
     def indices_written(self) -> list[Any]:
-        """The indices as ``ints``; a null's does not matter."""
+        """The indices as ``ints``; the index of a null is arbitrary."""
         if isinstance(self.indices, pa.Array):
             return ints_of(self.indices)
         any_index = next((index for index in self.indices if index is not None), 0)
@@ -51,7 +55,7 @@ class Gain:
 
 
 class Vocabulary:
-    """The dictionary of one leaf as its encoder knows it: where each value stands."""
+    """The dictionary of one leaf for its encoder: the index of each value."""
 
     __slots__ = ("bytes", "kind", "places", "plain")
 
@@ -62,7 +66,7 @@ class Vocabulary:
         self.plain = False
 
     def gain(self, values: pa.Array, room: int) -> Gain | None:
-        """The values as indices and what must be learnt for that; None, if it is too much."""
+        """The values as indices, with the new values to learn; None if they exceed the bounds."""
         few = len(values) <= FEW
         coded = None if few else values.dictionary_encode()
         distinct = values.to_pylist() if coded is None else coded.dictionary.to_pylist()
@@ -93,11 +97,11 @@ class Vocabulary:
         return [varint(0), varint(length), *(texts_of(first) if length else [])]
 
 
-# --- the decoder's -----------------------------------------------------------------------------------
+# --- decoder -----------------------------------------------------------------------------------------
 
 
 class _Store:
-    """Room for values and their offsets. Arrays look into it, so what was written never changes."""
+    """Memory for values and their offsets. Arrays share it, so written parts never change."""
 
     __slots__ = ("data", "offsets")
 
@@ -109,8 +113,8 @@ class _Store:
 class Glossary:
     """The dictionary of one leaf at one moment.
 
-    The longer one that ``extended`` gives shares its memory, so a segment costs what it adds and not what is
-    known. Of several made from the same one only the last counts.
+    ``extended`` returns a longer one that shares its memory, so a segment costs only what it adds. Of several
+    made from the same one, only the last is valid.
     """
 
     __slots__ = ("_store", "array", "bytes", "longest")
@@ -119,14 +123,14 @@ class Glossary:
         self._store = _Store(64, 8)
         self.array = pa.array([], kind)
         self.bytes = 0
-        """As the bounds count them: the values and an offset each. The memory held is up to twice that."""
+        """The values and an offset each, as the bounds count them. The memory is up to twice that."""
         self.longest = 0
 
     def __len__(self) -> int:
         return len(self.array)
 
     def read_gain(self, reader: BodyReader) -> pa.Array | None:
-        """What a segment adds to this dictionary; None if nothing."""
+        """The values that a segment adds to this dictionary; None if there are none."""
         base, count = reader.varint(), reader.varint()
         if base != len(self):
             raise SnapshotNeeded("a segment whose dictionaries are not those of the segment before it")
@@ -137,7 +141,7 @@ class Glossary:
         return reader.texts(self.array.type, count)
 
     def extended(self, added: pa.Array | None) -> Glossary:
-        """This dictionary with ``added`` (as read: from its first offset on) behind it."""
+        """This dictionary with ``added`` appended; ``added`` begins at its first offset."""
         if added is None:
             return self
         count, more = len(self), len(added)
@@ -168,7 +172,7 @@ class Glossary:
         return larger
 
     def unfold(self, reader: BodyReader, indices: pa.Array) -> pa.Array:
-        """The values at the indices, after adding up what they will take. A wrong index is an IndexError."""
+        """The values at the indices; their size is counted first. A wrong index is an IndexError."""
         estimate = len(indices) * self.longest
         if estimate > _EXACT_FROM_BYTES:
             reader.spend(pc.sum(pc.binary_length(self.array).take(indices)).as_py() or 0)
@@ -181,10 +185,7 @@ def _shifted(ends: pa.Array, by: int) -> Any:
     return struct.pack(f"<{len(ends)}i", *[end + by for end in ends.to_pylist()])
 
 
-# Labels, which are ``map<string, string>``, as whole sets: a set is one value of a dictionary.
-#
-# The value is, for each label in its order, the index of its name and of its text (u16 each), so that equal
-# sets are equal bytes and Arrow's kernels for binary serve for sets too.
+# --- sets of labels ----------------------------------------------------------------------------------
 
 PAIR_BYTES: Final = 4
 NULL_TEXT: Final = 2**16 - 1
@@ -194,15 +195,15 @@ _PAIR: Final = pa.uint32()
 
 @cache
 def _pair(number: int) -> pa.Scalar:
-    """A number of the pairs' own type: one of Python's would make the result 64 bits wide.
+    """A number of the pairs' type: a Python number would make the result 64 bits wide.
 
-    Made when it is needed: pyarrow imports pandas for its first scalar, which takes longer than all the rest.
+    Made on first use: pyarrow imports pandas for its first scalar, which takes longer than everything else.
     """
     return pa.scalar(number, _PAIR)
 
 
 def is_whole(labels: pa.Array) -> bool:
-    """Whether a map array begins at its first row and its names and texts are those of its rows alone."""
+    """Whether a map array is no slice: its names and texts are exactly those of its rows."""
     if labels.offset or labels.keys.offset or labels.items.offset:
         return False
     ends = memoryview(labels.buffers()[1]).cast("i")
@@ -210,13 +211,13 @@ def is_whole(labels: pa.Array) -> bool:
 
 
 def label_counts(labels: pa.Array) -> pa.Array:
-    """How many labels stand under each row of a whole map array, whether or not it is null."""
+    """The number of labels of each row of a whole map array, null or not."""
     ends = pa.Array.from_buffers(_INT32, len(labels) + 1, [None, labels.buffers()[1]], 0)
     return pc.subtract(ends.slice(1), ends.slice(0, len(labels)))
 
 
 def sets_of(labels: pa.Array, names: Gain, texts: Gain) -> pa.Array:
-    """Each row's set, of a whole map array whose names and texts have become indices."""
+    """The set of each row of a whole map array, from the indices of its names and texts."""
     rows = len(labels)
     bitmap, offsets = labels.buffers()[:2]
     ends = pa.Array.from_buffers(_INT32, rows + 1, [None, offsets], 0)
@@ -243,7 +244,7 @@ def _times_pair(ends: pa.Array) -> pa.Buffer:
 
 
 def check_sets(added: pa.Array | None, names: Glossary, texts: Glossary) -> None:
-    """Refuses sets that speak of names or texts which are not known."""
+    """Refuses sets with unknown names or texts."""
     if added is None:
         return
     _, offsets, data = added.buffers()
@@ -258,7 +259,7 @@ def check_sets(added: pa.Array | None, names: Glossary, texts: Glossary) -> None
 
 
 def _places(pairs: pa.Buffer, count: int) -> tuple[pa.Array, pa.Array]:
-    """The indices of names and of texts in pairs that stand end to end."""
+    """The indices of names and of texts in consecutive pairs."""
     if count <= FEW:
         halves = memoryview(pairs)[: PAIR_BYTES * count].cast("B").tobytes()
         flat = struct.unpack(f"<{2 * count}H", halves)
@@ -276,7 +277,7 @@ def _places(pairs: pa.Buffer, count: int) -> tuple[pa.Array, pa.Array]:
 def unfold_sets(
     reader: BodyReader, kind: pa.DataType, indices: pa.Array, names: Glossary, texts: Glossary, sets: Glossary
 ) -> pa.Array:
-    """The map array that indices into the sets stand for; what it takes is added up before."""
+    """The map array for indices into the sets; its size is counted first."""
     taken = sets.unfold(reader, indices)
     bitmap, offsets, pairs = taken.buffers()
     rows = len(taken)
@@ -295,8 +296,8 @@ def unfold_sets(
 def map_array(
     kind: pa.DataType, rows: int, bitmap: pa.Buffer | None, ends: pa.Buffer, names: pa.Array, texts: pa.Array
 ) -> pa.Array:
-    """Labels from their parts."""
-    if names.null_count:  # Arrow aborts the process over a map with a null key, so it is told here
+    """Labels from their names and texts."""
+    if names.null_count:  # Arrow aborts the process over a map with a null key
         raise BadSegment("a label without name")
     if names.type != TEXT or texts.type != TEXT:
         raise BadSegment("labels that are not texts")

@@ -1,17 +1,18 @@
-"""The bytes of a typed topic's segments and snapshots; what travels and why is in typed.
+"""The bytes of a typed topic's segments and snapshots; codec.py explains the dictionaries.
 
 Little endian. A segment's body::
 
-    form u8 = 3 | rows varint | of each column: way u8, then what the way says
+    form u8 = 3 | rows varint | of each column: form u8, then its content in that form
 
-The way (see leaves) is the low four bits; bit 4 says that a validity bitmap, ceil(rows / 8) bytes, comes next::
+The column's form (see leaves) is the low four bits; bit 4 says that a validity bitmap, ceil(rows / 8) bytes,
+comes next::
 
     0 absent   nothing: every row is null
     1 fixed    the values as Arrow has them, ceil(rows * bits / 8) bytes
     2 ints     ints[rows]
     3 texts    ints[rows], the lengths, of a null 0 | the bytes of all, end to end
     4 coded    gain | ints[rows], indices into the dictionary
-    5 labels   ints[rows], how many labels each map has | the names | the texts: each as a column of way 3 or 4
+    5 labels   ints[rows], how many labels each map has | the names | the texts: each as a column of form 3 or 4
     6 sets     gain of the names | gain of the texts | gain of the sets | ints[rows], indices into the sets
     7 ipc      size varint | an Arrow IPC record batch message of this one column, not compressed
 
@@ -25,8 +26,8 @@ A snapshot's body::
     form u8 = 5 | size of the schema u32 | the Arrow IPC schema message | of each leaf: 1 u8 if it is plain;
     else 0 u8 and its gain
 
-No buffer is aligned; a reader copies the ones that must be. Everything here may come from anyone: what is wrong
-with it is a ``BadSegment``, found before memory is spent on it. ``BodyReader`` is where that is watched.
+No buffer is aligned; a reader copies those that must be. The bytes may come from anyone: every fault is a
+``BadSegment``, which ``BodyReader`` finds before it allocates memory.
 """
 
 from __future__ import annotations
@@ -45,22 +46,22 @@ from headpond.model.identity import SegmentKey
 from headpond.wire.typed.leaves import STORED
 
 LEAF_VALUES_MAX: Final = 64 * 1024 - 1
-"""How many values a dictionary may have; the last index of 16 bits stands for a null text in a set."""
+"""The most values in a dictionary; the last 16-bit index means a null text in a set."""
 LEAF_BYTES_MAX: Final = 1024 * 1024
 STATE_BYTES_MAX: Final = 6 * 1024 * 1024
 DECODED_BYTES_MAX: Final = 32 * 1024 * 1024
-"""How large the rows of a segment may be once decoded: an index of two bytes may stand for a text of 1 MiB."""
+"""The largest decoded rows of a segment: an index of two bytes may stand for a text of 1 MiB."""
 
 FORM_TYPED: Final = 3
 FORM_SNAPSHOT: Final = 5
 NULLS: Final = 0x10
-"""In a way's byte: a bitmap follows."""
+"""In a form's byte: a bitmap follows."""
 PLAIN: Final = -1
-"""In the place of a dictionary's length: the leaf has none, its texts travel as they are."""
+"""Instead of a dictionary's length: the leaf has no dictionary, its texts travel as they are."""
 
 OFFSET_BYTES: Final = 4
 FEW: Final = 256
-"""Up to so many values a loop in Python takes less time than Arrow's kernels need to begin."""
+"""Up to this many values, a loop in Python is faster than starting an Arrow kernel."""
 ARROW_FAULTS: Final = (
     pa.ArrowException,
     ValueError,
@@ -79,7 +80,7 @@ _KINDS: Final = {width: kind for width, _, kind in _WIDTHS}
 
 @dataclass(frozen=True, slots=True)
 class TypedSegment:
-    """Rows as they travel; ``key`` goes into the frame's header."""
+    """Encoded rows; ``key`` goes into the frame's header."""
 
     key: SegmentKey
     body: bytes
@@ -87,7 +88,7 @@ class TypedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Redundant:
-    """What a snapshot at a segment needs besides the encoder: each leaf's length before it, or ``PLAIN``."""
+    """For a snapshot at a segment: the length of each leaf before it, or ``PLAIN``."""
 
     segment: int
     lengths: tuple[int, ...]
@@ -95,7 +96,7 @@ class Redundant:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a decoder needs to begin at ``segment``."""
+    """The state that a decoder needs to begin at ``segment``."""
 
     segment: int
     body: bytes
@@ -105,7 +106,7 @@ class Snapshot:
 
 
 def varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    """Seven bits per byte, the lowest first; the top bit says that more follow."""
     if number < 0x80:
         return bytes((number,))
     found = bytearray()
@@ -153,7 +154,7 @@ def ints_of(numbers: pa.Array) -> list[Any]:
 
 
 def values_buffer(array: pa.Array, bits: int) -> pa.Buffer:
-    """The values of an array that stand in one buffer; one of less than a byte must begin at its first row."""
+    """The values of an array that has one buffer; values under a byte must begin at its first row."""
     begin = array.offset * bits // 8
     return array.buffers()[1].slice(begin, (len(array) * bits + 7) // 8)
 
@@ -179,7 +180,7 @@ def texts_of(texts: pa.Array) -> list[Any]:
 
 
 class BodyReader:
-    """Takes the parts of a body in order and counts what they unfold to."""
+    """Reads the parts of a body in order and limits what they unfold to."""
 
     __slots__ = ("_at", "_buffer", "_data", "_room")
 
@@ -190,7 +191,7 @@ class BodyReader:
         self._room: float = DECODED_BYTES_MAX
 
     def spend(self, size: float) -> None:
-        """Says that the rows will take so many bytes, before they do."""
+        """Counts ``size`` bytes of decoded rows, before their allocation."""
         self._room -= size
         if self._room < 0:
             raise BadSegment(f"a segment that unfolds to more than the {DECODED_BYTES_MAX:,} bytes allowed")
@@ -214,7 +215,7 @@ class BodyReader:
         return number | byte << shift
 
     def take(self, size: int) -> pa.Buffer:
-        """The next ``size`` bytes, wherever they stand."""
+        """The next ``size`` bytes, at any alignment."""
         at = self._at
         if size > len(self._data) - at:
             raise BadSegment(f"{len(self._data):,} bytes that speak of {at + size:,}")
@@ -222,12 +223,12 @@ class BodyReader:
         return self._buffer.slice(at, size)
 
     def aligned(self, size: int) -> pa.Buffer:
-        """The next ``size`` bytes, at an address that suits every type."""
+        """The next ``size`` bytes, aligned for every type."""
         taken = self.take(size)
         return taken if taken.address % 8 == 0 else pa.py_buffer(taken.to_pybytes())
 
     def ints(self, count: int, code: str = "q") -> pa.Buffer:
-        """``count`` integers, as a buffer of the struct code's; the caller has said what they take."""
+        """``count`` integers in the struct code's type; the caller has counted them with ``spend``."""
         width, least = self._ints_head()
         if width == 8:
             numbers = self.aligned(8 * count)
@@ -241,7 +242,7 @@ class BodyReader:
         return self._many(count, width, least).cast(STORED[code]).buffers()[1]
 
     def offsets(self, count: int) -> tuple[pa.Buffer, int]:
-        """``count`` lengths as offsets, and their sum; the caller has said what the offsets take."""
+        """``count`` lengths as offsets, and their sum; the caller has counted the offsets with ``spend``."""
         width, least = self._ints_head()
         if width == 8 or least < 0:
             raise BadSegment("lengths that are not small and above zero")
@@ -254,7 +255,7 @@ class BodyReader:
         return pa.py_buffer(bytes(OFFSET_BYTES) + found.to_pybytes()), last
 
     def texts(self, kind: pa.DataType, count: int, bitmap: pa.Buffer | None = None) -> pa.Array:
-        """``count`` texts or bytes, validated; the caller has said what their offsets take."""
+        """``count`` texts or bytes, validated; the caller has counted their offsets with ``spend``."""
         offsets, size = self.offsets(count)
         nulls = 0 if bitmap is None else -1
         found = pa.Array.from_buffers(kind, count, [bitmap, offsets, self.take(size)], nulls)

@@ -1,6 +1,6 @@
-"""How the columns of a typed topic travel, and which dictionaries they have.
+"""The form of each column in a typed segment, and its dictionaries.
 
-A column's type decides its **way**. A ``string`` is one leaf: its texts are coded by a dictionary. A column of
+A column's type decides its **form**. A ``string`` is one leaf: its texts are coded by a dictionary. A column of
 ``map<string, string>`` (labels) is three leaves: the dictionaries of its names, of its texts, and of its whole
 **sets**, whose values are pairs of indices into the other two. Leaves are numbered in schema order. Strings
 deeper inside structs and lists stay as they are.
@@ -22,7 +22,7 @@ BYTES: Final[pa.DataType] = pa.binary()
 
 
 class ColumnForm(IntEnum):
-    """How a column stands in a segment; the bytes of each are in typed_form."""
+    """How a segment encodes a column; form.py documents the bytes."""
 
     ABSENT = 0
     FIXED = 1
@@ -35,9 +35,9 @@ class ColumnForm(IntEnum):
 
 
 STORED: Final = {"i": pa.int32(), "I": pa.uint32(), "q": pa.int64()}
-"""The integers that ``integer_code`` speaks of."""
+"""The integer types by struct code (``integer_code``)."""
 INSTEAD: Final = {ColumnForm.CODED: ColumnForm.TEXTS, ColumnForm.SETS: ColumnForm.LABELS}
-"""What a column of leaves falls back to when a dictionary of it has gone plain."""
+"""The form of a column after one of its dictionaries has gone plain."""
 
 
 class Leaf(NamedTuple):
@@ -47,26 +47,26 @@ class Leaf(NamedTuple):
 
 
 class Column(NamedTuple):
-    """What the type of a column decides."""
+    """The properties of a column that follow from its type."""
 
     kind: pa.DataType
-    way: ColumnForm
+    form: ColumnForm
     leaf: int
-    """The number of its first leaf; of one without, the number that the next leaf has."""
+    """The number of its first leaf; for a column without leaves, the number of the next leaf."""
     code: str
-    """The struct code of its integers, if it travels as ``INTS``."""
+    """The struct code of its integers, if its form is ``INTS``."""
     bits: int
-    """The width of its values, if they stand in one buffer."""
+    """The width of its values, if Arrow stores them in one buffer."""
     null_bytes: float
-    """What a row costs in memory where the column is all null."""
+    """Memory per row if the column is all null."""
 
 
 def is_labels(kind: pa.DataType) -> bool:
     return bool(pt.is_map(kind)) and kind.key_type == TEXT and kind.item_type == TEXT
 
 
-def way_of(kind: pa.DataType) -> ColumnForm:
-    """The way of a type, as long as its dictionaries are in use."""
+def form_of(kind: pa.DataType) -> ColumnForm:
+    """The form of a type while its dictionaries are in use."""
     if kind == TEXT:
         return ColumnForm.CODED
     if is_labels(kind):
@@ -81,7 +81,7 @@ def way_of(kind: pa.DataType) -> ColumnForm:
 
 
 def integer_code(kind: pa.DataType) -> str:
-    """The struct code of a type that is an integer of four or eight bytes underneath; else empty."""
+    """The struct code of a type that Arrow stores as integers of four or eight bytes; else empty."""
     if kind == pa.uint32():
         return "I"
     if kind == pa.int32() or pt.is_date32(kind) or pt.is_time32(kind):
@@ -92,7 +92,7 @@ def integer_code(kind: pa.DataType) -> str:
 
 
 def _bits(kind: pa.DataType) -> int:
-    """The width of a type whose values stand in one buffer; else 0."""
+    """The width of a type that Arrow stores in one buffer; else 0."""
     fixed = pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_fixed_size_binary(kind)
     return int(kind.bit_width) if fixed else 0
 
@@ -102,9 +102,9 @@ def columns_of(schema: pa.Schema) -> list[Column]:
     found: list[Column] = []
     leaves = 0
     for kind in schema.types:
-        way = way_of(kind)
-        found.append(Column(kind, way, leaves, integer_code(kind), _bits(kind), _null_bytes(kind)))
-        leaves += {ColumnForm.CODED: 1, ColumnForm.SETS: 3}.get(way, 0)
+        form = form_of(kind)
+        found.append(Column(kind, form, leaves, integer_code(kind), _bits(kind), _null_bytes(kind)))
+        leaves += {ColumnForm.CODED: 1, ColumnForm.SETS: 3}.get(form, 0)
     return found
 
 
@@ -112,10 +112,10 @@ def leaves_of(schema: pa.Schema) -> list[Leaf]:
     """The leaves of a topic's schema, in order."""
     found: list[Leaf] = []
     for index, kind in enumerate(schema.types):
-        way = way_of(kind)
-        if way == ColumnForm.CODED:
+        form = form_of(kind)
+        if form == ColumnForm.CODED:
             found.append(Leaf(index, "column"))
-        elif way == ColumnForm.SETS:
+        elif form == ColumnForm.SETS:
             found += (Leaf(index, part) for part in ("names", "texts", "sets"))
     return found
 
@@ -132,11 +132,11 @@ def _null_bytes(kind: pa.DataType) -> float:
     return 1 / 8 + (_bits(kind) / 8 if _bits(kind) else 16)
 
 
-# --- what a topic may have ---------------------------------------------------------------------------
+# --- allowed types -----------------------------------------------------------------------------------
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Refuses what a typed topic cannot carry."""
+    """Refuses a schema that a typed topic cannot carry."""
     for field in schema:
         for kind in _types_in(field.type):
             if pt.is_dictionary(kind):
@@ -144,13 +144,13 @@ def check_schema(schema: pa.Schema) -> None:
             if isinstance(kind, pa.BaseExtensionType) or pt.is_run_end_encoded(kind) or _is_list_view(kind):
                 raise SchemaMismatch(f"column {field.name!r} is {kind}, which a typed topic does not carry")
     if len(set(schema.names)) < len(schema.names):
-        raise SchemaMismatch("a column's name comes twice")
+        raise SchemaMismatch("two columns have the same name")
     if all(pt.is_null(kind) or (pt.is_struct(kind) and kind.num_fields == 0) for kind in schema.types):
         raise SchemaMismatch("a schema needs a column that can hold data")
 
 
 def _is_list_view(kind: pa.DataType) -> bool:
-    """Views may name the same values many times, so that few bytes unfold to many."""
+    """Views may repeat the same values many times, so that few bytes unfold to many."""
     return bool(pt.is_list_view(kind) or pt.is_large_list_view(kind))
 
 

@@ -1,14 +1,14 @@
-"""A stored segment of a typed topic: self-contained, whatever its producer's encoder knew.
+"""A stored segment of a typed topic, which can be decoded without the state of its producer's encoder.
 
-It stands behind the record header (see record) in the place of the segment as it came. Little endian::
+It follows the record header (see wire/record.py), instead of the segment as received. Little endian::
 
     form u8 = 4 | columns u8 | schema version u16 | rows u32 | one Arrow IPC record batch message, to the end
 
 The batch has the columns of a batch of messages (key, id, headers, sent_at and value, a struct of the topic's
-columns) in the schema of that version; ``columns`` has bit i for column i: one that is all null is left out.
-Its buffers are LZ4-compressed where that makes the record smaller. A reader takes LZ4 and ZSTD.
+columns) in the schema of that version; ``columns`` has bit i for column i: a column that is all null
+is left out. The buffers are LZ4-compressed if that makes the record smaller. A reader accepts LZ4 and ZSTD.
 
-The bytes may come from anyone: what they would unfold to is added up before it is allocated.
+The bytes may come from anyone: a reader adds up what they unfold to before it allocates memory.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import struct
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headpond.model.errors import BadSegment, SegmentTooLarge, StorageFailed
-from headpond.wire.plain.columns import SENT_AT_US_MAX, SENT_AT_US_MIN, fill_times
+from headpond.wire.plain.columns import check_sent_at, fill_times
 from headpond.wire.plain.ipc import check_unfolded, fold, record_batch_claims, unfold
 from headpond.wire.plain.segment import decode_plain
 from headpond.wire.typed.versions import SchemaVersions, chosen
@@ -30,16 +29,16 @@ HEADER: Final = struct.Struct("<BBHI")
 HEADER_BYTES: Final = HEADER.size
 
 ROWS_BYTES_MAX: Final = 48 * 1024 * 1024
-"""What the rows of one record may take in memory; with its header it then fits into a frame of a file."""
+"""The largest rows of one record in memory, so that the record fits into a frame of a file."""
 COMPRESS_BYTES_MIN: Final = 1024
-"""Rows below this are hardly made smaller: each buffer gains a size of its own."""
+"""Compression hardly shrinks rows below this: it adds a size to each buffer."""
 
 _NEEDED: Final = ("sent_at", "value")
 _FAULTS: Final = (pa.ArrowException, ValueError, OSError, EOFError, IndexError, struct.error)
 
 
 def encode_typed_record(messages: pa.RecordBatch, version: int) -> bytes:
-    """The record of a batch of messages, decoded again and compared with them before it is returned."""
+    """The record of a batch of messages; it is decoded and compared with them before it is returned."""
     size = messages.nbytes
     if size > ROWS_BYTES_MAX:
         raise SegmentTooLarge(f"rows of {size:,} bytes; at most {ROWS_BYTES_MAX:,} are allowed")
@@ -51,7 +50,7 @@ def encode_typed_record(messages: pa.RecordBatch, version: int) -> bytes:
         again = unfold(bytes(batch.schema.serialize()), message)
     else:
         message, again = plain, pa.ipc.read_record_batch(plain, batch.schema)
-    # What is written must be what came. A NaN is unlike itself, so bytes are compared where values differ.
+    # The record must hold exactly these rows. NaN differs from itself, so bytes are compared if values differ.
     if not again.equals(batch) and not again.serialize().equals(plain):
         raise StorageFailed("a record does not read back as the rows it was made from")
     return b"".join((HEADER.pack(FORM_STORED, mask, version, messages.num_rows), message))
@@ -90,7 +89,7 @@ def stored_rows(
 ) -> pa.RecordBatch:
     """The rows of a stored segment, of a plain or a typed topic, in the schema they were stored with.
 
-    With ``stored_at_us`` their times are those that readers see; without, those that the sender gave.
+    With ``stored_at_us`` their times are as readers see them; without, as the sender gave them.
     """
     if schemas is not None:
         rows = decode_typed_record(segment, schemas)
@@ -102,7 +101,7 @@ def stored_rows(
 
 
 def decode_typed_record(segment: bytes, schemas: SchemaVersions) -> pa.RecordBatch:
-    """The batch of messages in a record, fully validated: the columns it has, in the version it has."""
+    """The batch of messages in a record, fully validated, with the record's columns and schema version."""
     version = version_of(segment)
     _, mask, _, rows = HEADER.unpack_from(segment)
     schema = schemas.messages(version)
@@ -123,17 +122,15 @@ def decode_typed_record(segment: bytes, schemas: SchemaVersions) -> pa.RecordBat
 
 
 def check_messages(segment: bytes, schemas: SchemaVersions, *, state: bool = False) -> int:
-    """How many rows a record from elsewhere has, after checking all that a topic's rows must keep to.
+    """The number of rows of a record from another node, after checking every rule for rows of a topic.
 
-    ``state``: of a state topic, where a row may have no value.
+    ``state``: for a state topic, where a row may have no value.
     """
     batch = decode_typed_record(segment, schemas)
     sent_at, value = batch.column("sent_at"), batch.column("value")
-    if sent_at.null_count or (value.null_count and not state):
-        raise BadSegment("a row without sent_at or without value")
-    extent = pc.min_max(sent_at.view(pa.int64())).as_py()
-    if extent["min"] < SENT_AT_US_MIN or extent["max"] > SENT_AT_US_MAX:
-        raise BadSegment("a row whose sent_at is outside the years 1 to 9999")
+    check_sent_at(sent_at)
+    if value.null_count and not state:
+        raise BadSegment("a row without value")
     for field in value.type:
         if not field.nullable and value.field(field.name).null_count:
             raise BadSegment(f"column {field.name!r} takes no nulls")
@@ -143,7 +140,7 @@ def check_messages(segment: bytes, schemas: SchemaVersions, *, state: bool = Fal
 
 
 def fill_messages(messages: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with all columns of ``schema``: the ones left out come back as nulls."""
+    """The batch with all columns of ``schema``; those left out are nulls."""
     if messages.num_columns == len(schema):
         return messages
     present = dict(zip(messages.schema.names, messages.columns, strict=True))

@@ -2,9 +2,8 @@
 
 A batch of **messages** has the columns ``key``, ``id``, ``headers``, ``sent_at`` and ``value``, a struct of the
 topic's columns. The encoder's **rows** are flat: the topic's columns under their own names, and the envelope as
-``@key``, ``@id``, ``@headers``, ``@sent_at``; a column that is all null costs a byte there, and a ``@sent_at``
-that all rows share a few. ``@id`` is bytes in a row: ids hardly come twice, and a dictionary would learn them
-all.
+``@key``, ``@id``, ``@headers``, ``@sent_at``; a column that is all null costs a byte, and a ``@sent_at`` that
+all rows share a few bytes. ``@id`` is binary: ids rarely repeat, and a dictionary would learn them all.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from headpond.model.errors import BadRequest, BadSegment, KeyMissing, SchemaMismatch
-from headpond.wire.plain.columns import PLAIN_SCHEMA, SENT_AT_US_MAX, SENT_AT_US_MIN
+from headpond.wire.plain.columns import PLAIN_SCHEMA, check_sent_at, is_text
 from headpond.wire.typed.schema import is_widening
 
 ENVELOPE: Final = ("key", "id", "headers", "sent_at")
@@ -47,12 +46,12 @@ def _check_names(topic_schema: pa.Schema) -> None:
         if name.startswith("@"):
             raise SchemaMismatch(
                 f"column {name!r}: a topic's column may not begin with '@'",
-                hint="Names with '@' stand for a message's own key, id, headers and time.",
+                hint="Names with '@' stand for the key, id, headers and time of a message.",
             )
 
 
 def to_rows(messages: pa.RecordBatch, topic_schema: pa.Schema) -> pa.RecordBatch:
-    """Messages as rows. Of their columns all but ``value`` and ``sent_at`` may be missing."""
+    """Messages as rows. All columns but ``value`` and ``sent_at`` may be missing."""
     names = messages.schema.names
     value = messages.column("value")
     schema = row_schema(topic_schema)
@@ -71,9 +70,9 @@ def to_rows(messages: pa.RecordBatch, topic_schema: pa.Schema) -> pa.RecordBatch
 
 
 def from_rows(rows: pa.RecordBatch, topic_schema: pa.Schema, *, state: bool = False) -> pa.RecordBatch:
-    """Rows that a decoder gave, as messages; what no reader could show is a ``BadSegment``.
+    """Decoded rows as messages; a value that no reader could show is a ``BadSegment``.
 
-    ``state``: of a state topic, whose rows have keys and where one without any value is a delete.
+    ``state``: for a state topic, where every row has a key and a row without values is a delete.
     """
     if not rows.schema.equals(row_schema(topic_schema)):
         raise SchemaMismatch(f"rows of {', '.join(rows.schema.names)} are not of the topic's columns")
@@ -82,7 +81,7 @@ def from_rows(rows: pa.RecordBatch, topic_schema: pa.Schema, *, state: bool = Fa
     key, id_bytes, headers, sent_at = columns[width:]
     if _lacks_text(headers):
         raise BadSegment("a header without text")
-    _check_times(sent_at)
+    check_sent_at(sent_at)
     try:
         ids = id_bytes.cast(pa.string())
     except pa.ArrowException as error:
@@ -92,7 +91,7 @@ def from_rows(rows: pa.RecordBatch, topic_schema: pa.Schema, *, state: bool = Fa
 
 
 def _value(columns: list[pa.Array], key: pa.Array, topic_schema: pa.Schema, *, state: bool) -> pa.StructArray:
-    """The topic's columns as one; in a state topic a row of nulls is null itself, which deletes its key."""
+    """The topic's columns as one struct; in a state topic a row of nulls is null, which deletes its key."""
     empty = None
     if state:
         if key.null_count:
@@ -103,36 +102,27 @@ def _value(columns: list[pa.Array], key: pa.Array, topic_schema: pa.Schema, *, s
 
 
 def _lacks_text(headers: pa.Array) -> bool:
-    """Whether a header of these rows (not of the ones beside a slice) has no text."""
+    """Whether a header of these rows (not of those around a slice) has no text."""
     if headers.null_count == len(headers):
         return False
     first, last = headers.offsets[0].as_py(), headers.offsets[-1].as_py()
     return bool(headers.items.slice(first, last - first).null_count)
 
 
-def _check_times(sent_at: pa.Array) -> None:
-    """Times that every reader's calendar can show."""
-    extent = pc.min_max(sent_at.view(pa.int64())).as_py()
-    if sent_at.null_count:
-        raise BadSegment("a message without sent_at")
-    if extent["min"] < SENT_AT_US_MIN or extent["max"] > SENT_AT_US_MAX:
-        raise BadSegment("a message whose sent_at is outside the years 1 to 9999")
-
-
-# --- what a user hands over ---------------------------------------------------------------------------
+# --- tables from a user -------------------------------------------------------------------------------
 
 
 def messages_of(
     table: pa.Table | pa.RecordBatch, topic_schema: pa.Schema, sent_at_us: int, *, state: bool = False
 ) -> list[pa.RecordBatch]:
-    """A user's table as batches of messages, one for each of its chunks that has rows.
+    """A user's table as batches of messages, one per chunk that has rows.
 
-    ``state``: of a state topic, whose rows have keys and where one without any value is a delete.
+    ``state``: for a state topic, where every row has a key and a row without values is a delete.
 
     It has a struct column ``value`` and may have ``key``, ``id``, ``headers`` and ``sent_at``; or it has the
     topic's columns themselves and may have ``@key``, ``@id``, ``@headers`` and ``@sent_at``. The order
-    of columns does not matter. What is missing is filled: nullable columns with nulls, ``sent_at`` with
-    ``sent_at_us``. Numbers are widened where that is exact, and other layouts of texts and bytes are taken.
+    of columns does not matter. Missing nullable columns become nulls, a missing ``sent_at`` becomes
+    ``sent_at_us``. Numbers are widened if that is exact, and other layouts of texts and bytes are accepted.
     Anything else is a ``SchemaMismatch`` that names the column.
     """
     if not isinstance(table, pa.Table | pa.RecordBatch):
@@ -157,7 +147,7 @@ def messages_of(
 
 
 def is_messages(schema: pa.Schema, topic_schema: pa.Schema) -> bool:
-    """Whether ``value`` is the message's and not a column of the topic that has the same name."""
+    """Whether ``value`` is the value of a message, and not a column of the topic with that name."""
     place = schema.get_field_index("value")
     if place < 0 or not pt.is_struct(schema.field(place).type):
         return False
@@ -169,7 +159,7 @@ def is_messages(schema: pa.Schema, topic_schema: pa.Schema) -> bool:
 
 
 def shard_column(schema: pa.Schema, topic_schema: pa.Schema) -> str:
-    """The column that names a row's shard, where a table may have one."""
+    """The column that gives a row's shard, in a table that may have one."""
     return "shard" if is_messages(schema, topic_schema) else "@shard"
 
 
@@ -208,7 +198,7 @@ def _messages(
 
 
 def _parts(value: pa.Array, topic_schema: pa.Schema, *, state: bool) -> dict[str, pa.Array]:
-    """The columns inside ``value``."""
+    """The columns in ``value``."""
     if value.null_count and not state:
         raise SchemaMismatch(f"column 'value' takes no nulls and has {value.null_count}")
     names = [value.type.field(index).name for index in range(value.type.num_fields)]
@@ -220,7 +210,7 @@ def _parts(value: pa.Array, topic_schema: pa.Schema, *, state: bool) -> dict[str
 
 
 def _times(shown: str, column: pa.Array | None, rows: int, sent_at_us: int) -> pa.Array:
-    """When each message was sent: a finer unit is cut to microseconds, what is missing is filled."""
+    """When each message was sent: finer units are cut to microseconds, missing times filled."""
     given = pa.scalar(sent_at_us, _TIME)
     if column is None:
         return pa.repeat(given, rows)
@@ -228,14 +218,14 @@ def _times(shown: str, column: pa.Array | None, rows: int, sent_at_us: int) -> p
         column = pc.cast(column, options=pc.CastOptions(_TIME, allow_time_truncate=True))
     column = _fitted(shown, column, _FIELDS["sent_at"].with_nullable(True), rows).fill_null(given)
     try:
-        _check_times(column)
+        check_sent_at(column)
     except BadSegment as error:
         raise SchemaMismatch(f"column {shown!r}: {error}") from error
     return column
 
 
 def _fitted(shown: str, column: pa.Array | None, field: pa.Field, rows: int) -> pa.Array:
-    """The column in the field's type, or nulls where there is none."""
+    """The column in the field's type; nulls if it is missing."""
     must = f"it must be {field.type}{'' if field.nullable else ' without nulls'}"
     if column is None:
         if not field.nullable:
@@ -254,26 +244,26 @@ def _fitted(shown: str, column: pa.Array | None, field: pa.Field, rows: int) -> 
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """The column as ``kind`` without a loss; None if its type does not allow that."""
+    """The column as ``kind`` without loss; None if its type does not allow that."""
     if column.type == kind:
         return column
     if pt.is_dictionary(column.type):
         return _cast(column.dictionary_decode(), kind)
     if not casts(column.type, kind):
         return None
-    if pt.is_binary_view(column.type):  # from there is no direct way; large_binary leads everywhere
+    if pt.is_binary_view(column.type):  # Arrow has no direct cast; large_binary casts to everything
         column = column.cast(pa.large_binary())
     return column.cast(kind)
 
 
 def casts(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether every value of a type is one of ``kind``, be it in another layout."""
-    if pt.is_null(given) or is_widening(given, kind) or (_is_text(given) and _is_text(kind)):
+    """Whether ``kind`` holds every value of a type, perhaps in another layout."""
+    if pt.is_null(given) or is_widening(given, kind) or (is_text(given) and is_text(kind)):
         return True
     if _is_bytes(kind):
-        return _is_bytes(given) or _is_text(given) or pt.is_fixed_size_binary(given)
+        return _is_bytes(given) or is_text(given) or pt.is_fixed_size_binary(given)
     if pt.is_timestamp(given) and pt.is_timestamp(kind):
-        # With a zone a time is a point in time, whatever the zone. A finer unit is taken if it loses nothing.
+        # With any zone a time is a point in time. A finer unit is accepted if it loses nothing.
         return (given.tz is None) == (kind.tz is None)
     if pt.is_map(given) and pt.is_map(kind):
         return casts(given.key_type, kind.key_type) and casts(given.item_type, kind.item_type)
@@ -284,10 +274,6 @@ def casts(given: pa.DataType, kind: pa.DataType) -> bool:
             casts(mine.type, theirs.type) for mine, theirs in zip(given, kind, strict=True)
         )
     return False
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

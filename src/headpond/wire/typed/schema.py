@@ -1,11 +1,11 @@
-"""A typed topic's schema: which columns it may have, and which other schemas it gets along with.
+"""A typed topic's schema: which columns it may have, and which other schemas are compatible with it.
 
 A schema travels and is stored as Arrow's IPC schema message. Two rules, by column name, whatever the order:
 
-- Rows of a schema **fit** a topic's if each of their columns is the topic's or a number that the topic's column
-  is wider than, and each column that they lack is nullable. Fitted rows are widened and filled with nulls.
+- Rows **fit** a topic's schema if each of their columns has the topic's type or is a narrower number, and each
+  column that they lack is nullable. Fitted rows are widened and filled with nulls.
 - A topic's schema **evolves** into one that has all of its columns, each the same or a wider number, and
-  whose new columns are nullable. So whatever fitted before fits after.
+  whose new columns are nullable. So rows that fitted before fit after.
 
 A number is wider if it holds every value of the other exactly. Anything else is a ``SchemaMismatch`` that names
 the column, what it is and what it would have to be.
@@ -22,10 +22,10 @@ import pyarrow.types as pt
 from headpond.model.errors import SchemaMismatch
 
 SCHEMA_BYTES_MAX: Final = 32 * 1024
-"""A schema goes into every TITLE, which may have 64 KiB."""
+"""Every TITLE carries a schema, and is limited to 64 KiB."""
 DEPTH_MAX: Final = 8
 WIDTH_BYTES_MAX: Final = 64 * 1024
-"""What a row may take in memory before anything stands in it: a few bytes must not unfold to gigabytes."""
+"""The memory of an empty row: a few bytes must not unfold to gigabytes."""
 
 _FAULTS: Final = (pa.ArrowException, ValueError, OSError, EOFError, TypeError, RecursionError)
 _SIMPLE: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
@@ -56,11 +56,11 @@ _SUPPORTED_HINT: Final = (
     "and lists, maps and structs of these."
 )
 _EXACT_BITS: Final = {"halffloat": 11, "float": 24, "double": 53}
-"""Whole numbers up to this many bits stand exactly in a floating-point number."""
+"""Integers up to this many bits are exact in a floating-point number."""
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
-    """The schema as it travels: checked, and without metadata, which is nobody's business but its maker's."""
+    """The encoded schema, checked and without metadata."""
     if not isinstance(schema, pa.Schema):
         raise SchemaMismatch(
             f"a schema is a pyarrow.Schema, not {type(schema).__name__}",
@@ -78,7 +78,7 @@ def encode_schema(schema: pa.Schema) -> bytes:
 
 
 def decode_schema(data: bytes) -> pa.Schema:
-    """Reads what ``encode_schema`` wrote; whatever is wrong with other bytes is a ``SchemaMismatch``."""
+    """Decodes the result of ``encode_schema``; other bytes are a ``SchemaMismatch``."""
     if len(data) > SCHEMA_BYTES_MAX:
         raise SchemaMismatch(f"a schema of {len(data):,} bytes; at most {SCHEMA_BYTES_MAX:,} are allowed")
     try:
@@ -90,7 +90,7 @@ def decode_schema(data: bytes) -> pa.Schema:
 
 
 def shown_schema(schema: pa.Schema) -> str:
-    """The columns in a line, as far as they are few."""
+    """The first 12 columns in one line."""
     shown = [f"{field.name}: {shown_column(field)}" for field in list(schema)[:12]]
     return ", ".join([*shown, "…"] if len(schema) > 12 else shown)
 
@@ -99,7 +99,7 @@ def shown_column(field: pa.Field) -> str:
     return f"{field.type}{'' if field.nullable else ' not null'}"
 
 
-# --- which columns a topic may have -------------------------------------------------------------------
+# --- allowed columns ----------------------------------------------------------------------------------
 
 
 def check_columns(schema: pa.Schema) -> None:
@@ -111,7 +111,7 @@ def check_columns(schema: pa.Schema) -> None:
         if not field.name or field.name.startswith("@"):
             raise SchemaMismatch(
                 f"column {field.name!r}: a name may not be empty or begin with '@'",
-                hint="Names with '@' stand for a message's own key, id, headers and time.",
+                hint="Names with '@' stand for the key, id, headers and time of a message.",
             )
         if field.name in names:
             raise SchemaMismatch(
@@ -122,7 +122,7 @@ def check_columns(schema: pa.Schema) -> None:
     width = sum(width_bytes(field.type) for field in schema)
     if width > WIDTH_BYTES_MAX:
         raise SchemaMismatch(
-            f"columns of {width:,} bytes a row, whatever stands in them; the limit is {WIDTH_BYTES_MAX:,}",
+            f"columns take {width:,} bytes per row even if empty; the limit is {WIDTH_BYTES_MAX:,}",
             hint="Use lists and bytes of a variable size instead of a fixed one.",
         )
 
@@ -146,7 +146,7 @@ def _check_type(name: str, kind: pa.DataType, depth: int = 0) -> None:
 
 
 def width_bytes(kind: pa.DataType) -> int:
-    """What a value of the type takes in memory at the least, also where it is null."""
+    """The least memory of a value of the type, also if it is null."""
     if pt.is_fixed_size_list(kind):
         return 1 + int(kind.list_size) * width_bytes(kind.value_type)
     if pt.is_struct(kind):
@@ -156,7 +156,7 @@ def width_bytes(kind: pa.DataType) -> int:
     if pt.is_string(kind) or pt.is_binary(kind) or pt.is_list(kind) or pt.is_map(kind):
         return 5
     if pt.is_fixed_size_binary(kind):
-        return 1 + int(kind.byte_width)  # as bits it may be too large to be told
+        return 1 + int(kind.byte_width)  # its bit_width may overflow
     return 1 + (int(kind.bit_width) + 7) // 8
 
 
@@ -164,7 +164,7 @@ def width_bytes(kind: pa.DataType) -> int:
 
 
 def check_fits(rows: pa.Schema, topic: pa.Schema) -> None:
-    """Refuses rows of a schema that the topic's cannot take."""
+    """Refuses rows that do not fit the topic's schema."""
     for field in rows:
         place = topic.get_field_index(field.name)
         if place < 0:
@@ -206,7 +206,7 @@ def check_evolves(old: pa.Schema, new: pa.Schema) -> None:
 
 
 def is_widening(narrow: pa.DataType, wide: pa.DataType) -> bool:
-    """Whether every value of ``narrow`` is exactly one of ``wide``: the same type, or a wider number."""
+    """Whether ``wide`` holds every value of ``narrow`` exactly: the same type, or a wider number."""
     if narrow == wide:
         return True
     if pt.is_decimal(narrow) and pt.is_decimal(wide):
@@ -220,7 +220,7 @@ def is_widening(narrow: pa.DataType, wide: pa.DataType) -> bool:
 
 
 def fit_messages(messages: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of messages with its values in ``schema``, which theirs fits: widened and filled with nulls."""
+    """A batch of messages with its values widened and filled with nulls to ``schema``, which they fit."""
     place = messages.schema.get_field_index("value")
     value = messages.column(place)
     wanted = pa.struct(list(schema))

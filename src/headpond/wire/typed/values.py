@@ -1,7 +1,7 @@
 """A typed topic's columns as Python values: a row is a dict, labels are a dict, times are datetimes.
 
-A column at a time. What Python cannot hold is told as near to it as can be: times to the microsecond (an Arrow
-column has all of it), a time beyond the year 9999 as its number, one in a zone unknown to this machine in UTC.
+Values that Python cannot hold are approximated: times are cut to microseconds, a time beyond the year 9999 is
+its number, and a time in a zone that this machine does not know is in UTC.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNSHOWN: Final = (ValueError, OverflowError, KeyError, pa.ArrowException)
 
 
 def python_values(column: pa.Array) -> list[Any]:
-    """The values of a column of any type that a typed topic carries; None where they are null."""
+    """The values of a column of any type that a typed topic carries; None for null."""
     kind = column.type
     if pt.is_struct(kind):
         return _rows(column)
@@ -42,7 +42,7 @@ def _rows(column: pa.Array) -> list[dict[str, Any] | None]:
 
 
 def _maps(column: pa.Array) -> list[dict[Any, Any] | None]:
-    """Each map as a dict; of a key that comes twice the last counts. Keys that no dict takes make it a list."""
+    """Each map as a dict, in which the last of equal keys wins; as a list if its keys are not hashable."""
     starts = column.offsets.to_pylist()
     first, size = starts[0], starts[-1] - starts[0]
     keys = python_values(column.keys.slice(first, size))
@@ -56,7 +56,7 @@ def _maps(column: pa.Array) -> list[dict[Any, Any] | None]:
 
 
 def _lists(column: pa.Array) -> list[list[Any] | None]:
-    values = python_values(column.flatten())  # what stands under a null list is left out by it
+    values = python_values(column.flatten())  # flatten leaves out the values under a null list
     lists: list[list[Any] | None] = []
     at = 0
     for size in pc.list_value_length(column).to_pylist():
@@ -99,16 +99,16 @@ def _with_nulls(column: pa.Array, values: list[Any]) -> list[Any]:
     return [value if there else None for value, there in zip(values, present, strict=True)]
 
 
-# Values as JSON, one rule for all: what ``consume`` prints, and what a dead letter of a typed topic holds.
-#
-# Bytes are text where they are UTF-8, else ``{"base64": …}``; times are ISO 8601, decimals are text, a number
-# that is none (NaN) is null. A map whose keys cannot be JSON's is a list of pairs.
+# --- JSON --------------------------------------------------------------------------------------------
+# One rule for ``consume --json`` and for dead letters of typed topics: bytes are text if they are UTF-8, else
+# ``{"base64": …}``; times are ISO 8601, decimals are text, NaN is null. A map with other keys than strings is a
+# list of pairs.
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 
 def readable(data: Any) -> Any:
-    """A value with its bytes as JSON can hold them; so inside of a typed topic's rows too."""
+    """A value with its bytes in their JSON form, nested ones included."""
     if isinstance(data, bytes):
         try:
             return data.decode()
@@ -129,5 +129,5 @@ def value_json(value: Any) -> bytes:
 
 
 def json_lines(values: list[Any]) -> bytes:
-    """Values that are readable already, one a line."""
+    """Values from ``readable``, one per line."""
     return _ENCODER.encode_lines(values)

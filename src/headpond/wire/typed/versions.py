@@ -13,27 +13,27 @@ from headpond.wire.typed.rows import message_schema
 from headpond.wire.typed.schema import decode_schema, width_bytes
 
 VERSIONS_BYTES_MAX: Final = 512 * 1024
-"""All schemas of a topic travel in one frame to whoever reads it."""
+"""One frame carries all schemas of a topic to a reader."""
 
 
 class SchemaVersions:
-    """Made from the encoded schemas; never changed, another version makes another one."""
+    """An immutable list of schemas; a new version makes a new object."""
 
     __slots__ = ("_beginnings", "_messages", "_schemas", "encoded", "row_bytes")
 
     def __init__(self, encoded: Sequence[bytes]) -> None:
-        """At least one schema; a fault in any is a ``SchemaMismatch``."""
+        """Needs at least one schema; an invalid one is a ``SchemaMismatch``."""
         assert encoded, "a topic without a schema is plain"
         self.encoded = tuple(encoded)
         self._schemas = [decode_schema(data) for data in encoded]
         self._messages = [message_schema(schema) for schema in self._schemas]
         self.row_bytes = sum(width_bytes(field.type) for field in self._messages[-1])
-        """What a message in the newest version takes in memory at the least."""
+        """The least memory of a message in the newest version."""
         self._beginnings: dict[tuple[int, int], bytes] = {}
 
     @property
     def version(self) -> int:
-        """The newest."""
+        """The number of the newest version."""
         return len(self._schemas)
 
     @property
@@ -45,12 +45,12 @@ class SchemaVersions:
         if not 1 <= version <= self.version:
             raise BadSegment(
                 f"a record of schema version {version}; {self.version} are known",
-                hint="The topic was altered since it was opened here; open it anew.",
+                hint="The topic was altered since it was opened here; open it again.",
             )
         return self._messages[version - 1]
 
     def beginning(self, version: int, mask: int) -> bytes:
-        """What an Arrow stream of messages in a version begins with, of the columns in ``mask``; kept."""
+        """The beginning of an Arrow stream of messages in a version, of the columns in ``mask``; cached."""
         found = self._beginnings.get((version, mask))
         if found is None:
             schema = self.messages(version)
@@ -59,12 +59,12 @@ class SchemaVersions:
         return found
 
     def and_then(self, encoded: bytes) -> SchemaVersions:
-        """These and a newer one."""
+        """These versions and a newer one."""
         return SchemaVersions([*self.encoded, encoded])
 
 
 def versions_of(title: Title) -> SchemaVersions | None:
-    """Those that a title lists; None for a plain topic's."""
+    """The versions that a title lists; None for a plain topic."""
     return SchemaVersions(title.schemas) if title.schemas else None
 
 

@@ -1,4 +1,4 @@
-"""Messages of a typed topic become rows and come back; a user's table becomes messages, or is told why not."""
+"""Messages of a typed topic convert to rows and back; a user's table converts to messages or is refused."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_topics_own_columns_are_enough() -> None:
     assert [found.column(name).null_count for name in ("key", "id", "headers")] == [2, 2, 2]
 
 
-def test_envelope_columns_stand_beside_the_topics_own() -> None:
+def test_envelope_columns_are_beside_the_topics_own() -> None:
     headers = pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string()))
     at = pa.array([5], pa.timestamp("us", "UTC"))
     found = one(pa.table({"@sent_at": at, "n": [1], "@key": [b"k"], "@id": ["i"], "@headers": headers}))
@@ -198,7 +198,7 @@ def test_other_layouts_and_narrower_numbers_are_taken(
     ],
     ids=str,
 )
-def test_what_would_lose_or_change_values_is_refused_with_the_column_named(
+def test_a_lossy_cast_is_refused_and_names_the_column(
     given_type: pa.DataType, topic_type: pa.DataType, value: Any
 ) -> None:
     table = pa.table({"c": pa.array([value], given_type)})
@@ -230,9 +230,7 @@ NO_TEXT = pa.array([[("a", None)]], pa.map_(pa.string(), pa.string()))
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "table",
 )
-def test_a_table_at_fault_is_told_what_is_wrong_with_which_column(
-    table: pa.Table, words: tuple[str, ...]
-) -> None:
+def test_a_refused_table_names_the_column_and_the_fault(table: pa.Table, words: tuple[str, ...]) -> None:
     with pytest.raises(SchemaMismatch) as told:
         messages_of(table, TOPIC, NOW_US)
     for word in words:
@@ -245,7 +243,7 @@ def test_an_envelope_column_by_its_bare_name_beside_flat_columns_gets_a_hint() -
     assert "'@key'" in told.value.hint
 
 
-def test_what_is_no_table_is_told() -> None:
+def test_an_argument_that_is_no_table_is_refused() -> None:
     with pytest.raises(BadRequest):
         messages_of([{"n": 1}], TOPIC, NOW_US)
 

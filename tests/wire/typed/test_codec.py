@@ -1,4 +1,4 @@
-"""Typed segments: whoever has the snapshot at k reads k, k + 1, … as they were encoded; state stays bounded."""
+"""Typed segments: a decoder with the snapshot at k decodes k, k + 1, … as encoded; its state stays bounded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headpond.wire.typed import dictionaries as typed_words
 from headpond.wire.typed import form as typed_form
 from headpond.wire.typed.codec import RowDecoder, RowEncoder
 from headpond.wire.typed.form import PLAIN
-from tests.wire.typed_samples import BATCHES, SCHEMA, TEXTS, Rows, batch_of, encode_all, some_rows, texts
+from tests.wire.typed.samples import BATCHES, SCHEMA, TEXTS, Rows, batch_of, encode_all, some_rows, texts
 
 UTC = datetime.UTC
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -179,7 +179,7 @@ def test_a_slice_of_any_columns_comes_back(numbers: list[int | None], begin: int
     assert RowDecoder(batch.schema).decode(segments[0]).equals(batch)
 
 
-def test_what_stands_under_a_null_does_not_travel() -> None:
+def test_bytes_under_a_null_are_not_encoded() -> None:
     hidden = pa.array(["secret", "seen"])
     column = pa.Array.from_buffers(pa.string(), 2, [pa.py_buffer(b"\2"), *hidden.buffers()[1:]])
     batch = pa.record_batch({"text": column, "bytes": column.view(pa.binary())})
@@ -209,7 +209,7 @@ def test_a_column_of_equal_values_travels_as_one() -> None:
     assert RowDecoder(batch.schema).decode(segments[0]).equals(batch)
 
 
-def test_an_encoder_can_go_on_numbering_with_nothing_known() -> None:
+def test_an_encoder_can_start_at_any_segment_number() -> None:
     encoder = RowEncoder(TEXTS, 2, first_segment=7)
     assert encoder.last_segment == 6
     at_7 = encoder.snapshot([])
@@ -373,7 +373,7 @@ def test_a_schema_that_cannot_be_carried_is_refused(kind: pa.DataType) -> None:
 
 @given(BATCHES)
 @settings(max_examples=60, deadline=None)
-def test_what_an_encoder_takes_every_decoder_unfolds(rows: Rows) -> None:
+def test_a_decoder_accepts_everything_that_an_encoder_accepts(rows: Rows) -> None:
     batches = [batch_of(part) for part in rows]
     with pytest.MonkeyPatch.context() as bounds:
         bounds.setattr(typed_words, "_EXACT_FROM_BYTES", 0)

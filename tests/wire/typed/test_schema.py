@@ -1,4 +1,4 @@
-"""Which columns a typed topic may have, what fits it, and how it may change."""
+"""The columns that a typed topic may have, the rows that fit it, and how it may change."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_number_is_wider_exactly_if_it_holds_every_value_of_the_other(
     ],
     ids=str,
 )
-def test_what_else_counts_as_wider(narrow: pa.DataType, wide: pa.DataType, is_wider: bool) -> None:
+def test_other_widenings_are_accepted(narrow: pa.DataType, wide: pa.DataType, is_wider: bool) -> None:
     assert is_widening(narrow, wide) == is_wider
 
 
@@ -97,8 +97,8 @@ def nested(depth: int) -> pa.DataType:
         (pa.schema([("a", pa.dense_union([pa.field("x", pa.int8())]))]), "column 'a' is dense_union"),
         (pa.schema([("a", pa.list_(pa.uuid()))]), "column 'a' is extension"),
         (pa.schema([("a", nested(10))]), "column 'a' is nested"),
-        (pa.schema([("a", pa.binary(2**30))]), "a row"),
-        (pa.schema([("a", pa.list_(pa.int64(), 2**20))]), "a row"),
+        (pa.schema([("a", pa.binary(2**30))]), "per row"),
+        (pa.schema([("a", pa.list_(pa.int64(), 2**20))]), "per row"),
         (pa.schema([(f"a long name of a column {n}", pa.int8()) for n in range(1000)]), "1000 columns"),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_schema_that_no_topic_can_have_is_refused_and_the_column_named(schema:
     assert refused.value.hint
 
 
-def test_what_is_not_a_schema_is_refused() -> None:
+def test_bytes_that_are_no_schema_are_refused() -> None:
     with pytest.raises(SchemaMismatch, match="not dict"):
         encode_schema({"a": "int64"})
 
@@ -162,7 +162,7 @@ columns = st.lists(
 
 @settings(max_examples=200)
 @given(columns, columns, columns)
-def test_what_fitted_a_topic_fits_it_after_it_evolved(rows: Columns, old: Columns, new: Columns) -> None:
+def test_rows_that_fitted_a_topic_fit_after_it_evolved(rows: Columns, old: Columns, new: Columns) -> None:
     sender, before, after = (pa.schema([pa.field(*each) for each in columns]) for columns in (rows, old, new))
     try:
         check_fits(sender, before)

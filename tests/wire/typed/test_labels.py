@@ -1,4 +1,4 @@
-"""Labels travel as whole sets: a row costs one index, whatever its labels, and they come back as they were."""
+"""Labels are encoded as whole sets: a row costs one index, whatever its labels, and decodes unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headpond.wire.typed import dictionaries as typed_words
 from headpond.wire.typed import form as typed_form
 from headpond.wire.typed.codec import RowDecoder, RowEncoder
 from headpond.wire.typed.form import PLAIN
-from tests.wire.typed_samples import LABELS, encode_all
+from tests.wire.typed.samples import LABELS, encode_all
 
 SCHEMA = pa.schema([("labels", pa.map_(pa.string(), pa.string())), ("n", pa.int64())])
 Sets = list[list[list[tuple[str, str | None]] | None]]
@@ -84,7 +84,7 @@ def test_two_orders_are_two_sets() -> None:
     assert lengths[1] == (2, 2, 2)
 
 
-def test_no_map_an_empty_one_and_labels_without_text_are_told_apart() -> None:
+def test_null_empty_and_textless_labels_stay_distinct() -> None:
     _, lengths = read_from_every_snapshot(
         [batch_of(None, [], [("a", None)], [("a", "")], None), batch_of(None)]
     )

@@ -1,4 +1,4 @@
-"""A typed topic's stored records: read back as they were, or refused before memory is spent."""
+"""Stored records of a typed topic decode unchanged, or are refused before memory is allocated."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_version_that_is_not_known_is_refused_with_a_hint() -> None:
         decode_typed_record(encode_typed_record(batch(1), 0), only)
 
 
-def test_plain_and_typed_records_are_told_apart() -> None:
+def test_plain_and_typed_records_are_distinguished() -> None:
     typed = encode_typed_record(batch(1), 2)
     assert stored_rows(typed, VERSIONS).num_rows == stored_rows(PLAIN, None).num_rows == 1
     for segment, schemas in ((typed, None), (PLAIN, VERSIONS), (b"", VERSIONS), (b"\x04", VERSIONS)):
@@ -127,7 +127,7 @@ def first_folded(record: bytes) -> int:
 
 
 @pytest.mark.parametrize("claim", [2**62, 2**40, 97 * 2**20, -2, -(2**63)])
-def test_what_would_unfold_to_too_much_is_refused_before_it_is_allocated(claim: int) -> None:
+def test_a_record_that_unfolds_to_too_much_is_refused_before_allocation(claim: int) -> None:
     record = bytearray(encode_typed_record(batch(1000), 2))
     struct.pack_into("<q", record, first_folded(bytes(record)), claim)
     before = pa.default_memory_pool().max_memory()

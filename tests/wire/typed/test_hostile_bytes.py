@@ -1,4 +1,4 @@
-"""Typed segments and snapshots from anyone: what is wrong is named before memory is spent; nothing changes."""
+"""Hostile typed segments and snapshots: a fault is found before memory is allocated and changes no state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headpond.wire.typed.codec import RowDecoder, RowEncoder
 from headpond.wire.typed.form import NULLS, Snapshot, TypedSegment, pack_ints, varint
 from headpond.wire.typed.leaves import ColumnForm
 from tests.wire.mutations import mutations
-from tests.wire.typed_samples import SCHEMA, TEXTS, encode_all, some_rows, texts
+from tests.wire.typed.samples import SCHEMA, TEXTS, encode_all, some_rows, texts
 
 ENCODER, SEGMENTS, REDUNDANTS = encode_all([some_rows(n) for n in range(3)])
 SNAPSHOTS = [ENCODER.snapshot(REDUNDANTS[k:]) for k in range(3)]
@@ -35,7 +35,7 @@ def test_a_segment_out_of_order_asks_for_a_snapshot_and_changes_nothing() -> Non
     assert decoder.decode(SEGMENTS[1]).equals(some_rows(1))
 
 
-def test_a_segment_that_comes_again_asks_for_a_snapshot_though_no_dictionary_tells_them_apart() -> None:
+def test_a_repeated_segment_asks_for_a_snapshot_even_with_equal_dictionaries() -> None:
     _, segments, _ = encode_all([texts("a")] * 3)
     decoder = RowDecoder(TEXTS)
     for segment in segments[:2]:

@@ -1,4 +1,4 @@
-"""Folded segments: smaller where that is worth it, the same rows, no more memory than a segment may take."""
+"""Folded segments: used if they save enough, with the same rows, within the memory limit of a segment."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_text_becomes_smaller_and_reads_back_as_it_was() -> None:
     assert decode_plain(data).equals(batch.select(["value", "key", "sent_at"]))
 
 
-def test_a_slice_is_folded_without_what_stands_around_it() -> None:
+def test_a_slice_is_folded_without_the_rows_around_it() -> None:
     piece = text_rows(9000).slice(4000, 1000)
     data = encode_plain(piece)
     assert data[0] == FORM_FOLDED
@@ -60,14 +60,14 @@ def test_random_bytes_are_left_as_they_are() -> None:
     assert encode_plain(random_rows(1000, 100))[0] == FORM_IPC
 
 
-def test_rows_of_keys_alone_are_folded_by_what_they_come_to() -> None:
+def test_rows_with_only_keys_are_folded_if_that_saves_enough() -> None:
     keys = [b"device/%06d/state" % number for number in range(3000)]
     data = encode_plain(rows_to_batch([None] * 3000, list(keys), None, None, [NOW] * 3000))
     assert data[0] == FORM_FOLDED
     assert decode_plain(data).column("key").to_pylist() == keys
 
 
-def test_a_segment_that_fills_its_limit_is_read_by_whoever_gets_it() -> None:
+def test_every_reader_accepts_a_segment_of_the_largest_size() -> None:
     size = SEGMENT_BYTES_MAX - 200
     data = encode_plain(rows_to_batch([b"x" * size], None, None, None, [NOW]))
     assert data[0] == FORM_FOLDED
@@ -147,7 +147,7 @@ def test_a_time_to_live_is_found_where_its_name_is_folded() -> None:
     assert (expiries[0], expiries[1]) == (None, NOW + 5_000_000)
 
 
-def test_the_longest_message_is_looked_for_among_what_is_folded() -> None:
+def test_the_message_limit_applies_to_folded_messages() -> None:
     data = encode_plain(rows_to_batch([b"x" * 100_000], [b"k"], None, None, [NOW]))
     assert len(data) < 10_000
     with pytest.raises(SegmentTooLarge, match="100,000 bytes; the topic takes at most 10,000"):
@@ -158,7 +158,7 @@ def test_the_longest_message_is_looked_for_among_what_is_folded() -> None:
     assert check_state_rows(deletes, state=True, message_bytes_max=10) == 3000
 
 
-def test_rows_that_grow_by_bitmaps_when_some_are_taken_out_still_make_a_segment() -> None:
+def test_rows_that_grow_by_bitmaps_after_compaction_still_make_a_segment() -> None:
     rows = 270_000
     whole = rows_to_batch([b"v" * 8] * rows, [b"%06d" % row for row in range(rows)], None, None, [NOW] * rows)
     batch = whole.slice(0, rows * SEGMENT_BYTES_MAX // whole.nbytes - 1)
@@ -168,7 +168,7 @@ def test_rows_that_grow_by_bitmaps_when_some_are_taken_out_still_make_a_segment(
     assert decode_plain(_without(data, 0, gone, None)).column("key").null_count == 1
 
 
-def test_more_than_a_segment_holds_is_not_taken_in_though_it_could_be_read() -> None:
+def test_a_node_refuses_rows_above_the_segment_limit_that_readers_would_accept() -> None:
     batch = rows_to_batch([bytes(SEGMENT_BYTES_MAX + 5000)], None, None, None, [NOW])
     with pytest.raises(SegmentTooLarge):
         encode_plain(batch)

@@ -1,4 +1,4 @@
-"""Every message of the conversation is read back as sent; what cannot be read is a BadFrame."""
+"""Every message of the conversation decodes to what was sent; an undecodable body is a BadFrame."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_field_that_an_older_peer_does_not_send_has_its_default() -> None:
     ids=["empty", "unused", "map", "no-fields", "nulls", "huge", "not-utf8", "deep"],
 )
 def test_an_unreadable_body_is_a_bad_frame(kind: FrameType, body: bytes) -> None:
-    with pytest.raises(BadFrame, match=f"a {kind.name} frame that cannot be read"):
+    with pytest.raises(BadFrame, match=f"cannot decode a {kind.name} frame"):
         decode_control(kind, body)
 
 

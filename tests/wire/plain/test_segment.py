@@ -1,4 +1,4 @@
-"""Plain segments: small, read back as written, and safe to read whatever the bytes are."""
+"""Plain segments are small, decode unchanged, and are safe to decode whatever the bytes are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest, BadSegment, SchemaMismatch, SegmentTooLarge
 from headpond.wire.frame import SEGMENT_BYTES_MAX
-from headpond.wire.plain.columns import PLAIN_SCHEMA, fill_columns, rows_to_batch, table_to_batches
+from headpond.wire.plain.columns import PLAIN_SCHEMA, rows_to_batch, table_to_batches
 from headpond.wire.plain.segment import (
     BARE_BYTES_MAX,
     FOLD_BYTES_MIN,
@@ -23,10 +23,10 @@ from headpond.wire.plain.segment import (
     FORM_FOLDED,
     FORM_IPC,
     HEADER,
-    count_rows,
     decode_plain,
     encode_plain,
 )
+from headpond.wire.typed.record import fill_messages
 from tests.wire.mutations import mutations
 
 NOW = 1_700_000_000_000_000
@@ -40,6 +40,10 @@ ROW = st.tuples(
 def batch_of(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     values, keys, ids, headers, sent_at = (list(column) for column in zip(*rows, strict=True))
     return rows_to_batch(values, keys, ids, headers, sent_at)
+
+
+def filled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return fill_messages(batch, PLAIN_SCHEMA)
 
 
 def full_rows(count: int) -> pa.RecordBatch:
@@ -86,8 +90,8 @@ def ipc_segment(batch: pa.RecordBatch, mask: int, *, rows: int | None = None, op
 def test_rows_are_read_back_as_written(rows: list[tuple[Any, ...]]) -> None:
     batch = batch_of(rows)
     data = encode_plain(batch)
-    assert fill_columns(decode_plain(data)).equals(batch)
-    assert count_rows(data) == len(rows)
+    assert filled(decode_plain(data)).equals(batch)
+    assert decode_plain(data).num_rows == len(rows)
 
 
 @given(st.lists(ROW, min_size=1, max_size=12), st.data())
@@ -97,14 +101,14 @@ def test_a_slice_carries_its_own_rows_and_no_others(rows: list[tuple[Any, ...]],
     count = data.draw(st.integers(1, len(rows) - start))
     piece = batch_of(rows).slice(start, count)
     encoded = encode_plain(piece)
-    assert fill_columns(decode_plain(encoded)).equals(piece)
+    assert filled(decode_plain(encoded)).equals(piece)
     assert len(encoded) == len(encode_plain(batch_of(rows[start : start + count])))
 
 
 def test_a_large_slice_is_rebased_too() -> None:
     batch = full_rows(3000)
     piece = batch.slice(1001, 1200)
-    assert fill_columns(decode_plain(encode_plain(piece))).equals(piece)
+    assert filled(decode_plain(encode_plain(piece))).equals(piece)
 
 
 def test_small_segments_are_bare_larger_ones_ipc_and_large_ones_folded() -> None:
@@ -151,13 +155,13 @@ def test_columns_that_are_all_null_are_left_out_and_filled_in_again() -> None:
     batch = rows_to_batch([b"a", b"b"], [None, None], None, [None, None], [1, 2])
     decoded = decode_plain(encode_plain(batch))
     assert decoded.schema.names == ["value", "sent_at"]
-    assert fill_columns(decoded).schema == PLAIN_SCHEMA
-    assert fill_columns(decoded).column("key").null_count == 2
+    assert filled(decoded).schema == PLAIN_SCHEMA
+    assert filled(decoded).column("key").null_count == 2
 
 
 def test_a_batch_of_deletes_has_no_values() -> None:
     data = encode_plain(rows_to_batch([None], [b"k"], None, None, [1]))
-    assert fill_columns(decode_plain(data)).to_pydict()["value"] == [None]
+    assert filled(decode_plain(data)).to_pydict()["value"] == [None]
 
 
 def test_columns_may_come_in_any_order() -> None:
@@ -376,8 +380,8 @@ def test_a_message_that_is_no_batch_is_refused() -> None:
 def test_an_altered_segment_is_valid_rows_or_a_bad_segment(data: bytes) -> None:
     with contextlib.suppress(BadSegment):
         batch = decode_plain(data)
-        assert count_rows(data) == batch.num_rows
-        assert fill_columns(decode_plain(encode_plain(batch))).equals(fill_columns(batch))
+        assert decode_plain(data).num_rows == batch.num_rows
+        assert filled(decode_plain(encode_plain(batch))).equals(filled(batch))
         batch.to_pydict()
 
 
@@ -439,7 +443,7 @@ def test_a_table_may_have_every_column() -> None:
         ({"value": [b"a"], "sent_at": pa.array([2**40], pa.timestamp("s", "UTC"))}, "'sent_at': .*9999"),
     ],
 )
-def test_a_table_that_does_not_fit_is_told_which_column_and_what_is_allowed(columns: Any, message: str) -> None:
+def test_a_refused_table_names_the_column_and_the_allowed_types(columns: Any, message: str) -> None:
     with pytest.raises(SchemaMismatch, match=message):
         table_to_batches(pa.table(columns), NOW, 10_000)
 
@@ -484,7 +488,7 @@ def test_a_row_that_fits_no_segment_is_too_large() -> None:
 def test_rows_just_below_the_limit_can_all_be_encoded() -> None:
     table = pa.table({"value": [bytes(SEGMENT_BYTES_MAX - 5000)] * 2, "key": [b"k"] * 2, "id": ["i"] * 2})
     batches = table_to_batches(table, NOW, 64 * 1024 * 1024)
-    assert [count_rows(encode_plain(batch)) for batch in batches] == [1, 1]
+    assert [decode_plain(encode_plain(batch)).num_rows for batch in batches] == [1, 1]
 
 
 def test_an_empty_table_gives_no_batches() -> None:

@@ -1,4 +1,4 @@
-"""Every field that comes from outside has a bound in its type: what is beyond it is refused when decoded."""
+"""Every field from outside has a bound in its type; a decoder refuses a value beyond it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BEYOND = [
 
 
 @pytest.mark.parametrize("message", BEYOND, ids=lambda message: f"{message!r:.60}")
-def test_what_is_beyond_a_bound_is_refused_as_it_is_decoded(message: Any) -> None:
+def test_a_value_beyond_its_bound_is_refused_while_decoding(message: Any) -> None:
     with pytest.raises(BadFrame, match="Expected"):
         decode_control(*body_of(message))
 
@@ -72,7 +72,7 @@ def asked(message: Any) -> object:
         (Settle(9, 1, 0, nacked=[(0, -1.0)]), 9, "nacked cannot be [[0, -1.0]]"),
     ],
 )
-def test_what_has_a_number_is_refused_by_it_and_the_field_is_named(
+def test_a_numbered_message_is_refused_by_its_number_and_names_the_field(
     message: Any, number: int, said: str
 ) -> None:
     misfit = asked(message)
@@ -99,6 +99,6 @@ def test_a_request_that_is_not_known_here_is_refused_by_its_number() -> None:
     ],
     ids=lambda operation: f"{operation!r:.60}",
 )
-def test_a_program_is_told_by_its_own_client_before_anything_is_sent(operation: Operation) -> None:
+def test_the_client_refuses_an_invalid_message_before_sending(operation: Operation) -> None:
     with pytest.raises(BadRequest, match="cannot be"):
         check_fields(operation)

@@ -1,4 +1,4 @@
-"""Topic names: one part or four, of characters that are safe in a path and a URL."""
+"""Names of topics and places: parts of characters that are safe in a path and a URL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadTopicName
-from headpond.model.names import TopicName
+from headpond.model.names import LEVELS, Place, TopicName
 from headpond.model.policy import Policy
 
 PARTS = st.from_regex(r"[A-Za-z0-9](?:(?:[A-Za-z0-9_-]|\.(?!\.)){0,121}[A-Za-z0-9_-])?", fullmatch=True)
@@ -103,6 +103,50 @@ def test_a_refusal_names_the_part_and_stays_short() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 1, b"orders", ["orders"]])
-def test_what_is_not_text_is_refused(value: object) -> None:
+def test_a_name_that_is_not_text_is_refused(value: object) -> None:
     with pytest.raises(BadTopicName, match="is text"):
         TopicName.parse(value)  # type: ignore[arg-type]
+
+
+# --- places -----------------------------------------------------------------------------------------
+
+SHORT_PARTS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,8}", fullmatch=True)
+
+
+@given(st.lists(SHORT_PARTS, min_size=1, max_size=4))
+def test_a_whole_name_is_read_as_it_is_written(names: list[str]) -> None:
+    place = Place(tuple(names))
+    assert Place.parse(str(place), place.level) == place == Place.of(str(place))
+
+
+@given(SHORT_PARTS)
+def test_a_bare_place_is_below_default_as_a_bare_topic_is(name: str) -> None:
+    assert str(Place.parse(name, "topic")) == str(TopicName.parse(name))
+    assert str(Place.parse(name, "product")) == f"default/{name}"
+    assert str(Place.parse(name, "tenant")) == name
+
+
+@given(st.lists(SHORT_PARTS, min_size=2, max_size=4))
+def test_only_the_places_above_a_place_hold_it(names: list[str]) -> None:
+    place = Place(tuple(names))
+    above = list(place.ancestors)
+    assert [each.level for each in above] == list(reversed(LEVELS[: len(names) - 1]))
+    assert all(each.holds(place) and not place.holds(each) for each in above)
+    assert not place.holds(place)
+    assert not Place((names[0] + "x",)).holds(place)
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("a/b", "tenant"),
+        ("a/b/c", "product"),
+        ("a/b", "component"),
+        ("", "tenant"),
+        ("a//c", "component"),
+        ("..", "tenant"),
+    ],
+)
+def test_a_name_of_another_level_or_with_a_bad_part_is_refused(text: str, level: str) -> None:
+    with pytest.raises(BadTopicName, match=level):
+        Place.parse(text, level)
