@@ -238,7 +238,7 @@ def test_a_journal_in_which_nothing_can_be_read_is_put_aside_and_reported() -> N
 def test_records_are_read_before_the_first_append() -> None:
     journal = open_journal(MemoryDisk())
     journal.append(b"x")
-    with pytest.raises(AssertionError, match="gone"):
+    with pytest.raises(AssertionError, match="before the first append"):
         _ = journal.records
 
 

@@ -1,8 +1,8 @@
-"""A lane: one journal and those who wait for its sync.
+"""A lane: one log or journal, and the waiters for its sync.
 
-Group commit falls out of it: while one write is under way everything that arrives is staged; when it is done,
-all of that goes in the next, with one sync. Whoever waits is called once what they staged is durable, or with
-the error that kept it from being so.
+This gives group commit: while one write is under way, everything that arrives is staged; the next write takes
+all of it, with one sync. The lane calls each waiter once its records are durable, or with the error that
+prevented it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Waiter = Callable[[HeadpondError | None], None]
 
 
 class Write(Protocol):
-    """Everything that was staged, to be written and synced by a worker thread."""
+    """Staged bytes, which a worker thread writes and syncs."""
 
     def run(self, disk: Disk) -> None: ...
 
 
 class Committer(Protocol):
-    """Whoever has something to write now; the shell takes it, runs it and reports."""
+    """Has something to write now; the shell takes the write, runs it and reports its end."""
 
     @property
     def name(self) -> str: ...
@@ -32,19 +32,19 @@ class Committer(Protocol):
 
 
 class Sharing(Protocol):
-    """A log, as far as it matters for whether its write can share a sync with others."""
+    """What decides whether the write of a log can share a sync with others."""
 
     @property
     def creates(self) -> str | None:
-        """The file that the next write makes, if it makes one."""
+        """The file that the next write creates; None if it creates none."""
 
     @property
     def shared_bytes(self) -> int | None:
-        """How much is staged; None where the write needs its own syncs, or none."""
+        """The number of staged bytes; None if the write needs its own syncs, or no sync."""
 
 
 class LaneStage(Protocol):
-    """What a log and a journal have in common for a lane."""
+    """What a lane needs of a log or a journal."""
 
     @property
     def staged_bytes(self) -> int: ...
@@ -53,14 +53,14 @@ class LaneStage(Protocol):
 
 
 def as_error(error: OSError, what: str) -> HeadpondError:
-    """The catalogue's name for a failed write or sync."""
+    """The error of the catalogue for a failed write or sync."""
     if is_disk_full(error):
         return DiskFull(f"no room on the node's disk for {what}: {error.strerror}")
     return StorageFailed(f"the node could not write {what}: {error.strerror or error}")
 
 
 class Lane:
-    """``on_done(write, error)`` moves the journal's own state; waiters are called after it."""
+    """``on_done(write, error)`` moves the state of the log or journal; the lane then calls the waiters."""
 
     def __init__(
         self,
@@ -72,24 +72,24 @@ class Lane:
         *,
         lazy: bool = False,
     ) -> None:
-        """``on_done`` returns whether what was staged behind a failed write is lost with it.
+        """``on_done`` returns whether a failed write takes everything staged behind it with it.
 
-        ``dirty`` collects the lanes that have something to write, in the order they got it. A ``lazy`` one
-        writes when somebody is in a hurry for it.
+        ``dirty`` collects the lanes that have something to write, in that order. A ``lazy`` lane writes when a
+        waiter hurries.
         """
         self.name = name
         self.stage = stage
         self.sharing = sharing
-        """The log, where this is a log's lane."""
+        """The log; None for a journal."""
         self.resume_us = 0
-        """No write before this time: after a failure the disk is given a moment."""
+        """No write before this time: after a failure the lane pauses."""
         self.writes = 0
-        """How many were begun."""
+        """How many writes have begun."""
         self._on_done = on_done
         self._dirty = dirty
         self._lazy = lazy
         self._hurried = False
-        """Whether somebody is in a hurry for what is staged."""
+        """Whether a waiter for the staged bytes hurries."""
         self._staged: list[Waiter] = []
         self._under_way: list[Waiter] | None = None
         self.mark()  # opening may have staged a repair
@@ -101,20 +101,20 @@ class Lane:
 
     @property
     def due(self) -> bool:
-        """Whether there is something to write and nothing under way."""
+        """Whether something is staged and no write is under way."""
         return self._under_way is None and self.stage.staged_bytes > 0
 
     def mark(self) -> None:
-        """Something was staged that nobody waits for."""
+        """Something was staged without a waiter."""
         if self.stage.staged_bytes > 0:
             self._hurried = True
             if self._under_way is None:
                 self._dirty[self] = None
 
     def wait(self, waiter: Waiter, *, staged: bool = True, hurry: bool = True) -> None:
-        """Calls ``waiter`` when what is staged now is durable; with ``staged=False``, what is under way.
+        """Calls ``waiter`` when everything staged now is durable; with ``staged=False``, the write under way.
 
-        In a lazy lane those without ``hurry`` wait until somebody with it comes.
+        In a lazy lane a waiter without ``hurry`` waits until another one hurries.
         """
         if hurry or not self._lazy:
             self.mark()
@@ -128,7 +128,7 @@ class Lane:
             waiter(None)
 
     def take(self) -> Write:
-        """What is to be written now."""
+        """The write to run now."""
         assert self.due, "nothing to write, or a write is under way"
         self._dirty.pop(self, None)
         write: Write = self.stage.take()
@@ -138,7 +138,7 @@ class Lane:
         return write
 
     def done(self, write: Write, error: OSError | None) -> None:
-        """The write ended: moves the journal's state, then tells those who waited."""
+        """The write ended: moves the state of the log or journal, then calls the waiters."""
         assert self._under_way is not None
         waiters, self._under_way = self._under_way, None
         dropped = self._on_done(write, error)
@@ -151,18 +151,18 @@ class Lane:
         elif dropped:
             waiters, self._staged = waiters + self._staged, []
             _call(waiters, as_error(error, self.name))
-        else:  # kept by the journal and written again: everyone goes on waiting
+        else:  # the journal writes it again: the waiters keep waiting
             self._staged = waiters + self._staged
 
     def abandon(self, error: HeadpondError) -> None:
-        """What is staged will not be written: its topic is gone."""
+        """Fails the waiters for staged bytes that will not be written: the topic is gone."""
         self._dirty.pop(self, None)
         waiters, self._staged = self._staged, []
         _call(waiters, error)
 
 
 def _call(waiters: list[Waiter], error: HeadpondError | None) -> None:
-    """Tells everyone; a fault in one of them must not keep the others waiting for ever."""
+    """Calls all waiters; an exception in one must not leave the others waiting."""
     faults: list[Exception] = []
     for waiter in waiters:
         try:
@@ -170,4 +170,4 @@ def _call(waiters: list[Waiter], error: HeadpondError | None) -> None:
         except Exception as fault:  # noqa: BLE001  (raised below)
             faults.append(fault)
     if faults:
-        raise ExceptionGroup("telling those who waited for a sync", faults)
+        raise ExceptionGroup("calling the waiters for a sync", faults)

@@ -1,8 +1,8 @@
-"""A folder that one process at a time uses: ``flock`` on the file ``lock`` in it.
+"""Lets one process at a time use a folder: ``flock`` on the file ``lock`` in it.
 
-The lock goes with the process that holds it, however that ends, so a folder left by a dead process is free. The
-file holds the process's id, for whoever is refused. Asking who holds a folder takes the lock shared for a
-moment; a process that wants the folder can tell that from a holder, and waits it out.
+The system releases the lock when its process ends in any way, so the folder of a dead process is free. The file
+holds the process id, which a refused process reports. ``holder`` takes the lock shared for a moment; a process
+that wants the folder can tell that from a holder, and waits.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class FolderLock:
 
     @classmethod
     def take(cls, folder: Path) -> FolderLock:
-        """Takes a folder, which is made if need be; ``RefillInUse`` names the process that has it."""
+        """Locks a folder, created if needed; ``RefillInUse`` names the process that holds it."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for _ in range(_TRIES):
             handle = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
             try:
                 if _try(handle, fcntl.LOCK_EX):
                     if _is_still_there(handle, folder / LOCK_NAME):
-                        with suppress(OSError):  # a full disk keeps nobody from taking it
+                        with suppress(OSError):  # a full disk cannot store the process id
                             os.ftruncate(handle, 0)
                             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
                         lock, handle = cls(folder, handle), -1
@@ -52,13 +52,13 @@ class FolderLock:
             finally:
                 if handle >= 0:
                     os.close(handle)
-            time.sleep(_ASKED_S)  # somebody only asks who holds it
-        raise RefillInUse(f"{folder} is asked for so often that it cannot be taken")
+            time.sleep(_ASKED_S)  # another process runs ``holder`` at this moment
+        raise RefillInUse(f"{folder} cannot be locked: other processes keep asking who holds it; try again")
 
     def release(self) -> None:
-        """Gives the folder back. The file stays: removing it could take the lock from under the next holder."""
+        """Releases the lock. The file stays: removing it could take the lock from the next holder."""
         if self._handle >= 0:
-            with suppress(OSError):  # a full disk keeps nobody from letting go
+            with suppress(OSError):  # the release counts even if a full disk keeps the old process id
                 os.ftruncate(self._handle, 0)
             os.close(self._handle)
             self._handle = -1
@@ -73,7 +73,7 @@ class FolderLock:
 
 
 def take_first(root: Path, names: Iterable[str]) -> tuple[str, FolderLock]:
-    """Takes the first folder below ``root`` that no live process uses; ``RefillInUse`` if all are used."""
+    """Locks the first folder below ``root`` that no live process uses; ``RefillInUse`` if all are in use."""
     refused: RefillInUse | None = None
     for name in names:
         try:
@@ -84,7 +84,7 @@ def take_first(root: Path, names: Iterable[str]) -> tuple[str, FolderLock]:
 
 
 def holder(folder: Path) -> int | None:
-    """The process that uses a folder: its id, 0 if it did not say, None if none does."""
+    """The id of the process that uses a folder; 0 if the file does not name it, None if no process does."""
     try:
         handle = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -131,7 +131,7 @@ def state_folder(given: str | Path | None = None, environment: Mapping[str, str]
     if names.get(STATE_VARIABLE):
         return Path(names[STATE_VARIABLE]).expanduser()
     base = names.get("XDG_STATE_HOME", "")
-    # As the standard says, a relative path there is not meant.
+    # The XDG standard says that a relative path is invalid.
     return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state") / "headpond"
 
 

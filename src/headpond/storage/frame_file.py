@@ -1,7 +1,7 @@
-"""Frame files: reading and scanning; and finding the way back behind bytes that are no frame.
+"""Scans a file of frames, and finds the next frame behind bytes that are none.
 
-A file is frames one behind the other, then possibly zeros (room reserved ahead of use). ``scan`` tells what
-stands in it:
+A file consists of frames, one behind the other, and possibly zeros behind them (reserved room). ``scan`` yields
+its contents:
 
 1. A frame that is whole and passes its checksum is ``Found``.
 2. Zeros up to the file's end are the clean end.
@@ -44,7 +44,7 @@ SECTOR_BYTES = 512
 CRC_RESIDUE = 0x48674BC7
 """The crc32c of any bytes that end with their own crc32c."""
 FILE_TYPES = frozenset(range(FrameType.TITLE, FrameType.INDEX + 1))
-"""The types that files hold; types of the conversation are never looked for."""
+"""The types that files hold; a search ignores the types of the wire protocol."""
 _FILE_TYPES_AND_END = FILE_TYPES | {0}
 
 _CHECKED_BYTES_MAX = 256 * 1024 * 1024
@@ -71,11 +71,11 @@ class Bad(NamedTuple):
 
 
 Accept = Callable[[int, Frame], bool]
-"""Whether a frame found behind bad bytes belongs to this file in this place (offset, frame)."""
+"""Whether a frame behind bad bytes belongs to this file at this place (offset, frame)."""
 
 
 def read_frame(file: DiskFile, offset: int, body_bytes_max: int = FILE_BODY_BYTES_MAX) -> Found:
-    """The frame at ``offset``; ``BadFrame`` where none stands."""
+    """The frame at ``offset``; ``BadFrame`` if there is none."""
     data = file.read_at(offset, 4096)
     frame = decode_at(data, 0, body_bytes_max)
     if frame is None and len(data) >= HEADER_BYTES:
@@ -96,10 +96,9 @@ def scan(
 ) -> Iterator[Found | Bad]:
     """Every frame from ``start``, and the bad ranges between and behind them.
 
-    ``shard`` and ``accept`` narrow what counts as a frame of this file when the scan has to find its way
-    again; a frame that follows a valid one directly is not asked about. The search behind a bad place
-    happens when the next item is asked for, so ``accept`` sees what the caller learned from all items
-    before.
+    ``shard`` and ``accept`` narrow what counts as a frame of this file when the scan has to search; a frame
+    directly behind a valid one is not checked against them. The search behind a bad place runs when the
+    caller asks for the next item, so ``accept`` may use what the caller learned from all items before.
     """
     window = _Window(file, file.size() if end is None else end)
     at = start
@@ -127,12 +126,12 @@ def following_frame(
     shard: int | None = None,
     accept: Accept | None = None,
 ) -> int | None:
-    """Where the next valid frame of this file starts behind the bad place ``bad_at``; None for none."""
+    """The offset of the next valid frame of this file behind the bad bytes at ``bad_at``, or None."""
     return _resync(_Window(file, end), bad_at, body_bytes_max, shard, accept)
 
 
 class _Window:
-    """A stretch of a file held in memory, moved forwards in large reads."""
+    """A part of a file in memory, moved forwards in large reads."""
 
     def __init__(self, file: DiskFile, end: int) -> None:
         self.file = file
@@ -142,7 +141,7 @@ class _Window:
         self._last: int | None = None
 
     def bytes_at(self, offset: int, size: int) -> tuple[bytes, int]:
-        """A buffer and where ``offset`` stands in it; ``size`` bytes follow there unless the file ends."""
+        """A buffer and the place of ``offset`` in it; ``size`` bytes follow there unless the file ends."""
         at = offset - self._start
         have_end = self._start + len(self._data)
         if at < 0 or (offset + size > have_end and have_end < self.end):
@@ -151,7 +150,7 @@ class _Window:
         return self._data, at
 
     def frames_from(self, offset: int, body_bytes_max: int) -> Iterator[Found]:
-        """The valid frames one behind the other from ``offset``, up to the first place where there is none."""
+        """The consecutive valid frames from ``offset`` on."""
         data, at = self.bytes_at(offset, HEADER_BYTES)
         unpack, total_max = HEADER.unpack_from, body_bytes_max + OVERHEAD_BYTES
         while len(data) - at >= OVERHEAD_BYTES:
@@ -187,7 +186,7 @@ class _Window:
 
 
 class _Pages:
-    """Small reads all over a file, as a search makes them: a few pages are kept."""
+    """A cache of pages for the small reads all over a file that a search makes."""
 
     def __init__(self, file: DiskFile, end: int) -> None:
         self._file = file
@@ -227,7 +226,7 @@ def _total(data: bytes, at: int) -> int:
 def _resync(
     window: _Window, bad_at: int, body_bytes_max: int, shard: int | None, accept: Accept | None
 ) -> int | None:
-    """Where the next valid frame of this file starts behind a bad one; None where there is none."""
+    """The offset of the next valid frame of this file behind a bad one; None if there is none."""
 
     def valid(offset: int) -> bool:
         try:
@@ -307,9 +306,9 @@ def _candidates(
 def looks_torn(file: DiskFile, bad: Bad, *, shard: int | None = None, last: bool = False) -> bool:
     """Whether bad bytes look like a write that a power cut tore, rather than like rot.
 
-    Bytes are written once, into room that reads as zeros, and a disk writes whole sectors. So where a write was
-    torn, at least one sector has kept its zeros from the bad place on; rot turns bits and leaves none. The
-    ``last`` bytes of a file look torn too where their own header claims more than there is.
+    The node writes each byte once, into room that reads as zeros, and a disk writes whole sectors. So a torn
+    write leaves at least one sector of zeros from the bad place on, while rot flips bits and leaves none. The
+    ``last`` bytes of a file look torn too if their own header claims more bytes than there are.
     """
     if last:
         claimed = _claimed_end(file, bad.offset, shard)
@@ -327,7 +326,7 @@ def looks_torn(file: DiskFile, bad: Bad, *, shard: int | None = None, last: bool
 
 
 def _claimed_end(file: DiskFile, offset: int, shard: int | None) -> int | None:
-    """Where a header says that its frame ends; None where it is no header of this file."""
+    """The end that a header claims for its frame; None if it is no header of this file."""
     head = file.read_at(offset, HEADER_BYTES)
     if len(head) < HEADER_BYTES:
         return None

@@ -1,15 +1,15 @@
 """One write of staged frames: the only part of a log or a journal that touches the disk while it grows.
 
-It carries all that it needs, so a worker thread runs it while its owner goes on staging. The order is what
-makes it safe:
+It carries everything that it needs, so a worker thread runs it while its owner stages more. The order of its
+steps makes it safe:
 
 - into an existing file: reserve room, one gathering write, one sync, then a STATUS behind it that says so. The
   STATUS itself is not synced; the next sync covers it.
-- into a new file: everything above under a name that recovery does not know (``.new``), then rename, then the
-  folder's sync. A file that recovery finds has a whole head.
-- what became needless (dropped files) is removed last, when what says so is durable.
-- as part of a round of many files: reserve room, then the commit journal's sync, then everything with its
-  STATUS into the file, which is synced some time later (commit_journal.py).
+- into a new file: the same under a name that recovery ignores (``.new``), then rename, then the sync of the
+  folder. A file that recovery finds has a whole head.
+- dropped files are removed last, when the record of the drop is durable.
+- in a round of many files: reserve room, then the sync of the commit journal, then everything with its STATUS
+  into the file, which a checkpoint syncs later (commit_journal.py).
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ NEW_SUFFIX = ".new"
 
 
 class SyncStatus(NamedTuple):
-    """Everything before this frame was durable when it was written, up to ``end_entry``."""
+    """The body of a STATUS: all frames before it, up to ``end_entry``, were durable when it was written."""
 
     synced_bytes: int
-    """Where the frame itself stands, so that a copy elsewhere is known; 0 behind a write without a sync.
+    """The offset of the frame itself, which exposes a copy elsewhere; 0 behind a write without a sync.
 
-    The segment number in the frame's header says where it stands in either case (mod 2**32).
+    The segment number in the frame's header is the offset in either case (mod 2**32).
     """
     end_entry: int
 
 
 def encode_status(status: SyncStatus, shard: int = 0, *, place: int | None = None) -> bytes:
-    """``place`` is where it will stand, if ``status`` itself does not say so."""
+    """``place`` is the offset of the frame, if ``status`` itself does not say it."""
     place = status.synced_bytes if place is None else place
     return encode(FrameType.STATUS, STATUS_BODY.pack(*status), shard=shard, segment=place & PLACE_MASK)
 
 
 def decode_status(body: bytes) -> SyncStatus | None:
-    """None for a body that is not one of ours."""
+    """None for a body of another form."""
     return SyncStatus._make(STATUS_BODY.unpack(body)) if len(body) == STATUS_BODY.size else None
 
 
 class FileRotation(NamedTuple):
-    """How the file before a new one is left behind."""
+    """How a write that begins a new file leaves the file before it."""
 
     path: str
     truncate_to: int | None
-    """Where its reserved room begins; None for a file that is not to be touched again."""
+    """The start of its reserved room; None for a file that the log must not touch again."""
     index_path: str
     index_of: Callable[[DiskFile], bytes]
-    """Makes the index that goes beside it."""
+    """Encodes the index of the file."""
     note_path: str | None = None
-    """An empty file that goes beside it too."""
+    """An empty file to create beside it, whose name is the information."""
 
 
 class FrameWrite:
-    """Everything that was staged for one file."""
+    """All staged frames for one file."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class FrameWrite:
         self.path = path
         self.shard = shard
         self.file = file
-        """Where it goes; None for one that ``run`` makes, or opens, and then leaves here."""
+        """The open file; None if ``run`` has to create or open it, and stores it here."""
         self.created = file is None and not reopen
         self.offset = offset
         self.parts = parts
@@ -101,17 +101,17 @@ class FrameWrite:
         self.rotation = rotation
         self.removals = removals
         self.outdated = outdated
-        """A path that speaks of an earlier file of the same name; it goes before the new one gets that name."""
+        """The index of an earlier file of the same name; removed before the new file gets that name."""
         self.status_owed: bytes | None = None
-        """The STATUS, where writing it failed: the next write puts it in its place."""
+        """The STATUS, if writing it failed: the next write writes it at its place."""
 
     @property
     def end(self) -> int:
-        """Where the STATUS starts."""
+        """The offset of the STATUS."""
         return self.offset + self.bytes
 
     def run(self, disk: Disk) -> None:
-        """Writes and syncs; an ``OSError`` means that nothing of it counts."""
+        """Writes and syncs; after an ``OSError`` nothing of it counts."""
         if self.created:
             self._create(disk)
         else:
@@ -119,7 +119,7 @@ class FrameWrite:
             try:
                 self._fill(file, self.parts)
             except OSError as error:
-                if is_disk_full(error):  # what was written of it would keep the room from others
+                if is_disk_full(error):  # give the room back
                     with contextlib.suppress(OSError):
                         file.truncate(self.offset)
                 raise
@@ -131,17 +131,17 @@ class FrameWrite:
     # --- as part of a round, whose commit journal has the bytes -------------------------------------
 
     def reserve(self, disk: Disk) -> None:
-        """Makes sure that there is room; of all that follows nothing can then fail for want of it."""
+        """Reserves room, so that no later step fails for lack of it."""
         file = self._opened(disk)
         if self.reserve_to:
             file.preallocate(self.reserve_to)
 
     def whole(self) -> list[bytes]:
-        """All that is to stand at ``offset``: what was staged, and the STATUS that says that it is durable."""
+        """All bytes for ``offset``: the staged frames, and the STATUS that says that they are durable."""
         return [*self.parts, self._status()]
 
     def put(self, disk: Disk, whole: Sequence[bytes]) -> None:
-        """Writes what is durable elsewhere, without a sync."""
+        """Writes bytes that the commit journal has made durable, without a sync."""
         self._opened(disk).write_at(self.offset, whole)
         self._remove(disk)
 
@@ -154,7 +154,7 @@ class FrameWrite:
 
     def _remove(self, disk: Disk) -> None:
         for path in self.removals:
-            with contextlib.suppress(OSError):  # opening removes what is left
+            with contextlib.suppress(OSError):  # the next opening removes the rest
                 disk.remove(path)
 
     def _create(self, disk: Disk) -> None:
@@ -163,7 +163,7 @@ class FrameWrite:
             disk.remove(path)
         file = disk.create(path)
         try:
-            # A new file is synced whatever the durability: its head is what recovery stands on.
+            # A new file is synced whatever the durability: recovery depends on its head.
             self.sync = True
             # The STATUS goes with the rest: the file gets its name only when all of it is synced.
             self._fill(file, [*self.parts, self._status()])
@@ -181,7 +181,7 @@ class FrameWrite:
 
     def _fill(self, file: DiskFile, parts: Sequence[bytes]) -> None:
         if self.reserve_to:
-            # Without reserved room a write is slower, not wrong; a full disk shows in the write itself.
+            # Without reserved room a write is slower, not wrong; a full disk fails the write itself.
             with contextlib.suppress(OSError):
                 file.preallocate(self.reserve_to)
         file.write_at(self.offset, parts)
@@ -192,7 +192,7 @@ class FrameWrite:
         status = self._status()
         try:
             file.write_at(self.end, [status])
-        except OSError:  # what it speaks of is durable all the same
+        except OSError:  # the frames before it are durable all the same
             self.status_owed = status
 
     def _status(self) -> bytes:
@@ -200,7 +200,7 @@ class FrameWrite:
         return encode_status(status, self.shard, place=self.end)
 
     def _leave_behind(self, disk: Disk, rotation: FileRotation) -> None:
-        """Best effort: reserved room and an index can be had again at any time."""
+        """Best effort: an opening can free the room and build the index at any time."""
         with contextlib.suppress(OSError):
             file = disk.open(rotation.path, writable=rotation.truncate_to is not None)
             try:
@@ -215,7 +215,7 @@ class FrameWrite:
 
 
 def write_whole(disk: Disk, path: str, data: bytes) -> None:
-    """Writes a file that can be made again: not synced, replacing what is there in one step."""
+    """Replaces a file that can be derived again, in one step and without a sync."""
     new_path = path + NEW_SUFFIX
     if disk.exists(new_path):
         disk.remove(new_path)

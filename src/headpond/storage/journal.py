@@ -52,19 +52,19 @@ def encode_header(generation: int, epoch: int) -> bytes:
 
 
 class LostRecords(NamedTuple):
-    """Bytes of a journal that are damaged or missing, and the numbers of the records that stood in them."""
+    """Bytes of a journal that are damaged or missing, and the numbers of the records in them."""
 
     file: str
     offset: int
     end: int
     records: tuple[int, int] | None
-    """None where nothing tells how many there were."""
+    """None if the number of records is unknown."""
     reason: str = "bytes are damaged"
 
 
 @dataclass
 class JournalReport:
-    """What opening a journal found that is not as it was left."""
+    """Torn and damaged bytes that opening a journal found."""
 
     torn: list[LostRecords] = field(default_factory=list)
     """Bytes of writes that were never acknowledged."""
@@ -72,11 +72,11 @@ class JournalReport:
 
     @property
     def lost(self) -> bool:
-        """Whether records are gone that were acknowledged."""
+        """Whether acknowledged records are lost."""
         return any(damage.records is None or damage.records[0] < damage.records[1] for damage in self.damaged)
 
     def lines(self) -> list[str]:
-        """For a person; empty where all is well."""
+        """One line of text per fault."""
         found = []
         for damage in (*self.torn, *self.damaged):
             place = f"{damage.file}, bytes {damage.offset} to {damage.end}" if damage.end else damage.file
@@ -93,16 +93,16 @@ def _lost_text(records: tuple[int, int] | None) -> str:
 
 @dataclass
 class JournalState:
-    """All that a journal starts from."""
+    """The state from which a journal starts."""
 
     report: JournalReport = field(default_factory=JournalReport)
     bodies: list[bytes] = field(default_factory=list)
     generation: int = 0
     epoch: int = 0
     number: int = 0
-    """Of the next record in this generation."""
+    """The number of the next record in this generation."""
     file: DiskFile | None = None
-    """The last generation; None where the next write begins a new one."""
+    """The last generation; None if the next write begins a new one."""
     end: int = 0
 
 
@@ -131,12 +131,12 @@ def recover_journal(disk: Disk, folder: str, seal: Seal) -> JournalState:
         _read_generation(disk, folder, generation, found, sealed if generation == sealed_generation else None)
         if found.file is not None:
             break
-    disk.sync_folder(folder)  # the file's name is durable before anything is built on it
+    disk.sync_folder(folder)  # make the file's name durable before the journal depends on it
     for generation in generations:
         if generation < found.generation:
             with suppress(OSError):
                 disk.remove(f"{folder}/{file_name(generation)}")
-    found.generation = max(found.generation, sealed_generation)  # what takes its place has another name
+    found.generation = max(found.generation, sealed_generation)  # the next generation needs a new name
     return found
 
 
@@ -201,7 +201,7 @@ class _Replay:
         found.report.damaged.append(LostRecords(self.name, *tail, records))
 
     def _accept(self, offset: int, frame: Frame) -> bool:
-        """A record behind bad bytes is ours if its number lies ahead, and not further than bytes allow."""
+        """A record behind bad bytes belongs here if its number is ahead, by no more than bytes were skipped."""
         if frame.type == FrameType.STATUS:
             status = decode_status(frame.body)
             return status is not None
@@ -223,7 +223,7 @@ class _Replay:
         found.number += 1
 
     def _expect(self, number: int) -> None:
-        """The next record's number is known: those between were lost in the bad bytes."""
+        """The next record has this number: the records before it were lost in the bad bytes."""
         found = self.found
         if self.bad is not None:
             span = (found.number, number)
@@ -236,13 +236,13 @@ RESERVE_BYTES = 1024 * 1024
 
 
 class JournalWrite(FrameWrite):
-    """What one ``take`` handed over; ``run(disk)`` writes and syncs it."""
+    """The records of one ``take``; ``run(disk)`` writes and syncs them."""
 
     staged: _Staged
 
 
 class _Staged:
-    """What waits for the next write."""
+    """Records for the next write."""
 
     __slots__ = ("bodies", "bytes", "generation", "parts", "snapshot_bytes")
 
@@ -251,7 +251,7 @@ class _Staged:
         self.bodies: list[bytes] = []
         self.bytes = 0
         self.generation = generation
-        """The generation that this write begins; None where it goes on in the present one."""
+        """The generation that this write begins; None if it appends to the present one."""
         self.snapshot_bytes = 0
 
     def add(self, frame: bytes) -> None:
@@ -266,9 +266,9 @@ class FileJournal:
         self.report = found.report
         self.epoch = found.epoch + 1
         self.size_bytes = found.end if found.generation else 0
-        """How long the present generation is, what is under way counted once it is durable."""
+        """The durable length of the present generation."""
         self.snapshot_bytes = 0
-        """How long the snapshot was that the present generation began with, as far as that is known."""
+        """The length of the snapshot at the start of the present generation; 0 if unknown."""
         self._disk = disk
         self._folder = folder
         self._generation = found.generation
@@ -280,23 +280,20 @@ class FileJournal:
         self._bodies: list[bytes] | None = found.bodies
         self._staged = _Staged(None if found.file is not None and found.generation else found.generation + 1)
         self._headed = False
-        """Whether this writer's epoch is in the file, or staged for it."""
+        """Whether the header of this writer's epoch is in the file, or staged."""
         self._failed = False
         self._under_way: JournalWrite | None = None
-        if found.report.damaged:  # the records that are left begin a sound generation
+        if found.report.damaged:  # the remaining records begin a sound generation
             self.compact(found.bodies)
             self._bodies = found.bodies
 
     @classmethod
     def open(cls, disk: Disk, folder: str, seal: Seal | None = None) -> FileJournal:
-        """The journal in ``folder``, recovered; a new one where there is none.
-
-        ``seal`` tells how the node that used the folder left it.
-        """
+        """Recovers the journal in ``folder``, or begins a new one; ``seal`` is that of the data folder."""
         return cls(disk, folder, recover_journal(disk, folder, seal or Seal()))
 
     def ensure_file(self) -> None:
-        """Stages generation 0 for a journal that has no file: from then on a missing file means a loss.
+        """Stages generation 0 for a journal without a file: from then on a missing file means a loss.
 
         The first record begins generation 1.
         """
@@ -307,8 +304,8 @@ class FileJournal:
 
     @property
     def records(self) -> Iterator[bytes]:
-        """Everything stored when the journal was opened. Read before the first append: it is let go of then."""
-        assert self._bodies is not None, "the records are gone: something was appended"
+        """All records at the time of opening. Read them before the first append, which releases them."""
+        assert self._bodies is not None, "read the records before the first append"
         return iter(self._bodies)
 
     @property
@@ -316,7 +313,7 @@ class FileJournal:
         return self._staged.bytes
 
     def append(self, body: bytes) -> None:
-        """Stages a record. After ``failed`` a ``compact`` has to come first."""
+        """Stages a record. After ``failed``, call ``compact`` first."""
         if self._failed:
             raise StorageFailed(f"the journal {self._folder} lost a write and needs a snapshot before more")
         self._bodies = None
@@ -329,10 +326,10 @@ class FileJournal:
         self._stage_record(staged, body)
 
     def compact(self, snapshot: Iterable[bytes]) -> None:
-        """Stages a new generation that begins with ``snapshot``; the old one goes when it is durable.
+        """Stages a new generation that begins with ``snapshot``, and replaces the old one once it is durable.
 
-        The snapshot stands for everything committed or under way. What is staged and not yet taken follows
-        it again in the new generation, so replaying a record whose effect the snapshot has must change
+        The snapshot replaces everything committed or under way. Records that are staged and not yet taken
+        follow it in the new generation, so replaying a record whose effect is in the snapshot must change
         nothing.
         """
         self._bodies = None
@@ -361,7 +358,7 @@ class FileJournal:
         self._number += 1
 
     def take(self) -> JournalWrite | None:
-        """Hands over everything staged, or None. One write at a time."""
+        """Returns everything staged as one write, or None. One write at a time."""
         assert self._under_way is None, "the write before is not done"
         staged = self._staged
         if not staged.parts:
@@ -410,9 +407,9 @@ class FileJournal:
         self.size_bytes = self._end if self._generation else 0
 
     def failed(self, write: JournalWrite, error: OSError) -> None:
-        """The write did not become durable; it and what was staged since are dropped.
+        """The write did not become durable: drops it and everything staged since.
 
-        The file is not trusted again: the next step is ``compact``, whose generation takes its place.
+        The journal does not trust the file again: the caller has to ``compact`` into a new generation.
         """
         assert write is self._under_way
         self._under_way = None
@@ -424,9 +421,10 @@ class FileJournal:
         self._failed = True
 
     def close(self) -> SealedFile | None:
-        """Writes what is staged and leaves the file synced, without reserved room; returns how. Does IO.
+        """Writes what is staged and leaves the file synced, without reserved room. Does IO.
 
-        With a write under way everything is left as it is: the next opening reads what came of it.
+        Returns the entry for the seal. Does nothing while a write is under way: the next opening reads its
+        result.
         """
         if self._under_way is not None:
             return None

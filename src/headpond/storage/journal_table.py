@@ -1,4 +1,4 @@
-"""Something small that is kept whole in memory and in a journal of its own: opened, changed, compacted."""
+"""A small table in memory with a journal behind it: replayed at opening, changed, compacted."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headpond.storage.seal import Seal
 
 class TableState(Protocol):
     def replay(self, body: bytes) -> None:
-        """Takes in a record; one whose effect is there already changes nothing."""
+        """Applies a record; one whose effect is already there changes nothing."""
 
     def snapshot(self) -> Iterable[bytes]:
-        """All of it, as records."""
+        """The whole table as records."""
 
     def on_damage(self, *, lost: bool) -> None:
-        """Records were lost to rot, or a write was torn that nobody was told of."""
+        """Rot has destroyed records (``lost``), or a write was torn that was never acknowledged."""
 
 
 class JournalTable:
@@ -43,21 +43,21 @@ class JournalTable:
         self.lane = Lane(f"the journal {folder}", self.journal, self._wrote, dirty)
         self._state = state
         self._compact_bytes = compact_bytes
-        nothing_left = bool(self.journal.size_bytes) and not bodies  # though a file begins with a record
+        nothing_left = bool(self.journal.size_bytes) and not bodies  # every file begins with a record
         self.lost = nothing_left or self.journal.report.lost
-        """Whether records are gone that were acknowledged."""
+        """Whether acknowledged records are lost."""
         if self.recovered or nothing_left:
             state.on_damage(lost=self.lost)
             self._compact()
 
     def change(self, bodies: list[bytes], durable: Callable[[HeadpondError | None], None]) -> None:
-        """Stages records; ``durable`` is called once they are on the disk, or with what kept them from it."""
+        """Stages records; calls ``durable`` once they are on the disk, or with the error that prevented it."""
         for body in bodies:
             self.journal.append(body)
         self.lane.wait(durable)
 
     def compact_if_long(self) -> None:
-        """Called when those who waited were told: only then is memory what the journal says."""
+        """Call it after the waiters of a write: only then does the table agree with the journal."""
         if self.journal.size_bytes > max(self._compact_bytes, 4 * self.journal.snapshot_bytes):
             self._compact()
 

@@ -1,7 +1,7 @@
 """The real disk: the Disk protocol over a folder of the machine.
 
-Every call is the plain system call. What the protocol promises and a system call alone does not (short writes,
-the limit of parts in one write, the folders above a new file) is made good here.
+Every call is the plain system call, plus what the protocol promises beyond it: short writes continue, a write
+may have any number of parts, and the folders above a new file become durable with it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _CANNOT_PREALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, e
 
 
 class OsDisk:
-    """The folder ``root`` and everything below it; made, for its owner alone, if it does not exist."""
+    """The folder ``root`` and everything below it; created, for its owner alone, if it does not exist."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._lock_handle: int | None = None
         self._named = {root}
-        """Folders whose own names are durable: these need no sync of the folders above them any more."""
+        """Folders whose names are durable: the folders above them need no further sync."""
         if not root.is_dir():
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             _sync_entries(root.parent)
@@ -83,7 +83,7 @@ class OsDisk:
         return room.f_bavail * room.f_frsize
 
     def lock(self) -> None:
-        """Takes the folder for this process; ``DataLocked`` names the process that has it."""
+        """Locks the folder for this process; ``DataLocked`` names the process that holds it."""
         handle = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,13 +93,13 @@ class OsDisk:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise DataLocked(f"the data folder {self.root} is used by process {holder}") from None
-        with contextlib.suppress(OSError):  # a full disk keeps nobody from taking it
+        with contextlib.suppress(OSError):  # the lock counts even if a full disk cannot store the process id
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         self._lock_handle = handle
 
     def unlock(self) -> None:
-        """Gives the folder back. The file stays: removing it could take the lock from under the next holder."""
+        """Releases the lock. The file stays: removing it could take the lock from the next holder."""
         if self._lock_handle is not None:
             os.close(self._lock_handle)
             self._lock_handle = None
@@ -110,7 +110,7 @@ class OsDisk:
 
 
 class OsDiskFile:
-    """An open file. Reads and writes name their place, so threads may share it. Errors name the file."""
+    """An open file. Reads and writes name their offset, so threads may share it. Errors name the file."""
 
     __slots__ = ("_handle", "path")
 
@@ -147,7 +147,7 @@ class OsDiskFile:
         return total
 
     def _write_rest(self, offset: int, data: bytes, done: int) -> None:
-        """Goes on behind a short write; a disk that is full says so on the next call."""
+        """Continues after a short write; a full disk fails the next call."""
         view = memoryview(data)
         while done < len(data):
             written = os.pwrite(self._handle, view[done:], offset + done)

@@ -3,19 +3,18 @@
 A STATUS frame says that its file was synced up to its own place when it was written; the seal of a clean stop
 (seal.py) says so of the whole file. With that:
 
-1. Bad bytes with a later valid frame behind them are damage. They stay where they are; what stood in them is
-   lost.
-2. Bytes that the seal covers and that cannot be read, or are not there, are damage.
-3. Bytes past the last recorded sync with nothing valid behind them that look torn (frame_file.looks_torn) are
-   the tail of a write that was never acknowledged, and are cut off. So are valid frames behind bytes that look
-   torn, unless a STATUS there proves that they were synced: the end of a write without its beginning would
-   break an order.
-4. Bytes there that do not look torn are damage: a disk writes whole sectors, so they were written once, whole.
-   Up to the length of a STATUS they held no more than that.
-5. What is valid but not proven to be synced is written and synced again before it counts. After a failed sync a
-   system may show bytes that are not on its disk, and a later sync would not put them there.
-6. A file gets its name when its first write is synced. One in which nothing can be read was damaged, not torn.
-7. What the disk itself cannot read is damage wherever it stands: a torn tail can be read.
+1. Bad bytes with a later valid frame behind them are damage. They stay where they are; their contents are lost.
+2. Bytes that the seal covers and that are unreadable or missing are damage.
+3. Bytes past the last recorded sync that look torn (``looks_torn``) and have nothing valid behind them are the
+   tail of a write that was never acknowledged. Recovery cuts them off. It also cuts off valid frames behind
+   bytes that look torn, unless a STATUS there proves a sync: the end of a write without its beginning would
+   break the order.
+4. Bytes there that do not look torn are damage: a disk writes whole sectors, so they were once written whole.
+   If they are no longer than a STATUS, they held only a STATUS.
+5. Recovery writes and syncs valid frames again, before they count, if no STATUS proves their sync. After a
+   failed sync a system may show bytes that are not on its disk, and a later sync would not put them there.
+6. A file gets its name when its first write is synced. So a file without one valid frame is damaged, not torn.
+7. Bytes that the disk cannot read are damage anywhere: a torn tail is readable.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _STATUS = int(FrameType.STATUS)
 
 
 class Recovery:
-    """Reads one file through: first ``items``, then, of a file that is to be appended to, ``settle``."""
+    """Reads one file: first ``items``, then ``settle`` if the file will be appended to."""
 
     def __init__(
         self,
@@ -52,16 +51,16 @@ class Recovery:
         accept: Accept | None = None,
         sealed_bytes: int = 0,
     ) -> None:
-        """``sealed_bytes`` is how long the file was at a clean stop; 0 where that is not known."""
+        """``sealed_bytes`` is the length of the file at a clean stop; 0 if unknown."""
         self.file = file
         self.end = 0
-        """Where the last frame that counts ends."""
+        """The end of the last frame that counts."""
         self.proven = 0
         """The last synced length that a STATUS recorded."""
         self.stored_end = 0
-        """Where the last frame that counts and is no STATUS ends."""
+        """The end of the last frame that counts and is no STATUS."""
         self.tail: Bad | None = None
-        """The bytes behind ``end`` that are no frame, or are missing."""
+        """The bytes behind ``end`` that are no frames, or are missing."""
         self.tail_damaged = False
         """Whether the tail was once durable. If not it is torn: its write was never acknowledged."""
         self._shard = shard
@@ -70,7 +69,7 @@ class Recovery:
 
     @property
     def unreadable(self) -> bool:
-        """Whether there is not one frame in the file."""
+        """Whether the file has no valid frame."""
         return self.end == 0
 
     @property
@@ -79,7 +78,7 @@ class Recovery:
         return self.tail is not None and self.tail.end - self.tail.offset <= STATUS_BYTES
 
     def items(self) -> Iterator[Found | Bad]:
-        """What counts, in order: frames, and damage before a frame. The tail is left out."""
+        """Frames that count, and damage before a frame, in order, without the tail."""
         held: list[Found | Bad] = []
         torn = False
         for item in scan(self.file, shard=self._shard, accept=self._belongs):
@@ -115,9 +114,9 @@ class Recovery:
         return bool(self.file.unreadable.overlap(*tail))
 
     def settle(self, end_entry: int, *, cut: bool = True) -> int:
-        """Cuts off the tail and makes sure of what is left; returns where to append.
+        """Cuts off the tail and makes the rest durable; returns the offset for the next append.
 
-        Without ``cut`` the tail stays as it is, and nothing may be appended.
+        Without ``cut`` the tail stays, and the caller must not append.
         """
         file = self.file
         if self.tail is not None and cut:
@@ -148,21 +147,22 @@ class Recovery:
             self.proven = item.offset
 
     def _proves(self, item: Found) -> bool:
-        """Whether a frame says that all before it was durable."""
+        """Whether a frame says that everything before it was durable."""
         status = decode_status(item.frame.body) if item.frame.type == _STATUS else None
         return status is not None and status.synced_bytes == item.offset
 
     def _belongs(self, offset: int, frame: Frame) -> bool:
-        """Whether a frame behind bad bytes is of this file; asked only when the way was lost."""
+        """Whether a frame behind bad bytes belongs to this file; asked only during a search."""
         if self._accept is not None and not self._accept(offset, frame):
             return False
         return stands_here(self.file, offset, self.file.size())
 
 
 def stands_here(file: DiskFile, offset: int, end: int) -> bool:
-    """False where the frames from ``offset`` on are a copy, such as a log file that someone sent in a message.
+    """False if the frames from ``offset`` on are a copy, such as a log file that a sender put into a message.
 
-    Every write is followed by a STATUS that names its own place: the frames lead to one that speaks of another.
+    Every write ends with a STATUS that names its own offset; the frames of a copy lead to one that names
+    another.
     """
     while offset + OVERHEAD_BYTES <= end:
         head = file.read_at(offset, HEADER_BYTES)

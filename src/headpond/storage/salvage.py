@@ -14,7 +14,7 @@ from headpond.model.ranges import RangeSet
 from headpond.storage.disk import Disk, DiskFile
 
 SALVAGE_BYTES = 4096
-"""What a disk reads whole or not at all."""
+"""A disk reads a sector whole or not at all."""
 FILL = b"\xff"
 
 
@@ -42,7 +42,7 @@ class SalvagedFile:
         return self._read_around(offset, min(offset + size, self.inner.size()))
 
     def _read_around(self, offset: int, end: int) -> bytes:
-        """The bytes up to ``end``, sector by sector; one that failed once is not asked for again."""
+        """The bytes up to ``end``, sector by sector; a sector that failed once is not read again."""
         found = bytearray(FILL * max(0, end - offset))
         for start, stop in self.unreadable.missing(offset, end):
             at = start
@@ -74,5 +74,5 @@ class SalvagedFile:
 
 
 def open_salvaged(disk: Disk, path: str, *, writable: bool = False) -> SalvagedFile:
-    """Opens a file that is to be read through, whatever its disk can still read of it."""
+    """Opens a file so that reads return whatever its disk can still read."""
     return SalvagedFile(disk.open(path, writable=writable))

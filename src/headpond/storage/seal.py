@@ -1,17 +1,17 @@
-"""The seal: how long every file was when the node stopped cleanly. Version 1.
+"""The seal: the length of every file when the node stopped cleanly. Version 1.
 
-A STATUS frame says how far its own file was synced, and rot can hit the last one together with the data before
-it. Recovery then cannot prove that those bytes were ever acknowledged. After a clean stop there is no
-unfinished write, so the length of each file is proof enough: a file that now ends earlier, or does not pass its
-checksums up to there, was damaged. ``SEAL`` is a frame file in the data folder::
+A STATUS frame says how far its own file was synced, but rot can hit the last STATUS together with the data
+before it. Recovery then cannot prove that those bytes were ever acknowledged. A clean stop leaves no unfinished
+write, so the length of each file is enough proof: a file that is now shorter, or fails a checksum before that
+length, was damaged. ``SEAL`` is a frame file in the data folder::
 
     RECORD  shard 3, segment 0: version u8 | number of files u32
     RECORD  shard 3, segment 1, 2, …: one file, as msgpack (``SealedFile``)
 
-A clean stop writes it last, synced. The next start reads it, makes its repairs durable, and removes it before
-the node takes anything. A start that is cut short leaves it: opening a folder only appends to files or begins
-newer ones, so every length in the seal stays a lower bound, and an entry for a file that a newer one has
-superseded is ignored.
+A clean stop writes and syncs it last. The next start reads it, makes its repairs durable, and removes it before
+the node accepts anything. A start that crashes leaves it: opening a folder only appends to files or begins
+newer ones, so every length in the seal stays a lower bound, and recovery ignores the entry of a superseded
+file.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class SealedFile(msgspec.Struct, array_like=True, frozen=True):
     bytes: int
     """Everything before this offset was synced."""
     next: int = 0
-    """The entry, or the number of the record, that comes next."""
+    """The number of the next entry or record."""
     kept: int = 0
-    """Of a log: its first kept entry."""
+    """The first entry that a log keeps."""
 
     @property
     def folder(self) -> str:
@@ -58,17 +58,17 @@ _decoder = msgspec.msgpack.Decoder(SealedFile)
 
 
 class Seal:
-    """What is known of a data folder before its files are opened."""
+    """The entries of a seal, known before the files of the data folder are opened."""
 
     def __init__(
         self, files: Iterable[SealedFile] = (), *, found: bool = False, faults: Sequence[str] = ()
     ) -> None:
         self.found = found
-        """Whether there is one: the last stop was clean."""
+        """Whether the seal exists: the last stop was clean."""
         self.in_use = found
-        """Whether a node has served this folder before. Then every journal has a file, or has lost it."""
+        """Whether a node has served this folder before, so that a journal without a file has lost it."""
         self.faults = list(faults)
-        """What is wrong with the seal itself, one line each."""
+        """Damage of the seal itself, one line each."""
         self._by_folder: dict[str, list[SealedFile]] = {}
         for file in files:
             self._by_folder.setdefault(file.folder, []).append(file)
@@ -77,7 +77,7 @@ class Seal:
         return self._by_folder.get(folder, [])
 
     def last_in(self, folder: str) -> SealedFile | None:
-        """The file that a log or a journal was appended to."""
+        """The last file of a log or a journal."""
         return max(self.files_in(folder), key=lambda file: file.name, default=None)
 
     def get(self, path: str) -> SealedFile | None:
@@ -90,7 +90,7 @@ class Seal:
 
 
 def decode_sealed(frame: Frame) -> SealedFile | None:
-    """The file that a frame of a seal speaks of; None for its head, or for a frame of another file."""
+    """The entry in a frame of a seal; None for its head, or for a frame of another file."""
     if frame.type != FrameType.RECORD or frame.shard != SHARD_SEAL or frame.segment == 0:
         return None
     try:
@@ -100,7 +100,7 @@ def decode_sealed(frame: Frame) -> SealedFile | None:
 
 
 def read_seal(disk: Disk) -> Seal:
-    """The seal of a data folder. A rotten one still vouches for the files whose frames are whole."""
+    """The seal of a data folder. A damaged seal still counts for the files whose frames are whole."""
     if not disk.exists(SEAL_FILE):
         return Seal()
     files: list[SealedFile] = []
@@ -126,7 +126,7 @@ def read_seal(disk: Disk) -> Seal:
 
 
 def write_seal(disk: Disk, files: Sequence[SealedFile]) -> None:
-    """Everything that ``files`` say is synced, and nothing is written after this."""
+    """Call it last: everything that ``files`` name is synced, and no write follows."""
     new_path = SEAL_FILE + NEW_SUFFIX
     if disk.exists(new_path):
         disk.remove(new_path)
@@ -146,7 +146,7 @@ def write_seal(disk: Disk, files: Sequence[SealedFile]) -> None:
 
 
 def remove_seal(disk: Disk) -> None:
-    """Durably: from now on files may be replaced."""
+    """Removes the seal durably; from now on files may be replaced."""
     if disk.exists(SEAL_FILE):
         disk.remove(SEAL_FILE)
         disk.sync_folder("")
