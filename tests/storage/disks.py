@@ -1,4 +1,4 @@
-"""What every disk must do, whichever it is. Each disk's tests take this class in."""
+"""The contract of all disks, as tests that the tests of each disk inherit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commit journal: what was put into it stands in its files after any crash, and nothing else does."""
+"""The commit journal puts all its commits, and nothing else, into their files after any crash."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def held(disk: MemoryDisk, generation: int) -> list[CommitRecord]:
     return list(commits_in(disk.open(generation_path(generation)), generation))
 
 
-def test_what_was_committed_is_in_its_files_after_a_power_cut() -> None:
+def test_committed_writes_are_in_their_files_after_a_power_cut() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG, OTHER)
     put(
@@ -68,7 +68,7 @@ def test_a_later_generation_wins_over_an_earlier_one() -> None:
     assert disk.contents(LOG)[:3] == b"new"
 
 
-def test_a_file_that_was_dropped_since_is_passed_over() -> None:
+def test_a_dropped_file_is_skipped() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG)
     put(disk, 1, [CommitRecord(OTHER, 0, b"gone"), CommitRecord(LOG, 0, b"here")])
@@ -76,7 +76,7 @@ def test_a_file_that_was_dropped_since_is_passed_over() -> None:
     assert not disk.exists(OTHER)
 
 
-def test_what_an_earlier_use_of_its_room_left_behind_is_not_taken_for_its_own() -> None:
+def test_frames_of_an_earlier_use_of_a_spare_file_do_not_count() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG)
     put(disk, 1, [CommitRecord(LOG, number, b"%d" % number) for number in range(9)])
@@ -86,7 +86,7 @@ def test_what_an_earlier_use_of_its_room_left_behind_is_not_taken_for_its_own() 
     assert held(disk, 2) == [CommitRecord(LOG, 20, b"m")]
 
 
-def test_a_frame_that_was_torn_ends_it() -> None:
+def test_a_torn_frame_ends_a_generation() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG)
     commits = [CommitRecord(LOG, 0, b"a" * 30), CommitRecord(LOG, 30, b"b" * 30)]
@@ -98,7 +98,7 @@ def test_a_frame_that_was_torn_ends_it() -> None:
         assert held(torn, 1) == commits[:1]
 
 
-def test_a_frame_that_rotted_is_passed_over_and_counted() -> None:
+def test_a_rotten_frame_is_skipped_and_counted() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG, OTHER)
     put(disk, 1, [CommitRecord(LOG, 0, b"rotten"), CommitRecord(OTHER, 0, b"sound")])
@@ -109,7 +109,7 @@ def test_a_frame_that_rotted_is_passed_over_and_counted() -> None:
     assert disk.contents(OTHER)[:5] == b"sound"
 
 
-def test_files_in_doubt_are_written_again_before_a_generation_is_given_up() -> None:
+def test_doubtful_files_are_written_again_before_a_generation_retires() -> None:
     disk = MemoryDisk()
     with_files(disk, LOG, OTHER)
     put(disk, 1, [CommitRecord(LOG, 0, b"doubt"), CommitRecord(OTHER, 0, b"plain")])
@@ -126,7 +126,7 @@ def test_files_in_doubt_are_written_again_before_a_generation_is_given_up() -> N
 
 
 @pytest.mark.parametrize("keep", ["none", "some", "all"])
-def test_a_cut_at_every_operation_leaves_what_was_committed(keep: Keep) -> None:
+def test_a_cut_at_every_operation_leaves_all_commits(keep: Keep) -> None:
     def work(disk: MemoryDisk, done: list[bytes]) -> None:
         spare = None
         for generation in range(1, 4):

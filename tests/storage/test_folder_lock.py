@@ -87,7 +87,7 @@ def test_a_folder_left_by_a_dead_process_is_taken_over(tmp_path: Path) -> None:
         lock.release()
 
 
-def test_who_only_asks_does_not_keep_a_producer_out(tmp_path: Path) -> None:
+def test_asking_for_the_holder_does_not_keep_a_producer_out(tmp_path: Path) -> None:
     FolderLock.take(tmp_path).release()
     stop = threading.Event()
 

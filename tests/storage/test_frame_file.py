@@ -1,4 +1,4 @@
-"""Scanning a frame file: every good frame is found, every bad range is exact, and garbage does not stop it."""
+"""A scan of a frame file finds every valid frame and exact bad ranges, and garbage does not stop it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headpond.model.errors import BadFrame
 from headpond.storage.frame_file import CHUNK_BYTES, Bad, Found, following_frame, looks_torn, read_frame, scan
 from headpond.storage.memory_disk import MemoryDisk, MemoryFile
-from headpond.wire.frame import FILE_BODY_BYTES_MAX, FrameType, encode
+from headpond.wire.frame import FILE_BODY_BYTES_MAX, HEADER_BYTES, OVERHEAD_BYTES, FrameType, encode
 
 SHARD = 7
 
@@ -27,7 +27,7 @@ def file_of(*parts: bytes) -> MemoryFile:
 
 
 def shape(file: MemoryFile, body_bytes_max: int = FILE_BODY_BYTES_MAX) -> list[tuple[str, int, int]]:
-    """What a scan finds, as (kind, start, end)."""
+    """The items of a scan as (kind, start, end)."""
     return [
         ("found" if isinstance(item, Found) else "bad", item.offset, item.end)
         for item in scan(file, shard=SHARD, body_bytes_max=body_bytes_max)
@@ -113,12 +113,12 @@ def test_a_valid_frame_between_two_bad_places_is_found() -> None:
     file = disk.create("file")
     file.write_at(0, frames)
     size = len(frames[0])
-    disk.flip("file", 1 * size + 7)  # the claimed size, so that the way on has to be searched
-    disk.flip("file", 3 * size, 7)  # the type, so that nothing plausible follows the frame between
+    disk.flip("file", 1 * size + 7)  # its size
+    disk.flip("file", 3 * size, 7)  # its type, so that nothing plausible follows the frame between
     assert [kind for kind, _, _ in shape(file)] == ["found", "bad", "found", "bad", "found"]
 
 
-def test_what_a_payload_holds_is_not_searched_while_its_own_header_is_true() -> None:
+def test_a_frame_inside_a_rotten_payload_is_not_found_while_its_own_header_is_right() -> None:
     inner = segment(b"a frame inside a frame", 1)
     frames = [segment(b"rot" + inner), segment(b"next", 2)]
     disk = MemoryDisk()
@@ -129,7 +129,19 @@ def test_what_a_payload_holds_is_not_searched_while_its_own_header_is_true() -> 
     assert shape(file) == [("bad", 0, size), ("found", size, size + len(frames[1]))]
 
 
-def test_a_frame_of_another_shard_or_of_the_conversation_is_not_the_way_on() -> None:
+def test_a_rotten_size_costs_its_frame_alone_though_the_body_holds_a_frame() -> None:
+    inner = segment(b"a frame inside a frame", 1)
+    frames = [segment(bytes(20) + inner + bytes(20)), *(segment(b"next", number) for number in range(1, 4))]
+    starts = [sum(map(len, frames[:number])) for number in range(len(frames) + 1)]
+    expected = [("found", starts[number], starts[number + 1]) for number in range(len(frames))]
+    expected[0] = ("bad", 0, starts[1])
+    to_third_frame = starts[2] - OVERHEAD_BYTES
+    for size in (to_third_frame, 0, 20, 1_000, 2**32 - 1):
+        rotten = frames[0][:7] + size.to_bytes(4, "little") + frames[0][HEADER_BYTES:]
+        assert shape(file_of(rotten, *frames[1:])) == expected, size
+
+
+def test_a_search_ignores_frames_of_another_shard_or_of_the_wire() -> None:
     junk = b"\x01garbage"
     other = encode(FrameType.SEGMENT, b"other", shard=SHARD + 1)
     spoken = encode(FrameType.PING, b"ping", shard=SHARD)
@@ -178,7 +190,7 @@ def test_a_large_file_of_garbage_is_searched_within_bounds(pattern: str) -> None
     assert [type(item) for item in scan(file, shard=0)] == [Bad, Found]
 
 
-def test_a_torn_write_is_told_from_rot_by_its_sectors() -> None:
+def test_sectors_distinguish_a_torn_write_from_rot() -> None:
     data = random.Random(2).randbytes(3_000)
     torn = bytearray(data)
     torn[1_024:1_536] = bytes(512)

@@ -1,4 +1,4 @@
-"""A journal gives back what was committed, in order, over restarts, power cuts, failures and compaction."""
+"""A journal returns its commits in order after restarts, power cuts, failures and compaction."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_compaction_begins_a_new_generation_with_the_snapshot_and_removes_the_ol
     assert stored(disk) == []
 
 
-def test_what_is_staged_when_the_snapshot_is_taken_follows_it(disk: Disk) -> None:
+def test_records_staged_during_a_snapshot_follow_it(disk: Disk) -> None:
     journal = open_journal(disk)
     journal.append(b"under way")
     write = journal.take()
@@ -112,7 +112,7 @@ def test_what_is_staged_when_the_snapshot_is_taken_follows_it(disk: Disk) -> Non
 
 
 def work(journal: FileJournal, disk: Disk, committed: list[list[bytes]]) -> None:
-    """Appends and compacts; ``committed`` gets what is stored after each commit."""
+    """Appends and compacts; adds the stored records after each commit to ``committed``."""
     state: list[bytes] = []
     draw = random.Random(1)
     for number in range(10):
@@ -128,7 +128,7 @@ def work(journal: FileJournal, disk: Disk, committed: list[list[bytes]]) -> None
 
 
 @pytest.mark.parametrize("keep", ["none", "all", "some"])
-def test_a_power_cut_at_every_operation_keeps_all_that_was_committed(keep: Keep) -> None:
+def test_a_power_cut_at_every_operation_keeps_all_commits(keep: Keep) -> None:
     states: list[list[bytes]] = [[]]
     whole = MemoryDisk()
     work(open_journal(whole), whole, states)

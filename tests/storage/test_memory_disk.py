@@ -26,7 +26,7 @@ def synced(disk: MemoryDisk, path: str, data: bytes) -> None:
     disk.sync_folder(path.rpartition("/")[0])
 
 
-def test_a_power_cut_keeps_what_was_synced_and_no_more(disk: MemoryDisk) -> None:
+def test_a_power_cut_keeps_the_synced_bytes_and_no_others(disk: MemoryDisk) -> None:
     synced(disk, "f/file", b"durable")
     file = disk.open("f/file", writable=True)
     file.write_at(0, [b"NEW"])
@@ -125,7 +125,7 @@ def test_a_failed_write_leaves_a_part_of_its_bytes(disk: MemoryDisk) -> None:
     assert len(sizes) > 3
 
 
-def test_faults_come_as_often_as_ordered_and_only_below_their_path(disk: MemoryDisk) -> None:
+def test_faults_come_as_often_as_requested_and_only_below_their_path(disk: MemoryDisk) -> None:
     disk.fail_next("create", errno.EACCES, count=2, path_prefix="f/", after=1)
     disk.create("g/1")
     disk.create("f/1")
@@ -170,7 +170,7 @@ def test_after_the_power_went_nothing_works_until_it_is_back(disk: MemoryDisk) -
     assert disk.open("file").read_at(0, 3) == b"abc"
 
 
-def test_rot_turns_one_bit_for_good(disk: MemoryDisk) -> None:
+def test_rot_flips_one_bit_durably(disk: MemoryDisk) -> None:
     synced(disk, "file", b"abc")
     disk.flip("file", 1, bit=2)
     assert disk.contents("file") == b"afc"

@@ -89,7 +89,7 @@ def test_a_folder_that_was_given_back_can_be_taken(disk: OsDisk) -> None:
     other.unlock()
 
 
-def test_a_short_write_is_gone_on_with(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_continues(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     whole_write = os.pwritev
     monkeypatch.setattr(
         os, "pwritev", lambda handle, parts, offset: whole_write(handle, [b"".join(parts)[:5]], offset)

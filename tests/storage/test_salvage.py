@@ -26,7 +26,7 @@ def test_a_file_without_bad_sectors_reads_as_it_is() -> None:
     assert not file.unreadable
 
 
-def test_what_surrounds_a_bad_sector_is_read_and_the_sector_is_known() -> None:
+def test_bytes_around_a_bad_sector_are_read_and_the_sector_is_known() -> None:
     disk = disk_with_file()
     disk.spoil("file", 2 * SALVAGE_BYTES + 9, 1)
     file = open_salvaged(disk, "file")
@@ -40,7 +40,7 @@ def test_what_surrounds_a_bad_sector_is_read_and_the_sector_is_known() -> None:
     assert file.read_at(len(DATA), 5) == b""
 
 
-def test_a_sector_that_failed_is_not_asked_for_again() -> None:
+def test_a_failed_sector_is_not_read_again() -> None:
     disk = disk_with_file()
     disk.spoil("file", 0, SALVAGE_BYTES)
     file = open_salvaged(disk, "file")

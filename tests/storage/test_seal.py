@@ -15,7 +15,7 @@ PATH = f"{FOLDER}/00000001.journal"
 FILES = [SealedFile(PATH, 1_234, 7), SealedFile("topics/ab/00000/00000000000000000000.log", 99, 5, 2)]
 
 
-def test_what_is_sealed_comes_back_until_the_seal_is_removed() -> None:
+def test_a_seal_returns_its_files_until_it_is_removed() -> None:
     disk = MemoryDisk()
     assert not read_seal(disk).found
     write_seal(disk, FILES)
@@ -112,7 +112,7 @@ def test_the_records_that_are_left_begin_a_sound_generation_which_the_seal_does_
         assert list(again.records) == left and again.report.lines() == []
 
 
-def test_what_takes_the_place_of_a_missing_generation_is_not_held_against_the_seal() -> None:
+def test_the_successor_of_a_missing_generation_agrees_with_the_seal() -> None:
     disk, _ = closed_journal()
     older = disk.contents(PATH)
     journal = FileJournal.open(disk, FOLDER)
@@ -130,7 +130,7 @@ def test_what_takes_the_place_of_a_missing_generation_is_not_held_against_the_se
     assert list(again.records) == BODIES and again.report.lines() == []
 
 
-def test_what_was_appended_since_the_seal_is_sound() -> None:
+def test_records_appended_after_the_seal_are_sound() -> None:
     disk, seal = closed_journal()
     journal = FileJournal.open(disk, FOLDER, seal)
     journal.append(b"since")

@@ -1,17 +1,17 @@
 """The commit journal: writes of many files, durable with one sync. Version 1.
 
-A round that dirtied hundreds of logs would cost a sync a log. Instead what is to be written is put here first,
-in one write and one sync, and then into the files themselves without one. A *generation* is a file
-``commits/00000007.commits`` of fixed size whose blocks were written before, so that syncing it waits for
-nothing but its own bytes. It holds frames::
+A round of hundreds of busy logs would cost one sync per log. Instead the node writes all bytes here first, with
+one write and one sync, and then into the files themselves without a sync. A *generation* is a file
+``commits/00000007.commits`` of fixed size whose blocks were written before, so that its sync waits for nothing
+but its own bytes. It holds frames::
 
     RECORD  shard 2, segment = the generation (mod 2**32):
-            version u8 | generation u64 | offset u64 | length of the path u16 | path | the bytes to stand there
+            version u8 | generation u64 | offset u64 | length of the path u16 | path | the bytes for that offset
 
-Once a generation is full the files that it speaks of are synced, and it is renamed to ``.spare``; the next one
-takes its room under a new name. Renames are synced, so a frame of another generation than its file's name is
-what an earlier use left behind. Opening writes what the generations hold into the files again and syncs those;
-a file that is gone was dropped since. A frame that was torn belongs to a round that nobody was told of.
+When a generation is full, a checkpoint syncs the files that it names and renames it to ``.spare``; the next
+generation reuses its blocks under a new name. Renames are synced, so a frame of another generation than its
+file's name is a leftover of an earlier use. Opening writes all commits into their files again and syncs those;
+a missing file was dropped since. A torn frame belongs to a round that was never acknowledged.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ SHARD_COMMIT = 2
 NUMBER_MASK = 0xFFFFFFFF
 _HEAD = struct.Struct("<BQQH")
 COMMIT_OVERHEAD_BYTES = OVERHEAD_BYTES + _HEAD.size
-"""What a frame takes beside the path and the bytes."""
+"""The bytes of a frame beside the path and the data."""
 OPEN_MAX = 256
 _ZEROS = bytes(1024 * 1024)
 
 
 class CommitRecord(NamedTuple):
-    """Bytes that stand at a place in a file."""
+    """Bytes for an offset in a file."""
 
     path: str
     offset: int
@@ -51,14 +51,14 @@ class CommitRecord(NamedTuple):
 
 @dataclass
 class ReplayReport:
-    """What was found in the commit journal, and written again."""
+    """How many writes of the commit journal were written again, and how many are damaged."""
 
     writes: int = 0
     damaged: int = 0
-    """Frames that rotted; the logs tell which entries they lack."""
+    """Rotten frames; the logs report which entries they lack."""
 
     def lines(self) -> list[str]:
-        """For a person; empty where all is well."""
+        """One line of text if writes are damaged."""
         if not self.damaged:
             return []
         return [
@@ -77,7 +77,7 @@ def encode_commit(generation: int, path: str, offset: int, parts: Sequence[bytes
 
 
 def decode_commit(frame: Frame, generation: int) -> CommitRecord | None:
-    """None for a frame that is no commit of this generation."""
+    """None for any frame but a commit of this generation."""
     body = frame.body
     if frame.type != FrameType.RECORD or frame.shard != SHARD_COMMIT or len(body) < _HEAD.size:
         return None
@@ -89,10 +89,9 @@ def decode_commit(frame: Frame, generation: int) -> CommitRecord | None:
 
 
 def commits_in(file: DiskFile, generation: int, found: ReplayReport | None = None) -> Iterator[CommitRecord]:
-    """What a generation holds, in order, up to the first frame that is torn or of another generation.
+    """The commits of a generation, in order, up to the first frame that is torn or of another generation.
 
-    A frame that rotted is passed over if its header still tells where the next one begins, and counted in
-    ``found``.
+    A rotten frame is skipped, and counted in ``found``, if its header still shows where the next one begins.
     """
     at = 0
     while True:
@@ -110,7 +109,7 @@ def commits_in(file: DiskFile, generation: int, found: ReplayReport | None = Non
 
 
 def _read(file: DiskFile, at: int, generation: int) -> tuple[CommitRecord, int] | None:
-    """The commit at a place and where it ends; None where there is none of this generation."""
+    """The commit at an offset and its end; None if there is none of this generation."""
     try:
         item = read_frame(file, at)
     except BadFrame:
@@ -127,7 +126,7 @@ def _claimed_end(file: DiskFile, at: int) -> int | None:
 
 
 def begin_generation(disk: Disk, generation: int, size: int, spare: int | None) -> DiskFile:
-    """The file of a new generation, durable under its name; ``spare`` is one whose room it takes."""
+    """The file of a new generation, durable under its name; it reuses the file of ``spare``, if given."""
     path = generation_path(generation)
     if spare is not None:
         disk.rename(generation_path(spare, SPARE_SUFFIX), path)
@@ -151,11 +150,11 @@ def _fill(file: DiskFile, size: int) -> None:
 
 
 def sync_generation(disk: Disk, generation: int, paths: Collection[str], doubtful: Collection[str]) -> set[str]:
-    """Makes what a generation holds durable in the files themselves.
+    """Makes the commits of a generation durable in the files themselves.
 
-    After a failed sync the system takes bytes for written that are on no disk: those of ``doubtful`` files, and
-    of files that cannot be synced now, are written once more. Returns those: what other generations have of
-    them is doubtful too.
+    After a failed sync the system takes bytes for written that are on no disk: so the commits of ``doubtful``
+    files, and of files that cannot be synced now, are written again. Returns those files: they are doubtful in
+    other generations too.
     """
     again = set(doubtful)
     for path in paths:
@@ -167,7 +166,7 @@ def sync_generation(disk: Disk, generation: int, paths: Collection[str], doubtfu
 
 
 def retire_generation(disk: Disk, generation: int, *, reuse: bool) -> None:
-    """Nothing that a generation holds is needed any more; its room becomes spare, or is given back."""
+    """The commits of a generation are no longer needed: its file becomes spare, or is removed."""
     if reuse:
         disk.rename(generation_path(generation), generation_path(generation, SPARE_SUFFIX))
         disk.sync_folder(FOLDER)
@@ -190,7 +189,7 @@ def _sync(disk: Disk, path: str) -> bool:
 
 
 def _write_again(disk: Disk, generations: list[int], only: Collection[str] | None = None) -> ReplayReport:
-    """Puts what generations hold into their files, and syncs these."""
+    """Writes the commits of generations into their files again, and syncs these."""
     found = ReplayReport()
     targets = _Targets(disk)
     try:
@@ -209,14 +208,14 @@ def _write_again(disk: Disk, generations: list[int], only: Collection[str] | Non
 
 
 class _Targets:
-    """The files that are written again, so many open at a time."""
+    """The files that are written again, at most ``OPEN_MAX`` open at a time."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._files: dict[str, DiskFile | None] = {}
 
     def put(self, commit: CommitRecord) -> bool:
-        """False where the file was dropped since."""
+        """False if the file was dropped since."""
         if commit.path not in self._files:
             if len(self._files) >= OPEN_MAX:
                 self.sync()
@@ -243,10 +242,7 @@ class _Targets:
 
 
 def replay(disk: Disk) -> ReplayReport:
-    """Finishes what a crash cut short: every file has what was committed for it, durably.
-
-    Then the journal is empty.
-    """
+    """Finishes rounds that a crash cut short: makes all commits durable, and empties the journal."""
     names = disk.list(FOLDER)
     digits = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
     generations = sorted(int(number) for number in digits if number.isdecimal())
@@ -260,7 +256,7 @@ def replay(disk: Disk) -> ReplayReport:
 
 
 def discard(disk: Disk, generations: Collection[int]) -> None:
-    """Everything that the journal holds is durable in its files: nothing of it is needed."""
+    """Removes generations whose commits are all durable in their files."""
     for generation in generations:
         for suffix in (SUFFIX, SPARE_SUFFIX):
             with suppress(FileNotFoundError):

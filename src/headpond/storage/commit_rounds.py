@@ -1,17 +1,18 @@
-"""Rounds: what many busy logs have staged becomes durable with one sync.
+"""Rounds: the writes of many busy logs become durable with one sync.
 
-A few busy logs are synced each by itself, side by side, which is fastest for them. Where more have something to
-write, all of it goes into the commit journal (storage/commit_journal.py) in one write and one sync, then
-into the logs without one. When a generation of the journal is full, a checkpoint syncs the logs that it
-speaks of, in the background.
+A few busy logs are synced separately and in parallel, which is fastest for them. If more logs have something to
+write, all of it goes into the commit journal (commit_journal.py) with one write and one sync, then into the
+logs without a sync. When a generation of the journal is full, a checkpoint syncs the logs that it names, in the
+background.
 
-``Rounds`` and its ``Checkpoint`` look like lanes to the shell: it takes their write, runs it and reports.
+The shell treats ``Rounds`` and its ``Checkpoint`` like lanes: it takes their write, runs it and reports its
+end.
 
 Three rules keep this safe:
 
-1. A generation is given up only when every file that it speaks of was synced after its last round.
-2. A file in which a write or a sync failed is doubtful: what the journal has of it is written once more.
-3. A log file that the journal speaks of is not replaced by one of the same name before a checkpoint.
+1. A generation is retired only when every file that it names was synced after its last round.
+2. A file in which a write or a sync failed is doubtful: the checkpoint writes the journal's bytes to it again.
+3. A log file that the journal names is not replaced by another of the same name before a checkpoint.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_write import STATUS_BYTES, FrameWrite
 
 WRITE_AGAIN_US = 500_000
-"""How long a lane waits after a failed write before the next."""
+"""The pause of a lane after a failed write."""
 
 
 class Generation:
-    """One file of the commit journal, and whom it speaks of."""
+    """One file of the commit journal, and the files that it names."""
 
     def __init__(self, number: int, bytes_max: int, spare: int | None) -> None:
         self.number = number
         self.bytes_max = bytes_max
         self.spare = spare
-        """The generation whose room it takes."""
+        """The retired generation whose file it reuses."""
         self.at = 0
         self.paths: set[str] = set()
         self.doubtful: set[str] = set()
         self.synced = False
         self.waits_for: set[Committer] = set()
         self.broken = False
-        """Whether a write to it failed: its room is not used again."""
+        """Whether a write to it failed: its file is not reused."""
         self.file: DiskFile | None = None
 
     def write(self, disk: Disk, frames: list[bytes]) -> None:
@@ -58,7 +59,7 @@ class Generation:
         self.file.sync()
 
     def doubt(self, path: str) -> None:
-        """A file may lack what it seems to have."""
+        """The file may lack bytes that it seems to have."""
         self.doubtful.add(path)
         self.synced = False
 
@@ -107,7 +108,7 @@ class Checkpoint:
     name = "a checkpoint of the commit journal"
 
     def __init__(self, suspect: Callable[[str], None]) -> None:
-        """``suspect`` puts a file in doubt, in every generation that speaks of it."""
+        """``suspect`` makes a file doubtful in every generation that names it."""
         self.full: list[Generation] = []
         self.spares: list[int] = []
         self.resume_us = 0
@@ -131,7 +132,7 @@ class Checkpoint:
     def done(
         self, write: CheckpointWrite, error: OSError | None, now_us: int, under_way: set[Committer]
     ) -> None:
-        """``under_way`` are those whose writes may have met a failure and have not told yet."""
+        """``under_way`` are the committers whose writes may have failed and have not been reported yet."""
         self.busy = False
         generation = write.generation
         if error is not None:
@@ -158,23 +159,23 @@ class Checkpoint:
 
 
 SHARED_BYTES_MAX = 64 * 1024
-"""A longer write has a sync of its own: writing it twice would cost more."""
+"""A longer write gets a separate sync: writing it twice would cost more."""
 FULL_MAX = 2
-"""So many generations may wait for their checkpoint; past that every log syncs by itself."""
+"""How many generations may wait for their checkpoint; past that every log syncs separately."""
 
 
 class RoundWrite:
-    """What the logs of one round had staged."""
+    """The writes of all logs in one round."""
 
     def __init__(self, generation: Generation, writes: list[tuple[Lane, FrameWrite]]) -> None:
         self.generation = generation
         self.writes = writes
         self.bytes = 0
         self.errors: dict[Lane, OSError] = {}
-        """Logs that could not take what the journal has of theirs."""
+        """Logs whose own file could not be written, though the journal has the bytes."""
 
     def run(self, disk: Disk) -> None:
-        """An ``OSError`` means that nothing of it counts, for any of the logs."""
+        """After an ``OSError`` nothing of the round counts, for any log."""
         number, frames = self.generation.number, []
         shared: list[tuple[Lane, FrameWrite, list[bytes]]] = []
         alone: list[tuple[Lane, FrameWrite]] = []
@@ -182,7 +183,7 @@ class RoundWrite:
             try:
                 write.reserve(disk)
             except OSError:
-                alone.append((lane, write))  # it may fit without, or tell itself what is wrong
+                alone.append((lane, write))  # it may fit without reserved room, or fail with its own error
                 continue
             whole = write.whole()
             shared.append((lane, write, whole))
@@ -206,19 +207,19 @@ class Rounds:
     name = "the commit journal"
 
     def __init__(self, *, generation_bytes: int, alone_max: int, clock_us: Callable[[], int]) -> None:
-        """``alone_max`` logs are written at a time, each with its own sync, before rounds begin."""
+        """Up to ``alone_max`` logs are written at a time with separate syncs; more share a round."""
         self.checkpoint = Checkpoint(self.suspect)
         self.alone: set[Lane] = set()
-        """Logs with a write of their own under way."""
+        """Logs with a separate write under way."""
         self.rounds = 0
-        """How many were made."""
+        """How many rounds were written."""
         self._generation_bytes = generation_bytes
         self._alone_max = alone_max
         self._clock_us = clock_us
         self._numbers = 0
         self._active: Generation | None = None
         self.waiting: dict[Lane, None] = {}
-        """Logs whose turn comes when the round under way is done."""
+        """Logs that wait for the end of the round under way."""
         self._held: list[Lane] = []
         """Logs that wait for a checkpoint."""
         self._planned: list[Lane] = []
@@ -228,9 +229,9 @@ class Rounds:
     # --- choosing -----------------------------------------------------------------------------------
 
     def choose(self, ready: list[Lane]) -> list[Committer]:
-        """What is to be written now, of the lanes that are ready; the others wait here for their turn."""
+        """The committers to write now, out of the ready lanes; the others wait here."""
         chosen: list[Committer] = []
-        if self._held:  # the checkpoint that they wait for may be done
+        if self._held:  # their checkpoint may be done
             ready, self._held = [*self._held, *ready], []
         for lane in ready:
             log = lane.sharing
@@ -252,7 +253,7 @@ class Rounds:
         return chosen
 
     def _choose_shared(self) -> list[Committer]:
-        """Few logs are written each by itself, many in a round."""
+        """Writes few logs separately, many in a round."""
         lanes = [lane for lane in self.waiting if lane.due]
         self.waiting.clear()
         if not lanes:
@@ -270,7 +271,7 @@ class Rounds:
         return [*self.checkpoint.full, *([self._active] if self._active is not None else [])]
 
     def _have_room(self, lane: Lane) -> bool:
-        """Whether a generation can take at least the first lane."""
+        """Whether a generation has room for at least the first lane."""
         size = _bytes_of(lane)
         if size > self._generation_bytes:
             return False
@@ -284,7 +285,7 @@ class Rounds:
         return self._active is not None
 
     def _close_active(self) -> None:
-        """The active generation takes no more; its checkpoint is due."""
+        """Closes the active generation; its checkpoint is due."""
         if self._under_way is not None:
             self._close_wanted = True
         elif self._active is not None:
@@ -302,7 +303,7 @@ class Rounds:
         for lane in self._planned:
             room -= _bytes_of(lane)
             if room < 0:
-                self.waiting[lane] = None  # it goes with the next
+                self.waiting[lane] = None  # the next round takes it
                 continue
             write = lane.take()
             assert isinstance(write, FrameWrite)
@@ -326,7 +327,7 @@ class Rounds:
             self._close_active()
 
     def drop(self, lane: Lane) -> None:
-        """What the lane has staged will not be written."""
+        """The staged bytes of this lane will not be written."""
         self.waiting.pop(lane, None)
         self._held = [other for other in self._held if other is not lane]
 
@@ -335,12 +336,12 @@ class Rounds:
         self.checkpoint.done(write, error, self._clock_us(), under_way)
 
     def alone_done(self, lane: Lane) -> None:
-        """A log's own write ended."""
+        """A separate write of a log ended."""
         self.alone.discard(lane)
         self.checkpoint.ended(lane)
 
     def suspect(self, path: str) -> None:
-        """Something failed in this file: what the system shows of it may be on no disk."""
+        """A write or sync of this file failed: bytes that the system shows may be on no disk."""
         for generation in self._live():
             if path in generation.paths:
                 generation.doubt(path)
@@ -353,14 +354,14 @@ class Rounds:
         return self._under_way is not None or self.checkpoint.busy
 
     def close(self, disk: Disk) -> None:
-        """Everything is synced by itself, and the journal removed. Does IO."""
+        """Syncs all logs and removes the journal. Does IO."""
         if self.busy:
-            return  # opening finishes it
+            return  # the next opening finishes it
         self._close_active()
         self.checkpoint.close(disk)
 
 
 def _bytes_of(lane: Lane) -> int:
-    """What a lane takes in the journal, at the most."""
+    """The most bytes that a lane takes in the journal."""
     assert lane.sharing is not None and lane.sharing.shared_bytes is not None
     return lane.sharing.shared_bytes + 2 * STATUS_BYTES + COMMIT_OVERHEAD_BYTES + 256

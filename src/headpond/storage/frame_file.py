@@ -262,10 +262,11 @@ def _resync(
 def _real_end(
     window: _Window, bad_at: int, search_end: int, body_bytes_max: int, shard: int | None
 ) -> int | None:
-    """Where a frame ends whose header has nothing but a rotten size; None where more is wrong with it.
+    """The end of a bad frame of which only the size rotted; None if more did.
 
-    A candidate behind it is the real next frame if the bad frame passes its checksum with the size that leads
-    there. Frames inside its body, which a sender chooses, do not: it does not know the header around them.
+    A candidate is the next frame if the bad frame passes its checksum with the size that leads there. For
+    frames inside its body it does not: their sender did not know the header that the node put before them. The
+    checks have a budget, like those of the search.
     """
     data = b""
     bytes_left = _CHECKED_BYTES_MAX
@@ -274,7 +275,8 @@ def _real_end(
         bytes_left -= size
         if offset >= search_end or bytes_left < 0:
             break
-        data = data or window.file.read_at(bad_at, search_end - bad_at)
+        if len(data) < size:
+            data = window.file.read_at(bad_at, min(2 * size, search_end - bad_at))
         header = data[: HEADER_BYTES - 4] + (size - OVERHEAD_BYTES).to_bytes(4, "little")
         if extend(crc32c(header), data[HEADER_BYTES:size]) == CRC_RESIDUE:
             return offset
@@ -284,7 +286,7 @@ def _real_end(
 def _candidates(
     window: _Window, start: int, body_bytes_max: int, shard: int | None
 ) -> Iterator[tuple[int, int]]:
-    """Offsets from ``start`` where a header could stand, with the whole size that it claims."""
+    """Offsets from ``start`` on that could be a header, each with the frame size that it claims."""
     types = b"[" + b"".join(re.escape(bytes((type_,))) for type_ in sorted(FILE_TYPES)) + b"]"
     shards = b".." if shard is None else re.escape(shard.to_bytes(2, "little"))
     top = re.escape(bytes((min(255, body_bytes_max >> 24),)))

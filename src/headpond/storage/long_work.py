@@ -1,7 +1,7 @@
-"""Work on files that takes long: done in steps by a worker thread, so that no sync has to wait for it.
+"""Long jobs on files: a worker thread runs them in steps, so that no sync has to wait for them.
 
-Looks like a lane to the shell: it takes a step, runs it and reports. Jobs take turns; those of one shard follow
-one another, so that none reads what another is replacing.
+The shell treats ``LongWork`` like a lane: it takes a step, runs it and reports its end. Jobs take turns; jobs
+of one shard run one after the other, so that none reads a file that another replaces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Job(Protocol):
         """One step, of a bounded size, in a worker thread."""
 
     def done(self, error: OSError | None) -> bool:
-        """A step ended, said by the one thread that owns everything; True where another is to follow."""
+        """A step ended; called in the owning thread. Returns whether another step follows."""
 
 
 class LongWork:
@@ -30,7 +30,7 @@ class LongWork:
 
     def __init__(self) -> None:
         self.stopped = False
-        """The node stops: no step is begun any more."""
+        """Whether the node stops: no further step begins."""
         self._jobs: deque[Job] = deque()
         self._under_way: Job | None = None
 
@@ -52,7 +52,7 @@ class LongWork:
         return self._under_way
 
     def done(self, job: Job, error: OSError | None) -> None:
-        """A step ended. If the job goes on it goes to the end, and before others of its shard."""
+        """A step ended. An unfinished job goes to the end of the queue, but before others of its shard."""
         assert job is self._under_way
         self._under_way = None
         self._jobs.remove(job)
@@ -65,7 +65,7 @@ class LongWork:
         return any(job.place == place for job in self._jobs)
 
     def drop(self, topic: bytes) -> None:
-        """A topic is gone: its jobs end, but for the one whose step is under way, which ends after that."""
+        """A topic is gone: ends its jobs; one whose step is under way ends after that step."""
         gone = [job for job in self._jobs if job.place[0] == topic and job is not self._under_way]
         self._jobs = deque(job for job in self._jobs if job not in gone)
         for job in gone:

@@ -1,9 +1,9 @@
-"""The disk's twin in memory: it knows what is durable and what is not, and fails to order.
+"""A disk in memory that knows which bytes are durable, and fails on request.
 
-It keeps two images. What programs see changes at once; what would survive a power cut changes with ``sync`` (a
-file's bytes) and ``sync_folder`` (creations, renames, removals). ``crash`` is the power cut: of what was
-not durable it keeps nothing, all, or some sectors and some names, drawn from the seed. A sync that fails
-behaves as on Linux: the bytes look written from then on and are on no disk, and the next sync succeeds.
+It has two images. The visible one changes at once; the durable one changes with ``sync`` (the bytes of a file)
+and ``sync_folder`` (creations, renames, removals). ``crash`` is a power cut: of everything that was not durable
+it keeps nothing, all, or some sectors and some names, drawn from the seed. A sync that fails behaves as on
+Linux: the bytes look written from then on but are on no disk, and the next sync succeeds.
 
 Everything is deterministic: the same seed and the same calls give the same disk.
 """
@@ -21,14 +21,14 @@ from typing import Literal
 from headpond.model.ranges import RangeSet
 
 SECTOR_BYTES = 512
-"""What a disk writes whole or not at all."""
+"""A disk writes a sector whole or not at all."""
 
 Keep = Literal["none", "all", "some"]
-"""What a power cut keeps of what was not durable; ``some`` is drawn sector by sector."""
+"""What a power cut keeps of the bytes that were not durable; ``some`` is drawn sector by sector."""
 
 
 class FileImage:
-    """A file's bytes, as seen and as durable. Room behind ``data`` up to ``size`` reads as zeros."""
+    """The visible and the durable bytes of a file. Room behind ``data`` up to ``size`` reads as zeros."""
 
     __slots__ = ("data", "dirty", "durable", "durable_size", "size", "spoilt")
 
@@ -74,7 +74,7 @@ class FileImage:
         del self.durable[self.size :]
 
     def crash(self, keep: Keep, draw: random.Random) -> None:
-        """What a power cut leaves is all there is."""
+        """Reduces the file to the bytes that a power cut leaves."""
         if keep == "all":
             self.sync()
         elif keep == "some":
@@ -90,7 +90,7 @@ class FileImage:
         self.data = bytearray(self.durable[: self.size])
 
     def _persist(self, start: int, end: int) -> None:
-        """Copies what is seen between two offsets to what is durable."""
+        """Copies the visible bytes between two offsets to the durable image."""
         if start >= min(end, self.size):
             return
         if len(self.durable) < start:
@@ -99,10 +99,8 @@ class FileImage:
         self.durable[start:end] = self.read(start, end - start)
 
 
-__all__ = ["Keep", "MemoryDisk", "MemoryFile"]
-
 OPERATIONS_MAX = 200_000
-"""How many operations are remembered; the older half goes when there are more."""
+"""How many operations the disk remembers; past that it drops the older half."""
 
 Operation = Literal[
     "write", "sync", "read", "open", "create", "preallocate", "truncate", "rename", "remove", "sync_folder"
@@ -123,7 +121,7 @@ class _Fault:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change of names that is not durable yet. ``old`` is the name that a rename took away."""
+    """A change of names that is not durable yet. ``old`` is the former name of a renamed file."""
 
     kind: Literal["create", "rename", "remove"]
     path: str
@@ -137,9 +135,9 @@ class MemoryDisk:
     def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
         self.operations: Operations = []
-        """What was done, oldest first: (operation, path) and for reads and writes offset and size."""
+        """All operations, oldest first: (operation, path), and for reads and writes offset and size."""
         self.generation = 0
-        """How often the power was cut; what was opened before is dead."""
+        """How often the power was cut; files opened before that are dead."""
         self._random = random.Random(seed)
         self._names: dict[str, FileImage] = {}
         self._durable_names: dict[str, FileImage] = {}
@@ -216,10 +214,10 @@ class MemoryDisk:
                 return 1 << 40
             return max(0, self.capacity_bytes - self._used_bytes())
 
-    # --- trouble to order ---------------------------------------------------------------------------
+    # --- faults on request --------------------------------------------------------------------------
 
     def crash(self, *, keep: Keep = "none") -> None:
-        """Cuts the power and brings it back. Files opened before are dead; orders to fail are forgotten."""
+        """Cuts the power and restores it. Files opened before are dead; requested faults are cleared."""
         with self._lock:
             for change in self._changes:
                 if keep == "all" or (keep == "some" and self._random.random() < 0.5):
@@ -233,27 +231,27 @@ class MemoryDisk:
             self.generation += 1
 
     def cut_power_after(self, changes: int) -> None:
-        """Lets this many more changing operations happen; from then on everything fails until ``crash``.
+        """Allows this many more changing operations; after them everything fails until ``crash``.
 
-        A write that the cut meets is left in part.
+        A write that the cut hits is written in part.
         """
         self._power_left = changes
 
     def fail_next(
         self, operation: Operation, error: int, count: int = 1, path_prefix: str = "", *, after: int = 0
     ) -> None:
-        """Makes the next ``count`` operations of a kind fail with this errno, once ``after`` of them were well.
+        """Makes the next ``count`` operations of a kind fail with this errno, after ``after`` successful ones.
 
-        A write that fails leaves a part of its bytes; a sync that fails loses what it should have made durable.
+        A failing write leaves a part of its bytes; a failing sync loses the bytes that it should make durable.
         """
         self._faults.append(_Fault(operation, error, count, path_prefix, after))
 
     def fail_never(self) -> None:
-        """Takes back every order to fail."""
+        """Clears all requested faults."""
         self._faults = []
 
     def flip(self, path: str, offset: int, bit: int = 0) -> None:
-        """Rot: turns one bit, on the disk and in what is seen."""
+        """Rot: flips one bit, in the visible and in the durable image."""
         with self._lock:
             node = self._node(path)
             for image, size in ((node.data, node.size), (node.durable, node.durable_size)):
@@ -262,12 +260,12 @@ class MemoryDisk:
                     image[offset] ^= 1 << bit
 
     def spoil(self, path: str, offset: int, size: int) -> None:
-        """A bad place: reads that touch these bytes fail with ``EIO`` until they are written again."""
+        """A bad sector: reads that touch these bytes fail with ``EIO`` until they are written again."""
         with self._lock:
             self._node(path).spoilt.add(offset, offset + size)
 
     def copy(self) -> MemoryDisk:
-        """Another disk with the same files, as they are seen now, all of it durable."""
+        """Another disk with the visible files of this one, all durable."""
         twin = MemoryDisk(self._random.randrange(2**32), capacity_bytes=self.capacity_bytes)
         for path in self.paths():
             node = twin._names[path] = twin._durable_names[path] = FileImage()
@@ -276,18 +274,18 @@ class MemoryDisk:
         return twin
 
     def contents(self, path: str) -> bytes:
-        """A file's bytes as a program sees them; no operation is noted."""
+        """The visible bytes of a file; records no operation."""
         node = self._node(path)
         return node.read(0, node.size)
 
     def paths(self) -> Names:
-        """Every file there is."""
+        """The paths of all files."""
         return sorted(self._names)
 
     # --- inside -------------------------------------------------------------------------------------
 
     def note(self, operation: str, path: str, *rest: str | int) -> None:
-        """Remembers an operation, and fails it if that was ordered."""
+        """Records an operation, and fails it if that was requested."""
         self._check_power()
         self._remember(operation, path, *rest)
         if operation in _CHANGES and self.spend_power():
@@ -302,7 +300,7 @@ class MemoryDisk:
             del self.operations[: OPERATIONS_MAX // 2]
 
     def spend_power(self) -> bool:
-        """Counts one change; True if the power goes off with it."""
+        """Counts one change; True if the power goes off at it."""
         if self._power_left is None:
             return False
         self._power_left -= 1

@@ -1,4 +1,4 @@
-"""What the log's tests share: opening a log, writing to it, and a plain list to compare it with."""
+"""Shared by the tests of logs: opens a log, writes to it, and keeps a plain list to compare it with."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def open_log(disk: Disk, options: LogOptions = SMALL, sealed: SealedFile | None 
 
 
 def commit(log: ShardLog, disk: Disk) -> list[StoredRecord]:
-    """Writes what is staged; an error of the disk goes on to the caller, as a power cut would leave it."""
+    """Writes the stage; an error of the disk goes to the caller and leaves the log as a power cut would."""
     write = log.take()
     if write is None:
         return []
@@ -83,7 +83,7 @@ class Writer:
 
 
 def row_of(record: StoredRecord) -> Row:
-    """What stands in a record's frame, whose checksum is checked on the way."""
+    """The contents of a record's frame, with its checksum checked."""
     raw = b"".join(record.parts)
     frame = decode_at(raw, 0, len(raw))
     assert frame is not None

@@ -1,4 +1,4 @@
-"""Rot is found, reported by its exact entries and never served; all else is, and opening does not fail."""
+"""A log reports rot by its exact entries and never serves it; it serves everything else, and always opens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.storage.log.logs import (
 TINY = LogOptions(rotate_bytes=2_000, preallocate_bytes=1_024, index_every_bytes=300)
 
 
-class Place(NamedTuple):
+class FramePlace(NamedTuple):
     path: str
     offset: int
     size: int
@@ -42,7 +42,7 @@ class Place(NamedTuple):
     row: Row | None
 
 
-def places(disk: MemoryDisk, rows: list[Row]) -> list[Place]:
+def places(disk: MemoryDisk, rows: list[Row]) -> list[FramePlace]:
     """Every frame of every file of a log, with the row that stands in it."""
     by_segment = {(row.block, row.segment): row for row in rows}
     found = []
@@ -52,7 +52,7 @@ def places(disk: MemoryDisk, rows: list[Row]) -> list[Place]:
             row = None
             if item.frame.type == FrameType.SEGMENT:
                 row = by_segment[decode_record_header(item.frame.body).block, item.frame.segment]
-            found.append(Place(path, item.offset, item.size, item.frame.type, row))
+            found.append(FramePlace(path, item.offset, item.size, item.frame.type, row))
     return found
 
 
@@ -65,7 +65,7 @@ def closed_log(seed: int) -> tuple[MemoryDisk, list[Row]]:
     return disk, writer.durable
 
 
-def check_one_frame_lost(disk: MemoryDisk, rows: list[Row], place: Place) -> None:
+def check_one_frame_lost(disk: MemoryDisk, rows: list[Row], place: FramePlace) -> None:
     log = open_log(disk, TINY)
     lost_row = place.row
     left = [row for row in rows if row is not lost_row]
@@ -87,7 +87,7 @@ def check_one_frame_lost(disk: MemoryDisk, rows: list[Row], place: Place) -> Non
 
 
 def check_goes_on(disk: MemoryDisk, log: ShardLog, left: list[Row], span: Row | None) -> None:
-    """A damaged log takes more, and what it takes is there after the next start."""
+    """A damaged log accepts appends, and has them after the next start."""
     writer = Writer(log, random.Random(1), durable=list(left))
     writer.append(count=1)
     writer.commit(disk)
@@ -109,7 +109,7 @@ def test_a_flipped_bit_anywhere_costs_the_record_it_is_in_and_nothing_else(seed:
             check_one_frame_lost(disk, rows, place)
 
 
-def test_what_rotted_since_it_was_opened_is_found_by_the_next_read() -> None:
+def test_the_next_read_finds_rot_that_came_after_the_opening() -> None:
     disk = MemoryDisk()
     writer = filled(disk, rounds=10)
     log = writer.log
@@ -197,7 +197,7 @@ def test_two_neighbours_that_are_gone_are_one_exact_span() -> None:
 
 
 @pytest.mark.parametrize("what", ["gone", "flipped", "empty"])
-def test_an_index_is_made_again_when_it_is_absent_or_damaged(what: str) -> None:
+def test_a_missing_or_damaged_index_is_built_again(what: str) -> None:
     disk, rows = closed_log(1)
     indexes = [f"{FOLDER}/{name}" for name in disk.list(FOLDER) if name.endswith(".index")]
     before = {path: disk.contents(path) for path in indexes}

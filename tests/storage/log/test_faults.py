@@ -1,4 +1,4 @@
-"""A disk that fails: nothing is half stored, nothing committed depends on a lost page, and the log goes on."""
+"""A log on a failing disk stores nothing in part, depends on no lost page, and continues."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rotating(disk: MemoryDisk) -> Writer:
 
 
 def check_as_before(writer: Writer) -> None:
-    """Marks, entries and what can be read are those of the committed rows alone."""
+    """Marks, entries and reads show the committed rows alone."""
     log, rows = writer.log, writer.durable
     assert marked(log) == admitted(rows)
     assert log.entry_next == log.entry_durable == log.entry_taken == sum(row.count for row in rows)
@@ -72,9 +72,7 @@ FAULTS_OF_A_NEW_FILE: list[tuple[Operation, int]] = [
 
 
 @pytest.mark.parametrize(("operation", "error"), FAULTS)
-def test_a_failed_write_takes_back_all_that_it_and_later_appends_had_moved(
-    operation: Operation, error: int
-) -> None:
+def test_a_failed_write_undoes_itself_and_all_later_appends(operation: Operation, error: int) -> None:
     disk = MemoryDisk()
     writer = filled(disk, rounds=5)
     writer.append(count=2)
@@ -94,7 +92,7 @@ def test_a_failed_write_takes_back_all_that_it_and_later_appends_had_moved(
     ("operation", "error", "new_file"),
     [(*fault, False) for fault in FAULTS] + [(*fault, True) for fault in FAULTS_OF_A_NEW_FILE],
 )
-def test_after_a_failure_the_log_goes_on_in_a_new_file_and_keeps_what_it_commits(
+def test_after_a_failure_the_log_continues_in_a_new_file_and_keeps_its_commits(
     operation: Operation, error: int, new_file: bool, keep: Keep
 ) -> None:
     disk = MemoryDisk(3)
@@ -194,7 +192,7 @@ def test_a_status_that_could_not_be_written_is_written_with_the_next_commit() ->
     assert read_all(again) == (readable(writer.durable), [])
 
 
-def test_a_drop_whose_write_failed_is_taken_back() -> None:
+def test_a_drop_whose_write_failed_is_undone() -> None:
     disk = MemoryDisk()
     writer = filled(disk, rounds=20)
     log = writer.log
@@ -207,7 +205,7 @@ def test_a_drop_whose_write_failed_is_taken_back() -> None:
     check_as_before(writer)
 
 
-def test_a_read_that_fails_once_is_made_again() -> None:
+def test_a_read_that_fails_once_is_repeated() -> None:
     disk = MemoryDisk()
     writer = filled(disk, rounds=5)
     disk.fail_next("read", errno.EIO)
@@ -217,7 +215,7 @@ def test_a_read_that_fails_once_is_made_again() -> None:
     assert again.report.lines() == [] and list(again.damaged) == []
 
 
-def test_a_read_error_other_than_a_bad_sector_is_told_and_not_taken_for_damage() -> None:
+def test_a_read_error_other_than_a_bad_sector_is_raised_and_not_taken_for_damage() -> None:
     disk = MemoryDisk()
     writer = filled(disk, rounds=5)
     disk.fail_next("read", errno.EACCES)
@@ -375,7 +373,7 @@ def test_a_sector_that_cannot_be_read_costs_exactly_the_records_in_it(number: in
 
 @pytest.mark.parametrize("reserved", [0, 16_384])
 def test_an_end_that_cannot_be_read_is_not_taken_for_a_torn_write(reserved: int) -> None:
-    """What stood there may have been served: its entries are not used again."""
+    """The lost entries may have been served: the log does not assign them again."""
     disk = MemoryDisk()
     options = LogOptions(preallocate_bytes=reserved)
     writer = Writer(open_log(disk, options), random.Random(4))
@@ -403,7 +401,7 @@ def test_an_end_that_cannot_be_read_is_not_taken_for_a_torn_write(reserved: int)
     assert again.holds(known, lost[0][0]) and not again.holds(known, lost[0][0] + 1)
 
 
-def test_a_log_of_which_nothing_can_be_read_opens_and_goes_on() -> None:
+def test_an_unreadable_log_opens_and_accepts_appends() -> None:
     disk = MemoryDisk()
     writer = filled(disk, rounds=12)
     files = log_files(disk)

@@ -1,4 +1,4 @@
-"""Marks tell what was admitted, exactly, also after going back and over a restart."""
+"""Marks hold exactly the admitted segments, also after an undo and a restart."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_places_are_remembered_for_the_latest_segments_only() -> None:
     assert list(known.admitted) == [(0, RECENT_MAX + 5)]
 
 
-def test_the_place_of_a_segment_that_is_not_durable_is_never_let_go_of() -> None:
+def test_the_place_of_a_segment_that_is_not_durable_stays_in_memory() -> None:
     marks = Marks()
     for segment in range(RECENT_MAX + 500):
         admit(marks, A, segment, durable=False)
@@ -70,7 +70,7 @@ def test_the_place_of_a_segment_that_is_not_durable_is_never_let_go_of() -> None
     assert known.pending == 0 and list(known.admitted) == [(0, 200)]
 
 
-def test_a_block_that_something_waits_in_is_not_forgotten() -> None:
+def test_a_block_with_pending_segments_is_not_forgotten() -> None:
     marks = Marks()
     admit(marks, A, 0, durable=False)
     admit(marks, B, 0)
@@ -79,7 +79,7 @@ def test_a_block_that_something_waits_in_is_not_forgotten() -> None:
     assert marks.forget(90 * DAY_US, keep=B) == [A]
 
 
-def test_a_block_that_goes_on_after_its_end_is_open_again() -> None:
+def test_a_block_that_continues_after_its_end_is_open_again() -> None:
     marks = Marks()
     admit(marks, A, 0)
     marks.end(A, 10)
@@ -112,7 +112,7 @@ def test_a_block_is_forgotten_a_day_after_its_end_or_a_month_after_its_last_segm
     assert len(marks) == 0
 
 
-def test_an_end_that_is_taken_back_leaves_the_block_open() -> None:
+def test_undoing_an_end_leaves_the_block_open() -> None:
     marks = Marks()
     admit(marks, A, 0)
     marks.end(A, 5)

@@ -74,7 +74,7 @@ def check_goes_on(disk: MemoryDisk, writer: Writer) -> None:
 
 @pytest.mark.parametrize("keep", ["none", "all", "some"])
 @pytest.mark.parametrize("seed", range(2))
-def test_a_cut_at_every_operation_keeps_all_that_was_committed(keep: Keep, seed: int) -> None:
+def test_a_cut_at_every_operation_keeps_all_commits(keep: Keep, seed: int) -> None:
     for changes in range(changes_of_all_work(seed) + 1):
         disk = MemoryDisk(seed * 1_000 + changes)
         writer = Writer(open_log(disk), random.Random(seed))
@@ -108,7 +108,7 @@ def test_a_cut_while_a_torn_log_is_being_recovered_loses_nothing_either(keep: Ke
             check_after_cut(disk, writer)
 
 
-def test_a_file_whose_making_was_cut_short_is_cleared_away() -> None:
+def test_an_unfinished_file_is_removed() -> None:
     disk = MemoryDisk()
     writer = filled(disk, rounds=1)
     disk.create(f"{FOLDER}/{999:020d}.log.new").write_at(0, [b"half a head"])
@@ -126,7 +126,7 @@ def test_opening_syncs_the_folder_only_while_the_last_files_name_may_not_be_dura
     assert (("sync_folder", FOLDER) in disk.operations) == (rounds == 1)
 
 
-def test_what_is_written_behind_a_name_that_was_not_durable_survives_the_next_cut() -> None:
+def test_records_in_a_file_whose_name_was_not_durable_survive_the_next_cut() -> None:
     disk = MemoryDisk()
     writer = Writer(open_log(disk), random.Random(1))
     writer.append()

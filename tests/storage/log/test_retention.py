@@ -1,4 +1,4 @@
-"""What may be deleted: the decision alone, against a plain reading of its rules."""
+"""The decision of retention, against a plain reading of its rules."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def reasons(drops: list[Drop]) -> list[str]:
     return [drop.reason for drop in drops]
 
 
-def test_without_rules_nothing_goes() -> None:
+def test_without_rules_nothing_is_deleted() -> None:
     assert decide(files_of(50, 40, 30), Rules(), NOW_US, 30, ALL) == []
 
 
-def test_soft_ttl_deletes_what_is_old_and_settled_everywhere() -> None:
+def test_soft_ttl_deletes_old_files_that_every_subscription_has_settled() -> None:
     files, rules = files_of(5, 4, 3, 0.5, 0), Rules(soft_us=HOUR_US)
     assert kept_after(decide(files, rules, NOW_US, 50, ALL)) == 30
     assert kept_after(decide(files, rules, NOW_US, 19, ALL)) == 10, "the second file holds an unsettled entry"
@@ -44,7 +44,7 @@ def test_soft_ttl_deletes_nothing_where_there_is_no_subscription() -> None:
     assert decide(files_of(5, 4, 3), Rules(soft_us=1), NOW_US, None, ALL) == []
 
 
-def test_hard_ttl_deletes_what_is_old_settled_or_not() -> None:
+def test_hard_ttl_deletes_old_files_settled_or_not() -> None:
     drops = decide(files_of(5, 4, 0.5), Rules(hard_us=HOUR_US), NOW_US, 0, ALL)
     assert reasons(drops) == ["hard_ttl", "hard_ttl"]
     assert kept_after(decide(files_of(5, 4), Rules(hard_us=HOUR_US), NOW_US, None, ALL)) == 20, (
@@ -58,12 +58,12 @@ def test_max_bytes_deletes_the_oldest_until_the_rest_fits_and_spares_the_file_be
     assert kept_after(decide(files_of(3, 2, 1, 0), Rules(bytes_max=1), NOW_US, 0, ALL)) == 30
 
 
-def test_a_file_goes_when_all_messages_in_it_have_expired_and_not_before() -> None:
+def test_a_file_is_deleted_when_all_its_messages_have_expired_and_not_before() -> None:
     assert reasons(decide(files_of(2, 1, expires_us=NOW_US), Rules(), NOW_US, 0, ALL)) == ["ttl", "ttl"]
     assert decide(files_of(2, 1, expires_us=NOW_US + 1), Rules(), NOW_US, 0, ALL) == []
 
 
-def test_nothing_goes_behind_a_file_that_stays() -> None:
+def test_no_file_behind_one_that_stays_is_deleted() -> None:
     files = [*files_of(1), *files_of(5, 5)[1:]]
     assert decide(files, Rules(hard_us=2 * HOUR_US), NOW_US, 0, ALL) == []
 
@@ -94,7 +94,7 @@ def shards(draw: st.DrawFn) -> list[StoredFile]:
 @given(
     shards(), times, times, st.none() | st.integers(1, 300), st.none() | st.integers(0, 120), st.integers(0, 9)
 )
-def test_what_goes_is_a_beginning_of_which_every_file_may_go_and_the_next_may_not(
+def test_retention_deletes_the_longest_prefix_of_deletable_files(
     files: list[StoredFile],
     soft_us: int | None,
     hard_us: int | None,

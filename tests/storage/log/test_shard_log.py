@@ -1,4 +1,4 @@
-"""A log in good health: what is appended is durable when committed, and is found by entry, segment and time."""
+"""A healthy log has durable records once they are committed, and finds them by entry, segment and time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_rows(disk: Disk, rounds: int, options: LogOptions = SMALL) -> Writer:
     return writer
 
 
-def test_what_is_staged_moves_the_marks_and_is_not_readable(disk: Disk) -> None:
+def test_a_staged_record_moves_the_marks_and_cannot_be_read(disk: Disk) -> None:
     log = open_log(disk)
     first = log.append(block=BLOCKS[0], segment=0, count=2, origin_crc=5, stored_at_us=1, body=b"xy")
     assert (first, log.entry_next, log.entry_durable, log.entry_taken) == (0, 2, 0, 0)
@@ -64,7 +64,7 @@ def test_what_is_staged_moves_the_marks_and_is_not_readable(disk: Disk) -> None:
     assert log.take() is None
 
 
-def test_appends_go_on_while_a_write_is_under_way(disk: Disk) -> None:
+def test_a_log_accepts_appends_while_a_write_is_under_way(disk: Disk) -> None:
     writer = write_rows(disk, 2)
     before = writer.log.entry_next
     writer.append(count=1)
@@ -254,7 +254,7 @@ def test_looking_for_more_old_segments_does_not_read_the_file_again() -> None:
     assert 0 < bytes_read(205) < 10_000, "only what came since"
 
 
-def test_what_is_remembered_of_old_segments_is_bounded() -> None:
+def test_the_cache_of_old_segments_is_bounded() -> None:
     disk = MemoryDisk()
     log = open_log(disk, LogOptions(preallocate_bytes=0))
     blocks = [number.to_bytes(16, "big") for number in range(SCANNED_MAX + 20)]
@@ -301,7 +301,7 @@ def test_a_log_that_stays_open_forgets_blocks_when_it_begins_a_file() -> None:
     assert marked(open_log(disk)) == marked(log)
 
 
-def test_a_head_longer_than_a_file_is_to_be_does_not_make_a_file_a_commit() -> None:
+def test_a_long_head_does_not_cause_one_file_per_commit() -> None:
     disk = MemoryDisk()
     options = LogOptions(rotate_bytes=4_000, preallocate_bytes=0)
     log = open_log(disk, options)
@@ -331,7 +331,7 @@ def test_a_head_does_not_outgrow_its_frame(monkeypatch: pytest.MonkeyPatch) -> N
     assert (199).to_bytes(16, "big") in log.marks and bytes(16) not in log.marks
 
 
-def test_an_end_that_a_failed_write_took_back_with_what_followed_it_is_the_end_again() -> None:
+def test_a_failed_write_restores_the_end_of_a_block_that_it_continued() -> None:
     disk = MemoryDisk()
     log = open_log(disk)
     log.append(block=BLOCKS[0], segment=0, count=1, origin_crc=0, stored_at_us=1, body=b"")
@@ -420,9 +420,7 @@ def test_a_prefix_is_dropped_in_whole_files_and_stays_dropped(disk: Disk) -> Non
         assert marked(one) == admitted(writer.durable), "what was admitted is known without its entries"
 
 
-def test_a_reader_that_comes_too_late_for_a_dropped_file_is_told_that_it_is_gone_not_that_it_is_damaged() -> (
-    None
-):
+def test_a_late_reader_of_a_dropped_file_learns_that_it_was_dropped_not_damaged() -> None:
     disk = MemoryDisk()
     log = filled(disk, rounds=20).log
     view = log._view  # as a read that began before the drop has it

@@ -1,4 +1,4 @@
-"""What was appended to a log and is not on its disk yet; and the write that takes it there."""
+"""The stage of records that are not on disk yet, the file they go to, and the write that takes them there."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from headpond.wire.frame import HEADER, TRAILER, FrameType
 from headpond.wire.record import RECORD_HEADER, RECORD_HEADER_BYTES, RecordHeader
 
 JOIN_BYTES_MAX = 16 * 1024
-"""A body up to this size is copied into one piece with its frame: cheaper than more pieces in the write."""
+"""A body up to this size is copied into one part with its frame: cheaper than more parts in the write."""
 RESERVE_BYTES_MIN = 64 * 1024
 FILES_WANTED = 8
-"""So many files share the time or the bytes that a topic keeps: what is kept too long is an eighth of that."""
+"""How many files share the time or the bytes of a topic's retention: at most an eighth of it stays too long."""
 ROTATE_US_MIN = 1_000_000
 ROTATE_BYTES_MIN = 64 * 1024
 _SEGMENT = int(FrameType.SEGMENT)
@@ -37,19 +37,19 @@ _SEGMENT = int(FrameType.SEGMENT)
 @dataclass(frozen=True, slots=True)
 class LogOptions:
     rotate_bytes: int = 64 * 1024 * 1024
-    """A file that has grown to this size behind its head is followed by a new one."""
+    """A file that has this size behind its head is followed by a new one."""
     rotate_us: int = 0
     """A file whose first record is this old is followed by a new one when more is stored; 0 for never."""
     preallocate_bytes: int = 8 * 1024 * 1024
-    """Room is reserved in steps of up to this size, a young file's in smaller ones; 0 for none."""
+    """A file reserves room in steps of up to this size, smaller ones at its beginning; 0 for none."""
     index_every_bytes: int = 64 * 1024
     forget_silent_us: int = 30 * DAY_US
-    """After how much silence a block that nobody closed is forgotten: 30 days, or the retention if longer."""
+    """After how much silence the log forgets an unclosed block: 30 days, or the retention if longer."""
     sync: bool = True
     """False for durability ``os``."""
 
     def for_topic(self, settings: TopicSettings) -> LogOptions:
-        """As a topic's settings want it: files so short that whole ones can go in time."""
+        """The options for a topic: its files are short enough that retention can delete whole ones in time."""
         ttls = [ttl for ttl in (settings.soft_ttl, settings.hard_ttl) if ttl is not None]
         bytes_max = settings.max_bytes
         return replace(
@@ -63,21 +63,21 @@ class LogOptions:
         )
 
     def reserve_for(self, end: int, reserved: int) -> int:
-        """How far room is to be reserved for a write that ends at ``end``; 0 where there is enough."""
+        """Up to where to reserve room for a write that ends at ``end``; 0 if there is enough."""
         if not self.preallocate_bytes or end <= reserved:
             return 0
         step = min(self.preallocate_bytes, max(RESERVE_BYTES_MIN, 1 << end.bit_length()))
         return -(-end // step) * step
 
     def full(self, size: int, oldest_us: int | None, now_us: int) -> bool:
-        """Whether the next record is to begin a new file."""
+        """Whether the next record begins a new file."""
         if self.rotate_us and oldest_us is not None and now_us - oldest_us >= self.rotate_us:
             return True
         return size >= self.rotate_bytes
 
 
 class LogStage:
-    """Everything appended since the last ``take``, and how to undo it."""
+    """Everything appended since the last ``take``, with the information to undo it."""
 
     __slots__ = (
         "admitted",
@@ -102,12 +102,12 @@ class LogStage:
         self.parts: list[bytes] = []
         self.bytes = 0
         self.offset = 0
-        """Where in the file it goes."""
+        """Its place in the file."""
         self.head_first: int | None = None
-        """The first entry of the file that this begins; None where it goes on in the last one."""
+        """The first entry of the file that it begins; None if it appends to the last one."""
         self.head_bytes = 0
         self.floor_us = 0
-        """When the last record before that file was stored."""
+        """The time of the last record before that file."""
         self.closes_us: int | None = None
         """When all messages of the file before it have expired."""
         self.records: list[StoredRecord] = []
@@ -115,26 +115,26 @@ class LogStage:
         self.point_due = 0
         """The offset from which the next record is a point."""
         self.admitted: list[tuple[bytes, int, str, bool]] = []
-        """Of each record and refusal, in order: block, segment, why it was refused, if it filled a hole."""
+        """Block, segment, code of a refusal, and whether it filled a hole, for each record in order."""
         self.tallied: list[bytes] = []
-        """Blocks that the ledger is told of."""
+        """Blocks whose tally is staged."""
         self.ended: list[tuple[bytes, int | None]] = []
-        """Blocks that ended, or went on after an end, with what their marks said before."""
+        """Blocks that ended, or continued after an end, with the end in their marks before."""
         self.kept_before: int | None = None
-        """The first kept entry before a prefix was dropped; None where none was."""
+        """The first kept entry before a drop; None without a drop."""
         self.removed: tuple[FileView, ...] = ()
         self.begun = False
-        """Whether an incarnation begins in it."""
+        """Whether it begins an incarnation."""
 
     def begin_file(self, first: int, head: bytes, floor_us: int) -> None:
-        """The write is the first of a new file."""
+        """Makes the write the first of a new file."""
         self.parts = [head]
         self.bytes = self.head_bytes = len(head)
         self.head_first = first
         self.floor_us = floor_us
 
     def add_record(self, header: RecordHeader, shard: int, segment: int, body: bytes) -> None:
-        """Frames a segment; one with entries is a record to be read."""
+        """Frames a segment; readers get it if it has entries."""
         size = RECORD_HEADER_BYTES + len(body)
         lead = HEADER.pack(_SEGMENT, shard, segment, size) + RECORD_HEADER.pack(*header)
         trailer = TRAILER.pack(extend(value(lead), body))
@@ -145,14 +145,14 @@ class LogStage:
             self.records.append(StoredRecord(header, segment, parts))
 
     def note_point(self, entry: int, stored_at_us: int, every_bytes: int) -> None:
-        """Remembers where the next record stands, if the last such point lies far enough back."""
+        """Adds an index point for the next record, if the last point is far enough back."""
         offset = self.offset + self.bytes
         if offset >= self.point_due:
             self.points.append(Point(entry, stored_at_us, offset))
             self.point_due = offset + every_bytes
 
     def take_back(self, marks: Marks) -> None:
-        """Puts the marks back to what they were before all this."""
+        """Sets the marks back to their state before this stage."""
         for block, ended_us in reversed(self.ended):
             if ended_us is None:
                 marks.reopen(block)
@@ -163,7 +163,7 @@ class LogStage:
         marks.book.dirty.update(dict.fromkeys(self.tallied))
 
     def removals(self, folder: str) -> list[str]:
-        """The paths of what was dropped."""
+        """The paths of the dropped files."""
         if not self.removed:
             return []
         names = [name(*file.id) for file in self.removed for name in (file_name, index_name)]
@@ -187,47 +187,47 @@ class Tail:
         there = found.file is not None
         self.file: DiskFile | None = None
         self.first = found.files[-1].first if found.files else -1
-        """Its first entry; -1 where there is no file."""
+        """Its first entry; -1 without a file."""
         self.end: int | None = found.end_offset if there else None
-        """Where the next write goes once the one under way is done; None where it begins a new file."""
+        """The offset of the next write after the one under way; None if it begins a new file."""
         self.head_bytes = found.head_bytes
-        """A long head must not make a file full by itself."""
+        """The length of its head, which does not count for rotation."""
         self.oldest_us: int | None = found.points[0].stored_at_us if there and found.points else None
-        """When the first record in it was stored."""
+        """The time of its first record."""
         self.expires_us: int | None = found.expires_us if there else None
-        """When all messages in it have expired: 0 where there are none, None where some never do."""
+        """When all its messages have expired; 0 if it has none, None if some never do."""
         self.reserved_bytes = 0
         self.status_owed: bytes | None = None
         self.sound = there
-        """Whether it may be touched again."""
+        """Whether the log may touch it again."""
         self.proven = True
-        """Whether it ends with a STATUS that says that all of it was synced."""
+        """Whether it ends with a STATUS that proves its sync."""
         if found.file is not None:
             self.reserved_bytes = found.file.size()
             found.file.close()
 
     def begin(self) -> int | None:
-        """A new file begins; returns when all messages of the one before have expired, if that is known."""
+        """Begins a new file; returns when all messages of the one before have expired, if known."""
         closed_us = self.expires_us or None
         self.oldest_us, self.expires_us = None, 0
         return closed_us
 
     def append(self, stored_at_us: int, expires_us: int | None) -> None:
-        """A record goes there."""
+        """Counts a record of the file."""
         if self.oldest_us is None:
             self.oldest_us = stored_at_us
         if self.expires_us is not None:
             self.expires_us = None if expires_us is None else max(self.expires_us, expires_us)
 
     def planned(self, write: FrameWrite, head_bytes: int) -> None:
-        """A write is on its way; ``head_bytes`` is 0 where it begins no file."""
+        """A write is under way; ``head_bytes`` is 0 if it begins no file."""
         self.end = write.end + STATUS_BYTES
         if write.created:
             self.head_bytes = head_bytes
         self.status_owed = None
 
     def wrote(self, write: FrameWrite) -> None:
-        """The write is durable: its file is the one that is appended to from now on."""
+        """The write is durable: its file is the tail from now on."""
         if write.created:
             self.release()
             self.reserved_bytes = 0
@@ -238,7 +238,7 @@ class Tail:
         self.status_owed = write.status_owed
 
     def failed(self, write: FrameWrite) -> None:
-        """The write did not become durable: the file is not written again."""
+        """The write did not become durable: the log does not write to the file again."""
         if write.file is not None and write.file is not self.file:
             write.file.close()
         self.leave()
@@ -253,7 +253,7 @@ class Tail:
         self.expires_us = None
 
     def release(self) -> None:
-        """Closes the file; the next write opens it again. None may be under way."""
+        """Closes the file; the next write opens it again. No write may be under way."""
         if self.file is not None:
             self.file.close()
             self.file = None
@@ -264,7 +264,7 @@ class Tail:
             return
         if self.file is None:
             if self.reserved_bytes <= end and self.proven:
-                return  # nothing was written to it since it was left like this
+                return  # it is already in this state
             self.file = disk.open(path, writable=True)
         self.file.truncate(end)
         self.file.sync()
@@ -275,7 +275,7 @@ class Tail:
 
 
 class LogWrite(FrameWrite):
-    """Everything staged at one ``take``; ``run(disk)`` writes and syncs it."""
+    """The stage of one ``take``; ``run(disk)`` writes and syncs it."""
 
     stage: LogStage
 
@@ -283,9 +283,9 @@ class LogWrite(FrameWrite):
 def rotation_of(
     view: View, next_first: int, folder: str, shard: int, *, sound: bool, expires_us: int | None
 ) -> FileRotation | None:
-    """How the last file is left when a new one begins; one that is not ``sound`` is not touched.
+    """How to leave the last file when a new one begins; a file that is not ``sound`` stays untouched.
 
-    One without entries has the name of the new one, which takes its place: nothing is left of it.
+    None for a file without entries: the new one has the same name and replaces it.
     """
     if not view.files or view.files[-1].first == next_first:
         return None

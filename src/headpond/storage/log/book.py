@@ -1,14 +1,14 @@
-"""The producers' side of the ledger, for one shard: what each block announced, and what came of it.
+"""The producers' side of the ledger for one shard: what each block announced, and how much of it was stored.
 
-What the log itself shows is counted as it is appended and again when it is replayed: segments stored and
-refused, messages, late ones. The rest (who sends a block, what was announced or declared, duplicates, segments
-turned away) is told in a small event beside the next record, the whole tally of the block each time, so that
-reading one twice does no harm. All of it stands at the head of every log file, behind the marks. A block that
-is forgotten leaves its account in that of its producer.
+The book counts records when they are appended, and again when they are replayed: segments stored, refused and
+late, and messages. Everything else (the producer of a block, announced and declared segments, duplicates,
+rejected segments) goes into a small event before the next record, always the whole tally of the block, so that
+replaying an event twice does no harm. The head of every log file holds the whole book, behind the marks. When a
+block is forgotten, its account is added to that of its producer.
 
-Nothing here costs a message anything, and a segment a few additions. Senders name blocks and numbers as they
-like, so all that they can make the book remember has a bound: blocks of which nothing was stored, reasons, and
-sums of what they announced (model/ledger.py).
+This costs nothing per message and a few additions per segment. Senders choose blocks and numbers, so everything
+that they can make the book remember has a limit: blocks without a stored segment, reasons, and announced sums
+(model/ledger.py).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from headpond.model.ledger import OTHERS, ProducerAccount, count_reason, sum_pro
 from headpond.model.ranges import RangeSet
 
 FOLDED_MAX = 200
-"""Producers whose forgotten blocks are remembered by name; those of the others are one account."""
+"""How many producers have an account of their forgotten blocks; the others share one."""
 ALONE_MAX = 1000
-"""Blocks of which nothing was stored yet that are remembered one by one."""
+"""How many blocks without a stored segment the book remembers separately."""
 NAMES_MAX = 1000
-"""Forgotten blocks whose producer's name is still known, so that a reader of their messages is told it."""
+"""How many forgotten blocks keep the name of their producer, for the readers of their messages."""
 
 
 class BlockTally(msgspec.Struct, array_like=True):
@@ -34,16 +34,16 @@ class BlockTally(msgspec.Struct, array_like=True):
 
     producer: str = ""
     run: int = 0
-    """The node's run in which it began; 0 for a block of a version that did not count."""
+    """The run of the node in which it began; 0 for a block that was not counted from its beginning."""
     touched_us: int = 0
     announced: int = 0
-    """One past the highest segment that its sender showed to exist."""
+    """One past the highest segment that its sender has shown to exist."""
     declared: int = 0
-    """Up to here its sender has nothing that was not stored."""
+    """Its sender has no unstored segment before this number."""
     closed: bool = False
-    """Whether ``announced`` is all there is: its producer said so."""
+    """Whether its producer declared ``announced`` as the end."""
     sparse: bool = False
-    """Numbers are chosen, not counted up: what lies between them was never meant to come."""
+    """Whether numbers are chosen rather than consecutive: the numbers between are no holes."""
     duplicates: int = 0
     conflicts: int = 0
     gaps: int = 0
@@ -54,17 +54,17 @@ class BlockTally(msgspec.Struct, array_like=True):
     late: int = 0
 
     def shown_by_the_log(self, other: BlockTally) -> None:
-        """Takes what ``other`` counted from records."""
+        """Copies the counts that ``other`` took from records."""
         self.stored, self.messages, self.refused = other.stored, other.messages, other.refused
         self.late = other.late
 
     @property
     def came(self) -> bool:
-        """Whether something of it is stored, or was refused for good."""
+        """Whether a segment of it is stored or refused."""
         return self.stored > 0 or any(self.refused.values())
 
     def account(self, admitted: RangeSet, under_way: list[int]) -> ProducerAccount:
-        """Where its segments are. ``under_way`` holds the rows of each stored one that is not durable yet."""
+        """Its account. ``under_way`` holds the rows of each stored segment that is not durable yet."""
         end = max(admitted.end, self.declared)
         announced = max(end, self.announced)
         holes = sum(stop - start for start, stop in admitted.missing(0, end))
@@ -92,7 +92,7 @@ class BlockTally(msgspec.Struct, array_like=True):
 
 
 class BookImage(msgspec.Struct, array_like=True, frozen=True):
-    """All of it at the head of a log file."""
+    """The book at the head of a log file."""
 
     tallies: dict[bytes, BlockTally]
     folded: list[list[Any]]
@@ -106,27 +106,27 @@ class Book:
     def __init__(self) -> None:
         self.tallies: dict[bytes, BlockTally] = {}
         self.folded: dict[str, ProducerAccount] = {}
-        """Of blocks that were forgotten, by producer."""
+        """The accounts of forgotten blocks, by producer."""
         self.counted_from = 0
-        """The entry from which on messages are counted."""
+        """The entry from which the book counts messages."""
         self.lost = 0
-        """Entries from there on that were lost before they were counted."""
+        """Entries from there on that were lost before the book counted them."""
         self.dirty: dict[bytes, None] = {}
-        """Blocks of which something is not in the file yet."""
+        """Blocks whose tally has changed since it was last staged."""
         self._alone: dict[bytes, None] = {}
-        """Blocks of which nothing is stored or refused, the one longest unheard of first."""
+        """Blocks without a stored or refused segment, the longest silent first."""
         self._names: dict[bytes, str] = {}
-        """Of producers whose block was forgotten, the latest last."""
+        """The producers of forgotten blocks, the latest last."""
 
     def producer_of(self, block: bytes) -> str:
-        """Who sent a block; empty where that has no name, or is not known any more."""
+        """The producer of a block; empty if it has no name or is no longer known."""
         tally = self.tallies.get(block)
         return tally.producer if tally is not None else self._names.get(block, "")
 
     # --- what the log shows -------------------------------------------------------------------------
 
     def admitted(self, block: bytes, count: int, code: str, *, late: bool, at_us: int) -> None:
-        """A segment was appended; ``code`` says why it was refused, where it has no rows."""
+        """Counts an appended segment; ``code`` is the reason of a refusal, which has no rows."""
         tally = self.tallies.get(block)
         if tally is None:
             tally = self.tallies[block] = BlockTally()
@@ -140,12 +140,12 @@ class Book:
             count_reason(tally.refused, code)
 
     def stored_by_forgotten(self, messages: int) -> None:
-        """Messages of which a compacted log keeps no more than that they were: whose is not known any more."""
+        """Counts messages of a stub whose blocks, and so producers, are no longer known."""
         others = self.folded.setdefault(OTHERS, ProducerAccount(OTHERS, counted=False))
         others.messages += messages
 
     def withdrawn(self, block: bytes, segment: int, count: int, code: str, *, late: bool) -> None:
-        """Undoes ``admitted``: the segment is known to exist, and not stored."""
+        """Undoes ``admitted``: the segment exists, but is not stored."""
         tally = self.tallies[block]
         tally.late -= late
         if count:
@@ -160,7 +160,7 @@ class Book:
     # --- what its sender shows ----------------------------------------------------------------------
 
     def tally(self, block: bytes, producer: str, run: int, now_us: int, *, sparse: bool = False) -> BlockTally:
-        """The tally of a block that somebody speaks of."""
+        """The tally of a block, which a sender has named; begins it if needed."""
         tally = self.tallies.get(block)
         if tally is None:
             tally = self.tallies[block] = BlockTally(producer, run, sparse=sparse)
@@ -177,24 +177,24 @@ class Book:
         return tally
 
     def announce(self, block: bytes, end: int) -> None:
-        """Its sender has numbered its segments up to ``end``."""
+        """The sender has numbered its segments up to ``end``."""
         self._announce(block, self.tallies[block], end)
 
     def _announce(self, block: bytes, tally: BlockTally, end: int) -> None:
         if end > tally.announced:
             tally.announced = end
-            tally.closed = False  # who has more than was said at the end did not end there
+            tally.closed = False  # the producer continues past the end that it declared
             self.dirty[block] = None
 
     def declare(self, block: bytes, end: int) -> None:
-        """Its sender has nothing before ``end`` that was not stored."""
+        """The sender has no unstored segment before ``end``."""
         tally = self.tallies[block]
         if end > tally.declared:
             tally.declared = end
             self.dirty[block] = None
 
     def close(self, block: bytes, end: int) -> None:
-        """Its producer has nothing from ``end`` on."""
+        """The producer has no segment from ``end`` on."""
         tally = self.tallies[block]
         self._announce(block, tally, end)
         if not tally.closed and tally.announced == end:
@@ -206,7 +206,7 @@ class Book:
         self.dirty[block] = None
 
     def rejected(self, block: bytes, segment: int, code: str) -> None:
-        """A segment was turned away; that it came shows that it exists."""
+        """Counts a rejected segment, which shows that it exists."""
         tally = self.tallies[block]
         self._announce(block, tally, segment + 1)
         self.dirty[block] = None
@@ -220,7 +220,7 @@ class Book:
     # --- events -------------------------------------------------------------------------------------
 
     def take_dirty(self) -> Iterator[tuple[bytes, bytes]]:
-        """Block and tally of each that is to be told of now."""
+        """The blocks whose tally has changed, each with its encoded tally."""
         dirty, self.dirty = self.dirty, {}
         for block in dirty:
             if (tally := self.tallies.get(block)) is not None:
@@ -239,7 +239,7 @@ class Book:
     # --- forgetting ---------------------------------------------------------------------------------
 
     def fold(self, block: bytes, admitted: RangeSet) -> None:
-        """A block is forgotten: its account goes into its producer's."""
+        """Forgets a block: adds its account to that of its producer."""
         tally = self.tallies.pop(block, None)
         self.dirty.pop(block, None)
         self._alone.pop(block, None)
@@ -257,7 +257,7 @@ class Book:
         self.folded[name] = sum_producers(name, [*before, tally.account(admitted, [])])
 
     def fold_alone(self, before_us: int) -> None:
-        """Forgets blocks of which nothing is stored: those silent since, and the first of too many."""
+        """Forgets blocks without a stored segment: the silent ones, and the oldest past the limit."""
         excess = len(self._alone) - ALONE_MAX
         for number, block in enumerate(list(self._alone)):
             if number < excess or self.tallies[block].touched_us <= before_us:
@@ -270,7 +270,7 @@ class Book:
         return BookImage(self.tallies, folded, self.counted_from, self.lost, self._names)
 
     def bytes_of(self, block: bytes) -> int:
-        """What a block takes of the image."""
+        """The size of a block in the image."""
         return len(block) + 2 + len(_encoder.encode(self.tallies[block])) if block in self.tallies else 0
 
     @classmethod
@@ -297,7 +297,7 @@ def decode_tally(body: bytes) -> BlockTally | None:
 
 
 def refusal_code(body: bytes) -> str:
-    """Why a segment was refused, as its record tells."""
+    """The reason of a refusal, from the body of its record."""
     try:
         code = msgspec.msgpack.decode(body)[0]
     except (msgspec.DecodeError, UnicodeDecodeError, IndexError, TypeError, KeyError):

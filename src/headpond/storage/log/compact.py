@@ -1,16 +1,16 @@
-"""One pass of compaction over a shard of a state topic: what goes is decided, then files are rewritten.
+"""One pass of compaction over a shard of a state topic: plans which rows to remove, then rewrites files.
 
 A row stays if it
 
-1. is the latest of its key and no delete,
-2. is the latest of its key and a delete, younger than ``tombstone_ttl``, or with an earlier row of its key in
-   the log: without the delete that row would be the latest again. A later pass takes the delete away,
-3. is owed to a subscription: not settled there, or dead and to be offered again on demand,
-4. stands in the file that is being written, or in one with damage.
+1. is the latest of its key and no delete;
+2. is the latest of its key and a delete that is younger than ``tombstone_ttl``, or that has an earlier row of
+   its key in the log: without the delete that row would be the latest again. A later pass removes the delete;
+3. is owed to a subscription: not settled there, or a dead letter that can be offered again;
+4. is in the file that is being written, or in a damaged one.
 
-Whoever subscribes while a file is rewritten may come to owe what was to go: that is looked at again before the
-new file takes its place, and from then on nobody can. So all that was taken out is settled in every
-subscription.
+A new subscription may come to owe rows while a file is rewritten. The pass checks that again before the new
+file replaces the old ones; from then on no subscription can. So every subscription has settled all removed
+rows.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from headpond.wire.typed.record import stored_rows
 from headpond.wire.typed.versions import SchemaVersions
 
 STEP_BYTES = 8 * 1024 * 1024
-"""Read in one step, unless a single record is larger."""
+"""How many bytes one step reads, unless a single record is larger."""
 PARTS_MAX = 1024
 _HASH_SHIFT = 32
-"""The low bits of a key's hash chose the shard: they are the same for all keys of it."""
+"""The low bits of a key's hash choose the shard, so all keys of a shard share them."""
 
 
 class StateScan:
@@ -51,17 +51,17 @@ class StateScan:
 
     def __init__(self, log: ShardLog, bytes_max: int, schemas: SchemaVersions | None) -> None:
         self.end = log.entry_durable
-        """What is found is what was current here."""
+        """The scan finds the rows that are current at this entry."""
         self.latest = EntrySet()
         """The last row of every key."""
         self.lonely = EntrySet()
-        """Of these, the ones whose key has no earlier row."""
+        """The latest rows whose key has no earlier row."""
         self.deletes = EntrySet()
         """All rows without a value."""
         self.keyless = EntrySet()
-        """Rows without a key: compaction took them out, or nobody said which key they are of."""
+        """Rows without a key: compaction has removed them, or their sender gave none."""
         self.unread = EntrySet()
-        """Entries of records that cannot be read."""
+        """Entries of unreadable records."""
         self.finished = False
         self._log = log
         self._schemas = schemas
@@ -72,7 +72,7 @@ class StateScan:
 
     @property
     def current(self) -> EntrySet:
-        """The entries that are the value of their key."""
+        """The entries that hold the value of their key."""
         found = self.latest.copy()
         found.exclude(self.deletes)
         return found
@@ -82,7 +82,7 @@ class StateScan:
         self._at = self._log.entry_first
 
     def step(self) -> None:
-        """Reads some more; an ``OSError`` of the disk goes to the caller."""
+        """Reads one step; an ``OSError`` of the disk goes to the caller."""
         if self._at < self.end:
             run = self._log.read(self._at, STEP_BYTES)
             for record in run.records:
@@ -135,7 +135,7 @@ class StateScan:
     # --- parts --------------------------------------------------------------------------------------
 
     def _split(self) -> None:
-        """There are too many keys for one go: it begins anew, with fewer of them at a time."""
+        """The keys exceed the memory: starts again with twice as many parts."""
         self._parts *= 2
         self._part = 0
         for found in (self.latest, self.lonely, self.deletes, self.keyless, self.unread):
@@ -154,29 +154,29 @@ class StateScan:
 
 
 RUN_BYTES_MAX = 128 * 1024 * 1024
-"""What is read for one new file."""
+"""How many bytes the pass reads for one new file."""
 SHARE_MIN = 0.05
-"""Of the rows of a run, so many must go for a pass that nobody asked for to rewrite it."""
+"""The share of removable rows from which a pass that no user requested rewrites a run."""
 MERGE_FILES = 8
-"""So many small files in a row become one, whatever goes of them."""
+"""This many small neighbouring files become one, whatever is removed."""
 
 
 @dataclass(slots=True)
 class CompactionResult:
-    """What became of a pass."""
+    """The result of a pass."""
 
     bytes_before: int = 0
     bytes_after: int = 0
     taken_out: int = 0
     files: int = 0
-    """How many were rewritten."""
+    """How many files were rewritten."""
     failed: bool = False
     fault: str = ""
-    """Why it failed, where the disk said so."""
+    """The error of the disk, if one made it fail."""
 
 
 class Compaction:
-    """A job: reads the shard, plans, then rewrites, swaps and tidies, run after run."""
+    """A job: scans the shard, plans, then rewrites, swaps and tidies one run of files after the other."""
 
     def __init__(
         self,
@@ -190,9 +190,9 @@ class Compaction:
         counters: Counter[str],
         then: Callable[[CompactionResult], None],
     ) -> None:
-        """``owed`` tells what subscriptions of the shard still want of a span; None once the topic is gone.
+        """``owed`` returns the entries of a span that subscriptions still need; None once the topic is gone.
 
-        Deletes from before ``old_before_us`` may go. ``thorough`` is for a pass that somebody asked for.
+        Deletes from before ``old_before_us`` may be removed. ``thorough`` is for a pass that a user requested.
         """
         self.place = place
         self.result = CompactionResult(log.bytes, log.bytes)
@@ -206,11 +206,11 @@ class Compaction:
         self._then = then
         self._runs: list[list[ClosedFile]] = []
         self._going = EntrySet()
-        """All that is to go."""
+        """All entries to remove."""
         self._step: Rewrite | Swap | Tidy | None = None
         self._rewrite: Rewrite | None = None
         self._taking = EntrySet()
-        """What goes with the run at hand."""
+        """The entries to remove in the present run."""
 
     def run(self, disk: Disk) -> None:
         if self._step is not None:
@@ -245,7 +245,7 @@ class Compaction:
         return self._next_run()
 
     def _fail(self, error: OSError) -> None:
-        """What was replaced before stays so; the rest is left for a later pass."""
+        """Keeps the files replaced so far, and leaves the rest for a later pass."""
         self._counters["compactions_failed"] += 1
         self.result.failed, self.result.fault = True, str(error.strerror or error)
         self._runs.clear()
@@ -270,14 +270,14 @@ class Compaction:
         self._runs = self._choose(closed)
 
     def _choose(self, closed: list[ClosedFile]) -> list[list[ClosedFile]]:
-        """Neighbours whose rest fits into one file are rewritten together, where enough goes of them."""
+        """Runs of neighbours whose rest fits into one file, if the pass can remove enough of them."""
         room = self._log.rotate_bytes
         runs: list[list[ClosedFile]] = []
         run: list[ClosedFile] = []
         rest = read = 0
         for each in closed:
             size = self._rest_bytes(each)
-            alone = each.file.expires_us is not None  # the note beside it speaks of this file alone
+            alone = each.file.expires_us is not None  # its expiry name is for this file alone
             if run and (rest + size > room or read + each.file.bytes > RUN_BYTES_MAX or alone):
                 runs.append(run)
                 run, rest, read = [], 0, 0
@@ -289,7 +289,7 @@ class Compaction:
         return [each for each in [*runs, run] if each and self._is_worth(each)]
 
     def _rest_bytes(self, closed: ClosedFile) -> int:
-        """What will be left of a file, about."""
+        """About how many bytes of a file will remain."""
         first, end = closed.file.first, closed.end
         before = end - first - self._log.compacted.count(first, end)
         after = before - self._going.count(first, end)
@@ -309,7 +309,7 @@ class Compaction:
         while self._runs:
             run = self._runs.pop(0)
             if not self._log.has_files([each.file for each in run]):
-                continue  # dropped meanwhile
+                continue  # dropped since
             first, end = run[0].file.first, run[-1].end
             self._taking = self._going.within(first, end)
             taken_out = self._log.compacted.within(first, end)
@@ -321,18 +321,18 @@ class Compaction:
         return False
 
     def _rewritten(self, rewrite: Rewrite, error: OSError | None) -> bool:
-        """Whether there is another step for this run."""
+        """Whether another step follows for this run."""
         if rewrite.unsound:
             self._counters["compactions_unsound"] += 1
             return False
         owed = self._owed(rewrite.first, rewrite.end) or EntrySet()
         there = self._has_files(rewrite)
         if error is not None or not there or owed.meets(self._taking):
-            if error is not None and there:  # else retention took them away while they were read
+            if error is not None and there:  # otherwise retention deleted the files meanwhile
                 self._fail(error)
             self._step = rewrite.tidy(unused=True)
             return True
-        self._log.compacted.include(self._taking)  # from now on nobody comes to owe them
+        self._log.compacted.include(self._taking)  # from now on no subscription comes to owe them
         self._step = rewrite.swap()
         return True
 

@@ -16,14 +16,14 @@ A file ``<first entry, 20 digits>.log`` holds frames, all with the log's shard i
               Kind 8, the tally of a block: block, msgpack (book.py)
     STATUS    synced length u64 | next entry u64 (storage/frame_write.py)
 
-A file's entries end where the next file begins: what stands in it from there on was never durable and does not
-count. A damaged TITLE costs nothing, a damaged MARKS a scan of the file before; damaged records are lost by
-exact range; a damaged STATUS says nothing, so what it covered is proven by the next one.
+The entries of a file end where the next file begins: later ones in it were never durable and do not count. A
+damaged TITLE costs nothing, a damaged MARKS a scan of the file before; damaged records are lost by exact range;
+a damaged STATUS proves nothing, and the next one proves its frames.
 
-A compacted file of a state topic is ``<first entry>.<generation, 8 digits>.log``. It takes the place of every
-file of a lower generation with entries of its span, in the one step that gives it its name. Records that lost
-all their rows are left as a stub without rows (wire/record.py), so entries have no gaps; others keep their
-rows' places, with nulls where one was taken out.
+A compacted file of a state topic is ``<first entry>.<generation, 8 digits>.log``. The rename that gives it its
+name replaces every file of a lower generation with entries of its span. A record that lost all its rows remains
+as a stub without rows (wire/record.py), so that entries have no gaps; other records have nulls in place of
+removed rows.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _EVENT_TALLY = 8
 
 
 class FileId(NamedTuple):
-    """Which file of a log: its first entry, and how often what stands there was compacted."""
+    """The identity of a file in its log: its first entry, and how often it was compacted."""
 
     first: int
     generation: int = 0
@@ -79,12 +79,12 @@ def _stem(first: int, generation: int) -> str:
 
 
 def expiry_name(first: int, expires_us: int) -> str:
-    """An empty file beside a sealed one, whose name tells when all messages in that have expired."""
+    """The name of an empty file beside a closed one; it says when all messages of that file have expired."""
     return f"{first:020d}.{expires_us:020d}{EXPIRY_SUFFIX}"
 
 
 def parse_expiry_name(name: str) -> tuple[int, int] | None:
-    """First entry and time that such a name tells; None for other names."""
+    """The first entry and the time in such a name; None for other names."""
     first, _, rest = name.partition(".")
     digits = rest.removesuffix(EXPIRY_SUFFIX)
     known = name.endswith(EXPIRY_SUFFIX) and len(first) == len(digits) == 20 and (first + digits).isdecimal()
@@ -92,13 +92,13 @@ def parse_expiry_name(name: str) -> tuple[int, int] | None:
 
 
 def parse_name(name: str) -> int | None:
-    """The first entry that a log file's name tells; None for other names."""
+    """The first entry in the name of a log file; None for other names."""
     known = parse_file(name)
     return None if known is None else known.first
 
 
 def parse_file(name: str, suffix: str = SUFFIX) -> FileId | None:
-    """First entry and generation that a log file's name tells; None for other names."""
+    """The first entry and generation in the name of a log file; None for other names."""
     first, _, generation = name.removesuffix(suffix).partition(".")
     if not name.endswith(suffix) or len(first) != 20 or not first.isdecimal():
         return None
@@ -109,7 +109,7 @@ def parse_file(name: str, suffix: str = SUFFIX) -> FileId | None:
 
 
 class FileHead(NamedTuple):
-    """What MARKS begins with."""
+    """The beginning of MARKS."""
 
     first: int
     previous: int | None
@@ -149,7 +149,7 @@ def decode_marks_body(body: bytes) -> MarksBody:
 
 
 def _decode_fixed(body: bytes) -> tuple[FileHead, int, int]:
-    """Also how many damaged spans and how many incarnations follow."""
+    """The head, and how many damaged spans and incarnations follow it."""
     if len(body) < _MARKS.size:
         raise BadFrame(f"a MARKS frame of {len(body)} bytes is too short")
     version, first, previous, kept, stored_at_us, damaged, began = _MARKS.unpack_from(body)
@@ -159,10 +159,10 @@ def _decode_fixed(body: bytes) -> tuple[FileHead, int, int]:
 
 
 def peek_head(file: DiskFile, first: int) -> FileHead | None:
-    """What a sealed file says of itself, from its first bytes alone; None where they are damaged.
+    """The head of a closed file, from its first bytes alone; None if they are damaged.
 
-    Long marks are not read to their end, so their checksum is not checked: that the entry fits the file's
-    name is enough for what this is used for, noticing a file that is gone.
+    It does not read long marks to their end, and so does not check their checksum. To notice a missing file it
+    is enough that the entry agrees with the name of the file.
     """
     try:
         title = read_frame(file, 0)
@@ -174,7 +174,7 @@ def peek_head(file: DiskFile, first: int) -> FileHead | None:
 
 
 def load_marks(file: DiskFile, first: int, shard: int) -> MarksBody | None:
-    """The MARKS frame of a file, checked; None where it is damaged."""
+    """The MARKS frame of a file, checked; None if it is damaged."""
     for item in scan(file, shard=shard):
         if isinstance(item, Bad):
             continue
@@ -212,7 +212,7 @@ class Compacted(NamedTuple):
     end: int
     """One past the last entry of the file."""
     bitmap: bytes
-    """The entries that were taken out, as an ``EntrySet`` encodes them."""
+    """The removed entries, as an ``EntrySet`` encodes them."""
 
 
 class Tallied(NamedTuple):
@@ -226,7 +226,7 @@ class Began(NamedTuple):
     name: int
     """Of the incarnation."""
     first: int
-    """Its first entry; before ``entry`` where entries were lost."""
+    """Its first entry; lower than ``entry`` if entries were lost."""
 
 
 Event = BlockEnded | Dropped | Compacted | Began | Tallied
@@ -267,7 +267,7 @@ def decode_event(body: bytes) -> Event | None:
 
 
 def load_compacted(file: DiskFile, first: int, shard: int) -> Compacted | None:
-    """What a compacted file says was taken out of it; None where that is damaged."""
+    """The event that names the removed entries of a compacted file; None if it is damaged."""
     for item in scan(file, shard=shard):
         if isinstance(item, Bad) or item.frame.type in (FrameType.TITLE, FrameType.MARKS):
             continue

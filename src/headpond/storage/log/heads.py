@@ -1,9 +1,8 @@
-"""What stands in a log, without its rows: who sent which segment, and its checksum.
+"""Lists the segments of a log without their rows: block, number and checksum.
 
-Refusals are listed too, and segments of a state topic of which compaction left no row: their numbers are used.
-
-It is how two nodes find out what the one has and the other has not, before a byte of a message travels. Like a
-read it runs in a worker thread over one ``View``, and checks every checksum.
+The list includes refusals, and segments of a state topic whose rows compaction has all removed: their numbers
+are in use. Two nodes compare such lists before they send a message. Like a read, it runs in a worker thread
+over one ``View`` and checks every checksum.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER
 from headpond.wire.record import RECORD_HEADER_BYTES, is_stub, segments_of
 
 SCAN_BYTES_MAX = 32 * 1024 * 1024
-"""Read for one answer; what is behind it is asked for again."""
+"""How many bytes one answer may read; the other node asks again for the rest."""
 CHUNK_BYTES = 1024 * 1024
 REFUSALS_MAX = 500
-"""Told of at one entry, so that an answer always comes to the next; others are holes to who asked."""
+"""How many refusals an answer lists at one entry, so that it always reaches the next; others are holes."""
 _LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 
 
 def walk_heads(reader: LogReader, view: View, shard: int, entry: int, heads: list[RecordHead]) -> Run:
-    """Adds the heads from the record that holds ``entry`` on; the run says where to go on, and what is lost."""
+    """Adds the heads from the record that holds ``entry`` on; returns where to continue, and what is lost."""
     lost: list[Span] = []
     at = entry
     if at < view.entry_first:
@@ -51,7 +50,7 @@ def _walk_file(
     heads: list[RecordHead],
     lost: list[Span],
 ) -> tuple[int, int]:
-    """Where to go on, and how many bytes may still be read."""
+    """The entry to continue from, and how many bytes may still be read."""
     try:
         file = reader.open_file(view.files[number])
     except FileNotFoundError:

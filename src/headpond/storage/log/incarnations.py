@@ -1,11 +1,13 @@
-"""Which runs of a node wrote a log: an incarnation each, with the first entry that is its own.
+"""Which runs of a node wrote a log: one incarnation per run, with its first entry.
 
-A run begins an incarnation in a log with the first record that it stores there; so does opening a log that lost
-entries at its end, from the first of them on. An incarnation is named by the time of its beginning (µs since
-1970), so a run on an old copy of a folder has another one than the run that first had those entries.
+A run begins an incarnation in a log with the first record that it stores there. Opening a log that lost entries
+at its end also begins one, from the first lost entry on. The name of an incarnation is the time of its
+beginning (µs since 1970), so a run on an old copy of a folder has another incarnation than the run that first
+had those entries.
 
-A position (incarnation, entry) is good while the log up to the entry is what that incarnation had: it is one of
-the log's, and the next one began at the entry or behind it. After a restart in good order all positions are.
+A position (incarnation, entry) is valid while the log up to the entry is the log that the incarnation had: the
+log knows the incarnation, and the next one began at the entry or behind it. After a clean restart all positions
+are valid.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from headpond.model.bounds import ENTRY_MAX
 NONE = 0
 """The incarnation of a log before its first record."""
 KEPT_MAX = 1024
-"""A position that is older than so many runs with records is refused."""
+"""The log refuses a position that is older than this many runs with records."""
 _ONE = struct.Struct("<QQ")
 ONE_BYTES = _ONE.size
 
@@ -34,7 +36,7 @@ class Incarnations:
         return len(self._names)
 
     def begin(self, now_us: int, first: int) -> int:
-        """Begins an incarnation, under a name that no other of this log has; returns the name."""
+        """Begins an incarnation under a name that is unique in this log; returns the name."""
         name = max(now_us, NONE + 1)
         while name in self._names:
             name += 1
@@ -47,17 +49,17 @@ class Incarnations:
         del self._names[:-KEPT_MAX], self._firsts[:-KEPT_MAX]
 
     def take_back(self) -> None:
-        """The last one did not become durable."""
+        """Removes the last incarnation, which did not become durable."""
         self._names.pop()
         self._firsts.pop()
 
     def at(self, entry: int) -> int:
-        """The incarnation that has the entry before ``entry``: with it, ``entry`` is a position."""
+        """The incarnation of the entry before ``entry``: together they are a position."""
         number = bisect_left(self._firsts, entry) - 1
         return self._names[number] if number >= 0 else NONE
 
     def end_of(self, name: int) -> int:
-        """The last entry that is a position of an incarnation: any, of the newest; -1, of a foreign one."""
+        """The last valid position of an incarnation: no limit for the newest, -1 for an unknown one."""
         if name == NONE:
             number = 0
         elif name in self._names:

@@ -1,14 +1,14 @@
-"""Where entries stand in a log file: a sparse list of (entry, stored_at, offset), a binary search away.
+"""The index of a log file: a sparse, sorted list of (entry, stored_at, offset).
 
-The file being written keeps its points in memory. A sealed file has them beside it, in ``<first
-entry>.index``: one INDEX frame::
+The points of the file being written are in memory. Those of a closed file are beside it in ``<first
+entry>.index``, one INDEX frame::
 
     version u8 | first entry u64 | end entry u64 | end offset u64 | proof u32 | n u32 | n x (entry u64,
     stored_at i64 µs, offset u64)
 
-The proof is the crc32 of the first and the last bytes of what the index speaks of, so one that was left by
-another file of the same name is not taken for this file's. (Frames end with their crc32c, so a crc32c is the
-same for all that are of one length.) An index is derived: absent, damaged or of another file, it is made again.
+The proof is the crc32 of the first and the last bytes that the index covers; it exposes an index that another
+file of the same name left. (Frames end with their crc32c, so the crc32c of all whole frames is the same.) An
+index is derived data: if it is missing, damaged or of another file, the reader builds it again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Point(NamedTuple):
 
 
 class FileIndex(NamedTuple):
-    """The points of one file, and where its entries and frames end."""
+    """The points of one file, and the end of its entries and frames."""
 
     first: int
     end_entry: int
@@ -48,7 +48,7 @@ class FileIndex(NamedTuple):
     proof: int = 0
 
     def encode_for(self, file: DiskFile, shard: int) -> bytes:
-        """The INDEX frame, with the proof that it speaks of this file."""
+        """The INDEX frame, with the proof that it belongs to this file."""
         proof = _proof(file, self.end_offset)
         fixed = _FIXED.pack(_VERSION, self.first, self.end_entry, self.end_offset, proof, len(self.points))
         return encode(
@@ -66,13 +66,13 @@ def decode_index(body: bytes) -> FileIndex:
         raise BadFrame(f"an index of {len(body)} bytes is too short")
     version, first, end_entry, end_offset, proof, count = _FIXED.unpack_from(body)
     if version != _VERSION or len(body) != _FIXED.size + count * _POINT.size:
-        raise BadFrame("an index that cannot be read")
+        raise BadFrame("the index has an unknown version or a wrong length")
     points = list(map(Point._make, _POINT.iter_unpack(body[_FIXED.size :])))
     return FileIndex(first, end_entry, end_offset, points, proof)
 
 
 def load_index(disk: Disk, path: str, file: DiskFile, first: int) -> FileIndex | None:
-    """The index at ``path``, if it is whole and of this very ``file``."""
+    """The index at ``path``, if it is valid and belongs to ``file``."""
     try:
         index_file = disk.open(path)
     except OSError:
@@ -91,7 +91,7 @@ def load_index(disk: Disk, path: str, file: DiskFile, first: int) -> FileIndex |
 
 
 def place_of(points: list[Point], entry: int) -> Point | None:
-    """The last point at or before ``entry``; None where there is none."""
+    """The last point at or before ``entry``, or None."""
     at = bisect_right(points, (entry, _LAST, _LAST))
     return points[at - 1] if at else None
 

@@ -1,8 +1,8 @@
-"""Which row of every key is the latest: record batches in, in any order, a set of entries out.
+"""Finds the latest row of every key: takes record batches in any order, returns a set of entries.
 
-Rows are gathered and merged with what is known a batch at a time, by Arrow's own grouping: no row is touched in
-Python. A merge comes when as many rows are waiting as keys are known, so that each row is merged a few times at
-the most. Memory is what the distinct keys take, and as much again for what waits.
+It collects rows and merges them with the known keys by Arrow's grouping: Python touches no row. It merges when
+as many rows wait as keys are known, so that each row is merged only a few times. Memory is that of the distinct
+keys, and the same again for the waiting rows.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headpond.wire.typed.versions import SchemaVersions
 
 MERGE_ROWS_MIN = 64 * 1024
 BYTES_MAX = 1024 * 1024 * 1024
-"""Keys of 32-bit offsets are grouped five times as fast as those of 64-bit ones, and reach so far with ease."""
+"""Arrow groups keys with 32-bit offsets, which reach this far, five times as fast as those with 64-bit ones."""
 
 
 class Latest(NamedTuple):
     entries: EntrySet
-    """The last row of every key, be it a delete."""
+    """The last row of every key, deletes included."""
     lonely: EntrySet
     """Those among them whose key has no earlier row."""
 
@@ -36,12 +36,12 @@ class LatestRows:
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
+        """Its size in memory."""
         known = self._known.nbytes if self._known is not None else 0
         return int(known) + sum(int(table.nbytes) for table in self._waiting)
 
     def add(self, keys: pa.Array, entries: pa.Array) -> None:
-        """Rows with their entries; a key that is null counts for nothing."""
+        """Adds rows with their entries; ignores rows whose key is null."""
         if keys.null_count:
             there = keys.is_valid()
             keys, entries = keys.filter(there), entries.filter(there)
@@ -73,7 +73,7 @@ class LatestRows:
 
 
 def keyless_rows(segment: bytes, first: int, schemas: SchemaVersions | None) -> EntrySet:
-    """Entries of rows without a key. A state topic takes none: compaction took them out, here or elsewhere."""
+    """Entries of rows without a key. A state topic accepts none: compaction has removed these."""
     rows = stored_rows(segment, schemas)
     if "key" not in rows.schema.names:
         return EntrySet.of([(first, first + rows.num_rows)])

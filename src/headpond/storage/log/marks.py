@@ -1,8 +1,8 @@
 """Marks: which segments of each block a shard has admitted.
 
-They are kept as ranges, not as a high-water mark, so a segment that was declared a hole and comes later by
-another path is still told from a repeat. They move in the same step as the data is appended, are stored at
-the head of every log file, and go back when a sync fails.
+They are ranges, not a high-water mark, so the log can tell a repeat from a segment that was declared a hole and
+comes later by another path. They move in the same step as the append, are stored at the head of every log file,
+and move back when a sync fails.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from headpond.model.ranges import RangeSet
 from headpond.storage.log.book import BlockTally, Book, BookImage
 
 RECENT_MAX = 1024
-"""Segments of each block whose place is held in memory; older ones are looked up in the files."""
+"""How many segments of each block have their place in memory; older ones are looked up in the files."""
 RECENT_STORED_MAX = 32
-"""How many of them the head of a log file repeats: the ones that a sender may still be unsure about."""
+"""How many of them the head of a log file repeats: those that a sender may still repeat."""
 
 FOLDED_BYTES = 64
-"""What the account of forgotten blocks takes, roughly, where there was none before."""
+"""The rough size of a new account of forgotten blocks."""
 
 DAY_US = 24 * 60 * 60 * 1_000_000
 
 
 Stored = tuple[int, int, int]
-"""Of an admitted segment: origin_crc, first entry, count."""
+"""An admitted segment: origin_crc, first entry, count."""
 
 
 class BlockMarks:
-    """What is known of one block."""
+    """The marks of one block."""
 
     __slots__ = ("admitted", "ended_us", "pending", "recent", "touched_us")
 
@@ -37,7 +37,7 @@ class BlockMarks:
         self.admitted = RangeSet()
         self.recent: dict[int, Stored] = {}
         self.pending = 0
-        """How many of the latest in ``recent`` are not durable: no file tells of them, so they stay there."""
+        """How many of the latest in ``recent`` are not durable: no file has them, so they stay in memory."""
         self.touched_us = touched_us
         self.ended_us: int | None = None
 
@@ -52,7 +52,7 @@ class _BlockImage(msgspec.Struct, array_like=True, frozen=True):
     touched_us: int
     ended_us: int | None
     book: BookImage | None = None
-    """Of the last one alone, which is no block: what the ledger knows of all of them."""
+    """Only in the last image, which is no block: the ledger's counts of all blocks."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -66,7 +66,7 @@ class Marks:
         self._blocks: dict[bytes, BlockMarks] = {}
         self.book = Book()
         self.held: frozenset[bytes] = frozenset()
-        """Blocks that are never forgotten: a batch of a writer is still being published to them."""
+        """Blocks that are never forgotten: a writer still publishes a batch to them."""
 
     def get(self, block: bytes) -> BlockMarks | None:
         return self._blocks.get(block)
@@ -87,9 +87,9 @@ class Marks:
         at_us: int,
         code: str = "",
     ) -> bool:
-        """Takes a segment as admitted; it was not before. ``settle`` follows when it is durable.
+        """Admits a new segment; call ``settle`` when it is durable. Returns whether it fills a hole.
 
-        ``code`` is why one without rows was refused. Returns whether it fills a hole.
+        ``code`` is the reason of a refusal.
         """
         known = self._blocks.get(block)
         if known is None:
@@ -98,13 +98,13 @@ class Marks:
         self.book.admitted(block, count, code, late=late, at_us=at_us)
         known.admitted.add(segment, segment + 1)
         known.touched_us = at_us
-        known.ended_us = None  # a producer that sends more did not close it
+        known.ended_us = None  # the producer continues a block that it had closed
         known.recent[segment] = (origin_crc, first_entry, count)
         known.pending += 1
         return late
 
     def settle(self, block: bytes) -> None:
-        """The oldest pending segment of a block is durable: from now on the files tell of it too."""
+        """The oldest pending segment of a block is durable: the files have it from now on."""
         known = self._blocks.get(block)
         if known is None:
             return
@@ -149,9 +149,9 @@ class Marks:
         after_silence_us: int = 30 * DAY_US,
         keep: bytes | None = None,
     ) -> list[bytes]:
-        """Drops blocks that were closed or silent for long enough; returns them.
+        """Drops blocks that have been closed or silent for long enough; returns them.
 
-        ``keep`` is a block that something is being appended to; one with pending segments stays too.
+        ``keep`` is a block that is being appended to; blocks with pending segments stay too.
         """
         gone = [
             block
@@ -173,7 +173,7 @@ class Marks:
         self.book.fold(block, self._blocks.pop(block).admitted)
 
     def segment_totals(self) -> tuple[int, int, int]:
-        """Segments announced, stored, and come again, over all blocks and those that were forgotten."""
+        """Segments announced, stored and repeated, over all blocks, forgotten ones included."""
         announced = stored = duplicates = 0
         for account in self.book.folded.values():
             announced, stored = announced + account.announced, stored + account.stored
@@ -199,7 +199,7 @@ class Marks:
         return _encoder.encode(images)
 
     def encode_within(self, bytes_max: int, keep: bytes | None = None) -> tuple[bytes, int]:
-        """The same in no more than ``bytes_max``: the longest silent blocks are forgotten, and counted."""
+        """The same in at most ``bytes_max``, and how many of the longest silent blocks it forgot for that."""
         data = self.encode()
         excess = len(data) - bytes_max
         if excess <= 0:
@@ -221,7 +221,7 @@ class Marks:
         try:
             images = _decoder.decode(data)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise BadFrame(f"marks that cannot be read: {error}") from error
+            raise BadFrame(f"the marks of a log file cannot be decoded: {error}") from error
         marks = cls()
         if not images or images[-1].book is None:  # of a version that did not count
             marks.book.counted_from = -1

@@ -1,8 +1,9 @@
-"""Checked reads of what is durable in a log.
+"""Checked reads of the durable records of a log.
 
 A read takes one ``View`` at its start and touches nothing that appending changes, so it may run in a worker
-thread. Every frame's checksum is checked every time. What fails it is reported as lost by its exact span,
-from the end of the record before to the first entry of the next good one, and is never returned.
+thread. It checks the checksum of every frame every time. It never returns a record that fails; it reports the
+lost entries by their exact span, from the end of the valid record before to the first entry of the next valid
+one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader, is_stub
 INDEXES_MAX = 32
 HINTS_MAX = 512
 REPLACED_MAX = 4096
-"""So many compacted files back, a reader that has just not found one of them knows to look again."""
+"""How many compacted files the reader remembers: a reader that misses one has to take a newer view."""
 READ_BYTES_MIN = 64 * 1024
 _LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 
@@ -41,13 +42,13 @@ class StoredRecord(NamedTuple):
 
 
 def segment_of(record: StoredRecord) -> bytes:
-    """The stored segment of a record, behind the frame's and the record's header."""
+    """The stored segment of a record, without the headers of the frame and the record."""
     whole = record.parts[0] if len(record.parts) == 1 else b"".join(record.parts)
     return whole[HEADER_BYTES + RECORD_HEADER_BYTES : len(whole) - TRAILER.size]
 
 
 class Run(NamedTuple):
-    """What a read met: records in order, the entry to go on from, and the spans that can never be served."""
+    """The result of a read: records in order, the entry to continue from, and the spans that are lost."""
 
     records: list[StoredRecord]
     next_entry: int
@@ -57,13 +58,13 @@ class Run(NamedTuple):
 class FileView(NamedTuple):
     first: int
     floor_us: int
-    """When the last record before this file was stored."""
+    """The time of the last record before this file."""
     bytes: int
-    """Of a sealed file."""
+    """The length of a closed file."""
     expires_us: int | None = None
-    """When every message in it has expired; None where some never do, or it is not known."""
+    """When all its messages have expired; None if some never do, or it is unknown."""
     generation: int = 0
-    """How often what stands in it was compacted."""
+    """How often it was compacted."""
 
     @property
     def id(self) -> FileId:
@@ -82,11 +83,11 @@ class ClosedFile(NamedTuple):
 
 
 class Replaced(Exception):
-    """A file was compacted since the reader looked: it is to look again."""
+    """A file was compacted since the reader took its view: it has to take a newer one."""
 
 
 class StoredFile(NamedTuple):
-    """A file of a log, as far as it matters for how long it is kept."""
+    """The facts about a file that retention needs."""
 
     first: int
     end: int
@@ -97,28 +98,28 @@ class StoredFile(NamedTuple):
 
 
 class View(NamedTuple):
-    """What was durable at one moment."""
+    """The durable files of a log at one moment."""
 
     files: tuple[FileView, ...]
     entry_first: int
     entry_durable: int
     end_offset: int
-    """Of the last file: where its durable frames end."""
+    """The end of the durable frames of the last file."""
     points: list[Point]
-    """Of the last file; it only ever grows."""
+    """The index points of the last file; the list only grows."""
 
     def number_of(self, entry: int) -> int:
-        """Which file would hold ``entry``; -1 where it lies before them all."""
+        """The number of the file that would hold ``entry``; -1 if the entry is before all files."""
         return bisect_right(self.files, entry, key=lambda file: file.first) - 1
 
     def end_entry(self, number: int) -> int:
         return self.files[number + 1].first if number + 1 < len(self.files) else self.entry_durable
 
     def stored(self, newest_us: int, expires_us: int | None) -> list[StoredFile]:
-        """All files as retention looks at them; the arguments are of the last one.
+        """All files with the facts for retention; the arguments belong to the last one.
 
-        What a file holds is no newer than the next file's floor. A damaged head has its neighbour's floor, so
-        one that did not rise says nothing, and the next that did is taken.
+        The records of a file are no newer than the floor of the next file. A damaged head has the floor of its
+        neighbour, so a floor that did not rise says nothing, and the next one that rose counts.
         """
         found: list[StoredFile] = []
         newest = newest_us
@@ -135,12 +136,12 @@ class View(NamedTuple):
 
 
 class LogReader:
-    """Finds and reads records. ``damaged`` collects what was found rotten."""
+    """Finds and reads records; collects damaged entries in ``damaged``."""
 
     def __init__(self, disk: Disk, folder: str, shard: int, index_every_bytes: int) -> None:
         self.damaged = RangeSet()
         self._kept = 0
-        """Files before this entry were dropped."""
+        """The log has dropped the files before this entry."""
         self._disk = disk
         self._folder = folder
         self._shard = shard
@@ -149,9 +150,9 @@ class LogReader:
         self._indexes: dict[FileId, FileIndex] = {}
         self._hints: dict[int, tuple[FileId, int]] = {}
         self._built: frozenset[FileId] = frozenset()
-        """Files whose index was made from the file itself."""
+        """Files whose index this reader built from the file itself."""
         self._replaced: tuple[FileId, ...] = ()
-        """Files that compaction has put others in the place of."""
+        """Files that compaction has replaced."""
 
     def read(self, view: View, entry: int, bytes_max: int) -> Run:
         records: list[StoredRecord] = []
@@ -177,13 +178,13 @@ class LogReader:
     def _read_file(
         self, view: View, number: int, at: int, room: int, records: list[StoredRecord], lost: list[Span]
     ) -> int:
-        """Adds the records of one file from ``at`` on; returns the entry to go on from."""
+        """Adds the records of one file from ``at`` on; returns the entry to continue from."""
         try:
             file = self.open_file(view.files[number])
         except FileNotFoundError:
             self.check_replaced(view.files[number])
             limit = view.end_entry(number)
-            if limit <= self._kept:  # dropped since the reader looked: gone, but not damaged
+            if limit <= self._kept:  # dropped since the reader took its view, not damaged
                 lost.append((at, limit))
             else:
                 self._lose(at, limit, at, lost)
@@ -200,7 +201,7 @@ class LogReader:
         return max(part.next_entry, at)
 
     def _read_part(self, view: View, number: int, file: DiskFile, at: int, room: int, *, first: bool) -> Run:
-        """The records of a file from ``at`` on; with ``first``, one is read whatever its size."""
+        """The records of a file from ``at`` on; with ``first``, at least one, whatever its size."""
         records: list[StoredRecord] = []
         lost: list[Span] = []
         file_id, limit = view.files[number].id, view.end_entry(number)
@@ -226,7 +227,7 @@ class LogReader:
         return Run(records, max(expected, limit), lost)
 
     def _bounds(self, view: View, number: int, file: DiskFile, entry: int) -> WalkBounds:
-        """Where in a file to start walking for ``entry``."""
+        """The part of a file to walk for ``entry``."""
         first, limit = view.files[number].first, view.end_entry(number)
         points, end_offset = self.points_of(view, number, file)
         hint = self._hints.get(entry)
@@ -243,7 +244,7 @@ class LogReader:
         )
 
     def points_of(self, view: View, number: int, file: DiskFile) -> tuple[list[Point], int]:
-        """The points of a file and where its frames end; a sealed file's index is made anew if need be."""
+        """The points of a file and the end of its frames; builds a missing index of a closed file."""
         if number == len(view.files) - 1:
             return view.points, view.end_offset
         its_id, limit = view.files[number].id, view.end_entry(number)
@@ -256,9 +257,9 @@ class LogReader:
         return index.points, index.end_offset
 
     def index_was_wrong(self, view: View, number: int, file: DiskFile) -> bool:
-        """Makes a sealed file's index anew, once; True where that changed it.
+        """Builds the index of a closed file again, once; True if that changed it.
 
-        Before entries are called lost, it must be certain that they were looked for in the right place.
+        Before the reader reports entries as lost, it must be certain that it looked in the right place.
         """
         its_id = view.files[number].id
         if number == len(view.files) - 1 or its_id in self._built:
@@ -284,7 +285,7 @@ class LogReader:
         self._indexes = dict([*kept[-INDEXES_MAX + 1 :], (its_id, index)])
 
     def find_time(self, view: View, stored_at_us: int) -> int:
-        """The first entry stored at or after a time; the end where there is none."""
+        """The first entry stored at or after a time; the durable end if there is none."""
         start = max(bisect_left(view.files, stored_at_us, key=lambda file: file.floor_us) - 1, 0)
         for number in range(start, len(view.files)):
             try:
@@ -304,31 +305,31 @@ class LogReader:
         return view.entry_durable
 
     def forget(self, first: int) -> None:
-        """A file was replaced: what was remembered of it does not hold."""
+        """Drops the cached index and places of a replaced file."""
         self._indexes = {key: index for key, index in self._indexes.items() if key.first != first}
         self._built = frozenset(each for each in self._built if each.first != first)
         self._hints = {}
 
     def replaced(self, files: Iterable[FileId]) -> None:
-        """Compaction has put another file in the place of these; who misses one of them looks again."""
+        """Compaction has replaced these files; a reader that misses one gets ``Replaced``."""
         gone = tuple(files)
         self._replaced = (*self._replaced, *gone)[-REPLACED_MAX:]
         for first, _ in gone:
             self.forget(first)
 
     def check_replaced(self, file: FileView) -> None:
-        """Who does not find a file is to look again, if another was put in its place."""
+        """Raises ``Replaced`` if compaction has replaced a file that a reader did not find."""
         if file.id in self._replaced:
             raise Replaced
 
     def _hint(self, entry: int, file: FileId, offset: int) -> None:
-        """Remembers where a reader will go on."""
+        """Remembers the offset at which a reader will continue."""
         if len(self._hints) >= HINTS_MAX:
             self._hints = {}
         self._hints[entry] = (file, offset)
 
     def forget_before(self, entry: int) -> None:
-        """Files before ``entry`` were dropped, and their damage with them."""
+        """The log has dropped the files before ``entry``, and their damage with them."""
         self._kept = entry
         self._indexes = {key: index for key, index in self._indexes.items() if key.first >= entry}
         self._built = frozenset(each for each in self._built if each.first >= entry)
@@ -344,7 +345,7 @@ class LogReader:
             self.damaged = damaged
 
     def _lose(self, start: int, end: int, at: int, lost: list[Span]) -> None:
-        """Notes a damaged span; the part from ``at`` on is told to the reader."""
+        """Notes a damaged span, and reports the part from ``at`` on to the reader."""
         self.lose(start, end)
         if end > at:
             lost.append((max(start, at), end))
@@ -354,5 +355,5 @@ class LogReader:
 
 
 def _is_stub(raw: bytes) -> bool:
-    """Whether the frame of a record is of one that compaction took all rows out of."""
+    """Whether compaction has removed all rows of this record."""
     return is_stub(raw[_LEAD_BYTES : _LEAD_BYTES + 8])

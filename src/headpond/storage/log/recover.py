@@ -1,16 +1,17 @@
-"""What a log is when it is opened: its last file read through, the heads of the others, nothing more.
+"""Opens a log: reads its last file in full, and only the heads of the others.
 
-The rule for each file is storage/recovery.py. What a log adds:
+storage/recovery.py has the rule for each file. A log adds:
 
-1. Frames are replayed onto the marks that the last file begins with. If those are damaged, replay starts in the
+1. Recovery replays frames onto the marks at the head of the last file. If those are damaged, it starts in the
    file before it.
-2. The entries lost in damage are exactly those between the good record before it and the good record, STATUS or
-   event behind it.
-3. Damage that no record follows may hide entries that were served: a new incarnation begins, in a new file, at
-   the end that the STATUS behind it or the seal tells, else behind an upper bound.
-4. Every file names the one before it, so one that is gone is noticed, and its exact span reported. After a
-   clean stop the seal names the last one.
-5. A compacted file stands for all of lower generations in its span: what is left of those is removed.
+2. The entries lost in damage are exactly those between the valid record before it and the valid record, STATUS
+   or event behind it.
+3. Damage without a record behind it may hide entries that were served. A new incarnation then begins, in a new
+   file, at the end that the next STATUS or the seal names, or else behind an upper bound.
+4. Every file names the one before it, so recovery notices a missing file and reports its exact span. After a
+   clean stop the seal names the last file.
+5. A compacted file replaces all files of lower generations in its span: recovery removes those that still
+   exist.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ def recover(
     index_every_bytes: int,
     sealed: SealedFile | None = None,
 ) -> RecoveredLog:
-    """Reads a log's folder; what it has to set right (a torn tail, left-over files) it does.
+    """Reads the folder of a log; cuts off a torn tail and removes leftover files.
 
-    ``sealed`` is the last file as a clean stop left it.
+    ``sealed`` is the last file at a clean stop.
     """
     state = RecoveredLog()
     if sealed is not None:
@@ -79,7 +80,7 @@ def recover(
     _report_missing(state, disk, folder, heads, shard, index_every_bytes)
     _lose_end(state, sealed)
     _remove_dropped(state, disk, folder)
-    if not state.named:  # its making may have failed at the last step, and its name not be durable
+    if not state.named:  # its creation may have failed at the last step, before its name was durable
         disk.sync_folder(folder)
     return state
 
@@ -87,7 +88,7 @@ def recover(
 def _files(
     state: RecoveredLog, disk: Disk, folder: str, shard: int, schemas: SchemaVersions | None
 ) -> list[FileId]:
-    """The files that count, in order; what a crash left beside them is removed."""
+    """The files that count, in order; removes those that a crash left beside them."""
     found: list[FileId] = []
     indexes: list[FileId] = []
     for name in disk.list(folder):
@@ -95,7 +96,7 @@ def _files(
             found.append(its_id)
         elif (its_id := parse_file(name, INDEX_SUFFIX)) is not None:
             indexes.append(its_id)
-        elif name.endswith(NEW_SUFFIX):  # a file whose making was cut short
+        elif name.endswith(NEW_SUFFIX):  # an unfinished file
             disk.remove(f"{folder}/{name}")
     kept: list[FileId] = []
     needless: list[str] = []
@@ -109,7 +110,7 @@ def _files(
             spans.append((each.first, _end_of(state, disk, folder, each, shard, schemas)))
     needless += [index_name(*each) for each in indexes if each not in kept]
     if needless:
-        disk.sync_folder(folder)  # what takes their place must not be gone after them
+        disk.sync_folder(folder)  # the files that replace them are durable first
     for name in needless:
         disk.remove(f"{folder}/{name}")
     return sorted(kept)
@@ -118,7 +119,7 @@ def _files(
 def _end_of(
     state: RecoveredLog, disk: Disk, folder: str, its_id: FileId, shard: int, schemas: SchemaVersions | None
 ) -> int:
-    """One past the last entry of a compacted file; what was taken out of it is noted."""
+    """One past the last entry of a compacted file; notes its removed entries."""
     file = open_salvaged(disk, f"{folder}/{file_name(*its_id)}")
     try:
         noted = load_compacted(file, its_id.first, shard)
@@ -141,7 +142,7 @@ def _peek(disk: Disk, folder: str, its_id: FileId) -> FileHead | None:
 
 
 def _replay_start(disk: Disk, folder: str, files: list[FileId], shard: int) -> int:
-    """The last file whose MARKS can be trusted; the first of all where there is none."""
+    """The number of the last file with valid MARKS; 0 if there is none."""
     for number in range(len(files) - 1, -1, -1):
         file = open_salvaged(disk, f"{folder}/{file_name(*files[number])}")
         try:
@@ -159,7 +160,7 @@ def _replay_start(disk: Disk, folder: str, files: list[FileId], shard: int) -> i
 def _name_files(
     state: RecoveredLog, disk: Disk, folder: str, files: list[FileId], heads: list[FileHead | None]
 ) -> None:
-    """The files with the time before which nothing in them was stored; a damaged head takes its neighbour's."""
+    """Adds the files with the time of the last record before each; a damaged head gets its neighbour's."""
     floor_us = 0
     for its_id, head in zip(files, heads, strict=True):
         if head is not None:
@@ -169,7 +170,7 @@ def _name_files(
 
 
 def _note_expiries(state: RecoveredLog, disk: Disk, folder: str) -> None:
-    """What the names beside sealed files tell; a name without its file goes."""
+    """Reads the expiry names beside closed files; removes a name without its file."""
     places = {file.first: number for number, file in enumerate(state.files[:-1])}
     for name in disk.list(folder):
         note = parse_expiry_name(name)
@@ -189,7 +190,7 @@ def _report_missing(
     shard: int,
     index_every_bytes: int,
 ) -> None:
-    """Follows the chain of files; where one is gone, its span begins where the file before it really ends."""
+    """Follows the chain of files; the span of a missing file begins at the real end of the file before it."""
     firsts = [file.first for file in state.files]
     if firsts[0] > state.kept:
         _lose_file(state, state.kept, firsts[0])
@@ -215,7 +216,7 @@ def _lose_file(state: RecoveredLog, start: int, end: int) -> None:
 
 
 def _lose_end(state: RecoveredLog, sealed: SealedFile | None) -> None:
-    """The file that held the last entries at a clean stop is gone."""
+    """Notes the last entries of a clean stop as lost if their file is missing."""
     if sealed is None or state.next_entry >= sealed.next:
         return
     start = max(state.next_entry, state.kept)
@@ -229,7 +230,7 @@ def _lose_end(state: RecoveredLog, sealed: SealedFile | None) -> None:
 
 
 def _remove_dropped(state: RecoveredLog, disk: Disk, folder: str) -> None:
-    """Finishes a drop that was recorded and then cut short."""
+    """Finishes a recorded drop that a crash cut short."""
     while len(state.files) > 1 and state.files[1].first <= state.kept:
         gone = state.files.pop(0)
         names = [file_name(*gone.id), index_name(*gone.id)]

@@ -1,4 +1,4 @@
-"""Replaying one file of a log onto what is known so far: the marks, the next entry, what is lost."""
+"""Replays one file of a log at opening: moves the marks and the next entry, and notes lost entries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SEGMENT = int(FrameType.SEGMENT)
 
 
 class FileDamage(NamedTuple):
-    """Bytes of a file that are no frames, and the entries that stood in them (often none)."""
+    """Bytes of a file that are no frames, and the entries that they held (often none)."""
 
     file: str
     offset: int
@@ -52,20 +52,20 @@ class FileDamage(NamedTuple):
 
 @dataclass
 class RecoveryReport:
-    """What opening a log found that is not as it was left."""
+    """Torn, damaged and missing parts that opening a log found."""
 
     torn: list[FileDamage] = field(default_factory=list)
-    """Bytes of a write that was never acknowledged."""
+    """Bytes of writes that were never acknowledged."""
     damaged: list[FileDamage] = field(default_factory=list)
     missing: list[tuple[int, int]] = field(default_factory=list)
-    """Entries of files that are gone."""
+    """Entries of missing files."""
     new_incarnation: bool = False
     blocks_forgotten: int = 0
-    """Silent blocks left out of a file's head since the log was opened, because it would have been too long."""
+    """Silent blocks left out of heads since the opening, because a head would have been too long."""
     files_read: int = 0
 
     def lines(self) -> list[str]:
-        """For a person; empty where all is well."""
+        """One line of text per fault."""
         found = []
         for damage in (*self.torn, *self.damaged):
             first, end = damage.entries
@@ -81,34 +81,34 @@ class RecoveryReport:
 
 @dataclass
 class RecoveredLog:
-    """All that a log starts from."""
+    """The state from which a log starts."""
 
     report: RecoveryReport = field(default_factory=RecoveryReport)
     marks: Marks = field(default_factory=Marks)
     incarnations: Incarnations = field(default_factory=Incarnations)
     lost_from: int | None = None
-    """The first of the entries that are lost at the end and may have been read."""
+    """The first entry that is lost at the end and may have been read."""
     kept: int = 0
     next_entry: int = 0
     stored_at_us: int = 0
-    """Of the last record."""
+    """The time of the last record."""
     damaged: RangeSet = field(default_factory=RangeSet)
     files: list[FileView] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
-    """Of the last file."""
+    """The index points of the last file."""
     end_offset: int = 0
     head_bytes: int = 0
-    """Of the last file: where its head ends."""
+    """The end of the head of the last file."""
     expires_us: int | None = 0
-    """When all messages of the last file have expired: 0 where it has none, None where some never do."""
+    """When all messages of the last file have expired; 0 if it has none, None if some never do."""
     file: DiskFile | None = None
-    """The last file, where it can be appended to; None where the next append starts a new one."""
+    """The last file; None if the next append has to begin a new one."""
     named: bool = False
-    """Whether the last file's name is known to be durable: it was written to again after it was made."""
+    """Whether the name of the last file is durable for certain: a second write to it exists."""
     outdated: bool = False
-    """Whether the last file's title has other schemas than the topic has now."""
+    """Whether the title of the last file has other schemas than the topic now."""
     compacted: EntrySet = field(default_factory=EntrySet)
-    """Entries that compaction took out."""
+    """Entries that compaction has removed."""
 
     def lose_from(self, entry: int) -> None:
         self.lost_from = entry if self.lost_from is None else min(entry, self.lost_from)
@@ -116,7 +116,7 @@ class RecoveredLog:
 
 
 class Replay:
-    """One file, frame by frame, onto the state. ``limit`` is where its entries end; None for the last file."""
+    """Applies one file to the state. ``limit`` is the end of its entries; None for the last file."""
 
     def __init__(
         self,
@@ -140,20 +140,20 @@ class Replay:
         self.shard = shard
         self.index_every_bytes = index_every_bytes
         self.bad: Bad | None = None
-        """Bad bytes whose entries are not known yet."""
+        """Bad bytes whose entries are still unknown."""
         self.lost_from: int | None = None
-        """The first entry lost in damage that is the last thing known, with no record behind it."""
+        """The first entry lost in damage behind which no record has come yet."""
         self.over = False
-        """A record of the next file's entries was met: the rest does not count."""
+        """Whether a record with entries of the next file has come: the rest of the file does not count."""
         self.head_seen = False
         self.in_head = True
-        """Nothing but TITLE and MARKS was met."""
+        """Whether only TITLE and MARKS have come."""
         self.first_write_ended = state.named = False
         state.points, state.expires_us = [], 0
         self.schemas = versions_of(title)
         self.file = open_salvaged(disk, self.path, writable=limit is None)
         self.sealed = sealed
-        """How a clean stop left this file."""
+        """The entry of this file in the seal of a clean stop."""
         sealed_bytes = 0 if sealed is None else sealed.bytes
         self.recovery = Recovery(self.file, shard=shard, accept=self._accept, sealed_bytes=sealed_bytes)
 
@@ -227,7 +227,7 @@ class Replay:
             )
             state.marks.settle(header.block)
             unknown -= count
-        if unknown:  # a stub, of blocks that were forgotten when it was written
+        if unknown:  # a stub of forgotten blocks
             state.marks.book.stored_by_forgotten(unknown)
         if header.count and state.expires_us is not None:
             expires_us = last_us(expiries_us(segment, self.schemas, header.stored_at_us))
@@ -242,7 +242,7 @@ class Replay:
         self._take_end(status.end_entry, item.offset)
 
     def _take_end(self, entry: int, offset: int) -> None:
-        """A frame that is no record says which entry comes next."""
+        """A STATUS or an event names the next entry."""
         self.in_head = False
         if entry > self.state.next_entry and self.lost_from is None:
             self.lost_from = self.state.next_entry
@@ -284,7 +284,7 @@ class Replay:
         self.head_seen = True
 
     def _expect(self, entry: int, offset: int, reason: str) -> None:
-        """The next entry is known: what lies before it was lost in the bad bytes before ``offset``."""
+        """The next entry is ``entry``: missing ones before it were lost in the bad bytes before ``offset``."""
         state = self.state
         bad = self.bad or Bad(offset, offset)
         if entry > state.next_entry or self.bad is not None:
@@ -305,7 +305,7 @@ class Replay:
         self.file.close()
 
     def _finish_last(self) -> None:
-        """Cuts off a torn tail and makes sure of what is left. Damage at the end stays where it is."""
+        """Cuts off a torn tail and makes the rest durable. Damage at the end stays where it is."""
         state, recovery = self.state, self.recovery
         if recovery.unreadable or recovery.tail_damaged:
             self._lose_tail(recovery.tail or Bad(0, recovery.file.size()))
@@ -318,12 +318,12 @@ class Replay:
         cut = not recovery.unreadable and not (recovery.tail_damaged and lost_at_end)
         state.end_offset = recovery.settle(state.next_entry, cut=cut)
         if lost_at_end or not self.head_seen or self.compacted:
-            self.file.close()  # the log goes on in a new file
+            self.file.close()  # the log continues in a new file
         else:
             state.file = self.file.inner
 
     def _lose_tail(self, tail: Bad) -> None:
-        """The end of the file is damaged. Where nothing tells its entries, each took at least a byte."""
+        """The end of the file is damaged. If nothing names its entries, the bound is one entry per byte."""
         state, reason = self.state, "bytes are damaged"
         if self.sealed is not None:
             end_entry = max(self.sealed.next, state.next_entry)

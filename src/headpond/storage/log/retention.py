@@ -1,12 +1,11 @@
-"""Which files of a log may go: a decision, made from facts alone.
+"""Decides which files of a log may be deleted.
 
-Whole files go, the oldest first, and none behind one that stays. A file goes
+Retention deletes whole files, the oldest first, and stops at the first that has to stay. A file is deleted by
 
-1. ``ttl``        when each message in it has a time to live of its own, and all have expired;
-2. ``hard_ttl``   when all in it is older than that, settled or not;
-3. ``soft_ttl``   when all in it is older than that and settled in every subscription. What was refused and
-comes again
-                  is not settled. Where there is no subscription nothing is deleted by it;
+1. ``ttl``        when each of its messages has its own time to live, and all have expired;
+2. ``hard_ttl``   when all its messages are older than that, settled or not;
+3. ``soft_ttl``   when all its messages are older than that and settled in every subscription. A nacked message
+                  that will be redelivered is not settled. Without a subscription it deletes nothing;
 4. ``max_bytes``  when the shard takes more than that, settled or not. The file being written stays.
 """
 
@@ -20,7 +19,7 @@ from headpond.storage.log.read import StoredFile
 
 
 class Rules(NamedTuple):
-    """None for no such rule."""
+    """The retention settings of a topic; None for a rule that it does not have."""
 
     soft_us: int | None = None
     hard_us: int | None = None
@@ -32,7 +31,7 @@ class Rules(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """A file that goes, and why."""
+    """A file to delete, and the rule that deletes it."""
 
     first: int
     end: int
@@ -43,16 +42,16 @@ class Drop(NamedTuple):
 def decide(
     files: Sequence[StoredFile], rules: Rules, now_us: int, settled: int | None, files_max: int
 ) -> list[Drop]:
-    """What goes of a shard now; ``settled`` is the first entry that some subscription has not settled.
+    """The files of a shard to delete now.
 
-    It is None where there is no subscription.
+    ``settled`` is the first entry that some subscription has not settled; None if there is no subscription.
     """
     drops: list[Drop] = []
     size = sum(file.bytes for file in files)
     for number, file in enumerate(files[:files_max]):
         last = number == len(files) - 1
         if last and file.first == file.end:
-            break  # nothing is in it
+            break  # it has no entries
         reason = _reason(file, rules, now_us, settled)
         if reason is None and not last and rules.bytes_max is not None and size > rules.bytes_max:
             reason = "max_bytes"

@@ -1,18 +1,17 @@
-"""Compacting closed files of a state topic's log: one new file with the rows that are still wanted.
+"""Rewrites closed files of a state topic's log as one new file without the superseded rows.
 
-A ``Rewrite`` reads a run of neighbouring files and writes what is left of them under a name that recovery does
-not know; it runs in a worker thread. ``Swap`` gives the new file its name, durably: that one step puts it in
-the place of the others. ``Tidy`` removes those. A crash before the swap leaves the old files, after it the new
-one.
+``Rewrite`` reads a run of neighbouring files and writes the remaining rows under a name that recovery ignores;
+it runs in a worker thread. ``Swap`` gives the new file its name, durably: this one step replaces the others.
+``Tidy`` removes those. A crash before the swap leaves the old files, a crash after it the new one.
 
-Entries do not move. Of a record, frame by frame:
+Entries do not move. For each record:
 
-1. none of its rows is taken out: it is copied, byte for byte;
-2. some are: they become nulls in their places, so that every other row keeps its entry and its identity;
-3. all are: a stub keeps its entries, number and checksum, so that the segment sent again is still a duplicate.
-   Neighbours share one; of blocks that nobody remembers no more than their entries is kept.
+1. if none of its rows is removed, it is copied byte for byte;
+2. if some are, they become nulls in their places, so that every other row keeps its entry and its identity;
+3. if all are, a stub keeps its entries, number and checksum, so that the same segment is still a duplicate when
+   a sender repeats it. Neighbours share one stub; a stub of forgotten blocks has entries only.
 
-A file with damage is left as it is.
+A damaged file stays as it is.
 """
 
 from __future__ import annotations
@@ -64,16 +63,16 @@ from headpond.wire.typed.versions import SchemaVersions, versions_of
 
 FLUSH_BYTES = 1024 * 1024
 STEP_BYTES = 16 * 1024 * 1024
-"""Read in one step of rewriting."""
+"""How many bytes one step reads."""
 
 
 class Unsound(Exception):
-    """A file is damaged: it is left as it is."""
+    """A file is damaged, and stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where a log is, and what its files begin with."""
+    """The folder of a log, and what the heads of its files contain."""
 
     folder: str
     shard: int
@@ -83,10 +82,10 @@ class LogPlace:
 
 
 class Rewrite:
-    """Writes what is left of ``files`` as one. ``taken_out`` are the entries that go, and those that went
-    before.
+    """Writes the remaining rows of ``files`` as one file.
 
-    ``known`` are the blocks whose segments may come again.
+    ``taken_out`` are the entries to remove, and those removed before. ``known`` are the blocks whose segments a
+    sender may repeat.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class Rewrite:
         self.id = FileId(self.first, 1 + max(each.file.generation for each in files))
         self.taken_out = taken_out
         self.bytes = 0
-        """Of the new file."""
+        """The length of the new file."""
         self.unsound = False
         self.finished = False
         self._place = place
@@ -110,22 +109,22 @@ class Rewrite:
         self._expected = self.first
         self._points: list[Point] = []
         self._stub: RecordHeader | None = None
-        """Of segments without rows, what was met last and is not written yet."""
+        """The stub that the last records without rows share; not written yet."""
         self._stubbed: list[Stubbed] = []
-        """Those among them that may come again."""
+        """Its segments that a sender may repeat."""
 
     @property
     def path(self) -> str:
         return f"{self._place.folder}/{file_name(*self.id)}"
 
     def run(self, disk: Disk) -> None:
-        """One step of it, so that nobody has to wait for all of a long file."""
+        """Runs one step, so that no other work waits for a long file."""
         if self._steps is None:
             self._steps = self._work(disk)
         self.finished = next(self._steps, None) is None
 
     def abandon(self) -> None:
-        """No step follows: what is open is closed."""
+        """Closes the open files; no step follows."""
         if self._steps is not None:
             self._steps.close()
 
@@ -196,7 +195,7 @@ class Rewrite:
         frame = item.frame
         if frame.type == FrameType.SEGMENT:
             header = decode_record_header(frame.body)
-            if header.end_entry > end:  # what stands behind that was never durable
+            if header.end_entry > end:  # never durable
                 return
             if header.first_entry != self._expected:
                 raise Unsound
@@ -233,7 +232,7 @@ class Rewrite:
         self._add(encode(FrameType.SEGMENT, whole, shard=self._place.shard, segment=segment))
 
     def _hold_stub(self, header: RecordHeader, segment: int, body: bytes) -> None:
-        """Goes on with the stub before it, if they are of one block and one follows the other."""
+        """Extends the stub before it, if both are of one block and consecutive."""
         stubbed = list(segments_of(header, segment, body)) if header.block in self._known else []
         block = header.block if stubbed else NO_BLOCK
         held = self._stub
@@ -255,7 +254,7 @@ class Rewrite:
             number = stubbed[0].segment if stubbed else 0
             self._put(stub, number, encode_stub((each.origin_crc, each.count) for each in stubbed))
 
-    # --- the steps behind it ------------------------------------------------------------------------
+    # --- the next steps -----------------------------------------------------------------------------
 
     def index(self, file: DiskFile) -> bytes:
         found = FileIndex(self.first, self.end, self.bytes, self._points)
@@ -265,7 +264,7 @@ class Rewrite:
         return Swap(self, self._place.folder)
 
     def tidy(self, *, unused: bool = False) -> Tidy:
-        """Removes what the new file stands for; with ``unused`` the new file itself."""
+        """Removes the files that the new file replaces; with ``unused``, the new file itself."""
         if unused:
             names = [file_name(*self.id) + NEW_SUFFIX, file_name(*self.id), index_name(*self.id)]
         else:
@@ -284,7 +283,7 @@ class Swap:
     def run(self, disk: Disk) -> None:
         rewrite = self._rewrite
         new_path = rewrite.path + NEW_SUFFIX
-        with contextlib.suppress(OSError):  # an index can be made again at any time
+        with contextlib.suppress(OSError):  # a reader can build the index again
             file = disk.open(new_path)
             try:
                 index = rewrite.index(file)
@@ -296,7 +295,7 @@ class Swap:
 
 
 class Tidy:
-    """Removes files that nothing refers to; what fails is done by the next opening."""
+    """Removes unused files; the next opening removes those that it could not."""
 
     def __init__(self, paths: list[str]) -> None:
         self._paths = paths
@@ -308,7 +307,7 @@ class Tidy:
 
 
 def _without(body: bytes, first: int, taken_out: EntrySet, schemas: SchemaVersions | None) -> bytes:
-    """A segment with nulls in the place of rows that are taken out; when they were sent stays."""
+    """A segment with nulls in place of the removed rows; their ``sent_at`` stays."""
     batch = stored_rows(body, schemas)
     rows = batch.num_rows
     places = pa.array(range(rows), pa.uint64())
@@ -330,7 +329,7 @@ def _without(body: bytes, first: int, taken_out: EntrySet, schemas: SchemaVersio
 def find_compacted(
     file: DiskFile, first: int, shard: int, schemas: SchemaVersions | None
 ) -> tuple[int, EntrySet]:
-    """Where a compacted file ends and what was taken out of it, from its records; for a damaged beginning."""
+    """The end and the removed entries of a compacted file, from its records; for a damaged head."""
     taken_out = EntrySet()
     end = first
     for item in scan(file, shard=shard):

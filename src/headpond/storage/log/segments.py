@@ -1,7 +1,7 @@
-"""Finding an admitted segment in a log's files, for a sender that sends it again.
+"""Finds an admitted segment in the files of a log, for a sender that sends it again.
 
-The heads of the files tell in which one it stands, a scan of that file the place. Both are remembered, within
-bounds. Belongs to the one thread that appends.
+The heads of the files show which file has it, a scan of that file its place. The finder caches both, within
+bounds. It belongs to the thread that appends.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from headpond.wire.record import RECORD_HEADER_BYTES, segments_of
 
 SCANNED_MAX = 64
 SCANNED_SEGMENTS_MAX = 256 * 1024
-"""How many files and blocks, and how many of their segments in all, are remembered for those who ask again."""
+"""How many pairs of file and block, and how many of their segments in total, the finder caches."""
 MARKED_MAX = 1024
 _CHUNK_BYTES = 1024 * 1024
 
 
 class _Scanned:
-    """The segments of one block in one file, as far as the file was read."""
+    """The segments of one block in the part of a file that was read."""
 
     __slots__ = ("entry", "found", "offset")
 
@@ -34,7 +34,7 @@ class _Scanned:
         self.found: dict[int, Stored] = {}
         self.offset = 0
         self.entry = entry
-        """The first entry of the record at ``offset``, or one before it."""
+        """The first entry of the record at ``offset``, or a lower one."""
 
 
 class SegmentFinder:
@@ -45,7 +45,7 @@ class SegmentFinder:
         self._marked: dict[tuple[int, bytes], RangeSet | None] = {}
 
     def find(self, view: View, block: bytes, segment: int) -> Stored | None:
-        """Where an admitted segment stands: the heads of the files tell in which, a scan of it the place."""
+        """Checksum, first entry and count of an admitted segment; None if no file has it."""
         low, high = 0, len(view.files)
         while low < high:  # the first file whose head has the segment; it was stored in the one before
             middle = (low + high) // 2
@@ -57,10 +57,10 @@ class SegmentFinder:
             found = self._segments_of(view, number, block).get(segment)
             if found is not None or self._marked_before(view.files[number], block, segment) is not None:
                 return found
-        return None  # heads that cannot be read were passed over: it could have been in any file
+        return None  # some heads are damaged: it could have been in any file
 
     def _marked_before(self, file: FileView, block: bytes, segment: int) -> bool | None:
-        """Whether a segment was admitted before a file began; None where its head cannot be read."""
+        """Whether a segment was admitted before a file began; None if its head is damaged."""
         key = (file.first, block)
         if key not in self._marked:
             if len(self._marked) >= MARKED_MAX:
@@ -70,7 +70,7 @@ class SegmentFinder:
         return None if ranges is None else segment in ranges
 
     def _load_marked(self, view: FileView, block: bytes) -> RangeSet | None:
-        """What the head of a file says of a block; the head never changes, and may be long."""
+        """The admitted segments of a block in the head of a file, which never changes and may be long."""
         try:
             file = self._reader.open_file(view)
         except FileNotFoundError:
@@ -87,9 +87,9 @@ class SegmentFinder:
         return RangeSet() if known is None else known.admitted
 
     def _segments_of(self, view: View, number: int, block: bytes) -> dict[int, Stored]:
-        """All segments of a block in one file. Who asks for one old segment asks for its neighbours next.
+        """All segments of a block in one file: a sender that repeats one segment repeats its neighbours next.
 
-        The file being written grows: only what came since the last time is read.
+        The file being written grows: the finder reads only the new part.
         """
         first = view.files[number].first
         scanned = self._segments.pop((first, block), None) or _Scanned(first)
@@ -99,7 +99,7 @@ class SegmentFinder:
                 self._scan(scanned, view, number, file, block)
             finally:
                 file.close()
-        self._segments[first, block] = scanned  # the latest asked for is the last to go
+        self._segments[first, block] = scanned  # least recently used first
         room = SCANNED_SEGMENTS_MAX
         for count, key in enumerate(reversed(list(self._segments))):
             room -= len(self._segments[key].found)
@@ -122,6 +122,6 @@ class SegmentFinder:
         scanned.offset = end_offset
 
     def forget(self, first: int) -> None:
-        """A file was replaced: what was remembered of it does not hold."""
+        """Drops everything cached of a replaced file."""
         self._segments = {key: scanned for key, scanned in self._segments.items() if key[0] != first}
         self._marked = {key: ranges for key, ranges in self._marked.items() if key[0] != first}

@@ -142,9 +142,10 @@ class ShardLog:
         peer_hold_us: int = 0,
         sealed: SealedFile | None = None,
     ) -> ShardLog:
-        """The log in ``folder``, recovered; a new one has no file before its first record.
+        """Recovers the log in ``folder``; a new log has no file before its first record.
 
-        Blocks that are ``held`` are not forgotten, however old. ``sealed``: the last file at a clean stop.
+        The log does not forget the blocks in ``held``, however old. ``sealed`` is the last file at a clean
+        stop.
         """
         options = options or LogOptions()
         every_bytes = options.index_every_bytes
@@ -166,64 +167,64 @@ class ShardLog:
 
     @property
     def damaged(self) -> RangeSet:
-        """Entries that failed their checksum or are missing; never served."""
+        """Entries that fail their checksum or are missing; the log never serves them."""
         return self._reader.damaged
 
     @property
     def stored_at_us(self) -> int:
-        """When the last record was stored, staged ones counted."""
+        """The time of the last record, staged ones counted."""
         return self._stored_at_us
 
     @property
     def incarnation(self) -> int:
-        """The one that goes with the durable end as a position."""
+        """The incarnation of the durable end as a position."""
         return self._incarnations.at(self.entry_durable)
 
     def incarnation_at(self, entry: int) -> int:
-        """The one that goes with an entry as a position."""
+        """The incarnation of an entry as a position."""
         return self._incarnations.at(entry)
 
     def holds(self, incarnation: int, entry: int, end: int | None = None) -> bool:
-        """Whether the log up to ``entry``, or ``end`` if it reaches so far, is what that incarnation had."""
+        """Whether the log up to ``entry``, or ``end`` if it is that long, is the log of that incarnation."""
         last = self._incarnations.end_of(incarnation)
         reach = entry if end is None else max(entry, min(end, self.entry_durable))
         return entry <= self.entry_durable and reach <= last
 
     @property
     def staged_bytes(self) -> int:
-        """What ``take`` would hand over."""
+        """The number of bytes that ``take`` would return."""
         return self._stage.bytes
 
     @property
     def creates(self) -> str | None:
-        """The file that the next write makes, if it makes one."""
+        """The file that the next write creates; None if it creates none."""
         first = self._stage.head_first
         return None if first is None else f"{self._folder}/{file_name(first)}"
 
     @property
     def shared_bytes(self) -> int | None:
-        """How much is staged for a write that can share its sync with other logs; None for one that cannot."""
+        """The number of staged bytes if the write can share its sync with other logs; None if it cannot."""
         shared = self._stage.head_first is None and self._options.sync and self._tail.proven
         return self._stage.bytes if shared else None
 
     def retitle(self, title: Title) -> None:
-        """What is said of the topic has changed: what is appended from now on stands in a file that says so."""
+        """The title of the topic has changed: the next append begins a file with the new one."""
         self._title, self._retitled = title, True
         self._schemas = versions_of(title)
 
     def follow(self, settings: TopicSettings) -> None:
-        """What the topic's settings say holds from the next write on."""
+        """Applies the settings of the topic from the next write on."""
         self._options = self._base_options.for_topic(settings)
         self.of_state = settings.state
 
     def release(self) -> bool:
-        """Closes the file between writes, for others to be open; False where a write is under way."""
+        """Closes the file between writes, so that others can be open; False if a write is under way."""
         if self._under_way is None:
             self._tail.release()
         return self._under_way is None
 
     def forget_blocks(self, now_us: int) -> int:
-        """Lets go of the marks of blocks that were closed or silent for long; returns how many there were."""
+        """Forgets blocks that have been closed or silent for long; returns how many."""
         return len(self._forget(now_us))
 
     def _forget(self, now_us: int, keep: bytes | None = None) -> list[bytes]:
@@ -237,7 +238,7 @@ class ShardLog:
 
     @property
     def may_expire(self) -> bool:
-        """Whether some file goes once the messages in it have expired."""
+        """Whether the expiry of its messages can delete some file."""
         return bool(self._tail.expires_us) or any(file.expires_us is not None for file in self._view.files)
 
     @property
@@ -250,15 +251,15 @@ class ShardLog:
         return self._options.rotate_bytes
 
     def stored_files(self) -> list[StoredFile]:
-        """The durable files, oldest first, as retention looks at them."""
-        # What is staged may begin a new file: then nothing is said of the one that it follows.
+        """The durable files, oldest first, with the facts for retention."""
+        # If the stage begins a new file, the tail no longer describes the last durable one.
         expires_us = self._tail.expires_us if self._stage.head_first is None else None
         return self._view.stored(self._stored_at_us, expires_us or None)
 
     # --- reading ------------------------------------------------------------------------------------
 
     def compacted_in(self, records: Iterable[StoredRecord]) -> bytes:
-        """A bitmap of the entries of these records that compaction took out; empty where there is none."""
+        """A bitmap of the removed entries of these records; empty if there are none."""
         found = EntrySet()
         for record in records if self.of_state else ():
             found.include(self.compacted.within(record.header.first_entry, record.header.end_entry))
@@ -266,16 +267,16 @@ class ShardLog:
         return found.encode() if found else b""
 
     def taken_out_of(self, record: StoredRecord) -> EntrySet:
-        """Entries of a state topic whose row is gone: a node that this one follows may have compacted it."""
+        """Entries of a record without a row: the node that this one follows may have compacted it."""
         try:
             return keyless_rows(segment_of(record), record.header.first_entry, self._schemas)
-        except HeadpondError:  # its reader finds out
+        except HeadpondError:  # the reader of the record gets the error
             return EntrySet()
 
     def read(self, entry: int, bytes_max: int) -> Run:
         """Durable records from the one that holds ``entry``, at least one if there is any.
 
-        Checksums are checked every time; what fails is in ``lost``, and in ``damaged`` from then on.
+        It checks checksums every time; entries that fail are in ``lost``, and in ``damaged`` from then on.
         Entries before ``entry_first`` are in ``lost`` too.
         """
         while True:
@@ -285,11 +286,11 @@ class ShardLog:
                 continue
 
     def walk_heads(self, entry: int, heads: list[RecordHead]) -> Run:
-        """What stands here from ``entry`` on, without rows (log_heads); may run in another thread."""
+        """Adds the heads of the segments from ``entry`` on (heads.py)."""
         return walk_heads(self._reader, self._view, self._shard, entry, heads)
 
     def find_segment(self, block: bytes, segment: int) -> tuple[int, int, int] | None:
-        """(origin_crc, first entry, count) of an admitted segment; None where it is not kept any more."""
+        """(origin_crc, first entry, count) of an admitted segment; None if the log no longer has it."""
         known = self.marks.get(block)
         if known is None or segment not in known.admitted:
             return None
@@ -297,7 +298,7 @@ class ShardLog:
         return recent if recent is not None else self._finder.find(self._view, block, segment)
 
     def find_time(self, stored_at_us: int) -> int:
-        """The first durable entry stored at or after a time; ``entry_durable`` where there is none."""
+        """The first durable entry stored at or after a time; ``entry_durable`` if there is none."""
         while True:
             try:
                 return self._reader.find_time(self._view, stored_at_us)
@@ -321,11 +322,11 @@ class ShardLog:
         body: bytes,
         expires_us: int | None = None,
     ) -> int:
-        """Stages a segment and moves its block's mark; returns its first entry. Nothing is durable yet.
+        """Stages a segment and moves the marks of its block; returns its first entry. Nothing is durable yet.
 
-        ``count`` 0 records a refusal: it takes no entry and is never read back, but its number is used. The
-        stored time is raised to that of the record before where a clock was set back. ``expires_us`` is when
-        all of its messages have expired.
+        ``count`` 0 records a refusal: it takes no entry and readers never get it, but its number is used. If a
+        clock was set back, the record gets the time of the one before. ``expires_us`` is when all its messages
+        have expired.
         """
         assert len(block) == BLOCK_BYTES and len(body) <= FILE_BODY_BYTES_MAX - RECORD_HEADER_BYTES
         stage = self._stage
@@ -334,7 +335,7 @@ class ShardLog:
         if count and not self._begun:
             self._begin_incarnation(stored_at_us)
         self._tally_room = min(self._tally_room + RECORD_HEADER_BYTES + len(body), TALLY_BYTES)
-        if self.marks.book.dirty:  # whose it is stands before it
+        if self.marks.book.dirty:  # the producer of a block comes before its first record
             self.stage_tallies(stored_at_us)
         if stored_at_us < self._stored_at_us:
             stored_at_us = self._stored_at_us
@@ -357,10 +358,10 @@ class ShardLog:
         return first
 
     def stage_tallies(self, now_us: int, *, last: bool = False) -> None:
-        """Stages what the ledger knows of blocks and no file does, or leaves it for later where that is a lot.
+        """Stages the tallies of blocks that changed, or defers them if tallies took too much room already.
 
-        Refused segments cost no more room on the disk than stored ones, however many there are. ``last``: there
-        is no later.
+        So refused segments cost no more room on disk than stored ones, however many come. ``last`` never
+        defers.
         """
         if self._tally_room <= 0 and not last:
             return
@@ -373,7 +374,7 @@ class ShardLog:
         self._tally_room -= self._stage.bytes - before
 
     def append_end(self, block: bytes, at_us: int) -> None:
-        """Stages that a producer closed its block."""
+        """Stages the end of a block that its producer closed."""
         stage = self._stage
         if not stage.parts:
             self._begin(stage, at_us, block)
@@ -384,11 +385,12 @@ class ShardLog:
         self.stage_tallies(at_us)
 
     def drop_before(self, entry: int) -> int:
-        """Drops the files whose entries all lie before ``entry``; returns the first entry that is kept now.
+        """Drops the files whose entries are all before ``entry``; returns the first kept entry.
 
-        They are out of sight at once. That they go is staged like a record; the next write removes them
-        when it is durable, and opening finishes what a crash cuts short. If that write fails they are back.
-        The last file goes too if nothing is on its way to it: a new one, without entries, takes its place.
+        Readers do not see them from now on. The drop is staged like a record; once it is durable its write
+        removes the files, and an opening finishes a drop that a crash cut short. If the write fails, the files
+        are back. The last file is dropped too if no write to it is staged or under way: a new one without
+        entries replaces it.
         """
         files, stage = self._view.files, self._stage
         count = 0
@@ -401,7 +403,7 @@ class ShardLog:
             return self.entry_first
         kept = self.entry_next if everything else files[count].first
         if not stage.parts:
-            self._begin(stage, self._stored_at_us, kept=kept, anew=everything)
+            self._begin(stage, self._stored_at_us, kept=kept, new_file=everything)
         if stage.kept_before is None:
             stage.kept_before = self.entry_first
         stage.removed += files[:count]
@@ -412,20 +414,21 @@ class ShardLog:
         return kept
 
     def rotate(self) -> bool:
-        """Closes the file being written, by a new one; False where something is on its way to it just now."""
+        """Closes the file being written and begins a new one; False if a write to it is staged or under way."""
         tail, stage = self._tail, self._stage
         if stage.parts or self._under_way is not None:
-            self._retitled = True  # what is appended after that begins a new one anyway
+            self._retitled = True  # the next stage begins a new file
             return False
         if tail.end is not None and self.entry_next > tail.first:
-            self._begin(stage, self._stored_at_us, anew=True)
+            self._begin(stage, self._stored_at_us, new_file=True)
             stage.add_event(Dropped(self.entry_next, self.entry_first), self._shard)
         return True
 
     def lose_upto(self, entry: int) -> None:
-        """Goes on at ``entry``: what lies before it was served once and is not in these files.
+        """Continues at ``entry``: all entries up to it were served once and are not in these files.
 
-        For a caller that knows of positions ahead of the log, as after restoring an old copy of its folder.
+        For a caller that knows positions ahead of the log, such as after the restore of an old copy of its
+        folder.
         """
         assert not self._stage.parts and self._under_way is None
         if entry <= self.entry_next:
@@ -440,9 +443,9 @@ class ShardLog:
         self._show(self._view._replace(entry_durable=entry))
 
     def stage_loss(self, now_us: int) -> bool:
-        """Stages a new incarnation if entries are lost at the end; True where it did.
+        """Stages a new incarnation if entries are lost at the end; returns whether it did.
 
-        It is durable before anyone hears of it.
+        The incarnation is durable before any position names it.
         """
         if self._lost_from is None or self._begun:
             return False
@@ -463,33 +466,29 @@ class ShardLog:
         block: bytes | None = None,
         kept: int | None = None,
         *,
-        anew: bool = False,
+        new_file: bool = False,
     ) -> None:
-        """Decides where a stage goes. The head of a new file holds the marks as they are before it.
+        """Decides to which file a stage goes. The head of a new file holds the marks before it.
 
-        ``block`` is what the first of the stage belongs to, ``kept`` the first kept entry if that changes.
-        ``anew`` asks for a new file.
+        ``block`` is the block of the first record, ``kept`` the first kept entry if that changes. ``new_file``
+        asks for a new file.
         """
-        # A file without entries of its own would share its name with the one before it.
         tail = self._tail
-        full = (
-            tail.end is not None
-            and (
-                anew or self._retitled or self._options.full(tail.end - tail.head_bytes, tail.oldest_us, now_us)
-            )
-            and self.entry_next > tail.first
-        )
-        if tail.end is not None and not full:
-            stage.offset = tail.end
-            stage.point_due = self._point_due()
-            return
+        if tail.end is not None:
+            size = tail.end - tail.head_bytes
+            due = new_file or self._retitled or self._options.full(size, tail.oldest_us, now_us)
+            # A file without entries stays: the next one would have the same name.
+            if not due or self.entry_next <= tail.first:
+                stage.offset = tail.end
+                stage.point_due = self._point_due()
+                return
         first = self.entry_next
         previous = [file.first for file in self._view.files if file.first < first]
-        if tail.end is not None:  # a write under way may be making the file before this one
+        if tail.end is not None:  # a write under way may create the file before this one
             previous.append(tail.first)
         kept = self.entry_first if kept is None else kept
         head = FileHead(first, max(previous, default=None), kept, self._stored_at_us)
-        # An opened log may run for years: what it can forget goes whenever the marks are written down.
+        # A log may stay open for years: it forgets old blocks whenever it writes its marks.
         self._forget(now_us, block)
         marks, forgotten = self.marks.encode_within(MARKS_BYTES_MAX, keep=block)
         self.report.blocks_forgotten += forgotten
@@ -500,7 +499,7 @@ class ShardLog:
         self._retitled = False
 
     def _point_due(self) -> int:
-        """From where on the file being written wants another point in its index."""
+        """The offset from which the index of the file being written needs another point."""
         points = self._view.points
         if self._under_way is not None and (self._under_way.stage.points or self._under_way.created):
             points = self._under_way.stage.points
@@ -509,7 +508,7 @@ class ShardLog:
     # --- committing ---------------------------------------------------------------------------------
 
     def take(self) -> LogWrite | None:
-        """Hands over everything staged, or None. ``committed`` or ``failed`` comes before the next."""
+        """Returns everything staged as one write, or None. Call ``committed`` or ``failed`` before the next."""
         assert self._under_way is None, "the write before is not done"
         stage = self._stage
         if not stage.parts:
@@ -551,7 +550,7 @@ class ShardLog:
         return rotation_of(self._view, first, self._folder, self._shard, sound=sound, expires_us=expires_us)
 
     def committed(self, write: LogWrite) -> list[StoredRecord]:
-        """The write is durable: returns the records that can be read now, in order (refusals left out)."""
+        """The write is durable: returns the records that readers can see now, in order, without refusals."""
         assert write is self._under_way
         self._under_way = None
         stage, view = write.stage, self._view
@@ -577,10 +576,10 @@ class ShardLog:
         return stage.records
 
     def failed(self, write: LogWrite, error: OSError) -> None:
-        """The write did not become durable: it and what was staged since are as if they had never come.
+        """The write did not become durable: undoes it and everything staged since.
 
-        The file is not written again: the next append starts a new one at ``entry_durable``, and recovery
-        ignores what the old one holds from there on.
+        The log does not write to the file again: the next append begins a new one at ``entry_durable``, and
+        recovery ignores the entries of the old one from there on.
         """
         assert write is self._under_way
         self._under_way = None
@@ -601,16 +600,17 @@ class ShardLog:
             self._show(self._view._replace(files=files, entry_first=stage.kept_before))
 
     def _show(self, view: View) -> None:
-        """What readers see from now on."""
+        """Replaces the view for readers."""
         if view.files is not self._view.files:
             self._closed_bytes = sum(file.bytes for file in view.files[:-1])
         self._view = view
         self.bytes = self._closed_bytes + (view.end_offset if view.files else 0)
 
     def close(self) -> SealedFile | None:
-        """Writes what is staged, leaves the last file synced and without reserved room; returns how. Does IO.
+        """Writes what is staged, and leaves the last file synced, without reserved room. Does IO.
 
-        With a write under way everything is left as it is: the next opening reads what came of it.
+        Returns the entry for the seal. Does nothing while a write is under way: the next opening reads its
+        result.
         """
         if self._under_way is not None:
             return None
@@ -630,21 +630,21 @@ class ShardLog:
     # --- compaction ---------------------------------------------------------------------------------
 
     def closed_files(self) -> list[ClosedFile]:
-        """The files that are not written to any more, oldest first."""
+        """The files that the log no longer writes to, oldest first."""
         return [ClosedFile(file, self._view.end_entry(at)) for at, file in enumerate(self._view.files[:-1])]
 
     def known_blocks(self) -> frozenset[bytes]:
-        """The blocks whose segments may come again."""
+        """The blocks whose segments a sender may repeat."""
         return self.marks.blocks()
 
     def has_files(self, files: list[FileView]) -> bool:
-        """Whether these are still the files that are read; none was dropped or replaced."""
+        """Whether readers still use all these files: none was dropped or replaced."""
         return set(files) <= set(self._view.files)
 
     def replace(self, files: list[FileView], compacted: FileView) -> None:
-        """A durable file of the same entries is read in the place of these, from now on.
+        """Makes readers use a durable file of the same entries instead of these, which can then be removed.
 
-        Who reads one of them at this moment is not disturbed. They can be removed.
+        A read under way continues with its open file.
         """
         assert self.has_files(files)
         place = self._view.files.index(files[0])
@@ -666,16 +666,16 @@ class OpenLogs:
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._logs: dict[ShardLog, None] = {}
-        """The one that was written to longest ago first."""
+        """Least recently written first."""
 
     def wrote(self, log: ShardLog) -> None:
-        """A log was written to: it is the last to be closed."""
+        """Notes a write to a log; closes the least recently written ones past the limit."""
         self._logs.pop(log, None)
         self._logs[log] = None
         while len(self._logs) > self._count_max:
             oldest = next(iter(self._logs))
             del self._logs[oldest]
-            oldest.release()  # where a write is under way it comes back here behind it
+            oldest.release()  # a log with a write under way comes back here after it
 
     def forget(self, log: ShardLog) -> None:
         self._logs.pop(log, None)

@@ -1,4 +1,4 @@
-"""Walking through the records of a log file, every checksum checked, around damage where there is some."""
+"""Iterates over the records of a log file, checks every checksum, and continues behind damage."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from headpond.wire.record import RECORD_HEADER, RECORD_HEADER_BYTES, RecordHeade
 
 _SEGMENT = int(FrameType.SEGMENT)
 _LEAD = struct.Struct("<BHIIQI")
-"""A frame's header and the first entry and count of the record behind it."""
+"""The header of a frame, and the first entry and count of its record."""
 _RECORD_BYTES_MIN = OVERHEAD_BYTES + RECORD_HEADER_BYTES
 
 
 class WalkBounds(NamedTuple):
-    """The part of a file to be walked."""
+    """The part of a file to walk."""
 
     offset: int
     end_offset: int
     expected: int
     """The first entry of the record at ``offset``."""
     limit: int
-    """Where the file's entries end."""
+    """The end of the entries of the file."""
 
 
 class FramedRecord(NamedTuple):
-    """A record met on a walk; ``raw`` is its whole frame."""
+    """A record and its place; ``raw`` is its whole frame."""
 
     offset: int
     header: RecordHeader
@@ -43,7 +43,7 @@ class FramedRecord(NamedTuple):
 
 
 def walk(file: DiskFile, bounds: WalkBounds, shard: int, chunk_bytes: int) -> Iterator[FramedRecord]:
-    """The valid records of a part of a file, in order, up to where its entries end."""
+    """The valid records of a part of a file, in order, up to the end of its entries."""
     offset, end, expected, limit = bounds.offset, bounds.end_offset, bounds.expected, bounds.limit
     data, start = b"", offset
     while offset < end:
@@ -71,9 +71,9 @@ def walk(file: DiskFile, bounds: WalkBounds, shard: int, chunk_bytes: int) -> It
 
 
 def hop(file: DiskFile, bounds: WalkBounds, entry: int, chunk_bytes: int) -> WalkBounds:
-    """The same walk, begun at the record that holds ``entry``; unchanged if anything on the way is odd.
+    """Moves the start of a walk to the record that holds ``entry``; no move if a record before it is odd.
 
-    Of the records on the way only the entries are looked at, not the checksums.
+    It looks at the entries of the records before it, not at their checksums.
     """
     data = file.read_at(bounds.offset, min(chunk_bytes, bounds.end_offset - bounds.offset))
     at, expected = 0, bounds.expected
@@ -93,7 +93,7 @@ def hop(file: DiskFile, bounds: WalkBounds, entry: int, chunk_bytes: int) -> Wal
 
 
 def _way_on(file: DiskFile, offset: int, end: int, expected: int, shard: int) -> int | None:
-    """Where the next frame of this file stands behind a bad place."""
+    """The offset of the next frame of this file behind bad bytes."""
 
     def accept(offset: int, frame: Frame) -> bool:
         return belongs(frame, expected) and stands_here(file, offset, end)
@@ -102,7 +102,7 @@ def _way_on(file: DiskFile, offset: int, end: int, expected: int, shard: int) ->
 
 
 def belongs(frame: Frame, entry: int) -> bool:
-    """Whether a frame found behind bad bytes can stand there: one of older entries is a copy in a payload."""
+    """Whether a frame behind bad bytes can belong there: a record of older entries is a copy in a payload."""
     if frame.type != FrameType.SEGMENT:
         return frame.type in (FrameType.STATUS, FrameType.RECORD)
     try:
@@ -119,7 +119,7 @@ def _total(data: bytes, at: int) -> int:
 
 
 def _refill(file: DiskFile, offset: int, end_offset: int, chunk_bytes: int) -> bytes:
-    """The bytes from ``offset``: a chunk, or the whole frame that stands there if it is longer."""
+    """The bytes from ``offset`` on: a chunk, or the whole frame if that is longer."""
     data = file.read_at(offset, min(chunk_bytes, end_offset - offset))
     total = _total(data, 0)
     if len(data) < total <= min(end_offset - offset, FILE_BODY_BYTES_MAX + OVERHEAD_BYTES):
@@ -128,7 +128,7 @@ def _refill(file: DiskFile, offset: int, end_offset: int, chunk_bytes: int) -> b
 
 
 def build_index(file: DiskFile, first: int, limit: int, shard: int, every_bytes: int) -> FileIndex:
-    """The index of a sealed file, from the file itself."""
+    """Builds the index of a closed file from the file itself."""
     points: list[Point] = []
     end_entry, end_offset = first, 0
     size = file.size()
