@@ -1,4 +1,4 @@
-"""Simulated messages a second in the lab, for each pipe: without faults and in bad weather. One core."""
+"""Simulated messages per second in the lab, for each pipe: without faults and in bad weather. One core."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ LEVELS = {
     "storm": Faults(loss=0.3, duplicate=0.1, reorder=0.2, confirm_loss=0.2),
 }
 ONE_AT_A_TIME = ("resend", "sequential")
-"""These simulate a round trip a message, so they get a tenth of the messages."""
+"""These simulate one round trip per message, so they get a tenth of the messages."""
 
 
 def claimed(low: float, high: float) -> str:

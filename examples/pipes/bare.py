@@ -1,4 +1,4 @@
-"""bare: sent once; what the route loses is lost, what it repeats is repeated. Two such hops multiply."""
+"""bare: sent once, so losses and repeats of the route stay. The R of two such hops multiply."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from headpond.pipes import WAKE, Arrive, Packet, Settle, Submit, decode_packet, 
 
 
 def over_a_wire(packets: list[Packet]) -> list[Packet]:
-    """What the other side makes of the bytes; what is no packet is left out, and will come again."""
+    """The packets in the bytes; bytes that are no packet are left out, and the packet will come again."""
     decoded = [decode_packet(encode_packet(packet)) for packet in packets]
     return [packet for packet in decoded if packet is not None]
 

@@ -1,4 +1,4 @@
-"""index: what comes late or twice is dropped; what is passed on only ever rises."""
+"""index: late messages and repeats are dropped; the numbers that pass only rise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""stream: storage in the middle, so the receiver may start again and go on where it was."""
+"""stream: storage in the middle, so the receiver may restart and continue where it was."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from headpond.pipes import WAKE, Arrive, Submit
 from headpond.pipes.machines.resend import ResendSender
 from headpond.pipes.machines.stream import Entries, IndexStorage, ReaderPosition, StreamReceiver, StreamStorage
 
-entries, place = Entries(), ReaderPosition()  # what would be on disk
-storage, index = StreamStorage(entries), IndexStorage(place)
+entries, position = Entries(), ReaderPosition()  # these would be on disk
+storage, index = StreamStorage(entries), IndexStorage(position)
 
 sender = ResendSender(epoch=1)
 confirms = storage.step(Arrive(sender.step(Submit([b"a", b"b", b"c"]), now=0.0).packets), now=0.0)

@@ -19,7 +19,7 @@ def test_a_good_route_is_explained_pipe_by_pipe(cli: Cli) -> None:
         "without pipes R 0.8, UR 1: at most once, strict order",
     ]
     assert "needs backtraceable, accessible" in lines
-    assert "keeps receiver: the ids it has seen, a bounded set" in lines
+    assert "keeps receiver: the ids it has passed on, a bounded set" in lines
     assert "so far R 1, UR 0.9: at least once, no order" in lines
     assert lines[-2:] == ["end to end R 1, UR 1: exactly once, no order", "orders none"]
 

@@ -1,4 +1,4 @@
-"""Routes in a row: copies compose, orders meet, and what the relay between them does is counted."""
+"""Routes in a row: copies compose, orders meet, and the relay between them is part of the promise."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from fractions import Fraction
 import pytest
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.carried import RateBounds
 from headpond.pipes.calculus.chain import CrashRole, chain_promise_of
 from headpond.pipes.calculus.channel import Channel
 from headpond.pipes.calculus.declarations import Fault
 from headpond.pipes.calculus.delivery import DeliveryMode
+from headpond.pipes.calculus.flow import RateBounds
 from headpond.pipes.calculus.orders import Order
 from headpond.pipes.calculus.promise import promise_of
 
@@ -41,7 +41,7 @@ def test_copies_compose_exactly() -> None:
         ("resend(confirm=settled) | index", "Only dedup"),
     ],
 )
-def test_what_cannot_be_built_is_promised_nothing(route: str, hint: str) -> None:
+def test_a_chain_that_cannot_be_built_gets_no_promise(route: str, hint: str) -> None:
     with pytest.raises(BadRequest) as raised:
         chain_promise_of(route)
     assert hint in raised.value.hint
@@ -101,13 +101,13 @@ def test_where_the_product_law_is_wrong_the_exact_one_is_given_beside_it() -> No
 
 
 @pytest.mark.parametrize("crash", CrashRole)
-def test_what_one_that_crashes_had_in_hand_comes_again_only_if_the_route_before_waits(crash: CrashRole) -> None:
+def test_messages_of_a_crashed_worker_come_again_only_if_the_route_before_waits(crash: CrashRole) -> None:
     behind = " -> resend" if crash is CrashRole.RELAY else ""
     waits = chain_promise_of(f"resend_many(confirm=settled) | dedup{behind}", None, frozenset({crash}))
     assert (waits.outlook.reliability, waits.outlook.uniqueness.low) == (ONE, Fraction(0))
     loses = chain_promise_of(f"resend_many | dedup{behind}", None, frozenset({crash}))
     assert loses.outlook.reliability.low == 0
-    assert "is lost" in loses.remarks[0]
+    assert "loses the messages" in loses.remarks[0]
 
 
 def test_a_mend_names_no_parameter_that_the_pipe_does_not_have() -> None:
@@ -125,7 +125,7 @@ def test_a_relay_that_does_not_wait_may_spill() -> None:
     assert chain_promise_of("resend_many -> index", Channel()).outlook.mode is DeliveryMode.EXACTLY_ONCE
 
 
-def test_a_cascade_loses_nothing_and_repeats_nobody_knows_how_much() -> None:
+def test_a_cascade_loses_nothing_and_repeats_an_unknown_share() -> None:
     outlook = chain_promise_of("resend_many(confirm=settled) -> resend_many | dedup", LOSSY).outlook
     assert (outlook.reliability, outlook.uniqueness) == (ONE, RateBounds(Fraction(0), Fraction(1)))
     unique = chain_promise_of("resend_many(confirm=settled) | dedup -> resend_many | dedup", LOSSY).outlook
@@ -139,7 +139,7 @@ def test_a_breach_in_any_of_them_breaks_the_whole() -> None:
     assert promise.outlook.reliability.low == 0
 
 
-def test_a_crash_of_an_end_is_one_of_its_own_hop() -> None:
+def test_a_crash_of_an_end_belongs_to_the_hop_of_that_end() -> None:
     crashes = Channel(faults=frozenset({Fault.RECEIVER_CRASH}))
     assert chain_promise_of("dedup -> resend_many", crashes).holds
     assert not chain_promise_of("resend_many -> dedup", crashes).holds
@@ -153,6 +153,6 @@ def test_a_crash_of_an_end_is_one_of_its_own_hop() -> None:
         ("resend_many(confirm=settled) -> index", "cascade"),
     ],
 )
-def test_what_is_no_chain_is_refused(text: str, word: str) -> None:
+def test_a_malformed_chain_is_refused(text: str, word: str) -> None:
     with pytest.raises(BadRequest, match=word):
         chain_promise_of(text)

@@ -119,7 +119,7 @@ def test_a_geometric_distribution_has_its_closed_form(stop: Fraction, count: int
     assert hop.head(count + 1).rest == (1 - stop) ** count
 
 
-def test_the_part_of_a_table_that_is_left_out_is_told_exactly() -> None:
+def test_a_table_gives_the_exact_probability_beyond_its_end() -> None:
     head = geometric(0.5).head(4)
     assert list(head.probabilities) == [0, Fraction(1, 2), Fraction(1, 4), Fraction(1, 8)]
     assert head.rest == Fraction(1, 8)
@@ -132,13 +132,13 @@ def test_digits_are_not_lost_where_floats_would_lose_them() -> None:
     assert resent(bernoulli(0.5), 1, 100).lost == Fraction(1, 2**101)
 
 
-def test_a_float_means_what_is_written() -> None:
+def test_a_float_counts_as_it_is_written() -> None:
     assert exact(0.1) == Fraction(1, 10)
     assert finite([0.1, 0.2, 0.7]).pmf(1) == Fraction(1, 5)
 
 
 @pytest.mark.parametrize("probabilities", [[], [0.5], [0.5, 0.6], [-1, 2], [float("nan")], [float("inf")]])
-def test_what_is_no_distribution_is_refused(probabilities: list[float]) -> None:
+def test_a_malformed_distribution_is_refused(probabilities: list[float]) -> None:
     with pytest.raises(BadRequest):
         finite(probabilities)
 
@@ -152,7 +152,7 @@ def test_sending_that_could_never_end_is_refused() -> None:
         geometric(0)
 
 
-def test_what_would_take_too_long_is_refused() -> None:
+def test_a_computation_that_would_take_too_long_is_refused() -> None:
     with pytest.raises(BadRequest, match="retries"):
         resent(bernoulli(1), 1, 10**6)
     with pytest.raises(BadRequest, match="probabilities"):

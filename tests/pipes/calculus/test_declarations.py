@@ -1,7 +1,7 @@
-"""Every pipe's declaration is complete, and says what the pipes directory says.
+"""Every pipe's declaration is complete, and agrees with the pipes directory.
 
-Some of ours ask less than the directory: ``sequential`` sends again and knows repeats, ``index`` knows a sender
-that started again. ``continuous`` asks for what is missing, and so needs a way back as well.
+Some of ours need less than the directory asks: ``sequential`` sends again and recognises repeats, ``index``
+recognises a restarted sender. ``continuous`` asks for missing messages, and so needs a way back as well.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def find(name: str) -> Declaration:
 
 
 @pytest.mark.parametrize("row", DIRECTORY, ids=lambda row: row[0])
-def test_a_declaration_says_what_the_directory_says(
+def test_a_declaration_agrees_with_the_directory(
     row: tuple[str, set[Need], Gift, Order | None, set[Fault], set[Fault]],
 ) -> None:
     name, needs, gives, order, tolerates, does_not_tolerate = row
@@ -97,7 +97,7 @@ def test_every_part_is_filled_in(pipe: Declaration) -> None:
 
 
 @each_pipe
-def test_a_pipe_leaves_to_the_route_only_what_it_asks_of_it(pipe: Declaration) -> None:
+def test_a_pipe_leaves_to_the_route_only_the_needs_that_it_declares(pipe: Declaration) -> None:
     assert bool(pipe.left_to_route) == (Need.AT_LEAST_ONCE in pipe.needs)
 
 

@@ -188,7 +188,7 @@ def until_confirmed(random: Random, loss: float, duplicate: float, confirm: floa
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_sampled_runs_agree_with_what_is_computed(seed: int) -> None:
+def test_sampled_runs_agree_with_the_computed_rates(seed: int) -> None:
     random = Random(seed)
     loss, duplicate, confirm = (round(random.uniform(0.05, 0.6), 2) for _ in range(3))
     second = round(random.uniform(0.1, 0.6), 2)

@@ -34,7 +34,7 @@ def test_the_normal_distribution_has_its_known_values() -> None:
 
 
 @given(st.integers(0, 2000), st.integers(0, 2000), st.sampled_from([0.5, 0.9, 0.999, 0.999999]))
-def test_an_interval_holds_what_was_measured_and_stays_within_0_and_1(
+def test_an_interval_holds_the_measured_value_and_stays_within_0_and_1(
     good: int, bad: int, level: float
 ) -> None:
     found = wilson(good, good + bad, level)

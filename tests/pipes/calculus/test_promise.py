@@ -10,11 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.carried import RateBounds
 from headpond.pipes.calculus.channel import UNRATED, Channel
 from headpond.pipes.calculus.copies import finite, resent
 from headpond.pipes.calculus.declarations import DECLARATIONS, Fault, Need, Tactic
 from headpond.pipes.calculus.delivery import DeliveryMode, delivery
+from headpond.pipes.calculus.flow import RateBounds
 from headpond.pipes.calculus.interval import tally_messages
 from headpond.pipes.calculus.orders import Order, OrderCheck, implies
 from headpond.pipes.calculus.promise import Outlook, RoutePromise, promise_of
@@ -76,7 +76,9 @@ def shares(outlook: Outlook) -> list[float]:
         ("index | sequential", WORST, DeliveryMode.EXACTLY_ONCE, Order.ABSOLUTE),
     ],
 )
-def test_what_a_route_promises(route: str, channel: Channel, mode: DeliveryMode, order: Order | None) -> None:
+def test_a_route_promises_its_mode_and_order(
+    route: str, channel: Channel, mode: DeliveryMode, order: Order | None
+) -> None:
     promise = promise_of(route, channel)
     assert promise.holds
     assert (promise.outlook.mode, promise.outlook.order) == (mode, order)
@@ -89,7 +91,7 @@ def test_the_uniqueness_of_resending_is_that_of_the_confirms() -> None:
     assert outlook.copies.mean == Fraction(10, 9)
 
 
-def test_what_is_sent_again_comes_late_and_is_dropped_by_an_index() -> None:
+def test_an_index_drops_messages_that_are_sent_again_and_come_late() -> None:
     promise = promise_of("resend_many | index", Channel(loss=0.2))
     assert shares(promise.outlook) == [0.8, 1, 1]
     assert any("continuous would wait" in remark for remark in promise.steps[-1].remarks)
@@ -158,7 +160,7 @@ def test_continuous_over_a_route_that_loses_is_broken(pipe: str) -> None:
 
 
 @pytest.mark.parametrize("pipe", ["resend", "sequential", "continuous"])
-def test_what_waits_for_answers_needs_a_way_back(pipe: str) -> None:
+def test_a_pipe_that_waits_for_answers_is_broken_without_a_way_back(pipe: str) -> None:
     assert "backtraceable" in only_breach(promise_of(pipe, Channel(backtraceable=False)))[0]
     assert promise_of("continuous(gaps=false)", Channel(backtraceable=False)).holds
 
@@ -181,7 +183,7 @@ def test_what_waits_for_answers_needs_a_way_back(pipe: str) -> None:
         ("dedup(window=1)", Channel(reorder=0.1, late=300), "dedup(window=300)"),
     ],
 )
-def test_too_little_room_for_what_comes_late_breaks_the_route_and_the_value_to_write_is_told(
+def test_too_little_room_for_late_messages_breaks_the_route_and_the_breach_names_the_value_to_write(
     route: str, channel: Channel, mended: str
 ) -> None:
     sentence, mend = only_breach(promise_of(route, channel))
@@ -210,7 +212,7 @@ def test_how_late_a_packet_may_be_is_a_number_of_others() -> None:
         Channel(late=0)
 
 
-def test_what_may_be_dropped_beneath_breaks_continuous_too() -> None:
+def test_continuous_is_broken_over_a_pipe_that_may_drop() -> None:
     sentence, _ = only_breach(promise_of("resend_many | index | continuous(gaps=false)", LOSSY))
     assert "may lose up to 0.2 of all messages" in sentence
 
@@ -222,7 +224,7 @@ def test_resending_needs_a_way_back_and_something_that_gets_through() -> None:
     assert promise_of("index | dedup", Channel(backtraceable=False)).holds
 
 
-def test_a_breach_is_told_once_and_where_it_is() -> None:
+def test_a_breach_is_reported_once_in_its_place() -> None:
     promise = promise_of("continuous(gaps=false) | dedup | sequential", Channel(loss=0.5))
     assert [breach.position for breach in promise.breaches] == [0]
     assert [step.promised for step in promise.steps] == [False, False, False]
@@ -240,7 +242,9 @@ def test_a_fault_that_a_pipe_does_not_tolerate_breaks_the_route(name: str, fault
 
 @few
 @given(careless_routes, rated_channels)
-def test_a_route_that_does_not_deliver_at_least_once_is_mended_as_told(route: Route, channel: Channel) -> None:
+def test_the_named_remedy_mends_a_route_that_does_not_deliver_at_least_once(
+    route: Route, channel: Channel
+) -> None:
     promise = promise_of(route, channel)
     assume(promise.breaches)
     for _ in range(len(route.stages) + 1):
@@ -307,7 +311,7 @@ def test_over_a_perfect_channel_a_route_is_exactly_once_in_absolute_order(route:
         ("resend | continuous(strict=false)", Order.CONTINUOUS),
     ],
 )
-def test_a_timer_over_a_pipe_that_makes_messages_wait_sends_nobody_knows_how_many_copies(
+def test_a_timer_over_a_pipe_that_makes_messages_wait_sends_an_unknown_number_of_copies(
     route: str, order: Order | None
 ) -> None:
     promise = promise_of(route)
@@ -322,12 +326,12 @@ def test_pipes_that_pass_on_at_once_leave_a_timer_sure() -> None:
 
 @few
 @given(routes, channels)
-def test_what_needs_at_least_once_is_broken_exactly_without_it(route: Route, channel: Channel) -> None:
+def test_a_pipe_that_needs_at_least_once_is_broken_exactly_without_it(route: Route, channel: Channel) -> None:
     over = promise_of(f"{route} | continuous(gaps=false)", channel)
     beneath = promise_of(route, channel)
     assume(beneath.holds)
-    told = any(str(Need.AT_LEAST_ONCE) in breach.sentence for breach in over.breaches)
-    assert told == (beneath.outlook.reliability.low < 1)
+    reported = any(str(Need.AT_LEAST_ONCE) in breach.sentence for breach in over.breaches)
+    assert reported == (beneath.outlook.reliability.low < 1)
 
 
 # --- against a walk through time --------------------------------------------------------------------
@@ -395,6 +399,6 @@ def test_a_channels_rates_are_probabilities() -> None:
         Channel(confirm_loss=2)
 
 
-def test_what_has_a_rate_is_given_as_one() -> None:
+def test_a_fault_with_a_rate_must_be_given_as_a_rate() -> None:
     with pytest.raises(BadRequest, match="loss is given as a rate"):
         Channel(faults=frozenset({Fault.LOSS}))

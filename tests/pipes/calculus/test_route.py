@@ -1,4 +1,4 @@
-"""The text of a route is read, written back, and its faults are told with the nearest right word."""
+"""The text of a route is read, written back, and an error names the nearest right word."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_setting_chooses_the_declaration() -> None:
         ("d" * 5000, "5,000 characters", "argument"),
     ],
 )
-def test_a_fault_in_the_text_is_told_with_what_would_be_right(text: str, message: str, hint: str) -> None:
+def test_an_error_in_the_text_names_the_nearest_right_word(text: str, message: str, hint: str) -> None:
     with pytest.raises(BadRequest) as caught:
         parse_route(text)
     assert message in caught.value.message

@@ -1,4 +1,4 @@
-"""Starts an end of a pipe as a process (``process.py``), reads what it says, and kills it."""
+"""Starts an end of a pipe as a process (``process.py``), reads its output, and kills it."""
 
 from __future__ import annotations
 

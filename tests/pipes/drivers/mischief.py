@@ -1,4 +1,4 @@
-"""What lies between the two ends of a pipe here: it drops, repeats, delays and so reorders, and cuts."""
+"""A bad route between the two ends of a pipe: it drops, repeats, delays and so reorders, and cuts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One end of a pipe in a process of its own, for tests that kill it. It says on stdout what it does.
+"""One end of a pipe in its own process, for tests that kill it. It reports on stdout.
 
 receive-tcp ROUTE PORT                    listens; prints each payload when it is done with it
 send-tcp ROUTE PORT FIRST LAST NAME       sends numbers, prints "sent N" now and then and "flushed" at the end

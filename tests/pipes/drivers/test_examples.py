@@ -1,4 +1,4 @@
-"""The examples with processes of their own hold what they show: they end with 0 only then."""
+"""The examples with several processes check their own claims: they end with 0 only if these hold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOLDER = ROOT / "examples" / "pipes"
         ("stream_topic", ["from 2000 on", "1 reconnects", "sent 6000, received 6000", "R = 1, UR = 1"]),
     ],
 )
-def test_an_example_holds_what_it_shows(name: str, shown: list[str]) -> None:
+def test_an_example_ends_with_0(name: str, shown: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, str(FOLDER / f"{name}.py"), "6000"],
         capture_output=True,

@@ -52,7 +52,7 @@ def test_waiting_senders_get_their_turn_one_after_the_other() -> None:
     asyncio.run(scenario())
 
 
-def test_payloads_sent_together_stay_together_whoever_comes_when_room_appears() -> None:
+def test_payloads_sent_together_stay_together_when_several_callers_wait_for_room() -> None:
     async def scenario() -> None:
         intruders: list[asyncio.Task[None]] = []
 
@@ -89,7 +89,7 @@ def test_a_receiver_that_is_not_read_takes_a_bounded_number() -> None:
     asyncio.run(scenario())
 
 
-def test_flush_waits_for_what_was_sent_before_and_not_for_what_comes_after() -> None:
+def test_flush_waits_for_earlier_messages_and_not_for_later_ones() -> None:
     async def scenario() -> None:
         sender, receiver = memory.pair("resend_many(confirm=settled)")
         async with receiver, sender:
@@ -156,7 +156,7 @@ def test_runs_are_confirmed_as_a_whole() -> None:
     asyncio.run(scenario())
 
 
-def test_confirms_of_what_was_never_sent_are_ignored_and_counted() -> None:
+def test_confirms_of_unknown_messages_are_ignored_and_counted() -> None:
     async def scenario() -> None:
         def lie(packet: Packet, carry_on: CarryOn) -> None:
             carry_on(packet)
@@ -204,7 +204,7 @@ def test_an_empty_wait_returns_nothing_and_loses_nothing() -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_no_payload_is_refused_before_anything_is_sent() -> None:
+def test_a_payload_that_is_not_bytes_is_refused_before_anything_is_sent() -> None:
     async def scenario() -> None:
         sender, receiver = memory.pair("resend_many")
         async with receiver, sender:
@@ -239,7 +239,7 @@ def test_a_route_that_cannot_be_is_refused_when_the_pipe_is_made() -> None:
 # --- a stream's storage beside its receiver ---------------------------------------------------------
 
 
-def test_what_was_committed_is_not_kept() -> None:
+def test_committed_messages_are_trimmed() -> None:
     async def scenario() -> None:
         sender, receiver = memory.pair("stream")
         async with receiver, sender, reading(receiver) as got:
@@ -253,7 +253,7 @@ def test_what_was_committed_is_not_kept() -> None:
     asyncio.run(scenario())
 
 
-def test_without_commit_it_is_full_in_the_end_and_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storage_without_commit_fills_up_and_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "STORED_MAX", 10)
 
     async def scenario() -> None:
@@ -298,11 +298,11 @@ def entries_of(receiver: PipeReceiver) -> Entries:
 
 @pytest.mark.parametrize("route", ["channel(loss=0.5)", "resend_many | worker(fail=0.1)"])
 def test_a_made_up_channel_or_worker_is_refused_between_programs(route: str) -> None:
-    with pytest.raises(BadRequest, match="makes up its channel or its worker"):
+    with pytest.raises(BadRequest, match="describes its channel or its worker"):
         memory.pair(route)
 
 
-def test_what_was_given_up_after_its_last_try_ends_the_wait_and_is_reported() -> None:
+def test_a_message_given_up_after_its_last_try_ends_the_wait_and_is_reported() -> None:
     async def scenario() -> None:
         sender, receiver = memory.pair("resend_many(tries=1, timeout=1)", between=lose_everything)
         async with receiver, sender:

@@ -26,7 +26,7 @@ def test_every_program_of_the_page_is_run() -> None:
 
 
 @pytest.mark.parametrize("number", range(len(SHOWN)))
-def test_a_program_of_the_page_shows_what_the_page_says(number: int, shared_url: str) -> None:
+def test_a_program_of_the_page_prints_the_output_on_the_page(number: int, shared_url: str) -> None:
     program = PROGRAMS[number].replace("headpond://127.0.0.1:7411", shared_url)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=False

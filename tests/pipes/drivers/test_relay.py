@@ -43,7 +43,7 @@ def test_a_message_is_confirmed_when_the_worker_behind_the_last_relay_is_done() 
     asyncio.run(scenario())
 
 
-def test_what_the_next_pipe_gave_up_comes_again() -> None:
+def test_a_message_that_the_next_pipe_gave_up_comes_again() -> None:
     async def scenario() -> None:
         first, before = memory.pair("resend_many(confirm=settled, timeout=1)")
         away, silent = memory.pair("resend_many(tries=1, timeout=1)", between=lose_everything)

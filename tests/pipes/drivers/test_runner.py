@@ -1,4 +1,4 @@
-"""The machine's clock: it stands still while the route is away, and jumps when what was on its way is lost."""
+"""The machine's clock: it stands still while the route is away, and jumps when packets are lost."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def runner_of(timeout_s: float) -> tuple[Runner, list[Effects]]:
     return Runner(machine, steps.append), steps
 
 
-def test_no_time_passes_for_the_machine_until_it_goes_on() -> None:
+def test_no_time_passes_for_the_machine_until_it_resumes() -> None:
     async def scenario() -> None:
         runner, steps = runner_of(0.01)
-        runner.go_on()
+        runner.resume()
         runner.step(Submit([b"a"]))
-        runner.stand_still()
+        runner.pause()
         before = runner.now
         await asyncio.sleep(0.05)
         assert runner.now == before
         assert len(steps) == 1, "a timer ran though the clock stood still"
-        runner.go_on()
+        runner.resume()
         await until(lambda: len(steps) > 1)
         assert [packet.numbers for packet in steps[1].packets] == [[0]]
         runner.close()
@@ -44,9 +44,9 @@ def test_the_clock_never_falls_and_takes_up_where_it_stood() -> None:
         runner, _ = runner_of(1000.0)
         seen = [runner.now]
         for _ in range(5):
-            runner.go_on()
+            runner.resume()
             await asyncio.sleep(0.002)
-            runner.stand_still()
+            runner.pause()
             seen += [runner.now, runner.now]
         assert seen == sorted(seen)
         assert seen[-1] - seen[0] >= 0.009
@@ -55,11 +55,11 @@ def test_the_clock_never_falls_and_takes_up_where_it_stood() -> None:
     asyncio.run(scenario())
 
 
-def test_after_a_loss_what_is_due_next_is_due_at_once() -> None:
+def test_after_a_loss_the_next_timer_is_due_at_once() -> None:
     async def scenario() -> None:
         runner, steps = runner_of(1000.0)
         runner.step(Submit([b"a", b"b"]))
-        runner.go_on(lost=True)
+        runner.resume(lost=True)
         await until(lambda: len(steps) > 1)
         assert [packet.numbers for packet in steps[1].packets] == [[0, 1]]
         runner.close()
@@ -70,7 +70,7 @@ def test_after_a_loss_what_is_due_next_is_due_at_once() -> None:
 def test_a_closed_runner_has_no_timer() -> None:
     async def scenario() -> None:
         runner, steps = runner_of(0.01)
-        runner.go_on()
+        runner.resume()
         runner.close()
         runner.step(Submit([b"a"]))
         await asyncio.sleep(0.05)

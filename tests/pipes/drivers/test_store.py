@@ -36,7 +36,7 @@ async def read(receiver: PipeReceiver, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("route", "again"), [("stream", 4), (ROUTE, 0)])
-def test_the_next_process_delivers_what_the_program_had_not_confirmed(
+def test_the_next_process_delivers_messages_that_the_program_had_not_confirmed(
     tmp_path: Path, route: str, again: int
 ) -> None:
     """With pipes over the stream it begins at a run's start: what a pipe dropped has no place of its own."""
@@ -86,7 +86,7 @@ def test_a_long_backlog_is_delivered_in_order(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_done_leaves_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_confirmed_messages_leave_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "COMPACT_MIN_BYTES", 100_000)
 
     async def scenario() -> None:
@@ -106,7 +106,7 @@ def test_what_is_done_leaves_the_folder(tmp_path: Path, monkeypatch: pytest.Monk
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.journal")) < 500_000
 
 
-def test_what_could_not_be_synced_is_not_confirmed_and_the_receiver_stops(
+def test_messages_are_not_confirmed_and_the_receiver_stops_when_a_sync_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: OsDiskFile) -> None:
@@ -148,7 +148,7 @@ def test_a_store_that_is_full_makes_the_sender_wait(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("route", ["resend_many", "stream(commit=false)"])
-def test_a_route_that_keeps_no_place_has_no_use_for_a_store(tmp_path: Path, route: str) -> None:
+def test_a_route_without_a_committed_position_takes_no_store(tmp_path: Path, route: str) -> None:
     with pytest.raises(BadRequest, match="a store is for a stream that commits"):
         tcp.listen(route, store=tmp_path)
 

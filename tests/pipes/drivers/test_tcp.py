@@ -39,7 +39,7 @@ from tests.pipes.drivers.mischief import LIMITS, proxy
 ROUTE = "resend_many | dedup"
 
 
-def test_what_is_sent_while_the_connection_is_away_arrives_when_it_is_back() -> None:
+def test_messages_sent_without_a_connection_arrive_when_it_is_back() -> None:
     async def scenario() -> None:
         async with (
             tcp.listen(ROUTE) as receiver,
@@ -150,7 +150,7 @@ def test_noise_on_the_port_ends_that_connection_and_is_counted(noise: bytes) -> 
     asyncio.run(scenario())
 
 
-def test_a_frame_without_a_packet_is_counted_and_the_connection_goes_on() -> None:
+def test_a_frame_without_a_packet_is_counted_and_the_connection_stays() -> None:
     async def scenario() -> None:
         async with tcp.listen("resend_many") as receiver, reading(receiver) as got:
             reader, writer = await asyncio.open_connection(*receiver.address)
@@ -252,7 +252,7 @@ def test_ends_with_different_routes_refuse_each_other_by_name() -> None:
         ("stream", "stream(commit=false)"),
     ],
 )
-def test_ends_that_differ_in_what_the_promise_depends_on_refuse_each_other(one: str, other: str) -> None:
+def test_ends_with_settings_that_change_the_promise_refuse_each_other(one: str, other: str) -> None:
     async def scenario() -> None:
         async with tcp.listen(one) as receiver:
             with pytest.raises(RouteMismatch):
@@ -261,7 +261,7 @@ def test_ends_that_differ_in_what_the_promise_depends_on_refuse_each_other(one: 
     asyncio.run(scenario())
 
 
-def test_senders_with_names_of_their_own_do_not_disturb_each_other() -> None:
+def test_senders_with_different_names_do_not_disturb_each_other() -> None:
     async def scenario() -> None:
         async with tcp.listen("continuous") as receiver:
             async with (

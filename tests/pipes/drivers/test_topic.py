@@ -1,4 +1,4 @@
-"""A stream over a real node's topic: who may die in the middle, and what any other client sees."""
+"""A stream over a real node's topic: who may die in the middle, and how other clients see it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def payloads(count: int) -> list[bytes]:
 @pytest.mark.parametrize(
     "route", ["stream", "stream | dedup", "stream | index", "stream | dedup | continuous(gaps=false)"]
 )
-def test_what_is_sent_arrives_in_order(shared_url: str, topic: str, route: str) -> None:
+def test_messages_arrive_in_order(shared_url: str, topic: str, route: str) -> None:
     async def scenario() -> None:
         async with (
             headpond.connect(shared_url) as client,
@@ -92,7 +92,9 @@ def test_a_name_that_is_none_stops_no_receiver(shared_url: str, topic: str, name
     asyncio.run(scenario())
 
 
-def test_a_receiver_goes_on_behind_what_its_program_was_done_with(shared_url: str, topic: str) -> None:
+def test_a_receiver_continues_behind_the_messages_that_its_program_confirmed(
+    shared_url: str, topic: str
+) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client, pipe.sender(client, topic) as sender:
             await sender.send_many(payloads(50))
@@ -110,7 +112,7 @@ def test_a_receiver_goes_on_behind_what_its_program_was_done_with(shared_url: st
     asyncio.run(scenario())
 
 
-def test_a_receiver_over_dedup_goes_on_at_a_run_that_its_program_was_done_with(
+def test_a_receiver_over_dedup_continues_at_a_run_that_its_program_confirmed(
     shared_url: str, topic: str
 ) -> None:
     async def scenario() -> None:
@@ -148,7 +150,7 @@ def test_many_sender_sessions_share_a_topic_under_dedup(shared_url: str, topic: 
     asyncio.run(scenario())
 
 
-def test_what_a_pipe_over_the_topic_refuses_stops_the_receiver_and_is_not_settled(
+def test_a_message_that_a_pipe_over_the_topic_refuses_stops_the_receiver_and_is_not_settled(
     shared_url: str, topic: str
 ) -> None:
     async def scenario() -> None:
@@ -242,7 +244,7 @@ def test_without_commit_a_receiver_starts_from_the_beginning(shared_url: str, to
     asyncio.run(scenario())
 
 
-def test_entries_settled_by_another_are_told_and_passed_over(shared_url: str, topic: str) -> None:
+def test_entries_settled_by_another_consumer_are_reported_and_skipped(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client, pipe.sender(client, topic) as sender:
             await sender.send_many(payloads(10))
@@ -261,7 +263,7 @@ def test_entries_settled_by_another_are_told_and_passed_over(shared_url: str, to
     asyncio.run(scenario())
 
 
-def test_a_killed_receiver_goes_on_from_its_settled_position(node: RealNode) -> None:
+def test_the_receiver_after_a_killed_one_continues_from_the_settled_position(node: RealNode) -> None:
     async def scenario() -> None:
         async with headpond.connect(node.url) as client, pipe.sender(client, "numbers") as sender:
             await sender.send_many(payloads(10_000))
@@ -302,7 +304,7 @@ def test_a_node_killed_in_the_middle_loses_and_repeats_nothing(node: RealNode) -
     asyncio.run(scenario())
 
 
-def test_what_the_node_does_not_have_is_not_confirmed_and_not_kept_elsewhere(
+def test_messages_that_the_node_does_not_have_are_neither_confirmed_nor_kept_elsewhere(
     node: RealNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADPOND_STATE", str(tmp_path / "state"))
@@ -348,7 +350,7 @@ def test_routes_that_need_a_way_back_are_refused(shared_url: str) -> None:
     asyncio.run(scenario())
 
 
-def test_what_the_node_refuses_for_good_is_raised_where_it_was_sent(shared_url: str, topic: str) -> None:
+def test_a_refusal_of_the_node_is_raised_to_the_sender(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
             sender = await pipe.sender(client, topic)

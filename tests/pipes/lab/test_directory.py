@@ -89,7 +89,7 @@ def name(value: object) -> str:
 
 
 @pytest.mark.parametrize(("pipe", "fault"), list(tolerated()), ids=name)
-def test_a_pipe_keeps_what_it_declares_under_a_fault_that_it_tolerates(pipe: Declaration, fault: Fault) -> None:
+def test_a_declaration_holds_under_every_tolerated_fault(pipe: Declaration, fault: Fault) -> None:
     faults = mix(FAULTS[fault])
     found = [broken(pipe, run(route_of(pipe), faults, MESSAGES, seed)) for seed in range(SEEDS)]
     assert found == [None] * SEEDS
@@ -153,7 +153,7 @@ def test_a_fault_that_is_not_tolerated_really_breaks_it(pipe: Declaration, fault
 
 
 @pytest.mark.parametrize("route", ["index", "index(strict=false)", "dedup(by=index)"])
-def test_what_a_restarted_sender_sends_under_a_new_epoch_is_not_ignored(route: str) -> None:
+def test_messages_of_a_restarted_sender_with_a_new_epoch_are_delivered(route: str) -> None:
     for seed in range(SEEDS):
         result = run(route, mix(FAULTS[Fault.SENDER_CRASH], FAULTS[Fault.REORDER]), MESSAGES, seed)
         assert max(result.missing, default=0) < MESSAGES - 1
@@ -182,7 +182,7 @@ def test_a_restarted_sender_is_not_ignored(route: str) -> None:
 
 
 @pytest.mark.parametrize("route", ["resend", "sequential", "continuous", "resend_many | continuous", "stream"])
-def test_a_restarted_receiver_does_not_wedge_the_sender(route: str) -> None:
+def test_a_restarted_receiver_does_not_block_the_sender(route: str) -> None:
     for seed in range(10):
         result = run(route, mix(FAULTS[Fault.RECEIVER_CRASH], WEATHER), MESSAGES, seed)
         assert MESSAGES - 1 not in result.missing

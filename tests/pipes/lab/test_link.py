@@ -1,4 +1,4 @@
-"""A link: each message meets its fate alone, at the rates asked for."""
+"""A link changes each message independently, at the given rates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Road:
             tick_s=1 / TICKS,
             rng=Random(1),
             post=lambda tick, _: self.inboxes.setdefault(tick, TickInbox()),
-            tell=None,
+            record=None,
         )
 
     def send(self, *runs: range, kind: Kind = Kind.DATA) -> None:
@@ -71,7 +71,7 @@ def test_rates_do_not_depend_on_how_messages_are_put_in_packets(size: int, delay
     assert road.link.lost == MESSAGES - len(set(numbers))
 
 
-def test_a_late_copy_is_late_by_at_least_a_tick_and_at_most_what_was_asked() -> None:
+def test_a_late_copy_is_late_by_at_least_a_tick_and_at_most_the_set_time() -> None:
     road = Road(reorder=0.3)
     road.send(*pieces(100))
     late = [tick - TICKS for _, tick in road.arrived() if tick > TICKS]
@@ -97,7 +97,7 @@ def test_delays_have_the_mean_asked_for(delay: str, mean: float) -> None:
     assert sum(ticks) / len(ticks) / TICKS == pytest.approx(mean, rel=0.05)
 
 
-def test_a_question_meets_its_fate_whole() -> None:
+def test_a_question_is_lost_doubled_or_late_as_a_whole() -> None:
     road = Road(loss=0.5)
     for _ in range(1000):
         road.send(range(10), kind=Kind.GAP)

@@ -1,4 +1,4 @@
-"""What a run measures, and that it agrees with what the calculus computes."""
+"""A run measures R, UR and order, and agrees with the calculus."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_measured_agrees_with_predicted_in_a_row_and_with_work_to_do(route: str,
         ("resend_many(window=512) | dedup(window=8192)", Faults(loss=0.9), 30_000),
     ],
 )
-def test_a_route_with_room_for_what_comes_late_loses_nothing(route: str, faults: Faults, messages: int) -> None:
+def test_a_route_with_room_for_late_messages_loses_nothing(route: str, faults: Faults, messages: int) -> None:
     result = run(route, faults, messages, 1)
     assert result.predicted is not None
     assert (result.predicted.agrees, result.unique, result.received) == (True, messages, messages)
@@ -129,7 +129,7 @@ def test_a_route_without_it_loses_and_promises_nothing(route: str, faults: Fault
 # --- runs that say nothing --------------------------------------------------------------------------
 
 
-def test_a_run_goes_on_for_as_long_as_its_sender_may_need() -> None:
+def test_a_run_lasts_as_long_as_its_sender_may_need() -> None:
     result = run("resend", Faults(loss=0.95, confirm_loss=0.3), 300, 3)
     assert result.predicted is not None
     assert (result.unique, result.predicted.agrees) == (300, True)
@@ -144,7 +144,7 @@ def test_a_run_that_is_given_up_has_no_verdict() -> None:
 
 
 @pytest.mark.parametrize("route", ["resend_many", "stream", "index"])
-def test_a_source_that_hands_nothing_over_proves_nothing(route: str) -> None:
+def test_a_run_whose_source_submits_nothing_proves_nothing(route: str) -> None:
     result = run(route, Faults(rate=1e-9), 10, 1)
     assert result.sent == 0
     assert result.predicted is not None
@@ -225,13 +225,13 @@ def test_a_rate_spreads_the_messages_over_time() -> None:
     assert run("resend_many", Faults(rate=100.0), 500, 1).simulated_s == pytest.approx(5.0, rel=0.02)
 
 
-def test_retransmissions_are_what_the_links_carried_more_than_once() -> None:
+def test_retransmissions_are_messages_that_the_links_carried_more_than_once() -> None:
     result = run("resend_many", Faults(loss=0.5), 1000, 1)
     confirms = result.received
     assert result.transmissions == 1000 + result.retransmissions + confirms
 
 
-def test_what_never_arrived_is_named() -> None:
+def test_missing_messages_are_named() -> None:
     result = run("dedup", Faults(loss=0.5), 100, 1)
     assert len(result.missing) == 20
     assert result.sent - result.unique >= 20
@@ -249,7 +249,7 @@ def test_a_worker_that_is_down_gets_nothing_and_the_route_recovers() -> None:
     assert result.latency.max_s > 4.0
 
 
-def test_a_crash_of_the_route_loses_what_is_on_it() -> None:
+def test_a_crash_of_the_route_loses_the_packets_on_it() -> None:
     result = run("dedup", Faults(crashes=(Crash("route", 10),), rate=1000.0), 200, 1)
     assert 0 < result.sent - result.unique <= 20
     assert 199 not in result.missing
@@ -273,7 +273,7 @@ def test_a_crash_is_written_as_role_and_moment(text: str, crash: Crash) -> None:
 @pytest.mark.parametrize(
     "text", ["receiver", "receiver@", "@5", "receiver@x", "receiver@5+", "receiver@5+1.2.3"]
 )
-def test_what_is_no_crash_is_refused(text: str) -> None:
+def test_a_malformed_crash_is_refused(text: str) -> None:
     with pytest.raises(BadRequest):
         Crash.parse(text)
 
@@ -299,7 +299,7 @@ def test_a_delay_comes_out_as_it_was_written(text: str) -> None:
         "fixed:5e-324",
     ],
 )
-def test_what_is_no_delay_is_refused(text: str) -> None:
+def test_a_malformed_delay_is_refused(text: str) -> None:
     with pytest.raises(BadRequest) as raised:
         Delay.parse(text)
     assert "fixed:0.01" in raised.value.hint

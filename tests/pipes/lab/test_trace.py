@@ -68,7 +68,7 @@ def test_tracing_changes_nothing() -> None:
     assert traced("resend_many | dedup", 7)[1] == run("resend_many | dedup", STORM, 200, 7)
 
 
-def test_a_trace_tells_what_was_sent_lost_and_done() -> None:
+def test_a_trace_lists_messages_sent_lost_and_done() -> None:
     text, _ = traced("resend_many", 7)
     for words in (
         "source submit 0-",

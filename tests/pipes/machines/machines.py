@@ -10,7 +10,18 @@ from headpond.pipes.machines.bare import BareReceiver, BareReceiverState, BareSe
 from headpond.pipes.machines.continuous import ContinuousReceiver, ContinuousSender, ContinuousState
 from headpond.pipes.machines.dedup import DedupReceiver, DedupState
 from headpond.pipes.machines.index import IndexReceiver, IndexState
-from headpond.pipes.machines.machine import Arrive, Event, Fail, Input, Machine, Settle, Submit, Table, Wake
+from headpond.pipes.machines.machine import (
+    Arrive,
+    Effects,
+    Event,
+    Fail,
+    Input,
+    Machine,
+    Settle,
+    Submit,
+    Table,
+    Wake,
+)
 from headpond.pipes.machines.packet import Kind, Packet
 from headpond.pipes.machines.resend import ResendReceiver, ResendReceiverState, ResendSender, SenderState
 from headpond.pipes.machines.sequential import SequentialReceiver, SequentialState
@@ -35,6 +46,19 @@ def data(numbers: list[int] | range, epoch: int = EPOCH) -> Packet:
 
 def packet(kind: Kind, numbers: tuple[int, ...], epoch: int = EPOCH, origin: int = 1) -> Packet:
     return Packet(kind, epoch, origin, numbers)
+
+
+def passed(effects: Effects) -> list[int]:
+    return [number for run in effects.delivered for number in run.numbers]
+
+
+def feed(machine: Machine, *numbers: int, epoch: int = EPOCH) -> list[int]:
+    """One at a time, as a route that reorders would bring them."""
+    return [n for number in numbers for n in passed(machine.step(Arrive([data([number], epoch)]), 0.0))]
+
+
+def kinds(effects: Effects) -> list[tuple[int, tuple[int, ...]]]:
+    return [(each.kind, tuple(each.numbers)) for each in effects.packets]
 
 
 def submit(count: int) -> Submit:

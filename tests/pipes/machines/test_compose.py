@@ -50,7 +50,7 @@ ROUTES = [
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_what_is_submitted_is_delivered_over_bytes(route: str) -> None:
+def test_submitted_messages_are_delivered_over_bytes(route: str) -> None:
     sender, receiver = inject(route)
     messages = [b"%d" % number for number in range(50)]
     effects = sender.step(Submit(messages), 0.0)
@@ -92,7 +92,7 @@ def test_a_packet_for_a_layer_that_is_not_there_is_counted() -> None:
         assert machine.counts.unknown == 1
 
 
-def test_what_is_no_envelope_is_counted_and_not_delivered() -> None:
+def test_a_payload_without_an_envelope_is_counted_and_not_delivered() -> None:
     receiver = receiver_of("resend_many | dedup", epoch=1)
     effects = receiver.step(Arrive([Packet(Kind.DATA, 1, 0, [0, 1], [b"bare", (1, 0, b"fine")])]), 0.0)
     assert (payloads(effects), receiver.counts.malformed) == ([b"fine"], 1)
@@ -138,7 +138,7 @@ def test_a_message_is_confirmed_when_the_worker_is_done() -> None:
     assert sender.unconfirmed == 1
 
 
-def test_what_the_worker_could_not_do_comes_again_through_every_layer() -> None:
+def test_a_message_that_the_worker_failed_comes_again_through_every_layer() -> None:
     sender, receiver = inject("resend_many(confirm=settled) | dedup")
     (run,) = receiver.step(Arrive(sender.step(Submit([b"a"]), 0.0).packets), 0.1).delivered
     receiver.step(Fail(run.epoch, run.numbers), 0.2)
@@ -195,7 +195,7 @@ def test_a_relay_that_crashes_loses_nothing() -> None:
     assert payloads(receiver.step(Arrive(forwarded.packets), 5.2)) == [b"a"]
 
 
-def test_a_relay_that_confirms_on_arrival_loses_what_it_held() -> None:
+def test_a_relay_that_confirms_on_arrival_loses_its_messages_in_a_crash() -> None:
     sender = sender_of("resend_many", epoch=1)
     first = relay("resend_many", "resend_many")
     effects = first.step(Arrive(sender.step(Submit([b"a"]), 0.0).packets), 0.1)
@@ -203,7 +203,7 @@ def test_a_relay_that_confirms_on_arrival_loses_what_it_held() -> None:
     assert sender.unconfirmed == 0  # so nobody has it any more when the relay crashes now
 
 
-def test_what_the_next_pipe_has_no_room_for_is_not_confirmed_and_comes_again() -> None:
+def test_a_message_that_the_next_pipe_has_no_room_for_is_not_confirmed_and_comes_again() -> None:
     sender = sender_of(HOP, epoch=1)
     narrow = relay(HOP, "resend_many(window=1, confirm=settled)")
     effects = narrow.step(Arrive(sender.step(Submit([b"a", b"b"]), 0.0).packets), 0.1)
@@ -216,7 +216,7 @@ def test_what_the_next_pipe_has_no_room_for_is_not_confirmed_and_comes_again() -
     assert list(packet.payloads or ()) == [b"b"]
 
 
-def test_what_the_next_pipe_gave_up_comes_again_from_the_one_before() -> None:
+def test_a_message_that_the_next_pipe_gave_up_comes_again_from_the_one_before() -> None:
     sender = sender_of(HOP, epoch=1)
     middle = relay(HOP, "resend_many(tries=1, confirm=settled)")
     middle.step(Arrive(sender.step(Submit([b"a"]), 0.0).packets), 0.1)
@@ -226,7 +226,7 @@ def test_what_the_next_pipe_gave_up_comes_again_from_the_one_before() -> None:
 
 
 @pytest.mark.parametrize(("before", "comes_again"), [(HOP, True), ("resend_many", False)])
-def test_what_the_work_between_two_pipes_failed_comes_again_if_confirms_wait(
+def test_a_message_that_the_work_between_two_pipes_failed_comes_again_if_confirms_wait(
     before: str, comes_again: bool
 ) -> None:
     fates = [["b"], []]  # the first time it fails on b
@@ -248,7 +248,7 @@ def test_what_the_work_between_two_pipes_failed_comes_again_if_confirms_wait(
     assert passed == ([b"b"] if comes_again else [])
 
 
-def test_a_relay_without_cascade_tells_what_it_had_to_give_up() -> None:
+def test_a_relay_without_cascade_reports_messages_that_it_gives_up() -> None:
     sender = sender_of("resend_many", epoch=1)
     narrow = relay("resend_many", "resend_many(window=1)")
     effects = narrow.step(Arrive(sender.step(Submit([b"a", b"b"]), 0.0).packets), 0.1)
@@ -259,7 +259,7 @@ def test_a_relay_without_cascade_tells_what_it_had_to_give_up() -> None:
 # --- what is refused --------------------------------------------------------------------------------
 
 
-def test_what_a_layer_refused_comes_again_where_the_pipe_beneath_waits_for_it() -> None:
+def test_a_message_that_a_layer_refused_comes_again_where_the_pipe_beneath_waits() -> None:
     sender = sender_of("resend_many(confirm=settled) | dedup(sessions=1)", epoch=2)
     receiver = receiver_of("resend_many(confirm=settled) | dedup(sessions=1)", epoch=1)
     other = sender_of("resend_many(confirm=settled) | dedup(sessions=1)", epoch=1)
@@ -273,7 +273,7 @@ def test_what_a_layer_refused_comes_again_where_the_pipe_beneath_waits_for_it() 
     assert payloads(taken) == [b"second"], "the silent one has made room"
 
 
-def test_what_was_confirmed_beneath_and_refused_above_is_told_to_whoever_drives_it() -> None:
+def test_a_message_confirmed_beneath_and_refused_above_is_reported_to_the_driver() -> None:
     sender, receiver = inject("resend_many | continuous(gaps=false, queue=1)")
     sender.step(Submit([b"lost on the way"]), 0.0)
     packets = sender.step(Submit([b"a", b"b"]), 0.0).packets
@@ -282,7 +282,7 @@ def test_what_was_confirmed_beneath_and_refused_above_is_told_to_whoever_drives_
     assert [(notice.what, list(notice.numbers)) for notice in effects.notices] == [("refused", [2])]
 
 
-def test_no_index_past_what_was_refused_is_committed() -> None:
+def test_no_index_past_a_refused_message_is_committed() -> None:
     receiver = receiver_of("stream | dedup(sessions=1)", epoch=1)
     receiver.step(WAKE, 0.0)
     receiver.step(Arrive([Packet(Kind.POSITION, 1, 1, (0,))]), 0.0)

@@ -45,7 +45,7 @@ def test_a_late_message_of_an_earlier_session_still_passes() -> None:
     assert passed(machine.step(Arrive([data([3], EPOCH)]), 0.0)) == [(EPOCH, 3)]
 
 
-def test_memory_is_bounded_and_what_is_given_up_is_told() -> None:
+def test_memory_is_bounded_and_given_up_numbers_are_reported() -> None:
     machine = DedupReceiver(epoch=1, window=3)
     effects = machine.step(Arrive([data([1, 2, 3, 5])]), 0.0)
     assert told(effects) == [("given up", EPOCH, [0])]
@@ -61,7 +61,7 @@ def test_numbers_in_order_need_no_memory_at_all() -> None:
         assert (len(passed(effects)), effects.notices) == (10, [])
 
 
-def test_thousands_of_sessions_are_told_apart() -> None:
+def test_thousands_of_sessions_are_distinguished() -> None:
     machine = DedupReceiver(epoch=1)
     for session in range(5000):
         assert passed(machine.step(Arrive([data([0], session)]), 0.0)) == [(session, 0)]
@@ -82,7 +82,7 @@ def test_one_worker_too_many_does_not_evict_another_in_silence() -> None:
         assert passed(machine.step(Arrive([data([0], worker)]), 20.0)) == []
 
 
-def test_a_worker_that_was_silent_for_long_makes_room_and_that_is_told() -> None:
+def test_a_session_that_was_silent_for_long_makes_room_with_a_notice() -> None:
     machine = DedupReceiver(epoch=1, sessions_max=2, retire_after_s=60.0)
     machine.step(Arrive([data([0], 1)]), 0.0)
     machine.step(Arrive([data([0], 2)]), 50.0)
@@ -100,7 +100,7 @@ def test_a_session_met_in_its_middle_costs_no_memory_and_loses_nothing() -> None
     assert passed(machine.step(Arrive([data([0, 499, 500, 1499, 1500])]), 0.0)) == [(EPOCH, 1500)]
 
 
-def test_ids_above_the_floors_have_one_bound_for_all_sessions_and_what_fills_a_hole_still_passes() -> None:
+def test_all_sessions_share_one_bound_of_ids_and_a_number_that_fills_a_hole_still_passes() -> None:
     machine = DedupReceiver(epoch=1, ids_max=4, retire_after_s=60.0)
     machine.step(Arrive([data([0, 2, 4], 1), data([0, 2, 4], 2)]), 0.0)
     effects = machine.step(Arrive([data([1, 1, 8, 4], 2)]), 1.0)
@@ -113,7 +113,7 @@ def test_ids_above_the_floors_have_one_bound_for_all_sessions_and_what_fills_a_h
 
 
 @given(st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=8), max_size=20), st.integers(0, 40))
-def test_what_passes_is_the_same_wherever_a_session_is_met(runs: list[list[int]], first: int) -> None:
+def test_the_same_messages_pass_wherever_a_session_is_met(runs: list[list[int]], first: int) -> None:
     machine = DedupReceiver(epoch=1)
     got = [
         number for numbers in [[first], *runs] for _, number in passed(machine.step(Arrive([data(numbers)]), 0))
@@ -121,7 +121,7 @@ def test_what_passes_is_the_same_wherever_a_session_is_met(runs: list[list[int]]
     assert got == list(dict.fromkeys([first, *(number for numbers in runs for number in numbers)]))
 
 
-def test_what_failed_passes_again_once() -> None:
+def test_a_failed_message_passes_again_once() -> None:
     machine = DedupReceiver(epoch=1)
     machine.step(Arrive([data([0, 1, 3])]), 0.0)
     machine.step(Fail(EPOCH, (0, 3)), 0.0)
@@ -136,13 +136,13 @@ def test_failures_are_remembered_within_the_bound() -> None:
     assert passed(machine.step(Arrive([data(range(10))]), 0.0)) == [(EPOCH, 0), (EPOCH, 1)]
 
 
-def test_what_is_dropped_is_settled_towards_a_pipe_that_waits() -> None:
+def test_a_dropped_copy_is_settled_towards_a_pipe_that_waits() -> None:
     machine = DedupReceiver(epoch=1, settles=True)
     assert machine.step(Arrive([data([0])]), 0.0).settled == []
     assert machine.step(Arrive([data([0, 1])]), 0.0).settled == [(EPOCH, [0])]
     assert machine.step(Settle(EPOCH, (1,)), 0.0).settled == [(EPOCH, (1,))]
 
 
-def test_by_index_what_comes_late_is_dropped_too() -> None:
+def test_by_index_late_messages_are_dropped_too() -> None:
     machine = IndexReceiver(epoch=1)
     assert passed(machine.step(Arrive([data([0, 2, 1, 2, 3])]), 0.0)) == [(EPOCH, 0), (EPOCH, 2), (EPOCH, 3)]

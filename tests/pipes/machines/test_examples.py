@@ -1,4 +1,4 @@
-"""Every example of pipes runs and shows what it says."""
+"""Every example of pipes runs and prints its point."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_pipe_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SHOWN))
-def test_an_example_runs_and_shows_what_it_is_about(name: str) -> None:
+def test_an_example_runs_and_prints_its_point(name: str) -> None:
     done = subprocess.run(
         [sys.executable, str(FOLDER / f"{name}.py")], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""A packet's bytes: what goes in comes out, and nothing else comes out."""
+"""A packet's bytes decode to the same packet, and other bytes to none."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_envelopes_give_back_every_message_in_order(messages: list[tuple[int, in
         (2**63, 0, b""),
     ],
 )
-def test_what_is_no_envelope_is_counted_and_the_others_pass(wrong: object) -> None:
+def test_a_payload_without_an_envelope_is_counted_and_the_others_pass(wrong: object) -> None:
     runs, malformed = unseal([(1, 0, b"a"), wrong, (1, 1, b"b")])
     assert malformed == 1
     assert [list(run.payloads) for run in runs] == [[b"a", b"b"]]

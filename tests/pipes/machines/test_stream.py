@@ -1,4 +1,4 @@
-"""stream: storage in the middle, a place that is kept, and readers that start again."""
+"""stream: storage in the middle, a committed position, and readers that restart."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def filled(count: int) -> Entries:
     return entries
 
 
-def test_storage_confirms_what_it_has_appended_every_copy_of_it() -> None:
+def test_the_storage_appends_and_confirms_every_copy() -> None:
     storage = StreamStorage(Entries())
     for _ in range(2):
         effects = storage.step(Arrive([data([4, 5])]), 0.0)
@@ -44,19 +44,19 @@ def test_storage_confirms_what_it_has_appended_every_copy_of_it() -> None:
     assert storage.entries.payloads == [b"4", b"5", b"4", b"5"]
 
 
-def test_a_full_storage_confirms_what_it_took_and_no_more() -> None:
+def test_a_full_storage_confirms_only_the_messages_that_it_took() -> None:
     storage = StreamStorage(Entries(capacity=3))
     assert kinds(storage.step(Arrive([data(range(5))]), 0.0)) == [(Kind.CONFIRM, (0, 1, 2))]
     assert (storage.entries.payloads, storage.counts.refused) == ([b"0", b"1", b"2"], 2)
 
 
-def test_a_full_storage_tells_it_once() -> None:
+def test_a_full_storage_reports_it_once() -> None:
     storage = StreamStorage(Entries(capacity=1))
     told = [[each.what for each in storage.step(Arrive([data([n])]), 0.0).notices] for n in range(3)]
     assert told == [[], ["storage full"], []]
 
 
-def test_what_is_trimmed_keeps_the_indices_of_the_rest() -> None:
+def test_trimming_keeps_the_indices_of_the_rest() -> None:
     entries = filled(3000)
     assert entries.trim(10) == 0, "in large pieces only"
     assert (entries.trim(2000), entries.first, len(entries.payloads)) == (2000, 2000, 1000)
@@ -69,7 +69,7 @@ def test_what_is_trimmed_keeps_the_indices_of_the_rest() -> None:
     assert list(answer.numbers) == [3000]
 
 
-def test_a_receiver_that_asks_for_what_was_trimmed_is_told_and_goes_on_behind_it() -> None:
+def test_a_receiver_that_asks_for_trimmed_entries_reports_them_and_continues_behind_them() -> None:
     entries = filled(1500)
     entries.trim(1400)
     receiver = StreamReceiver(epoch=1, commit=False)
@@ -91,14 +91,14 @@ def test_a_fetch_that_finds_nothing_is_answered_at_once_and_again_when_something
 def test_a_receiver_reads_everything_in_the_order_of_the_storage() -> None:
     storage, index = StreamStorage(filled(3000)), IndexStorage(ReaderPosition())
     assert talk(StreamReceiver(epoch=1), storage, index) == filled(3000).payloads
-    assert index.place.index == 3000
+    assert index.position.index == 3000
 
 
-def test_a_restarted_receiver_goes_on_at_the_committed_place() -> None:
-    entries, place = filled(5), ReaderPosition()
-    talk(StreamReceiver(epoch=1), StreamStorage(entries), IndexStorage(place))
+def test_a_restarted_receiver_continues_at_the_committed_position() -> None:
+    entries, position = filled(5), ReaderPosition()
+    talk(StreamReceiver(epoch=1), StreamStorage(entries), IndexStorage(position))
     entries.payloads += [b"new"]
-    assert talk(StreamReceiver(epoch=2), StreamStorage(entries), IndexStorage(place)) == [b"new"]
+    assert talk(StreamReceiver(epoch=2), StreamStorage(entries), IndexStorage(position)) == [b"new"]
 
 
 def test_without_an_index_storage_a_restarted_receiver_reads_from_the_start() -> None:
@@ -155,15 +155,15 @@ def test_entries_that_do_not_follow_each_other_are_no_answer() -> None:
     assert receiver.counts.malformed == 1
 
 
-def test_a_place_moves_forwards_only() -> None:
+def test_a_position_moves_forwards_only() -> None:
     index = IndexStorage(ReaderPosition())
     for numbers in ((7,), (3,)):
         index.step(Arrive([packet(Kind.COMMIT, numbers, epoch=1)]), 0.0)
     assert kinds(index.step(Arrive([packet(Kind.READ, (0,))]), 0.0)) == [(Kind.POSITION, (7,))]
 
 
-def test_a_place_in_storage_that_is_gone_gives_way_to_one_in_its_successor() -> None:
+def test_a_position_in_a_lost_storage_gives_way_to_one_in_its_successor() -> None:
     index = IndexStorage(ReaderPosition())
     index.step(Arrive([packet(Kind.COMMIT, (7,), epoch=1)]), 0.0)
     index.step(Arrive([packet(Kind.COMMIT, (2,), epoch=2)]), 0.0)
-    assert (index.place.incarnation, index.place.index) == (2, 2)
+    assert (index.position.incarnation, index.position.index) == (2, 2)

@@ -1,4 +1,4 @@
-"""Every state of every machine meets every event, and does what its table says."""
+"""Every state of every machine meets every event, and follows its table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_event_ends_in_a_state_that_the_table_names(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_what_the_table_ignores_leaves_a_count_and_nothing_else(case: Case) -> None:
+def test_an_event_that_the_table_ignores_leaves_only_a_count(case: Case) -> None:
     for (state, event), outcome in case.table.items():
         for each in inputs_of(event) if outcome.counted else ():
             machine = case.states[state]()

@@ -1,4 +1,4 @@
-"""The window: what it keeps has a bound, whatever stays unconfirmed."""
+"""The window is bounded, however long a message stays unconfirmed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_one_message_that_is_never_confirmed_does_not_make_it_keep_the_others() 
     assert window.due(1000.0) == ([([0], [b"stuck"])], [])
 
 
-def test_what_is_due_together_is_sent_together_in_order() -> None:
+def test_messages_that_are_due_together_are_sent_together_in_order() -> None:
     window = Window(8, Timeout())
     for payload in (b"a", b"b", b"c"):
         window.enter([payload], 0.0)
@@ -30,13 +30,3 @@ def test_nothing_is_due_before_its_time() -> None:
     window.enter([b"a"], 0.0)
     assert window.wake_at == 1.0
     assert window.due(0.999) == ([], [])
-
-
-def test_the_lowest_number_is_the_oldest_unconfirmed_one() -> None:
-    window = Window(8, Timeout())
-    window.enter([b"a", b"b", b"c"], 0.0)
-    window.confirm([0], 0.1)
-    window.due(100.0)
-    assert window.lowest == 1
-    window.confirm([1, 2], 100.1)
-    assert window.lowest == 3

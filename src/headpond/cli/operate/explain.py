@@ -14,10 +14,10 @@ from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
 from headpond.cli.output import EXIT_ERROR, print_fields, print_json, reports_errors
 
 if TYPE_CHECKING:
-    from headpond.pipes.calculus.carried import RateBounds
     from headpond.pipes.calculus.chain import ChainPromise, CrashRole
     from headpond.pipes.calculus.channel import Channel
     from headpond.pipes.calculus.declarations import Declaration
+    from headpond.pipes.calculus.flow import RateBounds
     from headpond.pipes.calculus.promise import Outlook, PromiseStep, RoutePromise
 
 RATES = ("loss", "duplicate", "reorder", "confirm_loss")

@@ -8,7 +8,7 @@ In reading order::
     declarations  what each pipe needs, keeps, gives and tolerates
     route         the text of a route, ``resend_many(window=64) | dedup``, and which pipes can stand over which
     channel       the channel beneath a route: rates per packet, and faults without a rate
-    carried       what a route carries up to some pipe, and the effect of one more pipe
+    flow          the flow of copies up to some pipe, and the effect of one more pipe
     promise       the promise of a route end to end
     chain         routes in a row, ``A -> B``, with a relay between them
     interval      what a measured run says about R and UR, and whether it agrees with the promise

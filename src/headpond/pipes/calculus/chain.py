@@ -1,16 +1,15 @@
 """Routes in a row, ``A -> B``: a relay between them is the receiver of the one and the sender of the other.
 
-Each route has a channel of its own, of the same kind unless its text gives it rates (``channel(loss=0.1) |
-…``). Copies compose: each that the first delivers is a message
-to the second. What the relay does depends on the first route:
+Each route has its own channel, of the same kind unless its text gives it rates (``channel(loss=0.1) | …``).
+Copies compose: each that the first delivers is a message to the second. The relay depends on the first route:
 
-- ``confirm=settled``: confirms cascade. The first route confirms what the second has confirmed, and what the
-  second has no room for comes again. Nothing is lost between them.
-- otherwise the relay gives up what the second route has no room for, and tells it in a notice. Only a second
+- ``confirm=settled``: confirms cascade. The first route confirms what the second has confirmed, and brings
+  again a message that the second has no room for. Nothing is lost between them.
+- otherwise the relay gives up messages that the second route has no room for, with a notice. Only a second
   route that keeps nothing always has room.
 
-A relay, and the worker behind the last route, may crash (``CrashRole``). What it has in hand then comes again
-if the route before it waits for it, and is lost if not.
+A relay, and the worker behind the last route, may crash (``CrashRole``). The messages that it works on then
+come again if the route before it waits for them, and are lost if not.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from enum import StrEnum
 from itertools import pairwise
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.carried import RouteFlow, in_row, unsure_of_timers
 from headpond.pipes.calculus.channel import Channel
 from headpond.pipes.calculus.declarations import Fault
 from headpond.pipes.calculus.delivery import compare_laws
+from headpond.pipes.calculus.flow import RouteFlow, in_row, unsure_of_timers
 from headpond.pipes.calculus.promise import NO_OUTLOOK, Breach, Outlook, RoutePromise, outlook_of, promise_of
 from headpond.pipes.calculus.route import Route, check_composition, parse_route
 
 
 class CrashRole(StrEnum):
-    """Who, of those that work on messages between and behind the routes, may crash with what it has in hand."""
+    """Who, between and behind the routes, may crash with the messages that it works on."""
 
     RELAY = "relay crash"
     WORKER = "worker crash"
@@ -91,50 +90,51 @@ def chain_promise_of(
     remarks: list[str] = []
     *before_relays, last = hops
     relayed = [_relayed(hop, remarks, crashes=CrashRole.RELAY in crashes) for hop in before_relays]
-    carried, *rest = (*relayed, _worked(last, remarks, crashes=CrashRole.WORKER in crashes))
+    flow, *rest = (*relayed, _worked(last, remarks, crashes=CrashRole.WORKER in crashes))
     for (before, after), second in zip(pairwise(hops), rest, strict=True):
         spills = not before.route.settles and after.route.confirms
-        carried = in_row(carried, second, spills=spills)
+        flow = in_row(flow, second, spills=spills)
         if spills:
-            remarks.append(f"the relay gives up what {after.route} has no room for; {_mend(before.route)}")
+            mend = _mend(before.route)
+            remarks.append(f"the relay gives up messages that {after.route} has no room for; {mend}")
     remarks += _by_product(hops)
     holds = all(hop.holds for hop in hops)
-    return ChainPromise(hops, outlook_of(carried) if holds else NO_OUTLOOK, tuple(remarks))
+    return ChainPromise(hops, outlook_of(flow) if holds else NO_OUTLOOK, tuple(remarks))
 
 
 def _mend(before: Route) -> str:
-    """What would make a relay wait instead of giving up."""
+    """How to make a relay wait instead of giving up."""
     if any("confirm" in stage.settings for stage in before.stages):
         return f"confirm=settled in {before} would make it wait"
-    return f"{before} confirms nothing, so nobody brings it again; resend_many(confirm=settled) would"
+    return f"{before} confirms nothing, so nobody brings them again; resend_many(confirm=settled) would"
 
 
 def _relayed(hop: RoutePromise, remarks: list[str], *, crashes: bool) -> RouteFlow:
-    """What a hop carries to the relay behind it."""
+    """The flow of a hop to the relay behind it."""
     if crashes:
         return _crashed(hop, "the relay", remarks)
     if hop.route.settles and not hop.route.drops_repeats:
-        return unsure_of_timers(hop.carried)
-    return hop.carried
+        return unsure_of_timers(hop.flow)
+    return hop.flow
 
 
 def _worked(hop: RoutePromise, remarks: list[str], *, crashes: bool) -> RouteFlow:
-    """What the last hop carries to the worker behind it."""
-    return _crashed(hop, "the worker", remarks) if crashes else hop.carried
+    """The flow of the last hop to the worker behind it."""
+    return _crashed(hop, "the worker", remarks) if crashes else hop.flow
 
 
 def _crashed(hop: RoutePromise, who: str, remarks: list[str]) -> RouteFlow:
     """A relay starts a new session after a crash, in which nobody knows a repeat of an earlier one."""
     if hop.route.settles:
-        remarks.append(f"what {who} behind {hop.route} had in hand when it crashed comes again")
-        return unsure_of_timers(hop.carried)
-    remarks.append(f"what {who} behind {hop.route} had in hand when it crashed is lost; {_mend(hop.route)}")
-    return replace(hop.carried, may_lose=True, may_repeat=True, unique=False, stale=True)
+        remarks.append(f"after a crash, the messages of {who} behind {hop.route} come again")
+        return unsure_of_timers(hop.flow)
+    remarks.append(f"a crash loses the messages of {who} behind {hop.route}; {_mend(hop.route)}")
+    return replace(hop.flow, may_lose=True, may_repeat=True, unique=False, stale=True)
 
 
 def _by_product(hops: Sequence[RoutePromise]) -> list[str]:
     """The product law beside the exact one, where they differ."""
-    copies = [hop.carried.copies for hop in hops]
+    copies = [hop.flow.copies for hop in hops]
     known = [each for each in copies if each is not None]
     if len(known) < len(hops) or (laws := compare_laws(*known)).agree:
         return []

@@ -1,4 +1,4 @@
-"""The channel beneath a route: what it does to one packet, as rates, and what else may happen to its ends."""
+"""The channel beneath a route: the rates at which it changes a packet, and faults without a rate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNRATED = frozenset(
         Fault.STORAGE_LOSS,
     }
 )
-"""Faults that happen now and then: they are checked against what each pipe tolerates, and have no rate."""
+"""Faults without a rate: they are checked against the faults that each pipe tolerates."""
 
 
 LATE = 4096
@@ -47,7 +47,7 @@ class Channel:
     backtraceable: bool = True
     """Whether answers find a way back at all."""
     faults: frozenset[Fault] = field(default=frozenset())
-    """What else may happen, of ``UNRATED``."""
+    """Other faults that may happen, of ``UNRATED``."""
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplicate", "reorder", "confirm_loss"):

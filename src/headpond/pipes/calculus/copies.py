@@ -5,7 +5,7 @@ of it is repeated, and hops in a row compose as functions do: each copy that the
 the second, so the copies of the two have ``G₁(G₂(z))``.
 
 Everything here is exact: inputs become fractions (0.1 is 1/10), closed forms stay closed, and no series is cut
-short behind the caller's back. Where a table has to end, ``head`` tells what lies beyond it, exactly.
+short behind the caller's back. Where a table has to end, ``head`` gives the exact probability beyond it.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Copies(ABC):
         return self.head(count + 1).probabilities[count]
 
     def head(self, length: int) -> DistributionHead:
-        """The probabilities of 0, 1, … copies, ``length`` of them, and what is left."""
+        """The probabilities of 0, 1, … copies, ``length`` of them, and the rest."""
         if not 1 <= length <= HEAD_MAX:
             raise BadRequest(f"{length:,} probabilities were asked for, and 1 to {HEAD_MAX:,} are computed")
         probabilities = self.of(Series.around(0, length)).coefficients

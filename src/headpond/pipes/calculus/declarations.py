@@ -50,16 +50,16 @@ class Fault(StrEnum):
     ROUTE_FAILURE = "route failure"
     """The route goes away for a while, with all that was on it, and comes back."""
     SENDER_CRASH = "sender crash"
-    """The sender starts again without what it held in memory."""
+    """The sender restarts without its memory."""
     RECEIVER_CRASH = "receiver crash"
     STORAGE_CRASH = "storage crash"
-    """The stream engine starts again, with all its data."""
+    """The stream engine restarts with all its data."""
     STORAGE_LOSS = "storage loss"
     """The storage comes back without some of its data."""
 
 
 class Side(StrEnum):
-    """Who keeps a piece of state."""
+    """The side that keeps a piece of state."""
 
     SENDER = "sender"
     RECEIVER = "receiver"
@@ -68,7 +68,7 @@ class Side(StrEnum):
 
 
 class Gift(StrEnum):
-    """What a pipe does for delivery, when its needs are met."""
+    """The effect of a pipe on delivery, when its needs are met."""
 
     AT_LEAST_ONCE = "at least once"
     """Nothing is lost; there may be repeats."""
@@ -83,21 +83,21 @@ class Gift(StrEnum):
 
 
 class Tactic(StrEnum):
-    """How a pipe acts on the copies of a message: what the calculus needs to know to compute with it."""
+    """How a pipe acts on the copies of a message, for the calculus to compute with."""
 
-    PASS = "send once, pass on what arrives"
+    PASS = "send once, pass on every copy"
     RESEND_ONE = "send again until confirmed, one message at a time"
     RESEND_MANY = "send again until confirmed, many messages at a time"
     WAIT_FOR_CONFIRM = (
-        "send again until confirmed, one message at a time, drop what is not above the last index"
+        "send again until confirmed, one message at a time, drop messages not above the last index"
     )
-    DROP_SEEN = "drop ids already seen"
-    DROP_LATE = "drop what is not above the last index"
-    DROP_BELOW = "drop what is below the last index"
-    HOLD_GAPS = "hold what is ahead of a gap, drop what is not above the last index"
-    HOLD_GAPS_PASS_EQUAL = "hold what is ahead of a gap, drop what is below the last index"
-    ASK_GAPS = "hold what is ahead of a gap and ask for it, drop what is not above the last index"
-    ASK_GAPS_PASS_EQUAL = "hold what is ahead of a gap and ask for it, drop what is below the last index"
+    DROP_SEEN = "drop known ids"
+    DROP_LATE = "drop messages not above the last index"
+    DROP_BELOW = "drop messages below the last index"
+    HOLD_GAPS = "hold messages behind a gap, drop messages not above the last index"
+    HOLD_GAPS_PASS_EQUAL = "hold messages behind a gap, drop messages below the last index"
+    ASK_GAPS = "hold messages behind a gap and ask for it, drop messages not above the last index"
+    ASK_GAPS_PASS_EQUAL = "hold messages behind a gap and ask for it, drop messages below the last index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What one pipe needs, keeps, gives and stands."""
+    """The needs, state, gift and tolerance of one pipe."""
 
     name: str
     """The pipe as a route writes it, with the parameter that makes this variant: ``index(strict=false)``."""
@@ -162,7 +162,7 @@ class Declaration:
     """The parameters that choose this declaration among those of the same pipe: a value, or a range of them."""
     parameters: tuple[Parameter, ...] = ()
     room: SizeNeed | None = None
-    """The room it needs for what comes before its turn, if it has a bound there."""
+    """The room it needs for messages that come early, if it has a bound there."""
 
     @property
     def confirms(self) -> bool:
@@ -226,7 +226,7 @@ CONFIRM = Parameter(
 
 # --- reliable delivery ------------------------------------------------------------------------------
 
-_LOST_BUFFER = "what it had taken and not yet had confirmed is lost with it"
+_LOST_BUFFER = "the messages that were not confirmed are lost with it"
 
 RESEND = Declaration(
     name="resend",
@@ -309,7 +309,7 @@ STREAM = Declaration(
     tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH, Fault.STORAGE_CRASH},
     does_not_tolerate={
         Fault.SENDER_CRASH: "the messages that the stream has not confirmed are lost with it",
-        Fault.STORAGE_LOSS: "the sender has let go of what the stream confirmed, so nobody has it",
+        Fault.STORAGE_LOSS: "the sender has dropped the messages that the stream confirmed, so nobody has them",
     },
     variant={},
     parameters=(
@@ -340,7 +340,7 @@ SEQUENTIAL = Declaration(
     tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS},
     does_not_tolerate={
         Fault.SENDER_CRASH: "its buffer of unsent messages is lost with it",
-        Fault.RECEIVER_CRASH: "it forgets the last index, and a copy of what it had sent on passes again",
+        Fault.RECEIVER_CRASH: "it forgets the last index, and a copy of the last message passes again",
     },
     untouched_by=STORAGE_FAULTS,
     variant={},
@@ -389,7 +389,7 @@ _QUEUE_LOST = "its send queue and its current index are lost with it"
 CONTINUOUS = Declaration(
     name="continuous",
     pipe="continuous",
-    summary="The receiver sends on the next index only; it asks for what is missing, and what is ahead waits.",
+    summary="The receiver sends on the next index only; it asks for missing messages, and early ones wait.",
     needs=(Need.AT_LEAST_ONCE, Need.BACKTRACEABLE),
     state=(
         PipeState(Side.SENDER, "the last index it gave, and the messages that the receiver may still ask for"),
@@ -415,7 +415,7 @@ CONTINUOUS = Declaration(
             maximum=ROOM_MAX,
             meaning="messages that may wait for their turn",
         ),
-        Parameter(name="gaps", default=True, meaning="whether the receiver asks for what is missing"),
+        Parameter(name="gaps", default=True, meaning="whether the receiver asks for missing messages"),
         Parameter(name="window", default=4096, meaning="messages that the sender keeps for that", local=True),
     ),
 )
@@ -433,20 +433,20 @@ CONTINUOUS_RELAXED = replace(
 CONTINUOUS_SILENT = replace(
     CONTINUOUS,
     name="continuous(gaps=false)",
-    summary="The receiver sends on the next index only; what is ahead of a gap waits in a send queue.",
+    summary="The receiver sends on the next index only; messages behind a gap wait in a send queue.",
     needs=(Need.AT_LEAST_ONCE,),
     state=_CONTINUOUS_STATE,
     tactic=Tactic.HOLD_GAPS,
     tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER}),
     does_not_tolerate={
-        Fault.SENDER_CRASH: "what waits behind a gap of its earlier session is dropped with that session",
+        Fault.SENDER_CRASH: "the messages behind a gap of its earlier session are dropped with that session",
         Fault.RECEIVER_CRASH: _QUEUE_LOST,
     },
     untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"gaps": False, "strict": True},
     room=SizeNeed(
         "queue",
-        "what has no room there is dropped, the route beneath may have confirmed it, and all that follows "
+        "a message without room there is dropped, the route beneath may have confirmed it, and all that follow "
         "would wait for it for ever",
     ),
 )
@@ -469,12 +469,12 @@ _DEDUP_PARAMETERS = (
         name="window",
         default=65536,
         maximum=ROOM_MAX,
-        meaning="messages that one may be late by and still be told from a repeat (by=id)",
+        meaning="messages that may overtake one that is still recognised as new (by=id)",
     ),
     Parameter(
         name="sessions",
         default=65536,
-        meaning="sender sessions that the receiver tells apart (by=id)",
+        meaning="sender sessions that the receiver distinguishes (by=id)",
         local=True,
     ),
 )
@@ -482,24 +482,26 @@ _DEDUP_PARAMETERS = (
 DEDUP_BY_ID = Declaration(
     name="dedup",
     pipe="dedup",
-    summary="The sender gives each message a unique id; the receiver drops ids that it has seen.",
+    summary="The sender gives each message a unique id; the receiver drops ids that it knows.",
     needs=(Need.ACCESSIBLE,),
     state=(
         PipeState(Side.SENDER, "a source of unique ids"),
-        PipeState(Side.RECEIVER, "the ids it has seen, a bounded set"),
+        PipeState(Side.RECEIVER, "the ids it has passed on, a bounded set"),
     ),
     gives=Gift.UNIQUE,
     order=None,
     tactic=Tactic.DROP_SEEN,
     # A restarted sender keeps nothing that it could repeat, and its ids stay unique.
     tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
-    does_not_tolerate={Fault.RECEIVER_CRASH: "it forgets the ids it has seen, and their copies pass again"},
+    does_not_tolerate={
+        Fault.RECEIVER_CRASH: "it forgets the ids it has passed on, and their copies pass again"
+    },
     untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"by": "id"},
     parameters=_DEDUP_PARAMETERS,
     room=SizeNeed(
         "window",
-        "it cannot tell a message that is later than that from a repeat, and drops it, though the route "
+        "it cannot distinguish a message that is later than that from a repeat, and drops it, though the route "
         "beneath may have confirmed it",
     ),
 )
@@ -508,7 +510,7 @@ DEDUP_BY_INDEX = replace(
     INDEX,
     name="dedup(by=index)",
     pipe="dedup",
-    summary="The sender gives each message the next index; the receiver drops what is not above the last one.",
+    summary="The sender gives each message the next index; the receiver drops it unless it is above the last.",
     variant={"by": "index"},
     parameters=_DEDUP_PARAMETERS,
 )
@@ -518,7 +520,7 @@ DEDUP_BY_INDEX = replace(
 BARE = Declaration(
     name="bare",
     pipe="bare",
-    summary="The sender sends each message once; the receiver passes on whatever arrives.",
+    summary="The sender sends each message once; the receiver passes on every copy that arrives.",
     needs=(Need.ACCESSIBLE,),
     state=(PipeState(Side.SENDER, "a route to the receiver"),),
     gives=Gift.AS_BENEATH,

@@ -20,7 +20,7 @@ from headpond.pipes.calculus.copies import Copies, Finite, Number, bernoulli, ex
 
 
 class DeliveryMode(StrEnum):
-    """What R and UR come to in words."""
+    """R and UR in words."""
 
     UNRELIABLE = "unreliable"
     """Messages may be lost and may be repeated."""
@@ -61,7 +61,7 @@ def mode_of(reliability: Number, uniqueness: Number, tolerance: Number = 0) -> D
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRates:
-    """What a hop or a route does with a message, as numbers."""
+    """The numbers of a hop or a route."""
 
     reliability: Fraction
     uniqueness: Fraction

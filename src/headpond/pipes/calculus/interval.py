@@ -1,4 +1,4 @@
-"""What a measured run says about R and UR, and whether it agrees with what was computed.
+"""R and UR of a measured run, with intervals, and whether they agree with a prediction.
 
 A run is a sample: 1,000 messages over a route whose R is 0.9 do not deliver 900 on the nose. An interval holds
 the true value with the confidence asked for, so "measured agrees with predicted" is something computed, not
@@ -62,7 +62,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class CopyTally:
-    """What a run counted: enough to compute both intervals, in a few sums that partial runs can add up."""
+    """The counts of a run: enough for both intervals, in a few sums that partial runs can add up."""
 
     sent: int = 0
     unique: int = 0
@@ -74,7 +74,7 @@ class CopyTally:
 
     def __post_init__(self) -> None:
         if not 0 <= self.unique <= min(self.sent, self.received) or self.squares < self.received:
-            raise BadRequest(f"{self} cannot be what a run counted", hint="unique ≤ sent, unique ≤ received.")
+            raise BadRequest(f"{self} cannot be the counts of a run", hint="unique ≤ sent, unique ≤ received.")
 
     def __add__(self, other: CopyTally) -> CopyTally:
         return CopyTally(

@@ -1,14 +1,14 @@
 """The four orders of received indices, and how they relate.
 
-Indices count what a sender sent: 0, 1, 2, …. Over the indices as a receiver got them:
+Indices count the messages of a sender: 0, 1, 2, …. Over the indices as a receiver got them:
 
 - **monotonic**: never falls; repeats and gaps are allowed;
 - **strict**: always rises; gaps are allowed, repeats are not;
 - **continuous**: starts at the first and steps by 0 or 1; repeats are allowed, gaps are not;
 - **absolute**: exactly the first n, each once.
 
-An order is three facts: nothing falls, nothing repeats, nothing is skipped. So what a sequence holds is always
-*one* strongest order with all that it implies, or none (``None``), and the orders are a lattice::
+An order is three facts: nothing falls, nothing repeats, nothing is skipped. So a sequence always has *one*
+strongest order with all that it implies, or none (``None``), and the orders are a lattice::
 
               absolute
              /        \\
@@ -112,13 +112,6 @@ class OrderCheck:
         self.repeats += repeats
         self.gaps += gaps
 
-    def take_run(self, start: int, count: int) -> None:
-        """``count`` consecutive indices from ``start``, at the cost of one."""
-        if count > 0:
-            self.take((start,))
-            self.received += count - 1
-            self._last = start + count - 1
-
     @property
     def order(self) -> Order | None:
         """The strongest order that held so far."""
@@ -148,7 +141,7 @@ def implies(stronger: Order | None, weaker: Order | None) -> bool:
 
 
 def meet(one: Order | None, other: Order | None) -> Order | None:
-    """The strongest order that both imply: what is left when either may be the one that held."""
+    """The strongest order that both imply: it holds when either of the two does."""
     return _combine(one, other, lambda mine, theirs: mine or theirs)
 
 
@@ -171,28 +164,28 @@ def _combine(one: Order | None, other: Order | None, choose: Callable[[bool, boo
     return order_of(falls=False, repeats=repeats, gaps=gaps)
 
 
-# --- what is kept -----------------------------------------------------------------------------------
+# --- the order after a change -----------------------------------------------------------------------
 
 
 def then(first: Order | None, second: Order | None) -> Order | None:
     """The order end to end of two hops in a row, the second counting what the first one delivered.
 
-    It is the meet: a second hop can repeat, skip or turn round what came in order, and never puts right what
-    came wrong, because it counts from there.
+    It is the meet: a second hop can repeat, skip or reorder messages that came in order, and never repairs
+    the order, because it counts from there.
     """
     return meet(first, second)
 
 
 def after_loss(order: Order | None) -> Order | None:
-    """What is left when some of what was received is dropped: gaps come in, nothing else changes."""
+    """The order when some messages are dropped: gaps come in, nothing else changes."""
     return order and order_of(falls=False, repeats=order.repeats, gaps=True)
 
 
 def after_repeats(order: Order | None) -> Order | None:
-    """What is left when some of it is repeated on the spot."""
+    """The order when some messages are repeated on the spot."""
     return order and order_of(falls=False, repeats=True, gaps=order.gaps)
 
 
 def after_dedup(order: Order | None) -> Order | None:
-    """What is gained when only the first of equal indices is kept."""
+    """The order when only the first of equal indices passes."""
     return order and order_of(falls=False, repeats=False, gaps=order.gaps)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from headpond.pipes.calculus.carried import RateBounds, RouteFlow, carry, over_channel, worked_on
 from headpond.pipes.calculus.channel import Channel
 from headpond.pipes.calculus.copies import Copies
 from headpond.pipes.calculus.declarations import OUTLASTED, Fault, Need, Tactic
 from headpond.pipes.calculus.delivery import DeliveryMode, mode_of
+from headpond.pipes.calculus.flow import RateBounds, RouteFlow, carry, over_channel, worked_on
 from headpond.pipes.calculus.orders import Order
 from headpond.pipes.calculus.route import Route, RouteStage, find_stage, parse_route
 
@@ -28,15 +28,16 @@ RESENDING = (
 )
 LATE_DROPPING = (Tactic.DROP_LATE, Tactic.DROP_BELOW)
 
-_WHAT_MENDS: dict[Fault, str] = {
+_REMEDIES: dict[Fault, str] = {
     Fault.SENDER_CRASH: (
-        "Keep what is not confirmed where a restart finds it (a producer's refill file does), or let the "
-        "caller hand it over again"
+        "Keep unconfirmed messages where a restart finds them (a producer's refill file does), or let the "
+        "caller submit them again"
     ),
     Fault.RECEIVER_CRASH: (
-        "Keep the receiver's state on disk, in one write with what it sends on (a node's admission does)"
+        "Keep the receiver's state on disk, in one write with the messages that it sends on (a node's "
+        "admission does)"
     ),
-    Fault.STORAGE_LOSS: "Keep a second copy of the storage, or hold what was sent until it is delivered",
+    Fault.STORAGE_LOSS: "Keep a second copy of the storage, or hold each message until it is delivered",
 }
 
 
@@ -52,7 +53,7 @@ class Breach:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What can be counted on behind some pipe of a route."""
+    """R, UR and order behind some pipe of a route."""
 
     reliability: RateBounds
     uniqueness: RateBounds
@@ -70,7 +71,7 @@ NO_OUTLOOK = Outlook(NOT_KNOWN, NOT_KNOWN, None, None)
 
 @dataclass(frozen=True, slots=True)
 class PromiseStep:
-    """One pipe of a route and what the route gives with it."""
+    """One pipe of a route, and the outlook behind it."""
 
     stage: RouteStage
     outlook: Outlook
@@ -87,10 +88,10 @@ class RoutePromise:
     route: Route
     channel: Channel
     bare: Outlook
-    """What the channel gives without any pipe."""
+    """The outlook of the channel without any pipe."""
     steps: tuple[PromiseStep, ...]
-    carried: RouteFlow
-    """End to end; as if what is broken were mended."""
+    flow: RouteFlow
+    """End to end, as if every breach were mended."""
 
     @property
     def outlook(self) -> Outlook:
@@ -110,46 +111,46 @@ def promise_of(route: Route | str, channel: Channel | None = None) -> RoutePromi
     """Explains a route over a channel; without one, over a channel without faults."""
     route = parse_route(route) if isinstance(route, str) else route
     channel = (channel or Channel()).with_rates(route.rates)
-    carried = over_channel(channel)
-    bare = outlook_of(carried)
+    flow = over_channel(channel)
+    bare = outlook_of(flow)
     steps: list[PromiseStep] = []
     broken = False
     for position, stage in enumerate(route.stages):
-        breaches = _breaches(route, position, carried, channel)
+        breaches = _breaches(route, position, flow, channel)
         broken = broken or bool(breaches)
-        # Behind a breach the fold goes on as if it were mended, so that each breach is told once, where it is.
-        beneath = _as_needed(carried, breaches)
+        # Behind a breach the fold continues as if it were mended, so that each breach is reported once.
+        beneath = _as_needed(flow, breaches)
         if stage.settles:  # the worker's failures keep its confirms away, so they count as losses beneath
             beneath = worked_on(beneath, route.worker_fails)
-        carried = carry(beneath, stage, _answering(channel))
-        outlook = NO_OUTLOOK if broken else outlook_of(carried)
-        remarks = () if broken else _remarks(stage, beneath, carried)
+        flow = carry(beneath, stage, _answering(channel))
+        outlook = NO_OUTLOOK if broken else outlook_of(flow)
+        remarks = () if broken else _remarks(stage, beneath, flow)
         steps.append(PromiseStep(stage, outlook, not broken, breaches, remarks))
     if route.worker_fails and not route.settles:
-        carried = worked_on(carried, route.worker_fails)
-        remark = f"the worker loses {float(route.worker_fails):.4g} of what it is handed"
+        flow = worked_on(flow, route.worker_fails)
+        remark = f"the worker loses {float(route.worker_fails):.4g} of its messages"
         if any("confirm" in stage.settings for stage in route.stages):
-            remark += "; with confirm=settled it would come again"
-        outlook = NO_OUTLOOK if broken else outlook_of(carried)
+            remark += "; with confirm=settled they would come again"
+        outlook = NO_OUTLOOK if broken else outlook_of(flow)
         steps[-1] = replace(steps[-1], outlook=outlook, remarks=(*steps[-1].remarks, remark))
-    return RoutePromise(route, channel, bare, tuple(steps), carried)
+    return RoutePromise(route, channel, bare, tuple(steps), flow)
 
 
-def outlook_of(carried: RouteFlow) -> Outlook:
+def outlook_of(flow: RouteFlow) -> Outlook:
     # A fault without a rate leaves a distribution that nobody can know.
-    rated = not carried.may_lose and not carried.may_repeat
-    return Outlook(carried.reliability, carried.uniqueness, carried.order, carried.copies if rated else None)
+    rated = not flow.may_lose and not flow.may_repeat
+    return Outlook(flow.reliability, flow.uniqueness, flow.order, flow.copies if rated else None)
 
 
-def _as_needed(carried: RouteFlow, breaches: tuple[Breach, ...]) -> RouteFlow:
-    return over_channel(Channel()) if breaches else carried
+def _as_needed(flow: RouteFlow, breaches: tuple[Breach, ...]) -> RouteFlow:
+    return over_channel(Channel()) if breaches else flow
 
 
 def _answering(channel: Channel) -> Channel:
     return channel if channel.confirm else Channel(faults=channel.faults)
 
 
-# --- what is broken ---------------------------------------------------------------------------------
+# --- breaches ---------------------------------------------------------------------------------------
 
 
 def _breaches(route: Route, position: int, beneath: RouteFlow, channel: Channel) -> tuple[Breach, ...]:
@@ -167,9 +168,7 @@ def _unmet(need: Need, route: Route, position: int, beneath: RouteFlow, channel:
         return Breach(position, sentence, "Give the channel a way back, or use pipes that need no answers")
     if need is Need.ACCESSIBLE and beneath.least.lost == 1:
         sentence = f"{pipe} needs an accessible route, and nothing is sure to get through the one beneath"
-        return Breach(
-            position, sentence, "Lower the loss of the channel, and what is put out of order, below 1"
-        )
+        return Breach(position, sentence, "Lower the loss and the reordering of the channel below 1")
     if need is Need.AT_LEAST_ONCE:
         return _not_at_least_once(route, position, beneath)
     return None
@@ -199,7 +198,7 @@ def _too_small(route: Route, position: int, beneath: RouteFlow) -> Breach | None
 
 def _loses(beneath: RouteFlow) -> str:
     if beneath.may_lose:
-        return "loses what is on it when it fails"
+        return "loses the messages on it when it fails"
     lost = 1 - beneath.reliability.low
     share = f"{float(lost):.4g} of all messages"
     return f"loses {share}" if beneath.reliability.exact else f"may lose up to {share}"
@@ -210,18 +209,18 @@ def _not_tolerated(fault: Fault, stage: RouteStage, position: int) -> Breach | N
     if reason is None:
         return None
     tried_on = "Leave tries out, so that each message is sent until it is confirmed"
-    mend = tried_on if reason == OUTLASTED else _WHAT_MENDS[fault]
+    mend = tried_on if reason == OUTLASTED else _REMEDIES[fault]
     return Breach(position, f"{stage.pipe} does not tolerate a {fault}: {reason}", mend)
 
 
-# --- what is worth saying ---------------------------------------------------------------------------
+# --- remarks ----------------------------------------------------------------------------------------
 
 
-def _remarks(stage: RouteStage, beneath: RouteFlow, carried: RouteFlow) -> tuple[str, ...]:
+def _remarks(stage: RouteStage, beneath: RouteFlow, flow: RouteFlow) -> tuple[str, ...]:
     tactic = stage.declaration.tactic
     remarks: list[str] = []
     if tries := stage.settings.get("tries"):
-        remarks.append(f"R = 1 − (1 − r)^{tries}, r being R beneath; what is given up is counted and reported")
+        remarks.append(f"R = 1 − (1 − r)^{tries}, r being R beneath; the sender reports what it gives up")
     elif tactic in RESENDING:
         remarks.append("R → 1 as long as the sender lives and keeps trying")
     if tactic in (Tactic.RESEND_ONE, Tactic.RESEND_MANY) and not beneath.punctual:
@@ -231,11 +230,11 @@ def _remarks(stage: RouteStage, beneath: RouteFlow, carried: RouteFlow) -> tuple
         )
     if tactic in LATE_DROPPING and beneath.overtakes:
         remarks.append(
-            f"messages overtake each other beneath, and {stage.pipe} drops what comes late; continuous would "
-            "wait for it"
+            f"messages overtake each other beneath, and {stage.pipe} drops late ones; continuous would wait "
+            "for them"
         )
-    if not carried.reliability.exact or not carried.uniqueness.exact:
+    if not flow.reliability.exact or not flow.uniqueness.exact:
         remarks.append(
-            "a range is what the rates leave open: it depends on delays, or on how often a fault happens"
+            "a range means that the rates leave it open: it depends on delays, or on how often a fault happens"
         )
     return tuple(remarks)

@@ -4,11 +4,11 @@ The first pipe works on the channel; each one after it works on the route made o
 over a. At the receiving end messages pass the pipes in the order written, at the sending end in the reverse
 order.
 
-Two more words describe what lies at the ends of the pipes, for the calculus and the lab:
+Two more words describe the ends of the pipes, for the calculus and the lab:
 
-- ``channel(loss=0.1, duplicate=0, reorder=0, late=64, confirm_loss=0)`` stands first and gives this route rates
-  of its own. A channel alone is ``bare`` over it.
-- ``worker(fail=0.1)`` stands last: the worker behind the pipes fails that share of what it is handed.
+- ``channel(loss=0.1, duplicate=0, reorder=0, late=64, confirm_loss=0)`` stands first and gives this route its
+  own rates. A channel alone is ``bare`` over it.
+- ``worker(fail=0.1)`` stands last: the worker behind the pipes fails that share of its messages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SETTING = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*([^\s=]+)\s*")
 
 @dataclass(frozen=True, slots=True)
 class RouteStage:
-    """One pipe of a route, with what was set in the text and the defaults of the rest."""
+    """One pipe of a route, with the settings of the text and the defaults of the rest."""
 
     declaration: Declaration
     settings: Mapping[str, Value]
@@ -54,7 +54,7 @@ class RouteStage:
         return self.settings.get("confirm") == "settled"
 
     def __str__(self) -> str:
-        """As written, without what is at its default."""
+        """As written, without settings that have their default."""
         defaults = {each.name: each.default for each in self.declaration.parameters}
         changed = [f"{name}={_text(value)}" for name, value in self.settings.items() if value != defaults[name]]
         return f"{self.pipe}({', '.join(changed)})" if changed else self.pipe

@@ -1,4 +1,4 @@
-"""How far a program is done with what it was given, in whichever order it finishes."""
+"""How far a program is done with its messages, in whichever order it finishes them."""
 
 from __future__ import annotations
 

@@ -24,13 +24,13 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
 from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError
 from headpond.pipes.calculus.route import Route, RouteStage
-from headpond.pipes.machines.packet import Packet, decode_packet, encode_packet
+from headpond.pipes.machines.packet import Packet, decode_packet, encode_packet, payload_bytes
 from headpond.wire.frame import CONTROL_BYTES_MAX, SEGMENT_BYTES_MAX, Frame, FrameReader, FrameType, encode
 
 VERSION = 1
@@ -47,7 +47,7 @@ class PipeFrame(IntEnum):
 
 
 FROM_STRANGER: Mapping[int, int] = {PipeFrame.HELLO: 4096}
-"""What a receiver takes before it was greeted."""
+"""The frames that a receiver takes before the greeting."""
 FROM_SENDER: Mapping[int, int] = {PipeFrame.PACKET: SEGMENT_BYTES_MAX}
 FROM_RECEIVER: Mapping[int, int] = {
     PipeFrame.HELLO: 4096,
@@ -82,7 +82,7 @@ def decode_hello(body: bytes) -> PipeHello:
 
 
 def shape_of(route: Route) -> str:
-    """What both sides of a pipe must have in common: all but the settings that are one side's own business."""
+    """The part of a route that both sides must have in common: all but local settings."""
     return str(Route(tuple(_shared(stage) for stage in route.stages)))
 
 
@@ -111,13 +111,6 @@ def _pieces(packet: Packet) -> Iterator[Packet]:
     yield packet._replace(numbers=packet.numbers[start:], payloads=payloads[start:])
 
 
-def payload_bytes(payload: Any) -> int:
-    """The size of what is in an envelope, however deep."""
-    while not isinstance(payload, bytes):
-        payload = payload[2]
-    return len(payload)
-
-
 WRITE_BUFFER_BYTES = 1024 * 1024
 WRITE_BUFFER_BYTES_MAX = 16 * 1024 * 1024
 """Past this, packets are lost, as a route may: the other side asks for more than it reads."""
@@ -130,7 +123,7 @@ STUCK_AFTER_S = 120
 class PipeConnection(asyncio.Protocol):
     """``on_frame`` gets all frames but packets, ``on_packets`` those; ``on_end`` hears once why it ended.
 
-    ``limits`` says which frames may come, and may be replaced as the conversation goes on. ``pipes`` is how
+    ``limits`` says which frames may come; ``allow`` replaces it. ``pipes`` is how
     many the route has, which says in how many envelopes a payload comes.
     """
 
@@ -147,7 +140,7 @@ class PipeConnection(asyncio.Protocol):
     ) -> None:
         self.malformed = 0
         self.faulty = False
-        """Whether it was ended because of what came over it."""
+        """Whether it ended because of bytes that are not a pipe's."""
         self.writable = False
         self.lost = 0
         """Packets dropped because the other side did not read."""
@@ -207,7 +200,7 @@ class PipeConnection(asyncio.Protocol):
             self._transport.abort()
 
     def end_after_writing(self, error: HeadpondError, *, faulty: bool = False) -> None:
-        """Reads nothing more, and ends it when what was written is out."""
+        """Reads nothing more, and ends it when everything written is out."""
         if self._ended is None:
             self._ended = error
             self.faulty = faulty
@@ -215,7 +208,7 @@ class PipeConnection(asyncio.Protocol):
             self._transport.close()
 
     async def close(self) -> None:
-        """Writes what is left and ends it."""
+        """Writes the rest and ends it."""
         self._ended = self._ended or ConnectionLost("this side closed the connection")
         if self._transport is None:
             return

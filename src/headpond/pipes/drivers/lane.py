@@ -40,8 +40,8 @@ _TO_RECEIVER = frozenset((Kind.FETCHED, Kind.POSITION))
 class StoredReceiver:
     """The storage of a stream towards the sender, its receiver towards the program.
 
-    The messages live as long as ``entries`` and ``place``: pass the same ones to the next receiver. For storage
-    that outlives the process, give the listener a store (store.py), or put the stream over a topic.
+    The messages live as long as ``entries`` and ``position``: pass the same ones to the next receiver. For
+    storage that outlives the process, give the listener a store (store.py), or put the stream over a topic.
 
     The storage trims the messages below the committed index, because its only reader is done with them.
     Without ``commit`` it trims nothing; past ``STORED_MAX`` messages it is full, which a notice reports
@@ -50,14 +50,14 @@ class StoredReceiver:
     """
 
     def __init__(
-        self, receiver: ReceiverStack, entries: Entries, place: ReaderPosition, *, paced: bool = False
+        self, receiver: ReceiverStack, entries: Entries, position: ReaderPosition, *, paced: bool = False
     ) -> None:
         """``paced``: after each delivery it asks its storage for more only when ``ask`` says so."""
         self._paced = paced
         self._questions: list[Packet] = []
         self._receiver = receiver
         self._storage = StreamStorage(entries)
-        self._index = IndexStorage(place)
+        self._index = IndexStorage(position)
 
     @property
     def counts(self) -> Counts:
@@ -86,14 +86,14 @@ class StoredReceiver:
         out = Effects()
         packets = list(input.packets) if isinstance(input, Arrive) else self._receive(input, now, out)
         while packets:
-            packets = self._hand_round(packets, now, out)
+            packets = self._route_packets(packets, now, out)
             if self._paced and out.delivered:
                 self._questions += [each for each in packets if each.kind == Kind.FETCH]
                 packets = [each for each in packets if each.kind != Kind.FETCH]
         return out
 
     def ask(self) -> Arrive | None:
-        """What to step it with for the next delivery; None where it has asked already."""
+        """The input for the next delivery; None where it has asked already."""
         questions, self._questions = self._questions, []
         return Arrive(questions) if questions else None
 
@@ -104,11 +104,11 @@ class StoredReceiver:
         out.notices += effects.notices
         return effects.packets
 
-    def _hand_round(self, packets: list[Packet], now: float, out: Effects) -> list[Packet]:
+    def _route_packets(self, packets: list[Packet], now: float, out: Effects) -> list[Packet]:
         """Packets between the three stay here, and their answers come back; the others go to the sender."""
         to_storage = [each for each in packets if each.kind in _TO_STORAGE and not each.layer]
         to_index = [each for each in packets if each.kind in _TO_INDEX and not each.layer]
-        # From the sender and for an outer layer; of answers of the receiver's outer layers there is the rest.
+        # From the sender for an outer layer; the rest are answers of the receiver's outer layers.
         to_receiver = [each for each in packets if each.kind in _TO_RECEIVER or _is_forwards(each)]
         inside = {id(each) for part in (to_storage, to_index, to_receiver) for each in part}
         out.packets += [each for each in packets if id(each) not in inside]
@@ -119,8 +119,8 @@ class StoredReceiver:
             answers += stored.packets
         if to_index:
             answers += self._index.step(Arrive(to_index), now).packets
-            if self._index.place.incarnation == self._storage.entries.incarnation:
-                self._storage.entries.trim(self._index.place.index)
+            if self._index.position.incarnation == self._storage.entries.incarnation:
+                self._storage.entries.trim(self._index.position.index)
         if to_receiver:
             answers += self._receive(Arrive(to_receiver), now, out)
         return answers
@@ -130,8 +130,8 @@ def _is_forwards(packet: Packet) -> bool:
     return packet.layer > 0 and packet.kind in (Kind.DATA, Kind.FLOOR, Kind.PROBE)
 
 
-SESSIONS_BEFORE_ANEW = 1024
-"""Sessions of one sender that are over need no remembering."""
+SESSIONS_PER_MACHINE = 1024
+"""A lane replaces its machine after so many sessions, to forget those that are over."""
 
 Carry = Callable[[list[Packet]], None]
 _DATA = int(Kind.DATA)
@@ -169,20 +169,22 @@ class Inbox(Protocol):
 
 
 def new_storage() -> tuple[Entries, ReaderPosition]:
-    """What a stream's storage beside its receiver keeps."""
+    """The state of a stream's storage beside its receiver."""
     return Entries(capacity=STORED_MAX), ReaderPosition()
 
 
-def receiver_machine(route: Route, *, epoch: int, entries: Entries, place: ReaderPosition) -> ReceiverMachine:
+def receiver_machine(
+    route: Route, *, epoch: int, entries: Entries, position: ReaderPosition
+) -> ReceiverMachine:
     """The receiving side of a route, with its storage if it is a stream."""
     receiver = receiver_of(route, epoch=epoch, jitter=random.random)
     if route.stages[0].pipe != "stream":
         return receiver
-    return StoredReceiver(receiver, entries, place)
+    return StoredReceiver(receiver, entries, position)
 
 
 class LaneTotals(NamedTuple):
-    """What lanes counted that are there no more."""
+    """The counts of lanes that are closed."""
 
     senders: int = 0
     arrived: int = 0
@@ -206,11 +208,11 @@ class SenderLane:
         self.carry = carry
         """Takes answers to the sender, or loses them while there is no way to it."""
         self.session = -1
-        """The sender's present session, as far as it said."""
+        """The sender's current session, as far as it said."""
         self.arrived = 0
         self.delivered = 0
         self.absent_since = 0.0
-        """When its sender was last there, by whoever keeps the lanes."""
+        """When its sender was last there; its source sets it."""
         self._sessions = 0
         self._make = make
         self._inbox = inbox
@@ -219,7 +221,7 @@ class SenderLane:
         self.settles = machine.settles
         """Whether the pipe waits for the program."""
         self.stored = isinstance(machine, StoredReceiver)
-        """Whether what it is given stays in a storage until it is committed."""
+        """Whether its messages stay in a storage until they are committed."""
         self._runner = Runner(machine, self._on_effects)
 
     @property
@@ -236,7 +238,7 @@ class SenderLane:
         if session > self.session:
             self.session = session
             self._sessions += 1
-            if self._sessions % SESSIONS_BEFORE_ANEW == 0 and not self.stored:
+            if self._sessions % SESSIONS_PER_MACHINE == 0 and not self.stored:
                 self._past = self.counts
                 self._past.restarts += 1
                 self._runner.close()
@@ -252,18 +254,18 @@ class SenderLane:
         self._runner.step(Settle(epoch, numbers))
 
     def fail(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
-        """The program could not: the next copy of these is welcome."""
+        """The program failed on these: pass on their next copy."""
         self._runner.step(Fail(epoch, numbers))
 
     def set_reading(self, reading: bool) -> None:
-        """Whether the program has room for more; what comes meanwhile is left with the sender."""
+        """Whether the program has room for more; meanwhile messages stay with the sender."""
         self.on_route(reading)
 
     def on_route(self, there: bool) -> None:
         if there:
-            self._runner.go_on()
+            self._runner.resume()
         else:
-            self._runner.stand_still()
+            self._runner.pause()
 
     def close(self) -> None:
         self._runner.close()

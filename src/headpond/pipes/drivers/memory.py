@@ -1,7 +1,7 @@
 """Both ends of a pipe in one process.
 
-``between`` stands in the middle if given: it gets every packet and a function that carries a packet on, at once
-or later, once, often or never. So a program can be tried over a route as bad as one likes.
+``between`` gets every packet and a function that carries a packet on, at once or later, once, often or never.
+So a program can be tested over a bad route.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from headpond.pipes.machines.packet import Packet
 CarryOn = Callable[[Packet], None]
 Between = Callable[[Packet, CarryOn], None]
 
-HELD_MAX = 65536
-"""Packets that a wire holds for a receiver that does not read; what comes on top is lost, as a route may."""
+QUEUE_MAX = 65536
+"""Packets that a wire holds for a receiver that does not read; further ones are lost, as on a route."""
 
 
 def pair(route: str, *, between: Between | None = None) -> tuple[PipeSender, PipeReceiver]:
@@ -33,40 +33,40 @@ def pair(route: str, *, between: Between | None = None) -> tuple[PipeSender, Pip
 class _MemoryWire:
     """One direction. Packets arrive in the next turn of the loop, never within the call that sent them."""
 
-    def __init__(self, hand_on: Callable[[list[Packet]], None], between: Between | None) -> None:
-        self._hand_on = hand_on
+    def __init__(self, deliver: Callable[[list[Packet]], None], between: Between | None) -> None:
+        self._deliver = deliver
         self._between = between
-        self._held: deque[Packet] = deque()
+        self._queue: deque[Packet] = deque()
         self._open = False
         self._scheduled = False
 
     def carry(self, packets: list[Packet]) -> None:
         for packet in packets:
             if self._between is None:
-                self._hold(packet)
+                self._enqueue(packet)
             else:
-                self._between(packet, self._hold)
+                self._between(packet, self._enqueue)
 
     def set_open(self, is_open: bool) -> None:
         self._open = is_open
         self._schedule()
 
-    def _hold(self, packet: Packet) -> None:
-        if len(self._held) < HELD_MAX:
-            self._held.append(packet)
+    def _enqueue(self, packet: Packet) -> None:
+        if len(self._queue) < QUEUE_MAX:
+            self._queue.append(packet)
             self._schedule()
 
     def _schedule(self) -> None:
-        if self._open and self._held and not self._scheduled:
+        if self._open and self._queue and not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._arrive)
 
     def _arrive(self) -> None:
         self._scheduled = False
         if self._open:
-            packets = list(self._held)
-            self._held.clear()
-            self._hand_on(packets)
+            packets = list(self._queue)
+            self._queue.clear()
+            self._deliver(packets)
 
 
 class _Middle:
@@ -78,7 +78,6 @@ class _Middle:
 
     def __init__(self, route: str, between: Between | None) -> None:
         self._route = parse_drivable(route)
-        self._between = between
         self._sender: PipeSender | None = None
         self._lane: SenderLane | None = None
         self._reading = False
@@ -87,10 +86,10 @@ class _Middle:
         self.way = _MemoryWay(self)
 
     async def open(self, receiver: PipeReceiver) -> None:
-        epoch, (entries, place) = new_epoch(), new_storage()
+        epoch, (entries, position) = new_epoch(), new_storage()
         self._lane = SenderLane(
             "",
-            lambda: receiver_machine(self._route, epoch=epoch, entries=entries, place=place),
+            lambda: receiver_machine(self._route, epoch=epoch, entries=entries, position=position),
             receiver,
             self._back.carry,
         )
@@ -102,7 +101,7 @@ class _Middle:
             self._lane.close()
 
     async def flush(self) -> None:
-        """What was confirmed is on its way at once."""
+        """Confirms are on their way at once."""
 
     @property
     def lanes(self) -> Sequence[SenderLane]:

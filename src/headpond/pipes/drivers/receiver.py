@@ -7,10 +7,10 @@ Three ways to read, from the simplest to the quickest::
     async for run in receiver.runs():           # run.payloads; the same, a run at a time
 
 Confirming matters where the route says so (``confirm=settled``, and a stream over a topic): there a message
-whose program died before it was done comes again. Elsewhere the pipe confirms what it has passed on, and
-``confirm`` does nothing.
+whose program died before it was done comes again. Elsewhere the pipe confirms a message when it passes it on,
+and ``confirm`` does nothing.
 
-What waits here to be read is bounded: past that the receiver takes nothing more from its senders.
+Unread messages are bounded: past that the receiver takes nothing more from its senders.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LaneSource(Protocol):
 
     @property
     def retired(self) -> LaneTotals:
-        """What lanes counted that had to make room for others."""
+        """The counts of lanes that made room for others."""
 
     @property
     def faults(self) -> int: ...
@@ -80,7 +80,7 @@ class ReceiverStats:
     refused: int
     """No room: not confirmed, so that they come again."""
     abandoned: int
-    """Given up for good, each told in a notice."""
+    """Given up for good, each with a notice."""
     gaps: int
     """Asked for again."""
     ignored: int
@@ -90,11 +90,11 @@ class ReceiverStats:
     senders: int
     sender_restarts: int
     faults: int
-    """Connections ended because of what came over them."""
+    """Connections that ended because of bytes that are not a pipe's."""
 
 
 class PipeItem(NamedTuple):
-    """One payload, and what names it to the pipe."""
+    """One payload, and its name in the pipe."""
 
     payload: bytes
     sender: str
@@ -110,7 +110,7 @@ class PipeReceiver:
     def __init__(self, route: str, source: LaneSource) -> None:
         self.route = route
         self.notices: list[Notice] = []
-        """The last things that must not pass in silence: what was given up, came late, or was refused."""
+        """The last notices: messages given up, late or refused."""
         self._source = source
         self._inbox: deque[Delivery] = deque()
         self._inbox_count = 0
@@ -142,7 +142,7 @@ class PipeReceiver:
         return self
 
     async def close(self) -> None:
-        """Sends the confirmations that wait, and takes nothing more. What was not read is dropped."""
+        """Sends the confirms that wait, and takes nothing more. Unread messages are dropped."""
         if not self._opened:
             return
         failed, self._error = self._error, Closed("the receiver was closed")
@@ -178,11 +178,11 @@ class PipeReceiver:
         return _AsyncReader(self._next_payload)
 
     def items(self) -> AsyncIterator[PipeItem]:
-        """One item after the other, to be confirmed by the program."""
+        """One item after the other, for the program to confirm."""
         return _AsyncReader(self._next_item)
 
     def runs(self) -> AsyncIterator[Delivery]:
-        """Runs as they came, to be confirmed by the program."""
+        """Runs as they came, for the program to confirm."""
         return _AsyncReader(self._next_run)
 
     async def receive(self, timeout: float | None = None) -> PipeItem | None:
@@ -220,7 +220,7 @@ class PipeReceiver:
                 raise self._error.again()
             self._send_settled()
             if self._inbox:
-                break  # what was just confirmed let more come
+                break  # the confirms let more come
             self._arrived.clear()
             await self._arrived.wait()
         run = self._inbox.popleft()
@@ -255,7 +255,7 @@ class PipeReceiver:
             self._loop.call_soon(self._end_of_turn)
 
     def fail(self, what: PipeItem | Delivery) -> None:
-        """The program could not do it: the next copy is to be handed to it again.
+        """The program failed on it: the receiver passes on the next copy.
 
         Over a topic there are no further copies in this session: it comes again to the next receiver.
         """
@@ -286,7 +286,7 @@ class PipeReceiver:
                     at += 1
             lane.settle(epoch, numbers, places)
 
-    # --- what lanes and sources tell ----------------------------------------------------------------
+    # --- called by lanes and sources ----------------------------------------------------------------
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         if self._error is not None:
@@ -354,7 +354,7 @@ Read = TypeVar("Read", covariant=True)
 
 
 class _AsyncReader(Generic[Read]):
-    """Not an async generator: a wait for the next may be given up, and the next still comes."""
+    """Not an async generator: a caller may cancel a wait, and the next wait still gets the message."""
 
     def __init__(self, read: Callable[[], Awaitable[Read | None]]) -> None:
         self._read = read

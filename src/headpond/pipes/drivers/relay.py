@@ -1,7 +1,7 @@
-"""A relay: what one pipe delivers goes into the next, and confirms cascade.
+"""A relay: messages of one pipe go into the next, and confirms cascade.
 
-A sender hears that its message arrived when the pipe behind the relay has confirmed it, over any number of
-relays; so a relay may die at any moment and nothing is lost. What the next pipe gives up (``tries``) fails
+A sender gets a confirm when the pipe behind the relay has confirmed the message, over any number of relays;
+so a relay may die at any moment and nothing is lost. A message that the next pipe gives up (``tries``) fails
 here, and comes again.
 """
 
@@ -20,8 +20,8 @@ async def relay(receiver: PipeReceiver, sender: PipeSender) -> None:
     """Opens both ends, passes on until the receiver is closed, and closes them.
 
     The receiver's route must wait for its program (``confirm=settled``, or a ``stream`` that is stored), the
-    sender's must confirm; else ``BadRequest``. An error of either end is raised: what was not confirmed by then
-    comes again to the next relay.
+    sender's must confirm; else ``BadRequest``. An error of either end is raised: messages that are not
+    confirmed by then come again to the next relay.
     """
     _check(receiver, sender)
     async with receiver, sender:
@@ -46,7 +46,7 @@ def _check(receiver: PipeReceiver, sender: PipeSender) -> None:
 
 
 class _Cascade:
-    """Remembers what each message in the next pipe was called in the one before."""
+    """Remembers the name that each message of the next pipe had in the one before."""
 
     def __init__(self, receiver: PipeReceiver, sender: PipeSender) -> None:
         self._receiver = receiver

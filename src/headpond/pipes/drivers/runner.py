@@ -1,9 +1,9 @@
-"""The runner: one machine, the loop's clock, and a timer for when the machine wants to be woken.
+"""One machine, the loop's clock, and a timer for the machine's next wake time.
 
-**The machine's clock stands still while its route is away or takes nothing.** Time in which nothing can arrive
-says nothing about what was lost: a sender that counted it would fill a route that is full with copies, and
-would have grown slow by the time a lost one is back. When a route was lost and is back, the clock jumps to the
-machine's next wake time, because what was on its way is known to be gone.
+**The machine's clock stands still while its route is away or full.** Time in which nothing can arrive says
+nothing about loss: a sender that counted it would fill a full route with copies, and would have become slow
+by the time the route is back. When a lost route is back, the clock jumps to the machine's next wake time,
+because everything that was on its way is known to be gone.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def check_epoch(epoch: int) -> int:
 
 
 class Runner:
-    """``on_effects`` hears what each step asks for, also of those that the clock brings about.
+    """Passes the effects of every step, those of the timer included, to ``on_effects``.
 
-    The clock stands still until ``go_on``.
+    The clock stands still until ``resume``.
     """
 
     def __init__(self, machine: Machine, on_effects: Callable[[Effects], None]) -> None:
@@ -42,7 +42,7 @@ class Runner:
         self._ahead_s = 0.0
         """How far the machine's clock is ahead of the loop's."""
         self._still_at: float | None = self._loop.time()
-        """What the machine's clock shows while it stands still."""
+        """The machine's time while its clock stands still."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._closed = False
@@ -57,13 +57,13 @@ class Runner:
         self._set_timer()
         return effects
 
-    def stand_still(self) -> None:
+    def pause(self) -> None:
         if self._still_at is None:
             self._still_at = self.now
             self._drop_timer()
 
-    def go_on(self, *, lost: bool = False) -> None:
-        """``lost``: what was on its way is gone, so what is due next is due now."""
+    def resume(self, *, lost: bool = False) -> None:
+        """``lost``: everything on its way is gone, so the next timer is due now."""
         now = self.now
         if lost and (wake_at := self.machine.wake_at) is not None:
             now = max(now, wake_at)

@@ -1,7 +1,7 @@
 """The sending end of a pipe: payloads in, confirmations out.
 
 ``send`` returns when the pipe has taken the payload: from then on it is the pipe's, and the pipe's promise
-holds. While there is no room it waits. What is sent in one turn of the loop goes to the machine as one run.
+holds. While there is no room it waits. Payloads sent in one turn of the loop go to the machine as one run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DATA = int(Kind.DATA)
 
 
 class Way(Protocol):
-    """What carries a sender's packets. It tells the sender ``on_route`` and ``on_packets``, or ``fail``."""
+    """Carries a sender's packets, and calls its ``on_route`` and ``on_packets``, or ``fail``."""
 
     async def open(self, sender: PipeSender) -> None: ...
 
@@ -45,7 +45,7 @@ class Way(Protocol):
 
     @property
     def faults(self) -> int:
-        """Connections that were ended because what came was not a pipe's."""
+        """Connections that ended because of bytes that are not a pipe's."""
 
     @property
     def malformed(self) -> int:
@@ -62,9 +62,9 @@ class SenderStats:
     given_up: int
     """Sent as often as the route allows (``tries``) and not confirmed; some of them may have arrived."""
     unconfirmed: int
-    """Taken, and not known to have arrived; for a pipe that does not confirm, not yet handed to the route."""
+    """Taken, and not known to have arrived; for a pipe that does not confirm, not yet given to the route."""
     transmissions: int
-    """Copies handed to the route."""
+    """Copies given to the route."""
     retransmissions: int
     """Copies of a message after its first."""
     confirms_ignored: int
@@ -74,7 +74,7 @@ class SenderStats:
     receiver_restarts: int
     reconnects: int
     faults: int
-    """Connections ended because of what came over them."""
+    """Connections that ended because of bytes that are not a pipe's."""
 
 
 class PipeSender:
@@ -87,7 +87,7 @@ class PipeSender:
         self.epoch = new_epoch() if epoch is None else check_epoch(epoch)
         """The number of this session; it is larger each time a sender starts."""
         self.notices: list[Notice] = []
-        """The last things that must not pass in silence."""
+        """The last notices."""
         self._machine = sender_of(route, epoch=self.epoch, jitter=random.random)
         self._way = way
         self._runner: Runner
@@ -95,7 +95,7 @@ class PipeSender:
         self._error: HeadpondError | None = Closed("the sender is not open")
         self._writable = False
         self._waiting: list[bytes] = []
-        """Taken, and not yet handed to the machine."""
+        """Taken, and not yet submitted to the machine."""
         self._waiting_bytes = 0
         self._submitting = False
         self._accepted = 0
@@ -105,9 +105,9 @@ class PipeSender:
         self._confirmed = 0
         self._given_up = 0
         self.on_done: Callable[[Sequence[int], bool], None] = lambda numbers, confirmed: None
-        """Hears which payloads, counted from 0 in the order they were taken, were confirmed or given up."""
+        """Called with the numbers of payloads, from 0 in the order they were taken, confirmed or given up."""
         self._turn = asyncio.Lock()
-        """Held by the one who sends now, so that others follow in the order they came."""
+        """Held by the caller that sends now, so that others follow in the order they came."""
         self._has_room = asyncio.Event()
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -157,7 +157,7 @@ class PipeSender:
             await self._end(Closed("the sender was closed"))
 
     async def abort(self) -> None:
-        """Ends the session at once: what was not confirmed may be lost."""
+        """Ends the session at once: unconfirmed messages may be lost."""
         await self._end(Closed("the sender was closed"))
 
     async def _end(self, error: HeadpondError) -> None:
@@ -203,7 +203,7 @@ class PipeSender:
     async def flush(self) -> None:
         """Returns when everything taken before is confirmed; where nothing confirms, when it is on its way.
 
-        What was given up after its last try is not waited for; ``stats.given_up`` counts it.
+        It does not wait for messages that were given up after their last try; ``stats.given_up`` counts them.
         """
         self._raise()
         if self._flushed() >= self._accepted:
@@ -242,13 +242,13 @@ class PipeSender:
             raise self._error.again()
 
     def _room(self) -> int:
-        # A pipe that keeps nothing would lose what is sent into a route that is away.
+        # A pipe that keeps nothing would lose messages in a route that is away.
         if not (self._writable or self._machine.confirms) or self._waiting_bytes >= RUN_BYTES_MAX:
             return 0
         return min(self._machine.room, RUN_MAX) - len(self._waiting)
 
     def _take(self, payloads: Sequence[bytes]) -> bool:
-        """Whether it was handed to the machine at once, being enough for a run."""
+        """Whether the payloads were submitted at once, being enough for a run."""
         self._waiting += payloads
         self._waiting_bytes += sum(map(len, payloads))
         self._accepted += len(payloads)
@@ -290,19 +290,19 @@ class PipeSender:
                     done.set_result(None)
             self._flushes = [each for each in self._flushes if not each[1].done()]
 
-    # --- what the way tells -------------------------------------------------------------------------
+    # --- called by the way --------------------------------------------------------------------------
 
     def on_route(self, writable: bool, *, lost: bool = False, clock: bool = True) -> None:
-        """Whether the route takes packets now; ``lost``: what was on its way before is gone.
+        """Whether the route takes packets now; ``lost``: everything on its way is gone.
 
-        ``clock`` is False where the way itself makes good whatever is lost, so that no timer is needed.
+        ``clock`` is False where the way itself repairs losses, so that no timer is needed.
         """
         self._writable = writable
         if not writable:
-            self._runner.stand_still()
+            self._runner.pause()
         elif self._error is None:
             if clock:
-                self._runner.go_on(lost=lost)
+                self._runner.resume(lost=lost)
             self._submit()
             self._wake_waiting()
 

@@ -1,13 +1,13 @@
-"""Streams of a listener that outlive its process: what they store, in one journal of a folder.
+"""The messages of a listener's streams, in a journal on disk that outlives its process.
 
-**A sender hears a confirm after the sync.** Whatever a step of a machine asks for, confirms and deliveries
-alike, waits until the records that it staged are durable; many steps share one write and one sync.
+**A sender gets a confirm after the sync.** All effects of a machine's step, confirms and deliveries alike,
+wait until the records that it staged are durable; many steps share one write and one sync.
 
-**A message stays until the program is done with it.** The receiver's machine keeps its place in memory; the
-journal has the place up to which the program confirmed, and the next process delivers from there.
+**A message stays until the program is done with it.** The receiver's machine keeps its position in memory;
+the journal has the position up to which the program confirmed, and the next process delivers from there.
 
 Records are msgpack arrays: ``["data", sender, first index, payloads]`` and ``["done", sender, index]``.
-Replaying one twice changes nothing. A journal that is much longer than what it stands for is compacted.
+Replaying one twice changes nothing. The store compacts a journal that is much longer than its contents.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from headpond.pipes.drivers.commit_marks import CommitMarks
 from headpond.pipes.drivers.lane import STORED_MAX, Inbox, SenderLane, StoredReceiver
 from headpond.pipes.machines.compose import receiver_of
 from headpond.pipes.machines.machine import Effects
+from headpond.pipes.machines.packet import payload_bytes
 from headpond.pipes.machines.stream import Entries, ReaderPosition
 from headpond.storage.journal import FileJournal
 from headpond.storage.os_disk import OsDisk
@@ -50,13 +51,13 @@ class StreamStore:
         self._journal: FileJournal
         self._entries: dict[str, DurableEntries] = {}
         self._waiting: list[Callable[[], None]] = []
-        """What is to be done after the next write."""
+        """Called after the next write."""
         self._writing: asyncio.Task[None] | None = None
         self._error: StorageFailed | None = None
         self._on_failure: Callable[[HeadpondError], None]
 
     async def open(self, on_failure: Callable[[HeadpondError], None]) -> None:
-        """Takes the folder and reads what it has; ``DataLocked`` if another process uses it."""
+        """Locks the folder and reads it; ``DataLocked`` if another process uses it."""
         self._on_failure = on_failure
         self._disk.lock()
         self._journal = await asyncio.to_thread(FileJournal.open, self._disk, FOLDER)
@@ -78,7 +79,7 @@ class StreamStore:
 
     @property
     def senders(self) -> list[str]:
-        """Whose messages wait to be read."""
+        """Senders with unread messages."""
         return [name for name, entries in self._entries.items() if entries.payloads]
 
     def entries_of(self, sender: str) -> DurableEntries:
@@ -111,7 +112,7 @@ class StreamStore:
             self._writing = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
-        await asyncio.sleep(0)  # whatever else is staged in this turn of the loop shares the sync
+        await asyncio.sleep(0)  # all records of this turn of the loop share the sync
         while True:
             write = self._journal.take()
             waiting, self._waiting = self._waiting, []
@@ -147,7 +148,7 @@ class StreamStore:
 
 
 class DurableEntries(Entries):
-    """One sender's messages. The machine appends; what is let go of is decided by the program."""
+    """One sender's messages. The machine appends them; the program decides which are dropped."""
 
     __slots__ = ("_sender", "_store")
 
@@ -160,7 +161,7 @@ class DurableEntries(Entries):
         room = self._store.bytes_max - self._store.bytes
         count = 0
         for payload in payloads[: super().fitting(payloads)]:
-            room -= _size(payload)
+            room -= payload_bytes(payload)
             if room < 0:
                 break
             count += 1
@@ -170,10 +171,10 @@ class DurableEntries(Entries):
         for first, piece in self.pieces(self.first + len(self.payloads), payloads):
             self._store.stage("data", self._sender, first, piece)
         super().append(payloads)
-        self._store.bytes += sum(map(_size, payloads))
+        self._store.bytes += sum(map(payload_bytes, payloads))
 
     def trim(self, index: int) -> int:
-        """The machine is done with what it passed on; the program may not be."""
+        """Does nothing: the machine is done with messages that it passed on; the program may not be."""
         return 0
 
     def done(self, index: int) -> None:
@@ -187,12 +188,12 @@ class DurableEntries(Entries):
         if not self.payloads:
             self.first = max(first, self.first)
         self.payloads += fresh
-        self._store.bytes += sum(map(_size, fresh))
+        self._store.bytes += sum(map(payload_bytes, fresh))
 
     def forget(self, index: int) -> None:
         count = min(index - self.first, len(self.payloads))
         if count > 0:
-            self._store.bytes -= sum(map(_size, self.payloads[:count]))
+            self._store.bytes -= sum(map(payload_bytes, self.payloads[:count]))
             del self.payloads[:count]
         self.first = max(self.first, index)
 
@@ -201,10 +202,10 @@ class DurableEntries(Entries):
         """Runs of payloads that fit into a record each."""
         at = size = 0
         for place, payload in enumerate(payloads):
-            size += _size(payload)
+            size += payload_bytes(payload)
             if size > RECORD_BYTES_MAX and place > at:
                 yield first + at, payloads[at:place]
-                at, size = place, _size(payload)
+                at, size = place, payload_bytes(payload)
         if at < len(payloads):
             yield first + at, payloads[at:]
 
@@ -212,17 +213,17 @@ class DurableEntries(Entries):
 class DurableLane(SenderLane):
     """A sender's lane whose messages are in a store.
 
-    Effects wait for the sync, the place for the program, and deliveries for the program to have room; the
+    Effects wait for the sync, the position for the program, and deliveries for room in the program; the
     sender waits only for the store.
     """
 
     def __init__(self, name: str, route: Route, epoch: int, inbox: Inbox, store: StreamStore) -> None:
         self._store = store
         self._entries = entries = store.entries_of(name)
-        self._place = ReaderPosition()
-        self._place.incarnation, self._place.index = entries.incarnation, entries.first
+        self._position = ReaderPosition()
+        self._position.incarnation, self._position.index = entries.incarnation, entries.first
         self._machine = StoredReceiver(
-            receiver_of(route, epoch=epoch, jitter=random.random), entries, self._place, paced=True
+            receiver_of(route, epoch=epoch, jitter=random.random), entries, self._position, paced=True
         )
         self._marks = CommitMarks(exact=len(route.stages) == 1)
         self._reading = True
@@ -240,7 +241,7 @@ class DurableLane(SenderLane):
         """It is not done, so it comes again in the next process."""
 
     def _on_effects(self, effects: Effects) -> None:
-        index = self._place.index
+        index = self._position.index
         self._store.after_sync(lambda: self._act(effects, index))
 
     def _act(self, effects: Effects, index: int) -> None:
@@ -256,10 +257,3 @@ class DurableLane(SenderLane):
     def _move(self, index: int | None) -> None:
         if index is not None and index > self._entries.first:
             self._entries.done(index)
-
-
-def _size(payload: Any) -> int:
-    """Of the bytes inside of its envelopes."""
-    while not isinstance(payload, bytes):
-        payload = payload[2]
-    return len(payload)

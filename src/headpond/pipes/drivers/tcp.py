@@ -1,11 +1,11 @@
 """A pipe between two processes, over TCP.
 
-The receiving side listens, the sending side connects, and connects again for as long as it is open. What was on
-its way over a lost connection is sent again by the pipe, if the pipe is one that does.
+The receiving side listens. The sending side connects, and connects again for as long as it is open. A pipe
+that sends again repeats the messages that were on their way over a lost connection.
 
-A program that is started again is recognised by its session: a sender by its ``name`` and a higher epoch, so
-that its numbers count from the beginning; a receiver by the epoch in its answers. A sender that does not name
-itself is the only one of its receiver.
+A restarted program is recognised by its session: a sender by its ``name`` and a higher epoch, so that its
+numbers count from 0; a receiver by the epoch in its answers. A sender without a name is the only one of its
+receiver.
 
 A ``stream`` has its storage at the listening side: in memory, for as long as the receiver is open, or in the
 folder ``store``, where the next process finds it.
@@ -97,7 +97,7 @@ class TcpRoute:
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
         self._known = 0
-        """The highest session of this sender that its receiver spoke of."""
+        """The highest session of this sender that its receiver named."""
 
     @property
     def malformed(self) -> int:
@@ -146,7 +146,7 @@ class TcpRoute:
     # --- one connection after the other -------------------------------------------------------------
 
     async def _connect(self) -> None:
-        """One attempt; on success the sender goes on."""
+        """One attempt; on success the sender continues."""
         loop = asyncio.get_running_loop()
         greeted = self._greeted = loop.create_future()
         connection = PipeConnection(
@@ -232,7 +232,7 @@ class TcpRoute:
             try:
                 await self._connect()
             except HeadpondError as error:
-                # What is no pipe's may be another program that took the port for a while.
+                # Bytes that are not a pipe's may come from another program that has the port for a while.
                 if not error.retryable and not isinstance(error, BadFrame):
                     self._sender.fail(error)
                     return
@@ -316,13 +316,13 @@ class TcpListener:
             await self._store.close()
 
     async def flush(self) -> None:
-        """What was confirmed is on its way at once; with a store, it is on disk."""
+        """Confirms are on their way at once; with a store, they are on disk when this returns."""
         if self._store is not None:
             await self._store.flush()
 
     def set_reading(self, reading: bool) -> None:
         self._reading = reading
-        if self._store is not None:  # senders go on: the store takes what the program does not
+        if self._store is not None:  # senders continue: the store takes the messages
             for lane in self._lanes.values():
                 lane.set_reading(reading)
             return
@@ -356,7 +356,7 @@ class TcpListener:
             on_frame=self._on_frame,
             on_packets=self._on_packets,
             on_end=self._on_end,
-            on_writable=lambda _connection, _writable: None,  # what a receiver says is small
+            on_writable=lambda _connection, _writable: None,  # answers are small
         )
 
     def _on_open(self, connection: PipeConnection) -> None:
@@ -427,10 +427,10 @@ class TcpListener:
     def _new_lane(self, name: str) -> SenderLane:
         if self._store is not None:
             return DurableLane(name, self._route, self._epoch, self._receiver, self._store)
-        entries, place = new_storage()
+        entries, position = new_storage()
         return SenderLane(
             name,
-            lambda: receiver_machine(self._route, epoch=self._epoch, entries=entries, place=place),
+            lambda: receiver_machine(self._route, epoch=self._epoch, entries=entries, position=position),
             self._receiver,
         )
 
@@ -469,7 +469,7 @@ def session_over(name: str, known: int) -> SessionOver:
 
 
 def _lose(packets: list[Packet]) -> None:
-    """There is no way to the sender now; its timers bring it here again."""
+    """There is no way to the sender now; its timers send again."""
 
 
 def listen(
@@ -493,8 +493,8 @@ def listen(
     check_composition(parsed)
     if store is not None and not parsed.stages[0].settings.get("commit"):
         raise BadRequest(f"a store is for a stream that commits, and this is {route}", hint="Write stream | …")
-    kept = None if store is None else StreamStore(OsDisk(Path(store)))
-    return PipeReceiver(route, TcpListener(parsed, host, port, epoch=epoch, context=ssl, store=kept))
+    disk = None if store is None else StreamStore(OsDisk(Path(store)))
+    return PipeReceiver(route, TcpListener(parsed, host, port, epoch=epoch, context=ssl, store=disk))
 
 
 def connect(

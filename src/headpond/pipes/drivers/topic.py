@@ -1,11 +1,11 @@
-"""A ``stream`` over a node's topic: the topic is the storage, a subscription keeps the receiver's place.
+"""A ``stream`` over a node's topic: the topic is the storage, a subscription keeps the receiver's position.
 
-The two ends need not be there at the same time. What the sender had confirmed is on the node's disk; what the
-receiver had confirmed does not come again, to this receiver or to the next one of the subscription. So either
-end, and the node, may die and come back; only what a dead sender had not had confirmed is lost.
+The two ends need not run at the same time. A confirmed message is on the node's disk; a message that the
+receiver confirmed does not come again, to this receiver or to the next one of the subscription. So either
+end, and the node, may die and come back; only unconfirmed messages of a dead sender are lost.
 
-The topic has one shard, because a stream has one index. A plain ``stream`` carries payloads as plain messages,
-for and from any producer and consumer.
+The topic has one shard, because a stream has one index. A plain ``stream`` carries payloads as plain
+messages, for and from any producer and consumer.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class TopicLane(SenderLane):
     def begin(self) -> None:
         """The machine has something to ask from the start."""
         self._runner.step(WAKE)
-        # Its questions need no answer, but what it remembers of silent sessions is to grow old.
-        self._runner.go_on()
+        # Its questions need no answer, but silent sessions that it remembers have to grow old.
+        self._runner.resume()
 
     def start_at(self, index: int) -> None:
         """The position that was asked for."""
@@ -87,7 +87,7 @@ class TopicLane(SenderLane):
         self._runner.step(Arrive([packet]))
 
     def settle(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
-        self._keep(self._marks.done(places))
+        self._commit_at(self._marks.done(places))
 
     def fail(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
         """It is not done, so the index does not go past it."""
@@ -103,12 +103,12 @@ class TopicLane(SenderLane):
         super()._on_effects(effects)
 
     def _hear(self, packets: list[Packet]) -> None:
-        """READ and FETCH need no ear: entries come as they come, from the settled position on."""
+        """Ignores READ and FETCH: the node offers entries from the settled position on."""
         for packet in packets:
             if packet.kind == Kind.COMMIT:
-                self._keep(self._marks.add(self.delivered, packet.numbers[0]))
+                self._commit_at(self._marks.add(self.delivered, packet.numbers[0]))
 
-    def _keep(self, index: int | None) -> None:
+    def _commit_at(self, index: int | None) -> None:
         if index is not None:
             self._commit(index)
 
@@ -149,7 +149,7 @@ class TopicStore:
 
     async def open(self, sender: PipeSender) -> None:
         self._sender = sender
-        # Without a refill: a receipt for what is on this machine's disk is no confirmation of the storage's.
+        # Without a refill: a receipt for a message on this machine's disk is no confirm of the storage.
         producer = self._client.producer(
             self._topic, self._name or None, close_timeout=CLOSE_S_MAX, refill=None
         )
@@ -172,7 +172,7 @@ class TopicStore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._producer is not None:
-            with suppress(HeadpondError):  # what was not confirmed, the sender says itself
+            with suppress(HeadpondError):  # the sender itself reports unconfirmed messages
                 await self._producer.close()
 
     def _start(self, work: Any) -> None:
@@ -221,7 +221,7 @@ def open_envelope(payload: Any) -> tuple[bytes, str | None]:
 
 
 def close_envelope(value: bytes, id: str | None, depth: int) -> Any:
-    """The payload that ``open_envelope`` was given; what is no such message comes back as it is."""
+    """The payload that ``open_envelope`` was given; any other message is returned as it is."""
     names = (id or "").split(",") if depth else []
     if len(names) != depth:
         return value
@@ -295,7 +295,7 @@ class TopicSource:
         self._consumer: Consumer | None = None
         self._lane: TopicLane | None = None
         self._next: int | None = None if self._commits else 0
-        """The entry that the machine expects; None until its place is known."""
+        """The entry that the machine expects; None until its position is known."""
         self._settled = 0
         self._room = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
@@ -362,7 +362,7 @@ class TopicSource:
                 for batch in batches:
                     for first, payloads in self._pieces(batch):
                         await self._room.wait()
-                        self._hand_on(lane, first, payloads)
+                        self._pass_on(lane, first, payloads)
                         if lane.halted:
                             return
         except HeadpondError as error:
@@ -383,7 +383,7 @@ class TopicSource:
                 yield first, payloads[row : row + count]
                 row += count
 
-    def _hand_on(self, lane: TopicLane, first: int, payloads: list[Any]) -> None:
+    def _pass_on(self, lane: TopicLane, first: int, payloads: list[Any]) -> None:
         if self._next is None:
             self._next = self._settled = first
             lane.start_at(first)

@@ -1,7 +1,7 @@
-"""What goes wrong in a run: on the links between workers, and to the workers themselves.
+"""The faults of a run: on the links between workers, and of the workers themselves.
 
-Every message of a packet meets its fate alone: it is lost, or else doubled, or else delivered once, and each
-copy may arrive late. So the run matches what the calculus computes for a channel.
+Faults strike every message of a packet independently: it is lost, or else doubled, or else delivered once,
+and each copy may arrive late. So the run matches what the calculus computes for a channel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RATE_MIN, RATE_MAX = 1e-9, 1e12
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """How long a packet is on its way, drawn for each message anew.
+    """How long a message is on its way, drawn for each message.
 
     ``fixed:S``, ``uniform:LOW,HIGH``, ``exponential:MEAN``, ``lognormal:MEDIAN,SIGMA`` (a heavy tail; sigma 1
     is a lot).
@@ -89,7 +89,7 @@ def _bad_delay(text: str) -> BadRequest:
 
 
 class Crash(msgspec.Struct, frozen=True):
-    """A worker loses what it has in memory, or the route what is on it, and comes back after ``down_s``.
+    """A worker loses its memory, or the route its packets, and comes back after ``down_s``.
 
     It happens when ``at`` different messages have arrived at the end of the route.
     """
@@ -122,15 +122,15 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     reorder: float = 0.0
     """The probability that a copy arrives late, by up to ``reorder_s``."""
     confirm_loss: float = 0.0
-    """The probability that what goes back (confirms, gap requests, fetches) is lost."""
+    """The probability that an answer (confirm, gap request, fetch) is lost."""
     delay: Delay = Delay()
     reorder_s: float | None = None
     """How late at most; None for as long as the mean delay."""
     crashes: tuple[Crash, ...] = ()
     rate: float = 0.0
-    """Messages a second that are handed to the route; 0 for as fast as it takes them."""
+    """Messages per second that the source submits; 0 for as fast as the route takes them."""
     work_s: float = 0.0
-    """How long the worker at the end works on what it was handed."""
+    """How long the worker at the end works on a run."""
 
     def check(self) -> None:
         for name in ("loss", "duplicate", "reorder", "confirm_loss"):
@@ -146,7 +146,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tick_s(self) -> float:
-        """The step of simulated time: what happens within one happens together, which makes a run fast.
+        """The step of simulated time: all events within one step happen together, which makes a run fast.
 
         Finer where each message draws its own delay, so that the distribution keeps its shape.
         """

@@ -1,8 +1,8 @@
-"""Packets on their way: what a link makes of each message in them.
+"""Packets on their way: which of their messages a link loses, doubles or delays.
 
-A link in one direction has a rate of loss, of doubling and of lateness. Instead of drawing for each message, it
-draws how many pass before the next one that anything happens to; what lies between is moved in one piece.
-Packets that are one question or answer, and no run of messages, meet their fate whole.
+A link in one direction has a rate of loss, of doubling and of lateness. Instead of drawing for each message,
+it draws how many pass untouched before the next one that it changes, and moves those in one piece. A packet
+that is one question or answer, and no run of messages, is lost, doubled or late as a whole.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RunKey = tuple[int, int, int, int]
 
 
 class TickInbox:
-    """What arrives at one worker at one time."""
+    """The packets that arrive at one worker in one tick."""
 
     __slots__ = ("runs", "whole")
 
@@ -47,7 +47,7 @@ class TickInbox:
 
 Post = Callable[[int, str], TickInbox]
 """The inbox of a worker at a tick."""
-Tell = Callable[[str, str, Sequence[int]], None]
+Record = Callable[[str, str, Sequence[int]], None]
 
 
 class LabLink:
@@ -65,7 +65,7 @@ class LabLink:
         tick_s: float,
         rng: Random,
         post: Post,
-        tell: Tell | None,
+        record: Record | None,
     ) -> None:
         self.name = name
         self.carried = 0
@@ -75,7 +75,7 @@ class LabLink:
         self._reorder = reorder
         self._rng = rng
         self._post = post
-        self._tell = tell
+        self._record = record
         self._late_ticks = max(late_ticks, 1)
         self._tick_s = tick_s
         self._delay = delay
@@ -108,7 +108,7 @@ class LabLink:
     def _move_fixed(
         self, numbers: Sequence[int], payloads: Sequence[Any], key: RunKey, now: int, to: str
     ) -> None:
-        """All take the same time, so what nothing happens to stays together."""
+        """All take the same time, so untouched messages stay together."""
         into, goods = self._post(now + self._fixed_ticks, to).run(key)
         count, start, at = len(numbers), 0, self._until_touched
         draw, skip = self._rng.random, self._skip
@@ -160,8 +160,8 @@ class LabLink:
 
     def _lose(self, numbers: Sequence[int]) -> None:
         self.lost += len(numbers)
-        if self._tell is not None:
-            self._tell(self.name, "lost", numbers)
+        if self._record is not None:
+            self._record(self.name, "lost", numbers)
 
     def _skip(self) -> int:
         """How many messages pass before the next one that is touched."""

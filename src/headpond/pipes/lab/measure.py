@@ -1,4 +1,4 @@
-"""What came out of a run: R, UR, orders, latency, with what the run's size allows to say about them."""
+"""The results of a run: R, UR, orders and latency, with the confidence that the size of the run allows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headpond.pipes.calculus.interval import CopyTally, Interval, tally_messages
 from headpond.pipes.calculus.orders import Order, OrderCheck, held_orders
 
 COPIES_MAX = 255
-"""Copies of one message that are told apart; more count as this many."""
+"""Copies of one message that are counted; more count as this many."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Measure:
-    """Counts what arrives. Messages are numbered by the order in which they were handed to the route."""
+    """Counts arrivals. Messages are numbered in the order in which the route took them."""
 
     def __init__(self, messages: int, tick_s: float) -> None:
         self.received = 0
@@ -69,7 +69,7 @@ class Measure:
 
     @property
     def tally(self) -> CopyTally:
-        """Of the messages that were handed to the route."""
+        """Of the messages that the route took."""
         return tally_messages(self._copies[: self.sent])
 
     @property

@@ -1,4 +1,4 @@
-"""What the calculus expects of a run, and whether what was measured agrees."""
+"""What the calculus expects of a run, and whether the measurements agree."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import msgspec
 
-from headpond.pipes.calculus.carried import RateBounds
 from headpond.pipes.calculus.chain import ChainPromise, CrashRole, chain_promise_of
 from headpond.pipes.calculus.channel import LATE_MAX, Channel
 from headpond.pipes.calculus.declarations import Fault
+from headpond.pipes.calculus.flow import RateBounds
 from headpond.pipes.calculus.interval import CopyTally
 from headpond.pipes.calculus.orders import Order, implies, meet
 from headpond.pipes.calculus.route import Route
@@ -64,10 +64,10 @@ def predict(
             tally.reliability().compare("R", reliability.low, reliability.high),
             tally.uniqueness().compare("UR", uniqueness.low, uniqueness.high),
         )
-        kept = implies(order, expected)
-        verb = "agrees" if kept else "DISAGREES"
+        in_order = implies(order, expected)
+        verb = "agrees" if in_order else "DISAGREES"
         order_sentence = f"measured order {order or 'none'} {verb} with predicted {expected or 'none'}"
-        agrees = kept and all(each.agrees for each in found)
+        agrees = in_order and all(each.agrees for each in found)
         sentences = (*(each.sentence for each in found), order_sentence)
     return Predicted(
         promise.holds,
@@ -85,15 +85,15 @@ def predict(
 def _expected(
     promise: ChainPromise, hops: list[Route], faults: Faults
 ) -> tuple[RateBounds, RateBounds, Order | None]:
-    """R, UR and order as promised, less what timers that are not sure take away."""
+    """R, UR and order as promised, less the effect of timers that are not sure."""
     outlook, last = promise.outlook, hops[-1]
     uniqueness, expected = outlook.uniqueness, outlook.order
     late_confirms = bool(faults.work_s) and last.settles and not last.drops_repeats
     if late_confirms or not _timers_are_sure(faults):
-        # A pipe that knows a repeat drops what is sent needlessly; the others are as unique as that, or less.
+        # A pipe that recognises repeats drops needless copies; the others are as unique as that, or less.
         if not all(hop.drops_repeats for hop in hops):
             uniqueness = RateBounds(Fraction(0), uniqueness.high)
-        # Copies sent needlessly come late, too: what is left is what the last pipes themselves put in order.
+        # Needless copies come late, too: only the order that the last pipes themselves give is left.
         for hop in hops:
             expected = meet(expected, hop.stages[-1].declaration.order)
     return outlook.reliability, uniqueness, expected
@@ -103,8 +103,7 @@ def _timers_are_sure(faults: Faults) -> bool:
     """Whether a timer never runs out while a confirm is still on its way.
 
     The calculus counts copies of messages whose confirm was lost. Where delays vary, or are longer than the
-    first timeout, some are sent again although their confirm would have come: UR is then what was promised, or
-    less.
+    first timeout, some are sent again although their confirm would have come: UR is then as promised, or less.
     """
     mean_s = faults.delay.mean_s
     late_s = mean_s if faults.reorder_s is None or not faults.reorder else faults.reorder_s

@@ -1,4 +1,4 @@
-"""The workers of a route and who talks to whom.
+"""The workers of a route, and which of them talk to each other.
 
 ``resend_many | dedup`` has a sender and a receiver, with a link each way. A stream has its storage between
 them, and an index storage when it commits. ``A -> B`` is two routes in a row with a relay between, which is the
@@ -26,7 +26,7 @@ BACK = (Kind.CONFIRM, Kind.GAP, Kind.PROGRESS)
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A machine, how to make it anew, and where each kind of its packets goes."""
+    """A machine, how to make the next one after a crash, and where each kind of its packets goes."""
 
     name: str
     make: Callable[[int], Machine]
@@ -39,9 +39,9 @@ class Worker:
     rates: dict[str, Mapping[str, Fraction | int]] = field(default_factory=dict)
     """By worker that it talks to: the rates of the channel between, where its hop has its own."""
     past: Counts = field(default_factory=Counts)
-    """What its earlier sessions counted."""
+    """Counts of its earlier sessions."""
     lose: Callable[[], None] | None = None
-    """Loses what it keeps on disk; None for a worker that has no disk."""
+    """Loses its disk; None for a worker that has none."""
 
     def start(self) -> None:
         self.epoch += 1
@@ -70,7 +70,7 @@ def parse_hops(text: str) -> list[Route]:
 
 
 def failing(share: Fraction, rng: Random) -> Work | None:
-    """The work of one that fails that share of its messages; None where it fails none."""
+    """The work of a worker that fails that share of its messages; None where it fails none."""
     if not share:
         return None
 
@@ -108,7 +108,7 @@ def _relay_maker(before: Route, after: Route, rng: Random) -> Callable[[int], Ma
 
 
 def _between(hop: Route, number: int, sender: Worker, receiver: Worker) -> list[Worker]:
-    """Wires the two ends of a hop, and makes what stands between them."""
+    """Wires the two ends of a hop, and makes the workers between them."""
     middle = _middle(hop, number, sender, receiver)
     for worker in (sender, receiver, *middle):
         for to, _ in worker.ways.values():
@@ -127,8 +127,8 @@ def _middle(hop: Route, number: int, sender: Worker, receiver: Worker) -> list[W
     receiver.ways[Kind.FETCH] = (storage.name, False)
     if not hop.stages[0].settings["commit"]:
         return [storage]
-    place = ReaderPosition()
-    index = Worker(_numbered("index", number), lambda _: IndexStorage(place))
+    position = ReaderPosition()
+    index = Worker(_numbered("index", number), lambda _: IndexStorage(position))
     index.ways = {int(Kind.POSITION): (receiver.name, True)}
     receiver.ways |= {int(kind): (index.name, False) for kind in (Kind.READ, Kind.COMMIT)}
     return [storage, index]

@@ -1,7 +1,7 @@
 """One run of a route under faults, from a seed: ``run(route, faults, messages, seed)``.
 
-A plain function of plain values, whose result can be pickled or written as JSON: it can be called anywhere,
-also many times at once in the workers of a cluster.
+A plain function of plain values, whose result can be pickled or written as JSON, so that a cluster can run
+many at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MISSING_SHOWN = 20
 
 
 class LabResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run measured, and what was expected."""
+    """The measurements of a run, and the prediction."""
 
     route: str
     faults: Faults
@@ -52,7 +52,7 @@ class LabResult(msgspec.Struct, frozen=True, kw_only=True):
     """Messages put on a link again by their sender."""
     latency: Latency
     workers: dict[str, dict[str, int]]
-    """What each worker counted, without zeros."""
+    """The counts of each worker, without zeros."""
     predicted: Predicted | None
 
 
@@ -63,7 +63,7 @@ def run(
     seed: int = 0,
     trace: Callable[[str], object] | None = None,
 ) -> LabResult:
-    """Sends messages over the route and measures what arrives; ``trace`` is called with each line of events."""
+    """Sends messages over the route and measures the arrivals; calls ``trace`` with each line of events."""
     faults = faults or Faults()
     faults.check()
     if not 1 <= messages <= MESSAGES_MAX:

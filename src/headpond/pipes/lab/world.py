@@ -1,18 +1,17 @@
-"""The event queue: simulated time, who acts when, and crashes.
+"""The event queue: simulated time, steps and crashes.
 
-Time goes in ticks. At each tick, in this order: workers that were down come back; what arrives is handed over,
-all of a worker's packets in one step; timers that are due go off; the worker at the end finishes what it works
-on; crashes whose moment has come happen; the source hands the sender what it has room for. The next tick is the
-next one at which anything happens, so waiting costs nothing.
+Time has ticks. Each tick runs in this order: workers that were down come back; packets arrive, all of a
+worker's in one step; due timers go off; the worker at the end finishes its runs; due crashes happen; the
+source submits as many messages as the sender has room for. The next tick is the next one with an event, so
+waiting costs nothing.
 
-A run ends in one of three ways (``Ending``). It is *idle* when nothing is left to happen. It is *quiet* when
-all was sent, every sender knows that it has arrived, and there was no news for ``REST_S``: nothing arrived,
-nothing was confirmed; what is left then is a reader asking for more. It is *unfinished* when a sender still
-tries, or the source still has messages, and there was no news for ``QUIET_S``: such a run says nothing about
-the route.
+A run ends in one of three ways (``Ending``). It is *idle* when no event is left. It is *quiet* when all
+messages were sent, every sender knows that they have arrived, and there was no news (an arrival or a confirm)
+for ``REST_S``: only a reader still asks for more. It is *unfinished* when a sender still tries, or the source
+still has messages, and there was no news for ``QUIET_S``: such a run says nothing about the route.
 
-Both limits are longer where little gets through, so long that it would take a chance of ``CHANCE`` for all the
-tries of that time to be lost.
+Both limits are longer where little gets through: all tries of that time are lost with a probability of at most
+``CHANCE``.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ TRY_S = MAX_S * (1 + JITTER_SHARE)
 SOURCE_WAIT_S_MAX = 86_400.0
 """A source slower than this is not waited for."""
 BURST_MAX = 1024
-"""Messages that the source hands over in a tick, at most: a pipe that always has room still has a rate."""
+"""Messages that the source submits in a tick, at most: a pipe that always has room still has a rate."""
 
 Write = Callable[[str], object]
 
@@ -160,13 +159,13 @@ class World:
             inbox = arrivals[name] = TickInbox()
         return inbox
 
-    # --- what happens at a tick ---
+    # --- the steps of a tick ---
 
     def _come_back(self) -> None:
         for worker in self._workers.values():
             if worker.machine is None and worker.up_at <= self.now:
                 worker.start()
-                self._tell(worker.name, "up", (worker.epoch,))
+                self._record(worker.name, "up", (worker.epoch,))
 
     def _arrive(self) -> None:
         for name, inbox in self._arrivals.pop(self.now, {}).items():
@@ -175,7 +174,9 @@ class World:
                 packets = inbox.packets()
                 if self._write is not None:
                     for packet in packets:
-                        self._tell(name, f"arrive {packet.kind}.{packet.layer} e{packet.epoch}", packet.numbers)
+                        self._record(
+                            name, f"arrive {packet.kind}.{packet.layer} e{packet.epoch}", packet.numbers
+                        )
                 self._step(worker, Arrive(packets))
 
     def _wake(self) -> None:
@@ -191,23 +192,23 @@ class World:
         for packet in effects.packets:
             to, forward = worker.ways[packet.kind]
             if self._write is not None:
-                self._tell(worker.name, f"send {packet.kind}.{packet.layer} e{packet.epoch}", packet.numbers)
+                self._record(worker.name, f"send {packet.kind}.{packet.layer} e{packet.epoch}", packet.numbers)
             self._links[worker.name, to][not forward].carry(packet, self.now, to)
         for notice in effects.notices:
-            self._tell(worker.name, notice.what, notice.numbers)
+            self._record(worker.name, notice.what, notice.numbers)
         if effects.confirmed:
             self._news_at = self.now
         if worker is self._receiver:
             for run in effects.delivered:
-                self._hand_over(run)
+                self._start_work(run)
         return effects
 
     # --- the worker at the end ---
 
-    def _hand_over(self, run: Run) -> None:
+    def _start_work(self, run: Run) -> None:
         ticks = math.ceil(self._faults.work_s / self.tick_s)
         if not ticks:
-            self._done(run)
+            self._end_work(run)
             return
         if self.now + ticks not in self._work:
             self._work[self.now + ticks] = []
@@ -216,16 +217,16 @@ class World:
 
     def _finish_work(self) -> None:
         for run in self._work.pop(self.now, ()):
-            self._done(run)
+            self._end_work(run)
 
-    def _done(self, run: Run) -> None:
+    def _end_work(self, run: Run) -> None:
         if self._last_work is not None:
             run, failed = self._last_work(run)
             self._answer(Fail(run.epoch, failed))
         self.measure.arrived(run.payloads, self.now)
         self._news_at = self.now
         if self._write is not None:
-            self._tell("worker", "done", run.payloads)
+            self._record("worker", "done", run.payloads)
         self._answer(Settle(run.epoch, run.numbers))
 
     def _answer(self, answer: Settle | Fail) -> None:
@@ -248,7 +249,7 @@ class World:
             self.measure.submitted(len(effects.accepted), self.now)
             self._news_at = self.now
             if self._write is not None:
-                self._tell("source", "submit", range(sent, sent + len(effects.accepted)))
+                self._record("source", "submit", range(sent, sent + len(effects.accepted)))
         if room > count and left > count:
             self._at(self._source_tick())
 
@@ -272,7 +273,7 @@ class World:
             self._crash(self._crashes.pop(0))
 
     def _crash(self, crash: Crash) -> None:
-        self._tell(crash.role, "crash", (crash.at,))
+        self._record(crash.role, "crash", (crash.at,))
         up_at = self.now + math.ceil(crash.down_s / self.tick_s)
         if crash.role == "route":
             self._arrivals.clear()
@@ -290,7 +291,7 @@ class World:
                 worker.start()
 
     def _crash_work(self) -> None:
-        """The worker at the end dies with what it was working on."""
+        """The worker at the end dies with its unfinished runs."""
         lost = [run for tick in sorted(self._work) for run in self._work[tick]]
         self._work.clear()
         for run in lost:
@@ -308,7 +309,7 @@ class World:
         """A link forwards and one back for every two workers that talk."""
         faults = self._faults
         late_s = faults.delay.mean_s if faults.reorder_s is None else faults.reorder_s
-        tell = None if self._write is None else self._tell
+        record = None if self._write is None else self._record
 
         def link(name: str, rates: Sequence[float]) -> LabLink:
             loss, duplicate, reorder = rates
@@ -322,7 +323,7 @@ class World:
                 tick_s=self.tick_s,
                 rng=rng,
                 post=self._inbox,
-                tell=tell,
+                record=record,
             )
 
         links: dict[tuple[str, str], tuple[LabLink, LabLink]] = {}
@@ -337,13 +338,13 @@ class World:
                     links[worker.name, to] = (link(name, there), link(name, back))
         return links
 
-    def _tell(self, who: str, what: str, numbers: Sequence[int]) -> None:
+    def _record(self, who: str, what: str, numbers: Sequence[int]) -> None:
         if self._write is not None:
             self._write(f"{self.now} {who} {what} {spans(numbers)}\n")
 
 
 def _patience_s(faults: Faults, hops: list[Route]) -> float:
-    """How much longer than without faults no news may mean nothing."""
+    """How much longer than without faults a run may have no news."""
     through = min(
         (1 - float(hop.rates.get("loss", faults.loss)))
         * (1 - float(hop.rates.get("confirm_loss", faults.confirm_loss)))

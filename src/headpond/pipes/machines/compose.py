@@ -1,17 +1,19 @@
 """Pipes over pipes, and pipes in a row.
 
 **Wrapping.** ``resend_many | dedup`` is dedup over resend_many. On the sending side a message passes dedup
-first, which puts it in an envelope with its number, then resend_many, which takes the envelope for a payload;
-on the receiving side the other way round. A stack has the shape of a machine, so it can be driven like one.
+first, which puts it in an envelope with its number, then resend_many, for which the envelope is a payload; on
+the receiving side the other way round. A stack has the shape of a machine, so it can be driven like one.
 
-- What an outer pipe sends forwards as data, also again, the pipe beneath takes as a submission. Its answers and
-  questions (gap, progress, floor, probe) go over the bare route, marked with its layer: they are small, and
-  made so that any of them may be lost.
+- The pipe beneath takes data that an outer pipe sends, also again, as a submission. Other packets of an outer
+  pipe (gap, progress, floor, probe) go over the bare route, marked with its layer: they are small, and any of
+  them may be lost.
 - The sender's room is that of its narrowest layer, so a submission that was taken fits all the way down. A
   repetition that does not fit is dropped, as a route might, and counted; its timer brings it again. It is
-  dropped before any layer has numbered it, because one that sends each number once would wait for it for ever.
-- What an outer pipe has no room for is taken back by a pipe beneath that waits (``confirm=settled``), and comes
-  again. Where none does, it is out of reach: it is told, and no index past it is committed any more.
+  dropped before any layer has numbered it, because a layer that sends each number once would wait for it for
+  ever.
+- A pipe beneath that waits (``confirm=settled``) takes back a message that an outer pipe has no room for, and
+  brings it again. Where none waits, nobody can: there is a notice, and the side commits no index past that
+  message.
 - All layers of a side live and die together and share an epoch. Layers that send each message once keep the
   numbers of the layer beneath, so *confirmed* goes up and *settled* goes down through them unchanged.
 
@@ -74,7 +76,7 @@ def receiver_of(route: Route | str, *, epoch: int, jitter: Jitter = no_jitter) -
 def inject(
     route: Route | str, *, epoch: int = 1, jitter: Jitter = no_jitter
 ) -> tuple[SenderStack, ReceiverStack]:
-    """Both ends of a route, to put around whatever lies between two workers."""
+    """Both ends of a route, to put around the path between two workers."""
     sender = sender_of(route, epoch=epoch, jitter=jitter)
     return sender, receiver_of(route, epoch=epoch, jitter=jitter)
 
@@ -86,18 +88,18 @@ def _checked(route: Route | str) -> Route:
 
 
 def parse_drivable(text: str) -> Route:
-    """The route of a text, for ends in real programs: these cannot make up a channel or a worker."""
+    """The route of a text, for ends in real programs, which cannot simulate a channel or a worker."""
     route = parse_route(text)
     if route.rates or route.worker_fails:
         raise BadRequest(
-            f"{route} makes up its channel or its worker, as only explain and the lab do",
+            f"{route} describes its channel or its worker, which only explain and the lab simulate",
             hint="Leave channel(…) and worker(…) out.",
         )
     return route
 
 
 class _Stack:
-    """What both sides of a stack share: packets find their layer, time reaches every layer."""
+    """Shared by both sides of a stack: packets find their layer, time reaches every layer."""
 
     def __init__(self, layers: Sequence[SenderLayer] | Sequence[ReceiverLayer]) -> None:
         self._all = layers
@@ -149,7 +151,7 @@ class SenderStack(_Stack):
 
     @property
     def confirms(self) -> bool:
-        """Whether ``confirmed`` will tell what arrived."""
+        """Whether ``confirmed`` will name the messages that arrived."""
         return any(layer.confirms for layer in self.layers)
 
     @property
@@ -180,8 +182,7 @@ class SenderStack(_Stack):
 
     def _pass_down(self, at: int, effects: Effects, now: float, out: Effects) -> None:
         out.notices += effects.notices
-        # Up through layers that only count, a confirm means the same; one that confirms itself speaks for
-        # itself.
+        # A confirm means the same to a layer that only numbers; one above that confirms has its own answers.
         if effects.confirmed and not any(layer.confirms for layer in self.layers[at + 1 :]):
             out.confirmed += effects.confirmed
         if effects.abandoned and not any(layer.confirms for layer in self.layers[at + 1 :]):
@@ -212,7 +213,7 @@ class ReceiverStack(_Stack):
         super().__init__(layers)
         self.layers = layers
         self._refused = False
-        """Whether a layer refused what nobody beneath can bring again: then no place past it may be kept."""
+        """Whether a layer refused a message that nobody can bring again: then no index past it is committed."""
 
     @property
     def room(self) -> int:
@@ -220,7 +221,7 @@ class ReceiverStack(_Stack):
 
     @property
     def settles(self) -> bool:
-        """Whether what it delivers is to be answered with ``Settle`` or ``Fail``."""
+        """Whether the worker after it has to answer a delivery with ``Settle`` or ``Fail``."""
         return self.layers[-1].settles
 
     def step(self, input: Input, now: float) -> Effects:
@@ -264,7 +265,7 @@ class ReceiverStack(_Stack):
             self._pass_up(at + 1, self.layers[at + 1].step(self._opened(at, effects), now), now, out)
 
     def _take_back(self, at: int, token: Token, now: float, out: Effects) -> None:
-        """What a layer refused comes again if the pipe beneath waits for it; else it is out of reach."""
+        """A pipe beneath that waits brings again the messages that a layer refused; otherwise nobody can."""
         if at and self.layers[at - 1].settles:
             self._pass_up(at - 1, self.layers[at - 1].step(Fail(token.epoch, token.numbers), now), now, out)
         else:
@@ -285,10 +286,10 @@ class ReceiverStack(_Stack):
 class Relay:
     """A receiver and the sender of the next pipe, in one worker.
 
-    Its packets are told apart by their kind: what ``BACKWARDS`` names came from the pipe after, the others from
-    the pipe before. ``work``, if there is any, is done on each run between the two: it returns the run to send
-    on and the numbers on which it failed. What failed, or was given up by the pipe after, comes again if the
-    pipe before waits for it (``confirm=settled``).
+    Packets of a kind in ``BACKWARDS`` come from the pipe after it, the others from the pipe before. ``work``,
+    if there is any, is done on each run between the two: it returns the run to send on and the numbers on
+    which it failed. A message that failed, or that the pipe after gave up, comes again if the pipe before
+    waits for it (``confirm=settled``).
     """
 
     def __init__(self, receiver: ReceiverStack, sender: SenderStack, work: Work | None = None) -> None:
@@ -359,7 +360,7 @@ class Relay:
             self._confirmed(sent, now, out)
 
     def _done(self, run: Run, now: float) -> Run:
-        """What is left of a run after the work on it."""
+        """The run that the work leaves."""
         if self._work is None:
             return run
         done, failed = self._work(run)

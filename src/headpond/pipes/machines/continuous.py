@@ -1,25 +1,26 @@
-"""Continuous index: every message once and in order (absolute); what comes before its turn waits in a queue.
+"""Continuous index: every message once and in order (absolute); a message that comes early waits in a queue.
 
-The sender gives each message the next number. The receiver passes on the next number only, keeps what is ahead
-in a queue of ``queue`` messages, and drops what has gone by. ``strict=False`` also passes a repeat of the last
-number on: continuous order.
+The sender gives each message the next number. The receiver passes on the next number only, holds up to
+``queue`` later ones, and drops earlier ones. ``strict=False`` also passes on a repeat of the last number:
+continuous order.
 
-With ``gaps`` (default) the two also talk, so that nothing the queue had no room for is missing for good:
+With ``gaps`` (default) the two also talk, so that a message that the queue had no room for is not lost:
 
-1. The receiver tells its *progress*: the next number it waits for; one more than the highest that came, and how
-   many microseconds ago that was. The sender keeps what is above the first, at most ``window`` messages, then
-   refuses more; from the others it learns how long a message takes, however long it waits there for its turn.
-2. A gap that does not close by itself is asked for by number, again and again, each number more slowly each
-   time. The sender answers when what it sent before must have arrived, and not twice in that time: over a pipe
-   that is slow but sure, a copy would only make it slower.
-3. A sender that hears no progress sends a *probe* naming its last number; the answer is a gap request or
-   progress. So the loss of the last message, of a gap request or of any answer is found out.
-4. A receiver that started again asks for what it has never seen. What was passed on by its earlier session the
-   sender does not have any more, and it answers with its *floor*, from where the receiver goes on.
+1. The receiver reports its *progress*: the next number that it waits for; one more than the highest that
+   came, and how many microseconds ago that was. The sender keeps the messages above the first, at most
+   ``window``, then refuses more; from the others it learns how long a message takes, however long it waits
+   there for its turn.
+2. The receiver asks by number for a gap that does not close by itself, for each number more slowly each time.
+   The sender answers when its last copy must have arrived, and not twice in that time: over a pipe that is
+   slow but sure, a copy would only make it slower.
+3. A sender that hears no progress sends a *probe* with its last number; the answer is a gap request or
+   progress. So both sides notice the loss of the last message, of a gap request or of any answer.
+4. A restarted receiver asks for every number from 0. The sender no longer has the messages that the earlier
+   session passed on, and answers with its *floor*, from where the receiver continues.
 
 Without ``gaps`` the sender keeps nothing, and the route beneath has to bring everything. Then the queue must
-have room for all that may come before a message that is late: what it has no room for nobody brings again. It
-is refused and told.
+have room for all messages that may overtake a late one: the receiver refuses the others with a notice, and
+nobody brings them again.
 
 Sender:
 
@@ -28,32 +29,35 @@ event      state                            outcome
 =========  ===============================  =================================================================
 submit     idle, open                       numbered, sent, kept until there is progress past it
 submit     full                             refused, the caller keeps them
-gap        any                              what is kept is sent again, now or when what was sent before must
-                                            have arrived; if some is not kept, the floor is told
-progress   any                              what is below it is confirmed and let go
-wake       any                              what was asked for and is due is sent; the probe, if it is due
+gap        any                              kept messages are sent again, now or when the last copy must have
+                                            arrived; if some are not kept, the floor is sent
+progress   any                              the messages below it are confirmed and dropped
+wake       any                              due answers to gap requests are sent; the probe, if it is due
 others     any                              ignored and counted
 =========  ===============================  =================================================================
 
-**How long a message takes** is measured from its sending to the first progress that names it as come, without
-the time that it had been there by then (Karn's rule: only if it was sent once). A number that is asked for
-earlier than that after its last sending is on its way; the question is remembered, and answered if it is still
-open when the time is over. Each copy doubles the time until the next.
+**How long a message takes** is measured from its sending to the first progress that names it, without the
+time that it had been there by then (Karn's rule: only if it was sent once). A number that is asked for
+earlier than that after its last sending is on its way; the sender remembers the question, and answers it if
+it is still open when the time is over. Each copy doubles the time until the next.
 
-A probe is due when nothing was heard for a while, not less than a message takes, and something is kept. It
-names the last number sent, so the receiver can tell what it lacks, and answers in any case.
+A probe is due when the sender has heard nothing for a while, not less than a message takes, and keeps
+something. It names the last number sent, so that the receiver knows what it lacks; the receiver always
+answers.
 
 Receiver:
 
 =========  ===============================  =================================================================
 event      state                            outcome
 =========  ===============================  =================================================================
-data       new, flowing, waiting            the next is passed on, with all that waited for it; ahead: queued;
-                                            gone by: dropped, counted. A higher epoch: the queue is dropped and
-                                            told, numbers count from 0. A lower one: stale, dropped, counted
-data       full                             as waiting, but what is ahead is refused and counted; without gaps
-                                            that is told, since nobody will bring it again
-floor      any                              what is missing below it is given up and told; the queue moves up
+data       new, flowing, waiting            the next is passed on, with all that waited for it; later ones are
+                                            queued; earlier ones are dropped and counted. A higher epoch: the
+                                            queue is dropped with a notice, numbers count from 0. A lower one:
+                                            stale, dropped, counted
+data       full                             as waiting, but later ones are refused and counted; without gaps
+                                            with a notice, because nobody will bring them again
+floor      any                              the missing numbers below it are given up with a notice; the queue
+                                            moves up
 probe      any                              answered with progress, and with a gap request if there is a gap
 wake       waiting, full                    the gap is asked for, if it is time
 others     any                              ignored and counted
@@ -92,7 +96,7 @@ DOUBLINGS_MAX = 5
 ASKED_MAX = 1024
 """Numbers in one gap request."""
 ASK_S_MAX = 1.0
-"""A number that is missing is asked for so often at the least, as long as anything moves."""
+"""The longest wait before a missing number is asked for again, while anything moves."""
 GAP_WAIT = TimeoutSettings(initial_s=0.05, min_s=0.01, max_s=5.0)
 """A gap is often only a message overtaken, so it is given a moment to close."""
 
@@ -105,9 +109,9 @@ SENDER_TABLE: Table = complete_table(
         (SenderState.IDLE, Event.SUBMIT): ("numbered, sent and kept", (*_SENDING, SenderState.IDLE)),
         (SenderState.OPEN, Event.SUBMIT): ("taken up to the room", _SENDING),
         (SenderState.FULL, Event.SUBMIT): ("refused, the caller keeps them", ()),
-        (None, Event.GAP): ("sent again, now or when it is time, or the floor is told", ()),
-        (None, Event.PROGRESS): ("what is below it is confirmed", _ANY),
-        (None, Event.WAKE): ("what was asked for and a probe, if they are due", ()),
+        (None, Event.GAP): ("sent again, now or when it is time, or the floor is sent", ()),
+        (None, Event.PROGRESS): ("the messages below it are confirmed", _ANY),
+        (None, Event.WAKE): ("due answers to gap requests, and a due probe", ()),
     },
 )
 
@@ -129,15 +133,16 @@ class ContinuousSender:
         self.confirms = gaps
         self._window = window
         self._number_next = 0
-        self._kept: dict[int, tuple[Any, float]] = {}
+        self._buffer: dict[int, tuple[Any, float]] = {}
         """Payloads, and when they were last sent."""
         self._copies: dict[int, int] = {}
-        """How often a kept number was sent again."""
-        self._asked: dict[int, float] = {}
-        """Asked for, and to be sent again then if it is still kept."""
-        self._seen = 0
-        """One more than the highest number that is known to have come."""
-        self._takes = Timeout(timeout, jitter)
+        """How often a number in the buffer was sent again."""
+        self._resend_at: dict[int, float] = {}
+        """When to send again a number that the receiver asked for."""
+        self._arrived_end = 0
+        """One more than the highest number that has arrived, as far as the receiver reported."""
+        self._transit = Timeout(timeout, jitter)
+        """How long a message takes."""
         self._probe = Timeout(timeout, jitter)
         self._probe_at: float | None = None
         self._probed_at = 0.0
@@ -146,21 +151,21 @@ class ContinuousSender:
     def state(self) -> SenderState:
         if self.room <= 0:
             return SenderState.FULL
-        return SenderState.OPEN if self._kept else SenderState.IDLE
+        return SenderState.OPEN if self._buffer else SenderState.IDLE
 
     @property
     def room(self) -> int:
-        return self._window - len(self._kept) if self.confirms else ROOM_ENDLESS
+        return self._window - len(self._buffer) if self.confirms else ROOM_ENDLESS
 
     @property
     def unconfirmed(self) -> int:
-        return len(self._kept)
+        return len(self._buffer)
 
     @property
     def wake_at(self) -> float | None:
-        if not self._asked:
+        if not self._resend_at:
             return self._probe_at
-        due_at = min(self._asked.values())
+        due_at = min(self._resend_at.values())
         return due_at if self._probe_at is None else min(due_at, self._probe_at)
 
     def step(self, input: Input, now: float) -> Effects:
@@ -171,7 +176,9 @@ class ContinuousSender:
             for packet in input.packets:
                 self._arrive(packet, now, effects)
         elif isinstance(input, Wake):
-            self._send_again([number for number, due_at in self._asked.items() if due_at <= now], now, effects)
+            self._send_again(
+                [number for number, due_at in self._resend_at.items() if due_at <= now], now, effects
+            )
             if self._probe_at is not None and self._probe_at <= now:
                 self._probe.ran_out(self._probed_at, now)
                 self.counts.expired += 1
@@ -188,9 +195,9 @@ class ContinuousSender:
         self._number_next = numbers.stop
         effects.accepted = numbers
         if self.confirms and len(taken):
-            if not self._kept:
+            if not self._buffer:
                 self._set_probe(now)
-            self._kept.update(zip(numbers, zip(taken, repeat(now)), strict=True))
+            self._buffer.update(zip(numbers, zip(taken, repeat(now)), strict=True))
         self._send(numbers, taken, effects)
 
     def _arrive(self, packet: Packet, now: float, effects: Effects) -> None:
@@ -209,56 +216,58 @@ class ContinuousSender:
         if upto > self._number_next:
             self.counts.unknown += 1
             return
-        lowest = next(iter(self._kept), self._number_next)
+        lowest = next(iter(self._buffer), self._number_next)
         if upto <= lowest:
             self.counts.duplicate += 1
         else:
             done = range(lowest, upto)
             for number in done:
-                del self._kept[number]
-            for known in (self._asked, self._copies):
+                del self._buffer[number]
+            for known in (self._resend_at, self._copies):
                 for number in [number for number in known if number < upto]:
                     del known[number]
             effects.confirmed.append(Token(self.epoch, done))
         # Any answer, even without news, says that the receiver is there.
         self._probe.heard(now)
-        if self._kept:
+        if self._buffer:
             self._set_probe(now)
         else:
             self._probe_at = None
 
-    def _measure(self, seen: int, held_s: float, now: float) -> None:
-        """The number before ``seen`` is the highest that came, so long ago."""
-        if not self._seen < seen <= self._number_next:
+    def _measure(self, arrived_end: int, held_s: float, now: float) -> None:
+        """The number before ``arrived_end`` is the highest that came, ``held_s`` ago."""
+        if not self._arrived_end < arrived_end <= self._number_next:
             return
-        self._seen = seen
-        newest = self._kept.get(seen - 1)
-        if newest is not None and seen - 1 not in self._copies:
-            self._takes.measured(max(now - newest[1] - held_s, 0.0), now)
+        self._arrived_end = arrived_end
+        newest = self._buffer.get(arrived_end - 1)
+        if newest is not None and arrived_end - 1 not in self._copies:
+            self._transit.measured(max(now - newest[1] - held_s, 0.0), now)
 
     def _fill_gap(self, asked: Sequence[int], now: float, effects: Effects) -> None:
-        kept = self._kept
+        buffer = self._buffer
         due: list[int] = []
         for number in dict.fromkeys(asked):
-            if number not in kept:
+            if number not in buffer:
                 continue
-            due_at = kept[number][1] + self._takes.base_s * 2 ** min(self._copies.get(number, 0), DOUBLINGS_MAX)
+            due_at = buffer[number][1] + self._transit.base_s * 2 ** min(
+                self._copies.get(number, 0), DOUBLINGS_MAX
+            )
             if due_at <= now:
                 due.append(number)
             else:
-                self._asked.setdefault(number, due_at)
+                self._resend_at.setdefault(number, due_at)
         self._send_again(due, now, effects)
-        lowest = next(iter(kept), self._number_next)
+        lowest = next(iter(buffer), self._number_next)
         if any(number < lowest for number in asked):
             effects.packets.append(Packet(int(Kind.FLOOR), self.epoch, 0, (lowest,)))
 
     def _send_again(self, numbers: list[int], now: float, effects: Effects) -> None:
-        kept, copies = self._kept, self._copies
-        payloads = [kept[number][0] for number in numbers]
+        buffer, copies = self._buffer, self._copies
+        payloads = [buffer[number][0] for number in numbers]
         for number, payload in zip(numbers, payloads, strict=True):
-            self._asked.pop(number, None)
+            self._resend_at.pop(number, None)
             copies[number] = copies.get(number, 0) + 1
-            kept[number] = (payload, now)
+            buffer[number] = (payload, now)
         self.counts.resent += len(numbers)
         self._send(numbers, payloads, effects)
 
@@ -269,7 +278,7 @@ class ContinuousSender:
 
     def _set_probe(self, now: float) -> None:
         self._probed_at = now
-        self._probe_at = max(self._probe.deadline(now), self._takes.deadline(now))
+        self._probe_at = max(self._probe.deadline(now), self._transit.deadline(now))
 
 
 class ContinuousState(StrEnum):
@@ -287,7 +296,7 @@ RECEIVER_TABLE: Table = complete_table(
     ContinuousState,
     {
         (None, Event.DATA): ("passed on, queued or dropped by its number", _FOLLOWED),
-        (None, Event.FLOOR): ("what is missing below it is given up and told", _FOLLOWED),
+        (None, Event.FLOOR): ("the missing numbers below it are given up, with a notice", _FOLLOWED),
         (None, Event.PROBE): ("answered with progress, and a gap request if one is due", _FOLLOWED),
         (None, Event.SETTLE): ("nothing", ()),
         (None, Event.FAIL): ("nothing", ()),
@@ -318,10 +327,10 @@ class ContinuousReceiver(ReceiverBase):
         self._next = 0
         self._highest = -1
         """The highest number known to have been sent."""
-        self._seen = 0
-        """The highest number that came, and one."""
-        self._seen_at = 0.0
-        self._told = (0, 0)
+        self._arrived_end = 0
+        """One more than the highest number that has arrived."""
+        self._arrived_at = 0.0
+        self._reported = (0, 0)
         self._wait = Timeout(wait, jitter)
         self._patience = wait
         self._asked: dict[int, tuple[float, int]] = {}
@@ -349,14 +358,14 @@ class ContinuousReceiver(ReceiverBase):
                 self._raise_to(packet.numbers[0], effects)
             else:
                 self._highest = max(self._highest, packet.numbers[0])
-                self._told = (-1, 0)  # told again, news or not
+                self._reported = (-1, 0)  # a probe is answered even without news
                 self._ask(now, effects)
 
     def _take(self, packet: Packet, now: float, effects: Effects) -> None:
         if not self._follow(packet, effects):
             return
-        if (highest := max(packet.numbers)) >= self._seen:
-            self._seen, self._seen_at = highest + 1, now
+        if (highest := max(packet.numbers)) >= self._arrived_end:
+            self._arrived_end, self._arrived_at = highest + 1, now
         numbers: list[int] = []
         payloads: list[Any] = []
         refused: list[int] = []
@@ -411,7 +420,7 @@ class ContinuousReceiver(ReceiverBase):
                 self.counts.abandoned += len(self._queue)
                 effects.notify("given up", packet.epoch, sorted(self._queue))
             self._queue.clear()
-            self._next, self._highest, self._seen, self._told, self._ask_at = 0, -1, 0, (0, 0), None
+            self._next, self._highest, self._arrived_end, self._reported, self._ask_at = 0, -1, 0, (0, 0), None
             self._asked.clear()
         return True
 
@@ -439,8 +448,8 @@ class ContinuousReceiver(ReceiverBase):
     def _arrived(self, now: float, effects: Effects) -> None:
         if not self._gaps or self._sender.is_new:
             return
-        if self._next != self._told[0]:
-            self._tell_progress(now, effects)
+        if self._next != self._reported[0]:
+            self._report_progress(now, effects)
             self._wait.heard(now)
             self._ask_at = None
         if self._highest < self._next:
@@ -454,9 +463,9 @@ class ContinuousReceiver(ReceiverBase):
             self._wait.ran_out(self._asked_at, now)
             self._ask(now, effects)
 
-    def _tell_progress(self, now: float, effects: Effects) -> None:
-        self._told = (self._next, self._seen)
-        numbers = (*self._told, int((now - self._seen_at) * 1e6))
+    def _report_progress(self, now: float, effects: Effects) -> None:
+        self._reported = (self._next, self._arrived_end)
+        numbers = (*self._reported, int((now - self._arrived_at) * 1e6))
         effects.packets.append(Packet(int(Kind.PROGRESS), self._sender.epoch, self.epoch, numbers))
 
     def _ask(self, now: float, effects: Effects) -> None:
@@ -465,16 +474,16 @@ class ContinuousReceiver(ReceiverBase):
         missing = list(islice(wanted, ASKED_MAX))
         due = self._due(missing, now)
         if due:
-            if self._seen != self._told[1]:
+            if self._arrived_end != self._reported[1]:
                 # So the sender learns how long a message takes also while nothing moves, before it is asked.
-                self._tell_progress(now, effects)
+                self._report_progress(now, effects)
             self.counts.gaps += len(due)
             effects.packets.append(Packet(int(Kind.GAP), self._sender.epoch, self.epoch, due))
         self._asked_at = now
         self._ask_at = self._wait.deadline(now) if missing else None
 
     def _due(self, missing: list[int], now: float) -> list[int]:
-        """Those to ask for now: each one more and more seldom, however much the others move."""
+        """The numbers to ask for now: each one more and more seldom, however much the others move."""
         before, self._asked = self._asked, {}
         due: list[int] = []
         for number in missing:

@@ -1,28 +1,29 @@
 """Deduplication: each message at most once.
 
-**By id** (default): the sender's (epoch, number) is the id. The receiver remembers every id it has passed on:
-all numbers of a session below its ``floor``, and those above. A message may be ``window`` others late. Where
-one is later than that, the floor is raised over the oldest numbers that never came; these are told in a notice
-(``given up``), and would be dropped if they came after all, for nobody could say any more whether they are new.
-A sender keeps its numbers within 16 of its windows, so with that much room nothing is given up that can still
-come: the calculus checks it.
+**By id** (default): the sender's (epoch, number) is the id; the sender is a ``BareSender``. The receiver
+remembers every id that it has passed on: all numbers of a session below its ``floor``, and those above. Up to
+``window`` later messages may overtake a message. Where more do, the receiver raises the floor over the oldest
+missing numbers, with a notice (``given up``), and drops them if they come after all, because it cannot know
+whether they are new. A sender keeps its numbers within 16 of its windows, so with that much room the receiver
+gives up nothing that can still come: the calculus checks it.
 
-Up to ``sessions_max`` sessions are told apart, so many senders may share a receiver; a session without holes
-costs a few numbers however long it is. All sessions together have room for ``ids_max`` ids above their floors.
-Where either is used up, the session that was silent longest makes room if that was ``retire_after_s`` or more,
-which is told in a notice (``retired``). Otherwise what has no room is refused, counted and told: never is a
-session forgotten in silence, and nothing that was refused counts as done.
+The receiver distinguishes up to ``sessions_max`` sessions, so many senders may share it; a session without
+holes costs a few numbers, however long it is. All sessions together have room for ``ids_max`` ids above their
+floors. Where either is used up, the session that was silent longest makes room, with a notice (``retired``),
+if it was silent for ``retire_after_s`` or more. Otherwise the receiver refuses a message that it has no room
+for, counts it and gives a notice: it never forgets a session in silence, and a refused message does not count
+as done.
 
-**By index** (``by=index``): only the last number is kept, and what is not above it is dropped: see ``index``.
+**By index** (``by=index``): the receiver is an ``IndexReceiver``.
 
 =========  ===============================  =================================================================
 event      state                            outcome
 =========  ===============================  =================================================================
-data       new, following                   ids not seen are passed on and remembered; the others are counted
-data       full                             a known session: as above; another one: refused, counted, told.
+data       new, following                   new ids are passed on and remembered; the others are counted
+data       full                             a known session: as above; another one: refused, with a notice.
                                             So is an id above a floor where there is no room for it
-settle     any                              handed down to the pipe beneath, if that one waits; so is what is
-                                            dropped, or its sender would send it for ever
+settle     any                              passed down to the pipe beneath, if that one waits; so are dropped
+                                            copies, or their sender would send them for ever
 fail       any                              forgotten, so that the next copy passes
 wake       any                              nothing
 others     any                              ignored and counted
@@ -62,22 +63,22 @@ RECEIVER_TABLE: Table = complete_table(
             (DedupState.FOLLOWING, DedupState.FULL),
         ),
         (DedupState.FOLLOWING, Event.DATA): (
-            "passed on if not seen",
+            "passed on if new",
             (DedupState.FOLLOWING, DedupState.FULL),
         ),
         (DedupState.FULL, Event.DATA): (
-            "a new session is refused and told",
+            "a new session is refused, with a notice",
             (DedupState.FULL,),
         ),
-        (None, Event.SETTLE): ("handed down", ()),
+        (None, Event.SETTLE): ("passed down", ()),
         (None, Event.FAIL): ("forgotten, so that the next copy passes", ()),
         (None, Event.WAKE): ("nothing", ()),
     },
 )
 
 
-class _Seen:
-    """The numbers of one session that were passed on: all below the floor, an island, and a set.
+class _SessionIds:
+    """The numbers of one session that the receiver passed on: all below the floor, an island, and a set.
 
     The island is the run that begins with the number by which the session was first met: a reader that starts
     in the middle of a session has it all there, at the cost of two numbers.
@@ -95,7 +96,7 @@ class _Seen:
         self.heard_at = 0.0
 
     def rise(self) -> None:
-        """Takes into the floor and the island what stands on them."""
+        """Grows the floor and the island by the numbers next to them."""
         above = self.above
         self.floor = _climb(self.floor, above)
         if self.start >= 0:
@@ -105,7 +106,7 @@ class _Seen:
                 self.start = self.end = -1
 
     def rise_to_fit(self, most: int) -> list[range]:
-        """Raises the floor until at most so many are above it; the numbers that never came."""
+        """Raises the floor until at most so many are above it; returns the numbers that never came."""
         missing: list[range] = []
         while (excess := len(self.above) + self.end - self.start - most) > 0:
             if self.start >= 0:
@@ -125,12 +126,12 @@ class _Seen:
             self.floor = number if number == self.start else number + 1
 
     def forget(self, numbers: Sequence[int], most: int) -> int:
-        """Lets the next copy pass; how many it could not, having no room to remember that."""
+        """Lets the next copy pass; returns how many it has no room to remember."""
         below = {number for number in numbers if number < self.floor or self.start <= number < self.end}
         self.above.difference_update(numbers)
-        kept = sorted(below)[: max(most - len(self.welcome), 0)]
-        self.welcome.update(kept)
-        return len(below) - len(kept)
+        remembered = sorted(below)[: max(most - len(self.welcome), 0)]
+        self.welcome.update(remembered)
+        return len(below) - len(remembered)
 
 
 def _climb(number: int, over: set[int]) -> int:
@@ -160,10 +161,10 @@ class DedupReceiver(ReceiverBase):
         self._window = window
         self._sessions_max = sessions_max
         self._ids_max = ids_max
-        self._ids = 0
+        self._ids_count = 0
         """Above the floors, of all sessions."""
         self._retire_after_s = retire_after_s
-        self._sessions: dict[int, _Seen] = {}
+        self._sessions: dict[int, _SessionIds] = {}
         """The one that was silent longest first."""
 
     @property
@@ -173,16 +174,16 @@ class DedupReceiver(ReceiverBase):
         return DedupState.FULL if len(self._sessions) >= self._sessions_max else DedupState.FOLLOWING
 
     def _take(self, packet: Packet, now: float, effects: Effects) -> None:
-        seen = self._session(packet, now, effects)
-        if seen is None:
+        ids = self._session(packet, now, effects)
+        if ids is None:
             return
-        seen.heard_at = now
-        held = len(seen.above)
-        if self._ids >= self._ids_max and not self._retire_one(now, effects, with_ids=True):
-            packet = self._fitting(packet, seen, effects)
+        ids.heard_at = now
+        held = len(ids.above)
+        if self._ids_count >= self._ids_max and not self._retire_one(now, effects, with_ids=True):
+            packet = self._fitting(packet, ids, effects)
         # Every message of the run, with its place: at this length of loop each name is worth keeping local.
-        floor, above, add, welcome = seen.floor, seen.above, seen.above.add, seen.welcome
-        start, end = seen.start, seen.end
+        floor, above, add, welcome = ids.floor, ids.above, ids.above.add, ids.welcome
+        start, end = ids.start, ids.end
         fresh: list[int] = []
         places: list[int] = []
         for place, number in enumerate(packet.numbers):
@@ -194,28 +195,29 @@ class DedupReceiver(ReceiverBase):
                 continue
             fresh.append(number)
             places.append(place)
-        seen.rise()
+        ids.rise()
         if len(fresh) < len(packet.numbers):
             self._drop(packet, places, effects)
         if fresh:
             payloads: Sequence[Any] = packet.payloads or ()
-            kept = payloads if len(fresh) == len(payloads) else [payloads[place] for place in places]
-            effects.delivered.append(Run(packet.epoch, fresh, kept))
-        for missing in seen.rise_to_fit(self._window):
+            if len(fresh) < len(payloads):
+                payloads = [payloads[place] for place in places]
+            effects.delivered.append(Run(packet.epoch, fresh, payloads))
+        for missing in ids.rise_to_fit(self._window):
             self.counts.abandoned += len(missing)
             effects.notify("given up", packet.epoch, missing)
-        self._ids += len(seen.above) - held
+        self._ids_count += len(ids.above) - held
 
-    def _fitting(self, packet: Packet, seen: _Seen, effects: Effects) -> Packet:
-        """What of the packet needs no more room: what was seen, and what stands on the floor or the island."""
+    def _fitting(self, packet: Packet, ids: _SessionIds, effects: Effects) -> Packet:
+        """The part of the packet that needs no room: known ids, and those next to the floor or the island."""
         taken: list[int] = []
         refused: list[int] = []
         places: list[int] = []
-        rising = [seen.floor, seen.end]
+        rising = [ids.floor, ids.end]
         for place, number in enumerate(packet.numbers):
             if number in rising:
                 rising[rising.index(number)] += 1
-            elif number >= rising[0] and number not in seen.above and not seen.start <= number < rising[1]:
+            elif number >= rising[0] and number not in ids.above and not ids.start <= number < rising[1]:
                 refused.append(number)
                 continue
             taken.append(number)
@@ -230,32 +232,32 @@ class DedupReceiver(ReceiverBase):
     def _drop(self, packet: Packet, places: list[int], effects: Effects) -> None:
         self.counts.duplicate += len(packet.numbers) - len(places)
         if self.settles:
-            kept = set(places)
-            dropped = [number for place, number in enumerate(packet.numbers) if place not in kept]
+            fresh = set(places)
+            dropped = [number for place, number in enumerate(packet.numbers) if place not in fresh]
             effects.settled.append(Token(packet.epoch, dropped))
 
-    def _session(self, packet: Packet, now: float, effects: Effects) -> _Seen | None:
-        seen = self._sessions.pop(packet.epoch, None)
-        if seen is not None:
-            self._sessions[packet.epoch] = seen
-            return seen
+    def _session(self, packet: Packet, now: float, effects: Effects) -> _SessionIds | None:
+        ids = self._sessions.pop(packet.epoch, None)
+        if ids is not None:
+            self._sessions[packet.epoch] = ids
+            return ids
         if self._sessions:
             self.counts.restarts += 1
         if len(self._sessions) >= self._sessions_max and not self._retire_one(now, effects):
             self.counts.refused += len(packet.numbers)
             effects.refuse(packet.epoch, packet.numbers)
             return None
-        seen = self._sessions[packet.epoch] = _Seen(packet.numbers[0])
-        return seen
+        ids = self._sessions[packet.epoch] = _SessionIds(packet.numbers[0])
+        return ids
 
     def _retire_one(self, now: float, effects: Effects, *, with_ids: bool = False) -> bool:
         """Forgets the session that was silent longest, if long enough; ``with_ids``: of those with holes."""
-        silent = (each for each, seen in self._sessions.items() if seen.above or not with_ids)
+        silent = (each for each, ids in self._sessions.items() if ids.above or not with_ids)
         epoch = next(silent, None)
         if epoch is None or now - self._sessions[epoch].heard_at < self._retire_after_s:
             return False
         retired = self._sessions.pop(epoch)
-        self._ids -= len(retired.above)
+        self._ids_count -= len(retired.above)
         effects.notify("retired", epoch, range(retired.floor))
         return True
 
@@ -264,8 +266,8 @@ class DedupReceiver(ReceiverBase):
             effects.settled.append(Token(epoch, numbers))
 
     def _fail(self, epoch: int, numbers: Sequence[int]) -> None:
-        seen = self._sessions.get(epoch)
-        if seen is not None and len(numbers):
-            held = len(seen.above)
-            self.counts.refused += seen.forget(numbers, self._window)
-            self._ids += len(seen.above) - held
+        ids = self._sessions.get(epoch)
+        if ids is not None and len(numbers):
+            held = len(ids.above)
+            self.counts.refused += ids.forget(numbers, self._window)
+            self._ids_count += len(ids.above) - held

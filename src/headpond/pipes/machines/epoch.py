@@ -1,12 +1,12 @@
-"""Sessions: how a side that started again is recognised.
+"""Sessions: how one side recognises that the other has restarted.
 
-Each side is made with an epoch, a number that is larger each time it starts (a clock's reading at the start, or
-a counter on disk). Numbers count from 0 in each session of a sender, and every packet names that session, so
-number 0 of a restarted sender is a new message and not an old one, and a confirm meant for the session before
-is not taken for one of this.
+Each side has an epoch, a number that is larger each time it starts (a clock's reading at the start, or a
+counter on disk). Numbers count from 0 in each session of a sender, and every packet names that session. So
+number 0 of a restarted sender is a new message, and a confirm for an earlier session counts as stale.
 
-A receiver that keeps a place in its sender's numbering follows one session at a time: a higher epoch ends the
-one before. An answer also names its writer's session, so a sender sees that its receiver started again.
+A receiver that keeps a position in its sender's numbering follows one session at a time: a higher epoch ends
+the one before. An answer also names its writer's session, so a sender notices that its receiver has
+restarted.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from enum import Enum
 class EpochAge(Enum):
     CURRENT = "current"
     NEW = "new"
-    """The first packet of a later session: the state of the one before is over."""
+    """The first packet of a later session, which ends the one before."""
     STALE = "stale"
     """From a session that is over."""
 
 
 class EpochTracker:
-    """Which session of the other side is the current one."""
+    """Follows the current session of the other side."""
 
     __slots__ = ("epoch",)
 
@@ -32,7 +32,7 @@ class EpochTracker:
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was heard of the other side yet."""
+        """Whether no packet of the other side has come yet."""
         return self.epoch < 0
 
     def observe(self, epoch: int) -> EpochAge:

@@ -1,18 +1,19 @@
-"""Strict monotonic index: no repeats, nothing out of order, and what comes late is dropped.
+"""Strict monotonic index: no repeats and nothing out of order; late messages are dropped.
 
-The sender gives each message the next number; the receiver passes on what is above the last number it passed
-on. ``strict=False`` also passes a repeat of that number on: monotonic order, repeats allowed.
+The sender (``BareSender``) gives each message the next number. The receiver passes on a message whose number
+is above the last number that it passed on. ``strict=False`` also passes on a repeat of that number: monotonic
+order, repeats allowed.
 
 =========  ===============================  =================================================================
 event      state                            outcome
 =========  ===============================  =================================================================
 data       new                              passed on; its session is the one to follow
-data       following                        above the last: passed on. Else dropped, counted as a duplicate (the
-                                            last one again) or as late, and told in a notice when late.
-                                            A higher epoch: the sender started again, its numbers count anew.
+data       following                        above the last: passed on. Else dropped and counted, as a duplicate
+                                            (the last one again) or as late, with a notice.
+                                            A higher epoch: the sender restarted, its numbers count from 0.
                                             A lower epoch: stale, dropped and counted
 settle     any                              nothing: it waits for nobody
-fail       any                              nothing: what was passed on has gone by
+fail       any                              nothing: the message has gone by
 wake       any                              nothing
 others     any                              ignored and counted
 =========  ===============================  =================================================================

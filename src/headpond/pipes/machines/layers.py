@@ -22,7 +22,7 @@ class SenderLayer(Machine, Protocol):
 
     @property
     def confirms(self) -> bool:
-        """Whether its own receiver tells it what arrived."""
+        """Whether its receiver confirms what arrived."""
 
     @property
     def unconfirmed(self) -> int:

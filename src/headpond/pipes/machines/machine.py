@@ -1,21 +1,23 @@
-"""The shape that every machine of a pipe has.
+"""The shape of every machine of a pipe.
 
-A machine is stepped: one input and the time go in, effects come out. It does no IO and has no clock: whoever
-drives it passes ``now`` (seconds, any origin, never falling), carries its packets to the other side, and steps
-it with ``Wake`` when ``wake_at`` has come. An early, late or needless ``Wake`` does no harm.
+A machine is stepped: one input and the time go in, effects come out. It does no IO and has no clock. Its driver
+passes ``now`` (seconds, any origin, never falling), carries its packets to the other side, and steps it with
+``Wake`` at ``wake_at``. An early, late or needless ``Wake`` does no harm.
 
 Inputs and effects carry runs of messages, because a step costs about the same for one message as for a
 thousand.
 
-1. ``Submit`` comes from the worker before. A machine takes what it has ``room`` for: ``accepted`` names the
-   numbers it gave to the first so many payloads, and the caller keeps the others. Nothing waits anywhere
-   without a bound.
+1. ``Submit`` comes from the worker before. A machine takes as many payloads as it has ``room`` for:
+   ``accepted`` names the numbers that it gave to the first of them, and the caller keeps the others. Every
+   queue has a bound.
 2. ``Arrive`` brings packets from the other side, late, repeated, out of order or never.
-3. ``delivered`` are runs for the worker after. A receiver told to wait (``confirm="settled"``) confirms them
-   when that worker answers with ``Settle``; ``Fail`` says that it could not, and that the next copy is welcome.
-4. ``confirmed`` tells the worker before which numbers have arrived, ``abandoned`` which were given up.
+3. ``delivered`` are runs for the worker after. With ``confirm="settled"`` a receiver confirms them when that
+   worker answers with ``Settle``; ``Fail`` means that it could not, and that the receiver is to pass on the
+   next copy.
+4. ``confirmed`` names to the worker before the numbers that have arrived, ``abandoned`` those that were given
+   up.
 
-Packets that make no sense in a state are ignored and counted; nothing that a peer sends can raise.
+A machine ignores and counts packets that make no sense in its state; no packet of a peer can raise.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Any, NamedTuple, Protocol
 from headpond.pipes.machines.packet import Kind, Packet, Run
 
 Jitter = Callable[[], float]
-"""A number from 0 up to 1, a new one each call; ``random.random`` in life, a seeded one in the lab."""
+"""Returns a number from 0 up to 1, a new one each call: ``random.random``, or a seeded one in the lab."""
 
 ROOM_ENDLESS = 1 << 62
 
@@ -60,7 +62,7 @@ class Settle(NamedTuple):
 
 
 class Fail(NamedTuple):
-    """The worker after could not; the next copy of these is to be passed on again."""
+    """The worker after could not process these: pass on their next copy."""
 
     epoch: int
     numbers: Sequence[int]
@@ -85,7 +87,7 @@ class Token(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """Something that must not pass in silence: what, in which session, which numbers."""
+    """An event that a program should know of: what, in which session, which numbers."""
 
     what: str
     epoch: int
@@ -96,7 +98,7 @@ NOTICES_MAX = 64
 
 
 class Effects:
-    """What one step asks for. Empty lists mean nothing to do."""
+    """The actions that one step asks for. Empty lists mean nothing to do."""
 
     __slots__ = ("abandoned", "accepted", "confirmed", "delivered", "notices", "packets", "refused", "settled")
 
@@ -104,22 +106,22 @@ class Effects:
         self.packets: list[Packet] = []
         """To carry to the other side, in this order."""
         self.delivered: list[Run] = []
-        """To hand to the worker after, in this order."""
+        """For the worker after, in this order."""
         self.confirmed: list[Token] = []
-        """To tell the worker before: these have arrived."""
+        """For the worker before: these have arrived."""
         self.abandoned: list[Token] = []
-        """To tell the worker before: these were given up after their last try; they may have arrived."""
+        """For the worker before: given up after their last try; some may have arrived."""
         self.settled: list[Token] = []
-        """To tell the pipe beneath: these are done with, passed on or dropped for good."""
+        """For the pipe beneath: done, passed on or dropped for good."""
         self.refused: list[Token] = []
-        """To tell the pipe beneath: these were not taken, so they must not count as done. What a whole side
-        gives out here nobody beneath can bring again: it is lost, unless it is kept in a storage."""
+        """For the pipe beneath: not taken, so they must not count as done. No pipe can bring again a message
+        that a whole side refuses: it is lost, unless a storage has it."""
         self.accepted: range = range(0)
         """Numbers given to the first payloads of a ``Submit``; the caller keeps the others."""
         self.notices: list[Notice] = []
 
     def refuse(self, epoch: int, numbers: Sequence[int]) -> None:
-        """Not taken, and told."""
+        """Not taken, with a notice."""
         self.refused.append(Token(epoch, numbers))
         self.notify("refused", epoch, numbers)
 
@@ -130,14 +132,14 @@ class Effects:
 
 @dataclass(slots=True)
 class Counts:
-    """What a machine has seen, by the word that the tables use."""
+    """Counts of one machine, under the words of the tables."""
 
     resent: int = 0
     """Sendings of a message after its first."""
     duplicate: int = 0
-    """Copies of what was passed on already, or confirms of what was confirmed already."""
+    """Copies of messages passed on before, or confirms of messages confirmed before."""
     late: int = 0
-    """Messages whose number had gone by."""
+    """Messages that came after a later number was passed on."""
     stale: int = 0
     """From a session that is over."""
     unknown: int = 0
@@ -146,9 +148,9 @@ class Counts:
     refused: int = 0
     """No room: not taken, not confirmed; the other side brings it again."""
     abandoned: int = 0
-    """Given up for good, and told in a notice."""
+    """Given up for good, with a notice."""
     restarts: int = 0
-    """How often the other side was found to have started again."""
+    """Restarts of the other side."""
     gaps: int = 0
     """Numbers asked for again."""
     expired: int = 0
@@ -207,7 +209,7 @@ EVENT_OF_KIND: Mapping[int, Event] = {int(kind): Event(kind.name.lower()) for ki
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What a state makes of an event: in words, and the states it may end in."""
+    """The effect of an event in a state: in words, and the states it may end in."""
 
     words: str
     states: frozenset[StrEnum] = field(default_factory=frozenset)

@@ -1,4 +1,4 @@
-"""What travels between the two sides of a pipe, and its bytes.
+"""The packets between the two sides of a pipe, and their bytes.
 
 A packet is a run: several numbers of one kind and one session, with a payload each where the kind carries any.
 Numbers that follow each other are a ``range``. Machines never look into a payload; on a wire it is bytes, or an
@@ -8,9 +8,9 @@ On a wire a packet is one msgpack array::
 
     kind, layer, epoch, origin, first, numbers, payloads
 
-``numbers`` is how many follow ``first`` (itself the first of them), or the list of all with ``first`` 0. What
-does not decode to exactly this, with every size within its limit, is no packet: ``decode_packet`` answers None,
-the caller counts it, and the other side's timers bring it again.
+``numbers`` is how many follow ``first`` (itself the first of them), or the list of all with ``first`` 0. For
+bytes that do not decode to exactly this, with every size within its limit, ``decode_packet`` returns None;
+the caller counts them, and the other side's timers send the packet again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAYERS_MAX = 16
 
 
 class Kind(IntEnum):
-    """What a packet says. The comment names who sends it to whom."""
+    """The kinds of packets, and who sends each to whom."""
 
     DATA = 1
     """Messages. Sender to receiver, or to the storage of a stream."""
@@ -60,7 +60,7 @@ class Kind(IntEnum):
 class Packet(NamedTuple):
     kind: int
     epoch: int
-    """The session of the sender whose numbers these are; in an answer, repeated from what it answers."""
+    """The session of the sender whose numbers these are; an answer repeats it from its question."""
     origin: int
     """The session of the side that wrote an answer; 0 in what the sender says."""
     numbers: Sequence[int]
@@ -94,6 +94,13 @@ def unseal(envelopes: Sequence[Any]) -> tuple[list[Run], int]:
         _, numbers, payloads = zip(*group, strict=True)
         runs.append(Run(epoch, numbers, payloads))
     return runs, malformed
+
+
+def payload_bytes(payload: Any) -> int:
+    """The size of the bytes inside all envelopes of a payload."""
+    while not isinstance(payload, bytes):
+        payload = payload[2]
+    return len(payload)
 
 
 def _are_envelopes(envelopes: Sequence[Any]) -> bool:
@@ -145,10 +152,10 @@ def encode_packet(packet: Packet) -> bytes:
 
 
 def decode_packet(data: bytes, pipes: int | None = None) -> Packet | None:
-    """The packet in ``data``, or None if there is none: for the caller to count.
+    """Returns the packet in ``data``, or None where there is none, for the caller to count.
 
-    ``pipes`` is how many the route has, where that is known: then a payload comes in as many envelopes as there
-    are pipes over its layer, and what is handed to the program is bytes.
+    ``pipes`` is how many the route has, where that is known: then a payload must have one envelope per pipe
+    over its layer, and the program gets bytes.
     """
     try:
         wire = _decoder.decode(data)

@@ -99,7 +99,7 @@ SENDER_TABLE: Table = complete_table(
 class ResendSender:
     TABLE = SENDER_TABLE
     confirms = True
-    """Its ``confirmed`` are its receiver's own answers, not those of a pipe beneath."""
+    """Its receiver confirms, not a pipe beneath."""
 
     def __init__(
         self,

@@ -1,21 +1,21 @@
 """Sequential confirm: each message is confirmed before the next one is sent. Continuous order.
 
-The sender is that of ``resend``: one message on its way, a buffer behind it, sent again until confirmed. So a
-confirm that is lost costs a copy and never stops the flow, whatever the route beneath does. The receiver
-remembers the number it passed on last and drops copies of it and of earlier ones, which may come late; it
-confirms them all the same, since their sender may be waiting for that.
+The sender is a ``ResendSender`` with a window of one: one message on its way, a buffer behind it, sent again
+until it is confirmed. So a lost confirm costs a copy and never stops the flow. The receiver remembers the
+last number that it passed on and drops copies of it and of earlier ones, which may come late; it confirms
+them all the same, because their sender may be waiting for that.
 
 =========  ===============================  =================================================================
 event      state                            outcome
 =========  ===============================  =================================================================
-data       new                              passed on, whatever its number: this side started in the middle
+data       new                              passed on, with any number: this side started in the middle
 data       following                        the next number: passed on and confirmed (or holding until settled).
                                             The last one or before: confirmed, dropped, counted.
-                                            Further on: passed on, and the gap is told in a notice (an earlier
-                                            session of this side confirmed what is missing).
+                                            Further on: passed on, with a notice of the gap (an earlier session
+                                            of this side confirmed the missing messages).
                                             A higher epoch: followed from its first message on.
                                             A lower epoch: stale, dropped and counted
-data       holding                          a copy of what is held: dropped, not confirmed; else as above
+data       holding                          a copy of the held message: dropped, not confirmed; else as above
 settle     any                              confirmed
 fail       any                              forgotten, so that the next copy is passed on
 wake       any                              nothing
@@ -52,7 +52,7 @@ RECEIVER_TABLE: Table = complete_table(
             "passed on if it is the next, else confirmed only",
             _FOLLOWED,
         ),
-        (SequentialState.HOLDING, Event.DATA): ("a copy of what is held is dropped", _FOLLOWED),
+        (SequentialState.HOLDING, Event.DATA): ("a copy of the held message is dropped", _FOLLOWED),
         (SequentialState.NEW, Event.SETTLE): ("confirmed: an earlier session passed it on", ()),
         (SequentialState.FOLLOWING, Event.SETTLE): ("confirmed", ()),
         (SequentialState.HOLDING, Event.SETTLE): ("confirmed", _FOLLOWED),

@@ -1,11 +1,11 @@
-"""Stream: a pipe with persistent storage in the middle. At least once, and the receiver may start again.
+"""Stream: a pipe with persistent storage in the middle. At least once, and the receiver may restart.
 
 Three machines, or four: the sender sends until the *storage* confirms (``StreamStorage``); the receiver
-fetches from the storage by index, and with ``commit`` keeps its place in an *index storage*
+fetches from the storage by index, and with ``commit`` keeps its position in an *index storage*
 (``IndexStorage``), which it reads first when it starts. Without one it starts from the beginning.
 
 The state that survives a crash is in ``Entries`` and ``ReaderPosition``, which the next machine takes over. In
-a node that is a log on disk; here it is a list. The machine itself holds only what may be lost: who is waiting.
+a node that is a log on disk; here it is a list. The machine itself holds only the reader that waits.
 
 Storage:
 
@@ -13,42 +13,42 @@ Storage:
 event      state                            outcome
 =========  ===============================  =================================================================
 data       empty, open                      appended, confirmed; a waiting reader is answered
-data       full                             refused, counted and told, not confirmed: it will come again
-fetch      any                              answered at once, with what there is; if that is nothing, then
-                                            again when something comes. Where it asks for what was trimmed,
+data       full                             refused, counted, with a notice; not confirmed: it will come again
+fetch      any                              answered at once, with the entries there are; if there are none,
+                                            again when something comes. Where it asks for trimmed entries,
                                             the answer begins behind that
 wake       any                              nothing
 others     any                              ignored and counted
 =========  ===============================  =================================================================
 
-Where the storage and the index storage stand in one worker, what is below the committed index is trimmed, since
-its only reader is done with it (``Entries.trim``). Otherwise ``capacity`` is the bound.
+Where the storage and the index storage stand in one worker, that worker trims the entries below the committed
+index, because their only reader is done with them (``Entries.trim``). Otherwise ``capacity`` is the bound.
 
-Index storage: *read* is answered with the place, *commit* moves it, forwards only; the rest is ignored and
+Index storage: *read* is answered with the position, *commit* moves it, forwards only; the rest is ignored and
 counted.
 
-Each copy that arrives is appended, as the directory has it: put ``dedup`` over the stream to read each message
-once.
+The storage appends each copy that arrives, as in the directory: put ``dedup`` over the stream to read each
+message once.
 
 Receiver:
 
 =========  ===============================  =================================================================
 event      state                            outcome
 =========  ===============================  =================================================================
-wake       reading                          the place is asked for, again if it is time
+wake       reading                          the position is asked for, again if it is time
 wake       fetching                         entries are asked for, again if it is time
 position   reading                          fetching from there
 position   fetching                         ignored and counted: it was a repeat
-fetched    fetching                         entries from the index on are passed on, the index moves, the place
+fetched    fetching                         entries from the index on are passed on, the index moves and
                                             is committed, more is asked for; earlier ones are counted. Another
                                             incarnation of the storage: from its beginning.
-                                            Entries further on: what is before them was trimmed; told.
+                                            Entries further on: those before them were trimmed; a notice.
                                             None: asked again later, in case the answer to come is lost
 fetched    reading                          ignored and counted
 others     any                              ignored and counted
 =========  ===============================  =================================================================
 
-A lost fetch, answer or commit is made good by the next: the receiver always has a timer running.
+The next fetch, answer or commit makes up for a lost one: the receiver always has a timer running.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ from headpond.pipes.machines.packet import NUMBER_MAX, NUMBERS_MAX, Kind, Packet
 from headpond.pipes.machines.timeout import Timeout, TimeoutSettings
 
 TRIM_MIN = 1024
-"""So many at a time, or all there are: each trimming moves the rest."""
+"""Entries to trim at a time, or all there are: each trimming moves the rest."""
 FETCH_MAX = 1024
 ASK_AGAIN = TimeoutSettings(initial_s=1.0, min_s=0.01, max_s=10.0)
 POLL_MIN_S = 1.0
 POLL_MAX_S = 10.0
-"""The storage speaks up by itself when something comes; asking again is in case that is lost."""
+"""The storage answers when something comes; the receiver asks again in case that answer is lost."""
 
 _DATA = int(Kind.DATA)
 _FETCH = int(Kind.FETCH)
@@ -89,7 +89,7 @@ _POSITION = int(Kind.POSITION)
 
 
 class Entries:
-    """What a storage has on disk. A new ``incarnation`` is one that does not have what the one before had."""
+    """The entries of a storage on disk. A new ``incarnation`` lacks entries that the one before had."""
 
     __slots__ = ("capacity", "first", "incarnation", "payloads")
 
@@ -97,7 +97,7 @@ class Entries:
         self.incarnation = incarnation
         self.capacity = capacity
         self.first = 0
-        """The index of the first payload: what was before it is trimmed."""
+        """The index of the first payload; earlier ones are trimmed."""
         self.payloads: list[Any] = []
 
     def fitting(self, payloads: Sequence[Any]) -> int:
@@ -108,7 +108,7 @@ class Entries:
         self.payloads.extend(payloads)
 
     def trim(self, index: int) -> int:
-        """Lets go of what is below the index, in large pieces; how many that were."""
+        """Drops the entries below the index, in large pieces; returns how many."""
         count = min(index - self.first, len(self.payloads))
         if count < min(TRIM_MIN, len(self.payloads)) or count <= 0:
             return 0
@@ -118,7 +118,7 @@ class Entries:
 
 
 class ReaderPosition:
-    """What an index storage has on disk: how far a reader has come, in which incarnation."""
+    """The state of an index storage on disk: how far a reader has come, in which incarnation."""
 
     __slots__ = ("incarnation", "index")
 
@@ -157,7 +157,7 @@ class StreamStorage:
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
         self.counts = Counts()
-        self._told_full = False
+        self._reported_full = False
         self._waiting: Packet | None = None
         """The last fetch that found nothing; a later one takes its place."""
 
@@ -191,7 +191,7 @@ class StreamStorage:
         if packet.kind == _FETCH and len(packet.numbers) == 2:
             self._waiting = packet
             if not self._found(packet):
-                # An empty answer: so the reader can tell a storage with nothing new from one that is away.
+                # An empty answer distinguishes a storage with nothing new from one that is away.
                 none = Packet(int(Kind.FETCHED), self.entries.incarnation, packet.origin, (), ())
                 effects.packets.append(none)
         elif packet.kind != _DATA:
@@ -206,9 +206,9 @@ class StreamStorage:
         room = self.entries.fitting(payloads)
         taken = packet.numbers[:room]
         self.counts.refused += len(packet.numbers) - len(taken)
-        if len(taken) < len(packet.numbers) and not self._told_full:
+        if len(taken) < len(packet.numbers) and not self._reported_full:
             effects.notify("storage full", packet.epoch, packet.numbers[len(taken) :])
-        self._told_full = len(taken) < len(packet.numbers)
+        self._reported_full = len(taken) < len(packet.numbers)
         if taken:
             self.entries.append(payloads[:room])
             confirm = Packet(int(Kind.CONFIRM), packet.epoch, self.entries.incarnation, taken)
@@ -238,8 +238,8 @@ class IndexStorageState(StrEnum):
 INDEX_STORAGE_TABLE: Table = complete_table(
     IndexStorageState,
     {
-        (None, Event.READ): ("answered with the place", ()),
-        (None, Event.COMMIT): ("the place moves, forwards only", ()),
+        (None, Event.READ): ("answered with the position", ()),
+        (None, Event.COMMIT): ("the position moves, forwards only", ()),
         (None, Event.WAKE): ("nothing", ()),
     },
 )
@@ -248,8 +248,8 @@ INDEX_STORAGE_TABLE: Table = complete_table(
 class IndexStorage:
     TABLE = INDEX_STORAGE_TABLE
 
-    def __init__(self, place: ReaderPosition) -> None:
-        self.place = place
+    def __init__(self, position: ReaderPosition) -> None:
+        self.position = position
         self.counts = Counts()
 
     @property
@@ -275,18 +275,18 @@ class IndexStorage:
 
     def _arrive(self, packet: Packet, effects: Effects) -> None:
         if packet.kind == Kind.READ:
-            numbers = (self.place.index,)
-            position = Packet(int(Kind.POSITION), self.place.incarnation, packet.origin, numbers)
-            effects.packets.append(position)
+            numbers = (self.position.index,)
+            answer = Packet(int(Kind.POSITION), self.position.incarnation, packet.origin, numbers)
+            effects.packets.append(answer)
         elif packet.kind == Kind.COMMIT and 0 <= packet.numbers[0] <= NUMBER_MAX:
             self._commit(packet.epoch, packet.numbers[0])
         else:
             self.counts.unknown += 1
 
     def _commit(self, incarnation: int, index: int) -> None:
-        if (incarnation, index) > (self.place.incarnation, self.place.index):
-            self.place.incarnation, self.place.index = incarnation, index
-        elif incarnation < self.place.incarnation:
+        if (incarnation, index) > (self.position.incarnation, self.position.index):
+            self.position.incarnation, self.position.index = incarnation, index
+        elif incarnation < self.position.incarnation:
             self.counts.stale += 1
         else:
             self.counts.duplicate += 1
@@ -294,7 +294,7 @@ class IndexStorage:
 
 class StreamState(StrEnum):
     READING = "reading"
-    """Its place is not known yet."""
+    """Its position is not known yet."""
     FETCHING = "fetching"
 
 
@@ -329,7 +329,7 @@ class StreamReceiver:
         self._timeout = Timeout(timeout, jitter)
         self._asked_at = float("-inf")
         self._ask_at = float("-inf")
-        """It has something to ask from the start."""
+        """At once: it has a question from the start."""
         self._poll_s = POLL_MIN_S
         self._asked_once = False
         self._answered = False
@@ -425,7 +425,7 @@ class StreamReceiver:
             self.counts.duplicate += len(packet.numbers)
             return
         if skip < 0:
-            # The storage answers with the first that it has: what is before it was trimmed, or is gone.
+            # The storage answers with the first entry that it has: earlier ones were trimmed, or are lost.
             self.counts.abandoned -= skip
             effects.notify("trimmed", packet.epoch, range(self._index, packet.numbers[0]))
             self._index, skip = packet.numbers[0], 0

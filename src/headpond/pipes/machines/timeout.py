@@ -29,7 +29,7 @@ class TimeoutSettings:
     initial_s: float = INITIAL_S
     """Before anything was measured."""
     min_s: float = 0.02
-    """A Python program may be busy with something else for so long: what is late is not lost yet."""
+    """A Python program may be busy with something else for that long."""
     max_s: float = MAX_S
 
     @classmethod
@@ -77,7 +77,7 @@ class Timeout:
         self._doublings = min(self._doublings, DOUBLINGS_KEPT + self._unclear // PATIENCE)
 
     def heard(self, now: float) -> None:
-        """The other side is there, and nothing is open: what silence had doubled is undone."""
+        """The other side answered, and nothing is open: the timeout is no longer doubled."""
         self._doublings = 0
         self._fresh_at = now
 

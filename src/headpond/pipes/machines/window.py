@@ -1,8 +1,8 @@
-"""What was sent and is not confirmed: numbers, copies to send again, and when.
+"""The unconfirmed messages of a sender: numbers, payloads, and when to send each again.
 
-A message gets its number once, when it enters, and keeps it however often it is sent. Sendings are kept as
-flights, one for all the messages that went out at one time: timers and round trips belong to a flight, so a
-message costs an entry in a dict and nothing else.
+A message gets its number once, when it enters, and keeps it however often it is sent. A flight stands for all
+messages that went out at one time: timers and round trips belong to a flight, so a message costs one entry in a
+dict.
 
 Two bounds: ``limit`` messages may be unconfirmed, and the newest may be at most ``span`` numbers past the
 oldest, so that a receiver that remembers ``span`` numbers never meets one that it has had to forget.
@@ -26,7 +26,7 @@ class _Flight:
         self.numbers = numbers
         self.sent_at = sent_at
         self.tries = tries
-        """How often its messages were sent, with this one; where tries are not limited, 2 stands for more."""
+        """How often its messages were sent, this time included; without a limit of tries, 2 stands for more."""
 
 
 class Window:
@@ -45,16 +45,11 @@ class Window:
         return len(self._waiting)
 
     @property
-    def lowest(self) -> int:
-        """The lowest unconfirmed number; the next one if all are confirmed."""
-        # A message that is sent again moves no entry, so the first entry is the lowest number.
-        return next(iter(self._waiting), self.number_next)
-
-    @property
     def room(self) -> int:
         waiting = self._waiting
         if not waiting:
             return self.limit
+        # A message that is sent again moves no entry, so the first entry is the lowest number.
         by_span: int = next(iter(waiting)) + self.span - self.number_next
         return min(by_span, self.limit - len(waiting))
 
@@ -71,7 +66,7 @@ class Window:
         return numbers
 
     def confirm(self, numbers: Sequence[int], now: float) -> list[int]:
-        """Those that were waiting, and do not any more."""
+        """Returns those that were unconfirmed until now."""
         waiting = self._waiting
         # One measurement a run is enough; its last message is the one that waited for the least batching.
         last = waiting.get(numbers[-1]) if numbers else None
@@ -88,8 +83,8 @@ class Window:
         return done
 
     def due(self, now: float) -> tuple[list[tuple[Sequence[int], list[Any]]], list[int]]:
-        """What to send again now, as runs of numbers with their payloads, which count as sent; and the numbers
-        that had their last try, which are not waited for any longer."""
+        """Returns the runs to send again, which count as sent now, and the numbers that are given up after
+        their last try."""
         again: dict[int, list[int]] = {}
         while self._flights and self._flights[0][0] <= now:
             _, _, flight = heappop(self._flights)

@@ -1,136 +1,16 @@
-"""index, sequential and continuous: what is passed on, in which order, and what is said about the rest."""
+"""continuous holds early messages, asks for missing ones, and passes on every message once and in order."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 from headpond.pipes.machines.continuous import ASKED_MAX, ContinuousReceiver, ContinuousSender
-from headpond.pipes.machines.index import IndexReceiver
-from headpond.pipes.machines.machine import WAKE, Arrive, Effects, Fail, Machine, Settle, Submit
+from headpond.pipes.machines.machine import WAKE, Arrive, Submit
 from headpond.pipes.machines.packet import Kind, Packet
-from headpond.pipes.machines.resend import ResendSender
-from headpond.pipes.machines.sequential import SequentialReceiver
-from tests.pipes.machines.machines import data, packet
-
-EPOCH = 5
+from tests.pipes.machines.machines import EPOCH, data, feed, kinds, packet, passed
 
 
-def passed(effects: Effects) -> list[int]:
-    return [number for run in effects.delivered for number in run.numbers]
-
-
-def feed(machine: Machine, *numbers: int, epoch: int = EPOCH) -> list[int]:
-    """One at a time, as a route that reorders would bring them."""
-    return [n for number in numbers for n in passed(machine.step(Arrive([data([number], epoch)]), 0.0))]
-
-
-def kinds(effects: Effects) -> list[tuple[int, tuple[int, ...]]]:
-    return [(each.kind, tuple(each.numbers)) for each in effects.packets]
-
-
-# --- index ------------------------------------------------------------------------------------------
-
-
-def test_index_passes_only_what_is_above_the_last() -> None:
-    machine = IndexReceiver(epoch=1)
-    assert feed(machine, 0, 2, 1, 2, 5, 4) == [0, 2, 5]
-    assert (machine.counts.late, machine.counts.duplicate) == (2, 1)
-
-
-def test_relaxed_index_also_passes_a_repeat_of_the_last() -> None:
-    assert feed(IndexReceiver(epoch=1, strict=False), 0, 0, 2, 2, 1, 2) == [0, 0, 2, 2, 2]
-
-
-def test_a_run_and_single_messages_fare_the_same() -> None:
-    numbers = [0, 3, 1, 3, 4]
-    one_by_one = feed(IndexReceiver(epoch=1), *numbers)
-    assert passed(IndexReceiver(epoch=1).step(Arrive([data(numbers)]), 0.0)) == one_by_one == [0, 3, 4]
-
-
-def test_a_restarted_sender_at_number_0_is_recognised() -> None:
-    machine = IndexReceiver(epoch=1)
-    assert feed(machine, 0, 1, 2) == [0, 1, 2]
-    assert feed(machine, 0, 1, epoch=EPOCH + 1) == [0, 1]
-    assert machine.counts.restarts == 1
-
-
-def test_a_sender_that_starts_again_without_a_new_epoch_is_taken_for_repeats() -> None:
-    """This is the fault that the directory does not tolerate: why a session has an epoch."""
-    machine = IndexReceiver(epoch=1)
-    feed(machine, 0, 1, 2)
-    assert feed(machine, 0, 1, 2) == []
-
-
-def test_a_sequence_that_goes_backwards_is_told() -> None:
-    machine = IndexReceiver(epoch=1)
-    feed(machine, 0, 5)
-    effects = machine.step(Arrive([data([3])]), 0.0)
-    assert [(notice.what, notice.epoch, *notice.numbers) for notice in effects.notices] == [("late", EPOCH, 3)]
-
-
-def test_a_session_that_is_over_is_dropped_and_told() -> None:
-    machine = IndexReceiver(epoch=1)
-    feed(machine, 0, epoch=EPOCH + 1)
-    effects = machine.step(Arrive([data([7])]), 0.0)
-    assert (passed(effects), machine.counts.stale) == ([], 1)
-    assert effects.notices[0].what == "stale"
-
-
-# --- sequential -------------------------------------------------------------------------------------
-
-
-def test_sequential_sends_the_next_only_after_the_confirm() -> None:
-    sender = ResendSender(epoch=EPOCH, window=1, buffer=1024)
-    effects = sender.step(Submit([b"a", b"b"]), 0.0)
-    assert kinds(effects) == [(Kind.DATA, (0,))]
-    assert sender.step(WAKE, 0.1).packets == []
-    assert kinds(sender.step(Arrive([packet(Kind.CONFIRM, (0,))]), 0.2)) == [(Kind.DATA, (1,))]
-
-
-def test_a_lost_confirm_does_not_wedge_sequential() -> None:
-    sender, receiver = ResendSender(epoch=EPOCH, window=1, buffer=1024), SequentialReceiver(epoch=1)
-    first = sender.step(Submit([b"a", b"b"]), 0.0)
-    receiver.step(Arrive(first.packets), 0.1)  # and its confirm is lost
-    assert sender.wake_at is not None
-    again = sender.step(WAKE, sender.wake_at)
-    answer = receiver.step(Arrive(again.packets), 2.0)
-    assert (passed(answer), receiver.counts.duplicate) == ([], 1)
-    assert kinds(sender.step(Arrive(answer.packets), 2.1)) == [(Kind.DATA, (1,))]
-
-
-def test_a_late_copy_does_not_come_between() -> None:
-    machine = SequentialReceiver(epoch=1)
-    assert feed(machine, 0, 1, 0, 2, 1, 2, 3) == [0, 1, 2, 3]
-
-
-def test_a_receiver_started_in_the_middle_goes_on_from_there() -> None:
-    machine = SequentialReceiver(epoch=2)
-    effects = machine.step(Arrive([data([7])]), 0.0)
-    assert passed(effects) == [7]
-    assert kinds(effects) == [(Kind.CONFIRM, (7,))]
-
-
-def test_a_gap_in_what_should_have_none_is_passed_and_told() -> None:
-    machine = SequentialReceiver(epoch=2)
-    feed(machine, 3)
-    effects = machine.step(Arrive([data([6])]), 0.0)
-    assert passed(effects) == [6]
-    assert [(notice.what, *notice.numbers) for notice in effects.notices] == [("gap", 4, 5)]
-
-
-def test_sequential_can_wait_for_the_work_to_be_done() -> None:
-    machine = SequentialReceiver(epoch=1, confirm="settled")
-    assert machine.step(Arrive([data([0])]), 0.0).packets == []
-    assert machine.step(Arrive([data([0])]), 0.0).packets == []
-    machine.step(Fail(EPOCH, (0,)), 0.0)
-    assert feed(machine, 0) == [0]
-    assert kinds(machine.step(Settle(EPOCH, (0,)), 0.0)) == [(Kind.CONFIRM, (0,))]
-
-
-# --- continuous -------------------------------------------------------------------------------------
-
-
-def test_continuous_keeps_what_is_ahead_until_its_turn() -> None:
+def test_continuous_holds_early_messages_until_their_turn() -> None:
     machine = ContinuousReceiver(epoch=1)
     assert feed(machine, 0, 2, 3, 1, 1, 3, 4) == [0, 1, 2, 3, 4]
     assert machine.counts.duplicate == 2
@@ -160,7 +40,7 @@ def test_a_gap_that_closes_in_time_is_not_asked_for() -> None:
     assert machine.step(WAKE, 10.0).packets == []
 
 
-def test_the_sender_answers_a_gap_with_what_it_kept() -> None:
+def test_the_sender_answers_a_gap_from_its_buffer() -> None:
     sender = ContinuousSender(epoch=EPOCH)
     sender.step(Submit([b"a", b"b", b"c"]), 0.0)
     (again,) = sender.step(Arrive([packet(Kind.GAP, (2, 0, 0, 9))]), 5.0).packets
@@ -176,7 +56,7 @@ def sent_and_seen(count: int, takes_s: float) -> ContinuousSender:
     return sender
 
 
-def test_what_is_on_its_way_is_not_sent_again_however_often_it_is_asked_for() -> None:
+def test_a_message_on_its_way_is_not_sent_again_however_often_it_is_asked_for() -> None:
     sender = sent_and_seen(3, takes_s=1.0)
     for now in (10.1, 10.2, 11.0, 11.5):
         assert sender.step(Arrive([packet(Kind.GAP, (1, 2, 3))]), now).packets == []
@@ -218,7 +98,7 @@ def test_a_number_is_asked_for_more_and_more_seldom_though_others_move() -> None
     assert 3 < asked.count(500) < 15
 
 
-def test_progress_lets_the_sender_go_on() -> None:
+def test_progress_makes_room_at_the_sender() -> None:
     sender = ContinuousSender(epoch=EPOCH, window=2)
     assert sender.step(Submit([b"a", b"b", b"c"]), 0.0).accepted == range(2)
     assert sender.step(Arrive([packet(Kind.PROGRESS, (1,))]), 0.1).confirmed == [(EPOCH, range(1))]
@@ -245,7 +125,7 @@ def test_the_loss_of_the_last_message_is_found_by_a_probe() -> None:
     assert passed(receiver.step(Arrive(again.packets), 2.2)) == [1]
 
 
-def test_what_the_queue_has_no_room_for_is_asked_for_later() -> None:
+def test_a_message_that_the_queue_had_no_room_for_is_asked_for_later() -> None:
     machine = ContinuousReceiver(epoch=1, queue=1)
     machine.step(Arrive([data([1, 2])]), 0.0)
     assert machine.counts.refused == 1
@@ -254,7 +134,7 @@ def test_what_the_queue_has_no_room_for_is_asked_for_later() -> None:
     assert kinds(machine.step(WAKE, machine.wake_at)) == [(Kind.GAP, (2,))]
 
 
-def test_a_restarted_receiver_goes_on_where_the_one_before_had_come() -> None:
+def test_a_restarted_receiver_continues_at_the_floor() -> None:
     sender, receiver = ContinuousSender(epoch=EPOCH), ContinuousReceiver(epoch=2)
     sender.step(Submit([b"a", b"b", b"c", b"d"]), 0.0)
     sender.step(Arrive([packet(Kind.PROGRESS, (2,), origin=1)]), 0.1)
@@ -271,7 +151,7 @@ def test_a_restarted_receiver_goes_on_where_the_one_before_had_come() -> None:
     assert passed(receiver.step(Arrive(again.packets), 2.0)) == [2, 3]
 
 
-def test_a_restarted_sender_ends_the_wait_for_what_it_lost() -> None:
+def test_a_restarted_sender_ends_the_wait_for_its_lost_messages() -> None:
     machine = ContinuousReceiver(epoch=1)
     feed(machine, 0, 4)
     effects = machine.step(Arrive([data([0], EPOCH + 1)]), 0.0)
@@ -279,7 +159,7 @@ def test_a_restarted_sender_ends_the_wait_for_what_it_lost() -> None:
     assert [(notice.what, *notice.numbers) for notice in effects.notices] == [("given up", 4)]
 
 
-def test_without_gap_requests_nothing_is_kept_and_nothing_is_asked() -> None:
+def test_without_gap_requests_the_sender_keeps_nothing_and_the_receiver_asks_nothing() -> None:
     sender = ContinuousSender(epoch=EPOCH, gaps=False)
     sender.step(Submit([b"a"]), 0.0)
     assert (sender.unconfirmed, sender.wake_at) == (0, None)

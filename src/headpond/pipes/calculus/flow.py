@@ -1,8 +1,8 @@
-"""What a route carries up to some pipe, and what one more pipe makes of it.
+"""The flow of copies up to some pipe of a route, and the effect of one more pipe on it.
 
-Where the distribution of copies is known it is kept whole. A pipe that drops what comes late makes it
-uncertain: how much comes late depends on delays that no rate tells. Then there are bounds instead: at least the
-copies of ``least``, at most a mean of ``mean_max``.
+Where the distribution of copies is known, the flow has it whole. A pipe that drops late messages makes it
+uncertain: how many come late depends on delays that no rate describes. Then there are bounds instead: at
+least the copies of ``least``, at most a mean of ``mean_max``.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RouteFlow:
 
 
 def over_channel(channel: Channel) -> RouteFlow:
-    """What the bare channel carries."""
+    """The flow over the bare channel."""
     copies = channel.copies
     return RouteFlow(
         copies=copies,
@@ -103,7 +103,7 @@ def over_channel(channel: Channel) -> RouteFlow:
 
 
 def carry(beneath: RouteFlow, stage: RouteStage, channel: Channel) -> RouteFlow:
-    """What the route carries with one more pipe over it, whose needs are met."""
+    """The flow with one more pipe over the route, whose needs are met."""
     pipe = stage.declaration
     upset = bool(channel.faults & pipe.tolerates)
     tries = int(stage.settings.get("tries", 0)) or None
@@ -147,9 +147,9 @@ def _resend_one(beneath: RouteFlow, confirm: Fraction, tries: int | None, *, ups
 
 
 def _resend_many(beneath: RouteFlow, confirm: Fraction, tries: int | None, *, upset: bool) -> RouteFlow:
-    """What is lost is sent again behind what followed it, and so is what lost its confirm.
+    """A message that is lost, or whose confirm is lost, is sent again behind later ones.
 
-    Over a pipe that is not punctual so is what had no room there.
+    Over a pipe that is not punctual so is a message that had no room there.
     """
     sent = _send_again(beneath, confirm, tries, upset=upset)
     if not beneath.punctual:
@@ -163,12 +163,12 @@ def _resend_many(beneath: RouteFlow, confirm: Fraction, tries: int | None, *, up
 
 
 def _held_back(sent: RouteFlow) -> RouteFlow:
-    """While the worker after has a message, further copies of it are dropped: there are that many, or fewer."""
+    """The receiver drops further copies while the worker after has a message: there are that many, or fewer."""
     return sent if sent.unique else replace(sent, copies=None, least=bernoulli(1 - sent.least.lost))
 
 
 def _all_in_order(beneath: RouteFlow) -> RouteFlow:
-    """Whatever is missing is sent again, and only what is next passes."""
+    """Missing messages are sent again, and only the next one passes."""
     return replace(
         _in_order(beneath),
         copies=bernoulli(1),
@@ -184,7 +184,7 @@ def _all_in_order(beneath: RouteFlow) -> RouteFlow:
 
 
 def _ask_gaps_pass_equal(beneath: RouteFlow) -> RouteFlow:
-    """The same, and a repeat of the last passes too, also of what was asked for needlessly."""
+    """The same, and a repeat of the last passes too, also of a message that was asked for needlessly."""
     asks = beneath.reliability.low < 1 or _late(beneath) or not beneath.punctual
     if not asks:
         return _in_order(beneath)
@@ -203,7 +203,7 @@ def _send_again(beneath: RouteFlow, confirm: Fraction, tries: int | None, *, ups
         mean_max=mean_max,
         unique=beneath.unique and confirm == 1 and not upset,
         may_lose=False,
-        # Whatever fails between an arrival and its confirm makes the sender send again.
+        # A fault between an arrival and its confirm makes the sender send again.
         may_repeat=beneath.may_repeat or upset,
         punctual=False,
     )
@@ -215,7 +215,7 @@ def _resent_copies(
     if tries is not None:
         return _tried_copies(beneath, confirm, tries)
     if beneath.copies is None and beneath.unique:
-        # How much is lost beneath is not known, and does not matter: what never arrived leaves no copy.
+        # How many are lost beneath is not known, and does not matter: a lost message leaves no copy.
         beneath = replace(beneath, copies=bernoulli(1))
     if beneath.copies is not None:
         copies = resent(beneath.copies, confirm)
@@ -232,8 +232,8 @@ def _tried_copies(beneath: RouteFlow, confirm: Fraction, tries: int) -> tuple[Co
     return None, bernoulli(1 - beneath.least.lost**tries), beneath.mean_max * tries
 
 
-def _late(carried: RouteFlow) -> bool:
-    return carried.overtakes or carried.stale
+def _late(flow: RouteFlow) -> bool:
+    return flow.overtakes or flow.stale
 
 
 def _waited_for(beneath: RouteFlow) -> Fraction:
@@ -261,27 +261,27 @@ def _drop_late(beneath: RouteFlow, reliability_min: Fraction) -> RouteFlow:
     return replace(beneath, copies=None, least=bernoulli(reliability_min))
 
 
-def _in_order(carried: RouteFlow) -> RouteFlow:
-    return replace(carried, overtakes=False, stale=False, prompt=1 - carried.least.lost, span=1)
+def _in_order(flow: RouteFlow) -> RouteFlow:
+    return replace(flow, overtakes=False, stale=False, prompt=1 - flow.least.lost, span=1)
 
 
-def unsure_of_timers(carried: RouteFlow) -> RouteFlow:
-    """The same where nobody can foresee when a confirm comes, so that copies are sent needlessly."""
+def unsure_of_timers(flow: RouteFlow) -> RouteFlow:
+    """The same where no timer can foresee when a confirm comes, so that the sender makes needless copies."""
     return replace(
-        carried, copies=None, least=bernoulli(1 - carried.least.lost), unique=False, stale=True, may_repeat=True
+        flow, copies=None, least=bernoulli(1 - flow.least.lost), unique=False, stale=True, may_repeat=True
     )
 
 
-def worked_on(carried: RouteFlow, fails: Fraction) -> RouteFlow:
-    """The same behind a worker that fails that share of the copies it is handed."""
+def worked_on(flow: RouteFlow, fails: Fraction) -> RouteFlow:
+    """The same behind a worker that fails that share of the copies it gets."""
     worker = over_channel(Channel(loss=fails))
-    return replace(in_row(carried, worker, spills=False), span=carried.span, punctual=carried.punctual)
+    return replace(in_row(flow, worker, spills=False), span=flow.span, punctual=flow.punctual)
 
 
 def in_row(first: RouteFlow, second: RouteFlow, *, spills: bool) -> RouteFlow:
     """Two routes in a row, with a relay between them: each copy of the first is a message to the second.
 
-    ``spills``: the relay gives up what the second has no room for.
+    ``spills``: the relay gives up messages that the second has no room for.
     """
     copies = None
     if first.copies is not None and second.copies is not None:

@@ -49,7 +49,7 @@ def test_a_full_window_takes_no_more_and_says_so() -> None:
     assert machine.step(Submit([b"c"]), 0.1).accepted == range(2, 3)
 
 
-def test_a_buffer_takes_what_the_window_cannot_and_moves_up() -> None:
+def test_messages_beyond_the_window_wait_in_the_buffer_and_move_up() -> None:
     machine = sender(window=2, buffer=1)
     effects = machine.step(Submit([b"a", b"b", b"c", b"d"]), 0.0)
     assert effects.accepted == range(3)
@@ -133,7 +133,7 @@ def test_a_silent_receiver_is_asked_more_and_more_slowly_up_to_a_limit() -> None
     assert waits == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
 
 
-def test_what_had_its_last_try_is_given_up_and_the_buffer_moves_up() -> None:
+def test_a_message_is_given_up_after_its_last_try_and_the_buffer_moves_up() -> None:
     machine = ResendSender(epoch=EPOCH, window=2, buffer=2, tries=2)
     machine.step(Submit([b"a", b"b", b"c"]), 0.0)
     machine.step(confirm(1), 0.1)  # and c goes out
@@ -234,21 +234,21 @@ def test_the_receiver_passes_on_every_copy_and_confirms_it_under_its_sender_sess
         assert effects.packets == [Packet(Kind.CONFIRM, EPOCH, 9, [3, 4])]
 
 
-def test_a_receiver_that_waits_confirms_only_what_is_settled() -> None:
+def test_a_receiver_that_waits_confirms_only_settled_messages() -> None:
     machine = ResendReceiver(epoch=9, confirm="settled")
     effects = machine.step(Arrive([data([0, 1])]), 0.0)
     assert (len(effects.delivered), effects.packets) == (1, [])
     assert machine.step(Settle(EPOCH, (1,)), 0.0).packets == [Packet(Kind.CONFIRM, EPOCH, 9, (1,))]
 
 
-def test_what_is_being_worked_on_is_not_handed_over_twice() -> None:
+def test_a_pending_message_is_not_passed_on_twice() -> None:
     machine = ResendReceiver(epoch=9, confirm="settled")
     machine.step(Arrive([data([0])]), 0.0)
     effects = machine.step(Arrive([data([0])]), 0.0)
     assert (effects.delivered, effects.packets, machine.counts.duplicate) == ([], [], 1)
 
 
-def test_what_failed_is_handed_over_again_with_its_next_copy() -> None:
+def test_the_next_copy_of_a_failed_message_is_passed_on() -> None:
     machine = ResendReceiver(epoch=9, confirm="settled")
     machine.step(Arrive([data([0])]), 0.0)
     machine.step(Fail(EPOCH, (0,)), 0.0)
